@@ -1,11 +1,11 @@
-//! The pure heart of Toolwright: definitions, names, catalogue snapshots, checks, policy and plans.
+//! The pure core of Toolwright: definitions, names, catalogue snapshots, checks, policy and plans.
 //!
-//! Nothing here does I/O, reads a clock or knows a runtime. Every decision of the system is a function
-//! of this crate; the other crates fetch its inputs and act on its outputs.
+//! This crate does no I/O, reads no clock and needs no async runtime. Every decision is a function of this crate; the
+//! other crates supply inputs and act on outputs.
 //!
 //! Folders import only from those before them: [`base`], [`schema`], [`model`], [`definition`], [`output`], [`policy`],
-//! [`event`], [`store`], [`catalogue`], [`call`] and [`agents`]. Modules inside a folder that are used often have a short
-//! path too, like [`json`], [`session`] and [`tool_id`].
+//! [`event`], [`store`], [`catalogue`], [`call`] and [`agents`]. Modules that are used often also have a short path,
+//! like [`json`], [`session`] and [`tool_id`].
 
 pub mod agents;
 pub mod base;

@@ -220,7 +220,7 @@ pub enum NameError {
 /// Checks the name of an agent.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The rule that the name breaks.
 pub fn check_name(name: &str) -> Result<(), NameError> {
     if name.is_empty() {
         return Err(NameError::Empty);
@@ -238,7 +238,7 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// The nearest legal name: `Code Reviewer` becomes `code-reviewer`. Empty where nothing of it is legal.
+/// Returns the nearest legal name: `Code Reviewer` becomes `code-reviewer`. Empty if no character is legal.
 #[must_use]
 pub fn legal_name(name: &str) -> String {
     let mut legal = String::with_capacity(name.len().min(MAX_NAME));

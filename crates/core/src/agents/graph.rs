@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use super::config::AgentConfig;
 use crate::pattern::{glob_match, nearest};
 
-/// The first cycle of destinations: the names of its agents, the first one again at its end.
+/// Returns the first cycle of destinations: the names of its agents, the first one repeated at the end.
 #[must_use]
 pub fn find_cycle(agents: &[AgentConfig]) -> Option<Vec<String>> {
     let by_name: BTreeMap<&str, &AgentConfig> = agents.iter().map(|agent| (agent.name.as_str(), agent)).collect();
     let mut done: Vec<&str> = Vec::new();
     for agent in agents {
-        // The path to where the search is, each with the destinations that it has not followed yet.
+        // The current path of the search, each agent with its unvisited destinations.
         let mut path = vec![(agent.name.as_str(), agent.router.destinations.iter())];
         while let Some((name, left)) = path.last_mut() {
             let Some(next) = left.next() else {
@@ -32,7 +32,7 @@ pub fn find_cycle(agents: &[AgentConfig]) -> Option<Vec<String>> {
     None
 }
 
-/// That there is no agent of this name among `known`, and the nearest.
+/// Formats the error for an unknown agent, with the nearest name among `known`.
 #[must_use]
 pub fn unknown_agent<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> String {
     let hint = match nearest(name, known.clone()) {
@@ -82,7 +82,7 @@ mod tests {
         check(&[("a", &["a"])], Some(&["a", "a"]));
         check(&[("a", &["b"]), ("b", &["c", "d"]), ("c", &[]), ("d", &["b"])], Some(&["b", "d", "b"]));
         check(&[("a", &["none"])], None);
-        // Every way through sixteen layers of two agents is one of 65536.
+        // There are 65536 paths through sixteen layers of two agents.
         let layers: Vec<(String, Vec<String>)> = (0..16)
             .flat_map(|n| {
                 ["x", "y"].map(|side| (format!("{side}{n}"), vec![format!("x{}", n + 1), format!("y{}", n + 1)]))

@@ -1,5 +1,5 @@
-//! Hand-off: what the agent that a request is handed to sees of the conversation. All of it is text of one message, so
-//! that no call stands there without its result, and no data that only one model API reads.
+//! Hand-off: the part of the conversation that the receiving agent sees. It is the text of one message, so it contains
+//! neither calls without results nor data that only one model API can read.
 
 use std::fmt::Write as _;
 
@@ -9,15 +9,15 @@ use super::config::History;
 pub const HANDOFF_ID: &str = "router:handoff-to@1.0.0";
 /// Its name for models.
 pub const HANDOFF: &str = "router__handoff-to";
-/// In the output of an agent's call: the agent handed the request back.
+/// Key in the output of an agent's call: the agent handed the request back.
 pub const HANDED_BACK: &str = "handed_back";
 
-/// A conversation, as it may be handed over.
+/// A conversation that may be handed over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conversation {
-    /// What the user wrote, the oldest first.
+    /// The user's messages, oldest first.
     pub user: Vec<String>,
-    /// All turns as text, calls and results too.
+    /// All turns as text, with calls and results.
     pub record: String,
 }
 
@@ -26,17 +26,17 @@ pub struct Conversation {
 pub struct Handoff<'a> {
     /// The agent that hands it over.
     pub from: &'a str,
-    /// What that agent says besides.
+    /// The handing agent's message.
     pub message: &'a str,
-    /// What is to be seen of the conversation.
+    /// How much of the conversation is shown.
     pub history: History,
-    /// Whether it may be handed back.
+    /// Whether the agent may hand the request back.
     pub may_return: bool,
 }
 
 impl Handoff<'_> {
-    /// The task of the agent that gets the request. `summary` is that of the conversation, where one is wanted and could be
-    /// made; without it the record is there.
+    /// Returns the task for the receiving agent. `summary` replaces the record of the conversation, if one was
+    /// requested and could be made.
     #[must_use]
     pub fn task(&self, conversation: &Conversation, summary: Option<&str>) -> String {
         let Self { from, message, history, may_return } = self;
@@ -74,7 +74,7 @@ impl Handoff<'_> {
     }
 }
 
-/// Every line with a margin, so that no text can pass for another part.
+/// Indents every line, so that text cannot imitate another part.
 fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }

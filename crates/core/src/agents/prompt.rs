@@ -1,5 +1,5 @@
-//! System prompts: named sections in a fixed order, made of what a run may use. Equal inputs give equal bytes (no date, no
-//! counter, no map order), so that providers' prompt caches stay valid.
+//! System prompts: named sections in a fixed order, built from the tools a run may use. Equal inputs give equal bytes
+//! (no date, no counter, no map order), so that providers' prompt caches stay valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::output::head_and_tail;
 
 /// The part of the window that all manuals together, and the descriptions of all skills, may fill: one in so many.
 const SMALL_PART: usize = 50;
-/// Bytes of what one tool source says about itself.
+/// Bytes kept of a tool source's instructions.
 const MAX_INSTRUCTIONS: usize = 2048;
 /// Bytes of a list of names.
 const MAX_LIST: usize = 2000;
@@ -29,7 +29,7 @@ const MAX_LIST: usize = 2000;
 pub enum SectionKind {
     /// The agent's instructions and the workspace root.
     Base,
-    /// Where to find tools that are not declared, and the manuals of those that are, or how to read them.
+    /// How to find tools that are not declared, and the manuals of declared tools, or how to read them.
     Tools,
     /// The hints of our own tools, and those that the operator gave to others, sorted.
     Contributions,
@@ -37,9 +37,9 @@ pub enum SectionKind {
     Skills,
     /// Channels.
     Channels,
-    /// What other sources say about their tools, each line marked as data.
+    /// Instructions of other sources about their tools, each line marked as data.
     Sources,
-    /// What the caller adds, like the values of a run's input.
+    /// Text that the caller adds, like the values of a run's input.
     Hints,
 }
 
@@ -63,7 +63,7 @@ impl SectionKind {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Prompt {
     sections: BTreeMap<SectionKind, String>,
-    /// The contracts of the tools whose manuals it holds: they count as read.
+    /// Contract hashes of the tools whose manuals the prompt holds; these manuals count as read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     manuals: Vec<ContentHash>,
 }
@@ -80,7 +80,7 @@ impl Prompt {
         self.sections.iter().filter(|(_, text)| !text.is_empty()).map(|(kind, text)| (*kind, text.as_str()))
     }
 
-    /// The contracts of the tools whose manuals it holds.
+    /// The contract hashes of the tools whose manuals it holds.
     #[must_use]
     pub fn manuals(&self) -> &[ContentHash] {
         &self.manuals
@@ -96,7 +96,7 @@ impl Prompt {
         let _ = write!(section, "{gap}{paragraph}");
     }
 
-    /// The same with this line about hidden tools at the beginning of the section of tools.
+    /// Adds a line about hidden tools at the start of the tools section.
     #[must_use]
     pub fn with_index(&self, index: &str) -> Self {
         let mut prompt = self.clone();
@@ -124,18 +124,18 @@ impl Prompt {
     }
 }
 
-/// What a prompt is made of.
+/// Input of a system prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct PromptInput<'a> {
     /// The agent's instructions.
     pub base: &'a str,
     /// The workspace root.
     pub root: &'a Path,
-    /// The tools whose definitions the first request has.
+    /// Tools declared in the first request.
     pub shown: &'a [Arc<Entry>],
     /// The tools that the run may use.
     pub usable: &'a [Arc<Entry>],
-    /// Tokens that the model takes in, if known.
+    /// Context window of the model in tokens, if known.
     pub window: Option<usize>,
     /// Paragraphs that the caller adds.
     pub hints: &'a [String],
@@ -169,13 +169,13 @@ pub fn assemble(input: &PromptInput<'_>) -> Prompt {
     prompt
 }
 
-/// Whether a run shows this tool whatever its exposure: it brings skills, which the prompt names.
+/// Whether a run always declares this tool: it brings skills, which the prompt names.
 #[must_use]
 pub fn is_always_shown(entry: &Entry) -> bool {
     entry.id().as_str() == SKILL_ID
 }
 
-/// The line about tools that are not shown, the same for equal catalogues; empty where nothing can be found.
+/// Returns the line about hidden tools, equal for equal catalogues; empty if no tool can be found by search.
 #[must_use]
 pub fn tool_index(exposure: Exposure, usable: &[Arc<Entry>]) -> String {
     let how = match exposure {
@@ -203,7 +203,8 @@ fn listed(items: &[String]) -> String {
     list
 }
 
-/// The manuals of our own tools where all fit into `part` tokens, with the contracts of these tools; and how to read others.
+/// Returns the manuals of our own tools if all fit into `part` tokens, with their contract hashes; and how to read
+/// others.
 fn manuals(input: &PromptInput<'_>, part: usize) -> (String, Vec<ContentHash>) {
     let with_manual = || {
         let manual =
@@ -247,7 +248,7 @@ fn contributions(shown: &[Arc<Entry>]) -> String {
     }
 }
 
-/// The skills, by name alone where their descriptions do not fit into `part` tokens.
+/// Lists the skills, by name alone if their descriptions do not fit into `part` tokens.
 fn skills(mut skills: Vec<(&str, &str)>, tool: &str, part: usize) -> String {
     if skills.is_empty() {
         return String::new();

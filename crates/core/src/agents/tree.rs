@@ -1,5 +1,5 @@
-//! The tree of the agents of one run: who started whom, what each has used, and whether another may begin or ask its
-//! model. The decisions are pure; [`AgentTree`] keeps the tree and takes each decision in one transaction.
+//! The tree of the agents of one run: parents, usage, and whether another agent may start or send a model request. The
+//! decisions are pure; [`AgentTree`] keeps the tree and takes each decision in one transaction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub const DEFAULT_LIVE: u32 = 8;
 pub const DEFAULT_AGENTS: u32 = 64;
 
 impl AgentLimits {
-    /// These limits; where they say nothing of the size of the tree, the usual ones.
+    /// Fills missing limits on the size of the tree with the defaults.
     #[must_use]
     pub fn or_usual(mut self) -> Self {
         self.depth.get_or_insert(DEFAULT_DEPTH);
@@ -29,7 +29,7 @@ impl AgentLimits {
         self
     }
 
-    /// These limits; where they say nothing, those of `other`.
+    /// Fills missing limits from `other`.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         Self {
@@ -88,7 +88,7 @@ impl Spending {
         self.cost_usd += other.cost_usd;
     }
 
-    /// Takes `other` off, to nothing at least.
+    /// Subtracts `other`, saturating at zero.
     pub fn remove(&mut self, other: Self) {
         self.tokens = self.tokens.saturating_sub(other.tokens);
         self.cost_usd = (self.cost_usd - other.cost_usd).max(0.0);
@@ -100,48 +100,48 @@ impl Spending {
 pub struct AgentNode {
     /// The id of its run.
     pub id: Arc<str>,
-    /// The run that started it; `None` for the root.
+    /// The parent run; `None` for the root.
     pub parent: Option<Arc<str>>,
     /// Its name; empty for a run without one.
     pub name: String,
     /// Limits of itself and all below it.
     pub limits: AgentLimits,
-    /// Whether it runs, in a process that lives.
+    /// Whether it is running in a live process.
     pub live: bool,
-    /// What it has used itself.
+    /// Its own usage.
     pub spent: Spending,
-    /// What its requests under way may use at most.
+    /// The most that its pending requests may use.
     pub held: Spending,
-    /// When its time is over, in milliseconds since the epoch; `None`: it has no limit of time.
+    /// Its deadline, in milliseconds since the epoch; `None` without a time limit.
     pub until_ms: Option<u64>,
 }
 
-/// An agent that is to begin.
+/// An agent to start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewAgent {
     /// The id of its run.
     pub id: Arc<str>,
-    /// The run that starts it; `None` for a root.
+    /// The parent run; `None` for a root.
     pub parent: Option<Arc<str>>,
     /// Its name; empty for a run without one.
     pub name: String,
     /// Limits of itself and all below it.
     pub limits: AgentLimits,
-    /// Whether it begins a new task: what an earlier task of the same run used, and its agents that have ended, no
+    /// Whether it starts a new task: usage of an earlier task of the same run, and its ended agents, no
     /// longer count.
     pub fresh: bool,
-    /// How much of its own time is left; `None`: it has no limit of time.
+    /// Its remaining time; `None` without a time limit.
     pub time_left: Option<Duration>,
 }
 
 /// The place of an agent that has begun.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Seat {
-    /// What it used before it was interrupted.
+    /// Its usage before an interruption.
     pub spent: Spending,
-    /// The nearest of its own limits and those of its ancestors.
+    /// The nearest limits among its own and its ancestors'.
     pub limits: AgentLimits,
-    /// The rest of the time of the ancestor whose time is over first.
+    /// Remaining time until the nearest deadline of an ancestor.
     pub time: Option<TimeLeft>,
 }
 
@@ -157,7 +157,7 @@ pub struct TimeLeft {
 /// A limit of the tree that was reached.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TreeLimit {
-    /// Of levels.
+    /// Too many levels.
     #[error("{of} may have {most} levels of agents below it, and this would be one more (`limits.depth`)")]
     Depth {
         /// The agent that has the limit.
@@ -165,7 +165,7 @@ pub enum TreeLimit {
         /// The limit.
         most: u32,
     },
-    /// Of agents at once.
+    /// Too many running agents.
     #[error("{most} agents run below {of}, and no more may run at once (`limits.live`)")]
     Live {
         /// The agent that has the limit.
@@ -173,7 +173,7 @@ pub enum TreeLimit {
         /// The limit.
         most: u32,
     },
-    /// Of agents in all.
+    /// Too many agents in total.
     #[error("{most} agents were started below {of}, and no more may be (`limits.agents`)")]
     Agents {
         /// The agent that has the limit.
@@ -181,37 +181,37 @@ pub enum TreeLimit {
         /// The limit.
         most: u32,
     },
-    /// Of tokens.
+    /// Too many tokens.
     #[error(
         "{of} and the agents below it have used {used} tokens, and the next request is over the limit of {most} (`limits.tokens`)"
     )]
     Tokens {
         /// The agent that has the limit.
         of: String,
-        /// What is used or reserved.
+        /// Tokens used or reserved.
         used: u64,
         /// The limit.
         most: u64,
     },
-    /// Of money.
+    /// Too much money.
     #[error(
         "{of} and the agents below it have cost {used:.4} US dollars, and the next request is over the limit of {most} (`limits.cost`)"
     )]
     Cost {
         /// The agent that has the limit.
         of: String,
-        /// What is used or reserved.
+        /// Money used or reserved, in US dollars.
         used: f64,
         /// The limit.
         most: f64,
     },
-    /// Of time.
+    /// The time is over.
     #[error("the time of {of} is over (`limits.time`)")]
     Time {
         /// The agent that has the limit.
         of: String,
     },
-    /// Of money, for a model without prices.
+    /// A limit of money, and a model without a price.
     #[error("{of} has a limit of cost, and what {model} costs is not known: set models.\"{model}\".prices")]
     NoPrice {
         /// The agent that has the limit.
@@ -222,7 +222,7 @@ pub enum TreeLimit {
 }
 
 impl TreeLimit {
-    /// What a model is told that wanted to start an agent.
+    /// The message for a model that wanted to start an agent.
     #[must_use]
     pub fn for_model(&self) -> String {
         let next = match self {
@@ -240,12 +240,12 @@ impl From<TreeLimit> for ToolError {
     }
 }
 
-/// Whether `new` may begin in the tree of these agents, by the limits of all its ancestors.
+/// Checks whether `new` may start in this tree, by the limits of all its ancestors.
 ///
 /// # Errors
-/// The first limit that keeps it out, that of the nearest ancestor first.
+/// The first exceeded limit, of the nearest ancestor first.
 pub fn admit(tree: &[AgentNode], new: &NewAgent, now_ms: u64) -> Result<(), TreeLimit> {
-    // One that is there already goes on.
+    // A known running agent continues.
     if tree.iter().any(|node| node.id == new.id && node.live) {
         return Ok(());
     }
@@ -270,7 +270,7 @@ pub fn admit(tree: &[AgentNode], new: &NewAgent, now_ms: u64) -> Result<(), Tree
     afford(tree, new.parent.as_deref(), &Request::NOTHING)
 }
 
-/// The rest of the time of the agent `of` and its ancestors: of the one whose time is over first.
+/// Returns the remaining time of the agent `of`, by the nearest deadline among it and its ancestors.
 #[must_use]
 pub fn time_left(tree: &[AgentNode], of: Option<&str>, now_ms: u64) -> Option<TimeLeft> {
     let limited = ancestors(tree, of).filter_map(|node| Some((node.until_ms?, node)));
@@ -278,32 +278,32 @@ pub fn time_left(tree: &[AgentNode], of: Option<&str>, now_ms: u64) -> Option<Ti
     Some(TimeLeft { of: title(node), left: Duration::from_millis(until_ms.saturating_sub(now_ms)) })
 }
 
-/// The nearest of the limits of an agent and of its ancestors.
+/// Returns the nearest limits among those of an agent and its ancestors.
 #[must_use]
 pub fn nearest_limits(tree: &[AgentNode], of: &str) -> AgentLimits {
     ancestors(tree, Some(of)).fold(AgentLimits::default(), |nearest, node| nearest.within(&node.limits))
 }
 
-/// What a request to a model may use at most.
+/// The most that a model request may use.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// `provider/model`.
     pub model: &'a str,
     /// Tokens of question and answer.
     pub tokens: u64,
-    /// What they cost; `None` where the price is not known.
+    /// Cost of the tokens; `None` if the price is unknown.
     pub cost_usd: Option<f64>,
 }
 
 impl Request<'static> {
-    /// No request: what is used up already counts alone.
+    /// An empty request, to check the current usage alone.
     const NOTHING: Self = Self { model: "", tokens: 0, cost_usd: Some(0.0) };
 }
 
-/// Whether the agent `of` may make this request, by its own limits and those of all its ancestors.
+/// Checks whether the agent `of` may send this request, by its own limits and those of all its ancestors.
 ///
 /// # Errors
-/// The first limit that it would go over, the nearest first.
+/// The first limit that it would exceed, the nearest first.
 pub fn afford(tree: &[AgentNode], of: Option<&str>, request: &Request<'_>) -> Result<(), TreeLimit> {
     for above in ancestors(tree, of).filter(|above| above.limits.limits_spending()) {
         let mut used = Spending::default();
@@ -329,16 +329,16 @@ pub fn afford(tree: &[AgentNode], of: Option<&str>, request: &Request<'_>) -> Re
     Ok(())
 }
 
-/// A limit of the tree of which four fifths are used, and how a model is told of it.
+/// A limit of the tree that is four fifths used, and the notice about it for a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NearLimit {
-    /// The limit and who has it: a model is told once of each.
+    /// Identifies the limit and its agent: a model gets one notice per key.
     pub key: String,
-    /// What is used of it, and what the model is to do.
+    /// The usage, and what the model should do.
     pub notice: String,
 }
 
-/// What a model is to do before its tokens or its money are used up.
+/// Advice for a model before its tokens or money run out.
 const AT_THE_LIMIT: &str =
     "At the limit its work ends at once: finish what matters most, and give your final answer soon.";
 
@@ -383,8 +383,8 @@ fn is_near(used: u64, most: u64) -> bool {
     used > 0 && used >= most - most / 5
 }
 
-/// The session of the run that a call of `session` begins, which has the run's id too: always the same, so that a call that
-/// is made again goes on with its run.
+/// Returns the session (also the run id) of the run that a call of `session` starts. It is always the same, so that a
+/// repeated call continues its run.
 #[must_use]
 pub fn child_session(agent: &str, session: &SessionId, call: &CallId) -> SessionId {
     let hash = ContentHash::of_bytes(format!("{session}\n{call}").as_bytes()).to_string();
@@ -394,7 +394,7 @@ pub fn child_session(agent: &str, session: &SessionId, call: &CallId) -> Session
 /// The agent `id` and its ancestors, the nearest first.
 pub fn ancestors<'t>(tree: &'t [AgentNode], id: Option<&str>) -> impl Iterator<Item = &'t AgentNode> + use<'t> {
     let find = move |id: &str| tree.iter().find(|node| &*node.id == id);
-    // No chain is longer than the tree, whatever a damaged one says.
+    // Bounds the walk: a damaged tree could have cycles.
     std::iter::successors(id.and_then(find), move |node| find(node.parent.as_deref()?)).take(tree.len())
 }
 
@@ -406,19 +406,19 @@ fn title(node: &AgentNode) -> String {
     if node.name.is_empty() { "this run".to_owned() } else { format!("agent {}", node.name) }
 }
 
-/// The trees of agents. Each method is one transaction, also between processes.
+/// Store of agent trees. Each method is one transaction, also between processes.
 #[async_trait]
 pub trait AgentTree: Send + Sync {
-    /// Enters an agent, if [`admit`] lets it in. One that is known goes on, with what it had used.
+    /// Adds an agent, if [`admit`] allows it. A known agent continues with its earlier usage.
     ///
     /// # Errors
     /// [`TreeError`].
     async fn begin_agent(&self, new: NewAgent) -> Result<Seat, TreeError>;
-    /// Sets what the agent has used so far and what its requests under way may use. With `more`, a request that it wants
-    /// to make: it is held as well, if [`afford`] lets it.
+    /// Sets the agent's usage and the reservation of its pending requests. `more` is a new request; it is reserved too,
+    /// if [`afford`] allows it.
     ///
     /// # Errors
-    /// [`TreeError`]; then what it has used is set all the same.
+    /// [`TreeError`]; the usage is set even then.
     async fn charge_agent(
         &self,
         id: &str,
@@ -426,19 +426,19 @@ pub trait AgentTree: Send + Sync {
         held: Spending,
         more: Option<Request<'_>>,
     ) -> Result<(), TreeError>;
-    /// The agent has ended, and holds nothing any more.
+    /// Records that the agent has ended, and releases its reservations.
     ///
     /// # Errors
     /// Those of the store.
     async fn end_agent(&self, id: &str, spent: Spending) -> Result<(), StoreError>;
-    /// The tree that an agent is in, in the order of their beginnings.
+    /// Returns the tree that contains an agent, in start order.
     ///
     /// # Errors
     /// Those of the store.
     async fn agents_of(&self, id: &str) -> Result<Vec<AgentNode>, StoreError>;
 }
 
-/// Why the tree did not let an agent begin or go on.
+/// Why an agent may not start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     /// A limit.
@@ -466,7 +466,7 @@ mod tests {
         AgentNode { id: name.into(), parent, name: name.into(), limits, live, spent, held, until_ms: None }
     }
 
-    /// Whether an agent `new` below `parent` may begin: part of the refusal, or nothing.
+    /// Checks whether an agent `new` below `parent` may start: `expect` is a part of the refusal, or empty.
     fn check(tree: &[(&str, AgentLimits)], new: &str, parent: &str, expect: &str) {
         let tree: Vec<_> = tree.iter().map(|(written, limits)| node(written, limits.clone())).collect();
         let agent = NewAgent {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use event_listener::Event as Wakeup;
 use serde::{Deserialize, Serialize};
 
-/// Who or what cancelled.
+/// The cause of a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CancelCause {
@@ -19,9 +19,9 @@ pub enum CancelCause {
     Shutdown,
     /// The run's own limit (wall time, money, turns) was reached.
     RunLimit,
-    /// The call ran out of its own time.
+    /// The call reached its time limit.
     Deadline,
-    /// Whoever waited for it is gone, and did not say why.
+    /// The waiting caller is gone, without a reason.
     CallerGone,
 }
 
@@ -49,24 +49,24 @@ pub struct Cancel {
 
 struct Inner {
     cause: OnceLock<CancelCause>,
-    /// As a parent's.
+    /// The cause inherited from the parent.
     from_above: OnceLock<CancelCause>,
     wakeup: Wakeup,
     parent: Option<Cancel>,
-    /// What cancels its parent does not count.
+    /// Detached from parent cancellation.
     is_apart: AtomicBool,
     children: Mutex<Children>,
 }
 
-/// Whom to wake besides one's own waiters.
+/// Child tokens to wake besides the own waiters.
 #[derive(Default)]
 struct Children {
     all: Vec<Weak<Inner>>,
-    /// Length at which those that are gone are looked for next.
+    /// Length at which dead children are pruned next.
     full: usize,
 }
 
-/// Below so many children those that are gone are not looked for.
+/// Prune dead children only past this count.
 const FEW: usize = 32;
 
 impl Children {
@@ -80,7 +80,7 @@ impl Children {
 }
 
 impl Inner {
-    /// Wakes who waits for this token or a descendant.
+    /// Wakes waiters of this token and its descendants.
     fn wake(&self) {
         self.wakeup.notify(usize::MAX);
         let children = self.children.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
@@ -123,13 +123,13 @@ impl Cancel {
         Self { inner: Arc::new(inner) }
     }
 
-    /// From now on it, and with it its descendants, is cancelled by itself alone: what cancels its parent, or has done
-    /// so, does not count, until it [joins](Self::join_parent) it again. Who has seen a cause before keeps it.
+    /// Detaches this signal and its descendants from past and future cancellation of the parent, until it
+    /// [joins](Self::join_parent) it again. Causes already observed are kept.
     pub fn leave_parent(&self) {
         self.inner.is_apart.store(true, Ordering::SeqCst);
     }
 
-    /// What cancels its parent, or has done so meanwhile, counts again.
+    /// Applies cancellation of the parent again, including any since it was detached.
     pub fn join_parent(&self) {
         self.inner.is_apart.store(false, Ordering::SeqCst);
         if self.is_cancelled() {
@@ -152,7 +152,7 @@ impl Cancel {
         }
     }
 
-    /// The cause, once cancelled: its own, else the nearest cancelled ancestor's.
+    /// The cause, once cancelled: the own one, else the nearest cancelled ancestor's.
     #[must_use]
     pub fn cause(&self) -> Option<CancelCause> {
         let mut inner = &self.inner;

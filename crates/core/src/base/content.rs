@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What an image or a sound counts: their price depends on the model, not on their bytes.
+/// Tokens estimated for an image or sound: the price depends on the model, not on the size.
 const MEDIA_TOKENS: usize = 1500;
 
 /// Fields of a block that Toolwright does not interpret (`annotations`, `_meta`, later additions).
 pub type Extra = Map<String, Value>;
 
-/// One block of content.
+/// A block of content.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ContentBlock {
@@ -57,7 +57,7 @@ pub enum ContentBlock {
     /// A link to a resource that the client may read.
     #[serde(rename = "resource_link")]
     Link {
-        /// Where it is.
+        /// Address of the resource.
         uri: String,
         /// Its name.
         name: String,
@@ -87,7 +87,7 @@ impl ContentBlock {
         }
     }
 
-    /// The base64 and media type of a block that is not text, where it has its bytes.
+    /// The base64 data and media type of a block that is not text, if it has data.
     #[must_use]
     pub fn binary(&self) -> Option<(&str, &str)> {
         match self {
@@ -100,7 +100,7 @@ impl ContentBlock {
         }
     }
 
-    /// Estimated tokens that it takes in a conversation.
+    /// Estimates its tokens in a conversation.
     #[must_use]
     pub fn tokens(&self) -> usize {
         match self {
@@ -110,7 +110,7 @@ impl ContentBlock {
         }
     }
 
-    /// A line that stands in for a block where only text can go, honest about what is missing.
+    /// Returns a line of text that replaces a block where only text is possible, and says what is missing.
     #[must_use]
     pub fn placeholder(&self) -> String {
         match self {
@@ -145,7 +145,7 @@ pub fn joined_text(blocks: &[ContentBlock]) -> String {
     out
 }
 
-/// Every block as text: [`ContentBlock::placeholder`] for those that are not.
+/// Converts every block to text: [`ContentBlock::placeholder`] for other kinds.
 #[must_use]
 pub fn text_for_model(blocks: &[ContentBlock]) -> String {
     blocks.iter().map(ContentBlock::placeholder).collect::<Vec<_>>().join("\n")
@@ -157,7 +157,7 @@ pub fn text_bytes(content: &[ContentBlock]) -> usize {
     content.iter().filter_map(countable).map(str::len).sum()
 }
 
-/// All text that counts, joined by line feeds: what is stored when a result is over its cap.
+/// Joins all text that counts toward a cap with line feeds; it is stored when a result exceeds its cap.
 #[must_use]
 pub fn countable_text(content: &[ContentBlock]) -> String {
     content.iter().filter_map(countable).collect::<Vec<_>>().join("\n")
@@ -192,7 +192,7 @@ pub fn json_bytes(value: &(impl Serialize + ?Sized)) -> usize {
     count.0
 }
 
-/// Whether bytes, the beginning of something, are not text: an eighth of them is neither UTF-8 nor printable.
+/// Whether a sample from the start of data is binary: more than an eighth is invalid UTF-8 or unprintable.
 #[must_use]
 pub fn is_binary(sample: &[u8]) -> bool {
     let invalid: usize = sample.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
@@ -205,23 +205,23 @@ pub trait TokenCounter: Send + Sync {
     /// The count, and whether it is an estimate.
     fn count(&self, text: &str) -> (usize, Exactness);
 
-    /// What counts as `model`, `provider/model`, does; `None` where its tokenizer is not known. Asking for it is cheap;
-    /// its first count may read a large file and take a second, so it belongs on a thread that may block.
+    /// Returns the counter of `model` (`provider/model`); `None` if its tokenizer is unknown. The lookup is cheap. The
+    /// first count may read a large file and take a second, so call it on a thread that may block.
     fn of_model(&self, _model: &str) -> Option<Arc<dyn TokenCounter>> {
         None
     }
 }
 
-/// Whether a count is what the model would count.
+/// Whether a count matches the model's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exactness {
-    /// By the model's own tokenizer.
+    /// Counted with the model's own tokenizer.
     Exact,
-    /// By a rule of thumb.
+    /// Estimated without a tokenizer.
     Estimate,
 }
 
-/// Rules of thumb, without any tokenizer. As a [`TokenCounter`] it counts by what a text is made of
+/// Estimates tokens without a tokenizer. As a [`TokenCounter`] it considers the kinds of characters
 /// ([`EstimatedTokens::of_text`]).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EstimatedTokens;
@@ -233,8 +233,8 @@ impl EstimatedTokens {
         bytes.div_ceil(4)
     }
 
-    /// The count for a text by what it is made of, for conversations, where other than prose weighs more than four bytes
-    /// a token: two digits or signs, a character of a script without spaces, or three bytes of any other beyond ASCII.
+    /// Estimates a text by its kinds of characters. Conversations hold more than prose, which has four bytes a token: a
+    /// token is two digits or signs, a character of a script without spaces, or three bytes of other non-ASCII text.
     #[must_use]
     pub fn of_text(text: &str) -> usize {
         let (mut words, mut signs, mut wide, mut other) = (0, 0, 0, 0);

@@ -11,7 +11,7 @@ pub struct DurationError(pub String);
 /// Parses a duration.
 ///
 /// # Errors
-/// [`DurationError`] for an unknown unit, a negative number or one that overflows.
+/// [`DurationError`] for an unknown unit, a negative number or an overflow.
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
     let fail = || DurationError(text.to_owned());
     let trimmed = text.trim();
@@ -51,7 +51,7 @@ pub fn iso(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{:03}Z", rest % 1000)
 }
 
-/// The date so many days after 1970-01-01. Years begin in March here, so that a leap day ends one.
+/// Converts days since 1970-01-01 to a date. Years begin in March here, so that a leap day is the last of its year.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -80,7 +80,7 @@ pub mod required {
     /// Reads text with a unit, or milliseconds.
     ///
     /// # Errors
-    /// Text that is not a duration; nothing at all.
+    /// A text that is not a duration, or a missing value.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         super::option::deserialize(deserializer)?.ok_or_else(|| serde::de::Error::custom("a duration is missing"))
     }

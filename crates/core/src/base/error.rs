@@ -1,4 +1,4 @@
-//! The one error type of a tool call, with a message for each of its two readers.
+//! The error type of tool calls, with separate messages for operator and model.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::cancel::CancelCause;
 
-/// What went wrong with a call. The first six mean that the tool was not run, the last four that it
-/// was, at least in part.
+/// The kind of a call's failure. With the first six the tool did not run; with the last four it
+/// ran, at least in part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
-    /// No tool of that name is in the caller's snapshot.
+    /// The caller's snapshot has no tool of that name.
     UnknownTool,
     /// The caller's role, view or the address and path policy forbids it.
     NotPermitted,
@@ -21,7 +21,7 @@ pub enum ErrorKind {
     InvalidParameters,
     /// A bound was reached: calls per turn, a queue, a wait, a size.
     LimitExceeded,
-    /// Policy or a person said no.
+    /// Policy or a person denied the call.
     Denied,
     /// Cancelled; the cause is kept in [`ToolError::cancel_cause`].
     Canceled,
@@ -50,7 +50,7 @@ impl ErrorKind {
         Self::InternalError,
     ];
 
-    /// The kind as it is written on the wire.
+    /// Returns its wire form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -109,8 +109,8 @@ pub struct ToolError {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// An error object of JSON-RPC as the tool's own peer gave it, so that a gateway can pass it on
-/// untouched to a client of the same protocol.
+/// A JSON-RPC error object from the tool's own peer, so that a gateway can pass it on
+/// unchanged to a client of the same protocol.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProtocolError {
     /// Code.
@@ -123,7 +123,7 @@ pub struct ProtocolError {
 }
 
 impl ToolError {
-    /// An error whose two messages are the same. Not retryable.
+    /// An error with one message for both readers. Not retryable.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -136,7 +136,7 @@ impl ToolError {
         }
     }
 
-    /// Gives the model a message of its own, where the operator's would confuse it or tell too much.
+    /// Sets a separate message for the model, if the operator's would confuse it or reveal too much.
     #[must_use]
     pub fn with_model_message(mut self, message: impl Into<String>) -> Self {
         self.model = Some(message.into());
@@ -157,22 +157,21 @@ impl ToolError {
         self
     }
 
-    /// Says that nothing was dispatched, or that trying again is otherwise harmless.
+    /// Marks the error retryable: nothing was dispatched, or another attempt is harmless.
     #[must_use]
     pub fn retryable(mut self) -> Self {
         self.retryable = true;
         self
     }
 
-    /// Says that a call that had begun has failed: to make it again could repeat its effect.
+    /// Marks the error as not retryable: a repeated call could repeat its effect.
     #[must_use]
     pub fn not_retryable(mut self) -> Self {
         self.retryable = false;
         self
     }
 
-    /// Adds what a tool said when it was stopped for this reason. A tool that only says that it was cancelled
-    /// adds nothing.
+    /// Adds the last message of a tool that was stopped for this reason, unless it only says that it was cancelled.
     #[must_use]
     pub fn with_last_words(mut self, own: &Self) -> Self {
         if own.kind == ErrorKind::Canceled && own.model.is_none() {
@@ -185,7 +184,7 @@ impl ToolError {
         self
     }
 
-    /// A cancelled call. The causes can be told apart by operator and model alike.
+    /// The error of a cancelled call. Operator and model can tell the causes apart.
     #[must_use]
     pub fn canceled(cause: CancelCause) -> Self {
         let mut error = Self::new(ErrorKind::Canceled, format!("canceled {}", cause.describe()));
@@ -211,13 +210,13 @@ impl ToolError {
         format!("(tool failed: {})", self.model.as_deref().unwrap_or(&self.operator))
     }
 
-    /// What [`ToolError::for_model`] says, without its frame.
+    /// The message of [`ToolError::for_model`] without its frame.
     #[must_use]
     pub fn model_message(&self) -> &str {
         self.model.as_deref().unwrap_or(&self.operator)
     }
 
-    /// Whether a caller may try again without repeating an effect.
+    /// Whether a retry cannot repeat an effect.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.retryable
@@ -303,7 +302,7 @@ impl From<&ToolError> for ErrorRecord {
     }
 }
 
-/// A part of the system that this build or configuration does not have. It says so; it never pretends.
+/// The feature is missing in this build or configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is not supported here")]
 pub struct Unsupported(pub &'static str);
@@ -320,16 +319,16 @@ pub enum StoreError {
     /// This store does not do that.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// No such row, or it belongs to somebody else.
+    /// The row does not exist, or belongs to another principal.
     #[error("{0} was not found")]
     NotFound(String),
     /// A quota is used up.
     #[error("{0}")]
     Quota(String),
-    /// It is there, and not in a state for this; in words.
+    /// The object is in the wrong state, as the message says.
     #[error("{0}")]
     Refused(String),
-    /// It is not text, and text was asked for.
+    /// The content is not text, although text was requested.
     #[error("the stored output is binary ({media_type}, {bytes} bytes)")]
     Binary {
         /// Its media type.
@@ -340,7 +339,7 @@ pub enum StoreError {
     /// The store failed.
     #[error("the store failed to {doing}: {source}")]
     Failed {
-        /// What it was doing.
+        /// The operation in progress.
         doing: String,
         /// Cause.
         source: Arc<dyn std::error::Error + Send + Sync>,

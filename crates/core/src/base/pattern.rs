@@ -1,7 +1,7 @@
 //! `*` and `?` patterns over names, for allow and deny lists and policy selectors.
 
-/// Whether `text` matches `pattern`: `*` any run of characters, `?` exactly one, all else itself,
-/// without regard to ASCII case. Linear in practice, quadratic at worst; never exponential.
+/// Whether `text` matches `pattern`: `*` matches any run of characters, `?` exactly one; ASCII case is
+/// ignored. Linear in practice, quadratic at worst; never exponential.
 #[must_use]
 pub fn glob_match(pattern: &str, text: &str) -> bool {
     if pattern.is_ascii() && text.is_ascii() {
@@ -21,7 +21,7 @@ fn matches<C: Copy + Eq>(pattern: &[C], text: &[C], [any, one]: [C; 2], same: im
     if !fits(first, text) || !fits(last, &text[end..]) {
         return false;
     }
-    // Each part in its first place leaves the most to those after it.
+    // Matching each part at its first position leaves the most text for the later parts.
     let mut rest = &text[first.len()..end];
     parts.filter(|part| !part.is_empty()).all(|part| {
         // Most places differ in their first character.
@@ -31,14 +31,14 @@ fn matches<C: Copy + Eq>(pattern: &[C], text: &[C], [any, one]: [C; 2], same: im
     })
 }
 
-/// Whether a name passes an allow list (empty: all pass) and then a deny list.
+/// Whether a name passes an allow list (if empty, all names pass) and a deny list.
 #[must_use]
 pub fn allowed_by(allowed: &[String], denied: &[String], name: &str) -> bool {
     (allowed.is_empty() || allowed.iter().any(|p| glob_match(p, name))) && !denied.iter().any(|p| glob_match(p, name))
 }
 
-/// The candidate that `word` was most likely meant to be: a third of its letters may differ, and one always; their case
-/// does not matter.
+/// Returns the candidate nearest to `word`: a third of its letters may differ, and always one; case
+/// is ignored.
 #[must_use]
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     // Distance is quadratic, and no name is that long.

@@ -1,5 +1,5 @@
-//! Holds secrets: a text that does not print, the schema marks of secret parts of a value, and a filter that takes
-//! secrets out of text on its way to any sink, whole or in pieces.
+//! Secrets: a text that does not print, schema marks of secret values, and a filter that redacts
+//! secrets in text on its way to any sink, whole or in pieces.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Number, Value};
 
-/// What stands in a secret's place.
+/// Replacement text of a secret.
 pub const MARK: &str = "[secret]";
-/// Bytes that a value must have to be taken out of text: shorter ones occur in ordinary text; replacing them would garble
-/// it and tell what they are.
+/// Minimal length in bytes of a value that is redacted from text: shorter values occur in ordinary text; replacing them
+/// would garble it and reveal them.
 pub const MIN_SECRET: usize = 6;
-/// What people write where a program wants a key and its server does not.
+/// Placeholder keys that people enter when a program wants a key and the server does not.
 const NO_KEYS: [&str; 20] = [
     "anything",
     "api-key",
@@ -37,17 +37,17 @@ const NO_KEYS: [&str; 20] = [
     "unused",
     "your-api-key",
 ];
-/// Steps through schemas for the secrets of one call's arguments; a schema that needs more is taken to mark no
-/// others.
+/// Bound on the steps through schemas for the secrets of one call's arguments; beyond it no further parts count as
+/// secret.
 const MAX_STEPS: usize = 20_000;
-/// How deep schemas are followed.
+/// Nesting depth of schemas that is followed.
 const MAX_DEPTH: usize = 64;
 /// Bytes of a stream that are held back at most.
 const MAX_HELD: usize = 16 * 1024;
-/// Bytes already passed on that still tell what follows them (`Authorization: Bearer …`).
+/// Bytes already emitted that are kept as context for what follows (`Authorization: Bearer …`).
 const CONTEXT: usize = 256;
 
-/// A secret text. It never prints and is not written out by itself; [`Secret::expose`] is the one way to it.
+/// A secret text. It never prints and is not serialised; [`Secret::expose`] is the only access.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -58,7 +58,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The secret itself, for what carries or keeps it.
+    /// Exposes the secret, to send or store it.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -71,18 +71,17 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Takes secrets out of text. The one boundary: every sink's text passes here.
+/// Redacts secrets. All text to any sink passes through it.
 pub trait Redactor: Send + Sync {
-    /// Where secrets stand in the text, in order, apart from each other.
+    /// Returns the positions of secrets in the text, in order, not overlapping.
     fn spans(&self, text: &str) -> Vec<Range<usize>>;
 
-    /// How many bytes from the beginning of a text that goes on can be told apart from secrets already: what
-    /// follows them may be the beginning of one.
+    /// Returns the length of the prefix of a growing text that is settled: the rest may be the beginning of a secret.
     fn settled(&self, text: &str) -> usize {
         text.char_indices().rfind(|(_, c)| !c.is_ascii_graphic()).map_or(0, |(at, c)| at + c.len_utf8())
     }
 
-    /// From now on these values are secrets, for a while at least.
+    /// Adds these values to the secrets, at least for a while.
     fn learn(&self, _values: Vec<String>) {}
 
     /// Whether a number of a JSON value is a secret.
@@ -90,7 +89,7 @@ pub trait Redactor: Send + Sync {
         false
     }
 
-    /// The text with secrets replaced; borrowed when there are none.
+    /// Replaces secrets in the text; borrowed if there are none.
     fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let spans = self.spans(text);
         if spans.is_empty() {
@@ -120,14 +119,14 @@ pub trait Redactor: Send + Sync {
         }
     }
 
-    /// A tool's own result as JSON, on its way to whoever made the call. What only looks like a secret may be what
-    /// was asked for; a redactor that knows the secrets of the application takes out those, and the others in `error` alone.
+    /// Redacts a tool's own result as JSON for its caller. A value that merely looks like a secret may be the requested
+    /// data: a redactor that knows the application's secrets replaces only those, and the others in `error` alone.
     fn redact_result(&self, result: &Value) -> Value {
         self.redact_value(result)
     }
 }
 
-/// Redacts nothing.
+/// A redactor that changes nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoRedaction;
 
@@ -141,14 +140,14 @@ impl Redactor for NoRedaction {
     }
 }
 
-/// Whether a key is one that has to be hidden: neither too short for it ([`MIN_SECRET`]) nor a word that stands for none,
-/// like `ollama` or `not-needed`, which would be missed wherever it means what it says.
+/// Whether a key must be redacted. Keys shorter than [`MIN_SECRET`] and placeholders like `ollama` or `not-needed` are
+/// not: redacting those words would damage ordinary text.
 #[must_use]
 pub fn is_secret_key(key: &str) -> bool {
     key.len() >= MIN_SECRET && !NO_KEYS.iter().any(|word| word.eq_ignore_ascii_case(key))
 }
 
-/// Whether a schema marks any part of what it describes as secret (`writeOnly: true`, `format: password`).
+/// Whether a schema marks any value as secret (`writeOnly: true`, `format: password`).
 #[must_use]
 pub fn marks_secrets(schema: &Value) -> bool {
     match schema {
@@ -213,7 +212,7 @@ impl<'a> Walk<'a> {
                     }
                 }
             }
-            // Whatever name fits: more is taken for secret rather than less.
+            // Any name may match: better too many secrets than too few.
             ("patternProperties", Value::Object(fields)) => {
                 for (_, sub) in sub.as_object().into_iter().flatten() {
                     fields.values_mut().for_each(|field| self.walk(sub, field, depth));
@@ -239,12 +238,12 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Takes secrets out of a text that comes in pieces, wherever it is split.
+/// Redacts secrets in a text that arrives in pieces, wherever it is split.
 pub struct StreamRedactor {
     redactor: Arc<dyn Redactor>,
-    /// What was passed on last, as context, and what is held back.
+    /// The last emitted text, as context, and the text held back.
     text: String,
-    /// How much of it was passed on.
+    /// Length of the emitted part.
     passed: usize,
 }
 
@@ -261,7 +260,7 @@ impl StreamRedactor {
         Self { redactor, text: String::new(), passed: 0 }
     }
 
-    /// Takes a piece and gives what can be passed on: whatever may be the beginning of a secret is held back, 16 KiB
+    /// Takes a piece and returns the text that can be emitted. Text that may begin a secret is held back, 16 KiB
     /// at most.
     pub fn push(&mut self, piece: &str) -> String {
         self.text.push_str(piece);
@@ -270,7 +269,7 @@ impl StreamRedactor {
         self.pass(settled)
     }
 
-    /// Gives what was held back; the stream has ended.
+    /// Ends the stream and returns the text held back.
     pub fn finish(&mut self) -> String {
         if self.text.is_empty() {
             return String::new();
@@ -283,7 +282,7 @@ impl StreamRedactor {
     fn pass(&mut self, settled: usize) -> String {
         let spans = self.redactor.spans(&self.text);
         let mut settled = settled.max(self.passed);
-        // No cut goes through a secret; at the end of the text none can.
+        // Never cut through a secret; none is cut at the end of the text.
         if let Some(cut) = spans.iter().find(|span| span.start < settled && settled < span.end) {
             settled = cut.start.max(self.passed);
         }
@@ -350,7 +349,7 @@ mod tests {
         assert!(marks_secrets(&json!({"$defs": {"x": {"items": [password()]}}})));
     }
 
-    /// Knows one secret, and one that only its context gives away.
+    /// Knows one secret text, and one that only its context reveals.
     struct TestRedactor;
 
     impl Redactor for TestRedactor {

@@ -1,4 +1,4 @@
-//! Scalars of settings, as they stand in a configuration.
+//! Scalar settings, as written in a configuration.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl JsonSchema for TimeSpan {
     }
 }
 
-/// How long a result may be served again: a duration as [`TimeSpan`], or `off`, the default.
+/// How long a result may be reused: a duration as [`TimeSpan`], or `off`, the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheTtl(pub Option<Duration>);
 
@@ -67,7 +67,7 @@ impl<'de> Deserialize<'de> for CacheTtl {
     }
 }
 
-/// Whether a time to live is none: `off`, which older YAML reads as false.
+/// Whether a time to live is `off`, which YAML 1.1 reads as false.
 #[must_use]
 pub fn is_off(text: &str) -> bool {
     matches!(text, "off" | "false")
@@ -87,7 +87,7 @@ impl JsonSchema for CacheTtl {
     }
 }
 
-/// Text that YAML may take for a number or a boolean; it is kept as it was written.
+/// Text that YAML may parse as a number or boolean; it is kept as written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Written(pub String);

@@ -9,7 +9,7 @@ use crate::model::Route;
 use crate::policy::Decision;
 
 impl ValidCall {
-    /// The call that its activity runs; `None` if no activity runs it. References were replaced for the call itself.
+    /// Returns the call of the activity that runs this call, if any. References are already replaced in it.
     #[must_use]
     pub fn activity_call(&self) -> Option<ToolCall> {
         let Route::Activity(activity) = &self.provenance.route else { return None };
@@ -17,7 +17,7 @@ impl ValidCall {
         Some(ToolCall::new(CallId::new(format!("{}.activity", self.id)), activity.as_str(), arguments))
     }
 
-    /// The call that its activity runs, checked under the schema of the activity; `None` if no activity runs it.
+    /// Checks the call of the activity that runs this call against the activity's schema; `None` without an activity.
     #[must_use]
     pub fn check_activity(&self, snapshot: &Snapshot, caller: Caller<'_>) -> Option<Result<Self, Box<Rejection>>> {
         let mut checked = check(self.activity_call()?, snapshot, caller);
@@ -27,11 +27,10 @@ impl ValidCall {
         Some(checked)
     }
 
-    /// What is decided about the call before it runs: the stricter of what `decide` says of it and of the call that its
-    /// activity runs.
+    /// Decides about the call before it runs: the stricter of the decisions on the call and on its activity's call.
     ///
     /// # Errors
-    /// The [`Rejection`] of the call that its activity runs.
+    /// The [`Rejection`] of its activity's call.
     pub fn judge(
         &self,
         snapshot: &Snapshot,
@@ -62,7 +61,7 @@ mod tests {
     use crate::policy::{Effect, Policy, PolicyQuery, Profile};
     use crate::testing::{definition, listing, of_kind, own};
 
-    /// Activities that read and that write, one of a server, and declared tools.
+    /// A snapshot with reading and writing activities, one of a server, and declared tools.
     fn snapshot(tools: &[(&str, Value)]) -> Snapshot {
         let provider = Arc::new(DeclaredTools::new("schemas", tools.iter().map(|(name, schema)| (*name, schema))));
         let tools = provider.tools().to_vec();
@@ -110,7 +109,7 @@ mod tests {
             ("chosen", with(json!({"_activity": {"enum": ["act__read", ""]}})), Effects::UNKNOWN, false),
             ("latent", with(json!({})), Effects::READ, true),
             ("forced", activity(""), Effects::READ, true),
-            // Its run goes on where it was.
+            // A delegated run is resumable.
             ("delegated", with(json!({"_delegate": {"const": "anonymous"}})), Effects::UNKNOWN, true),
             ("undelegated", with(json!({"_delegate": {"const": ""}})), Effects::READ, true),
         ];

@@ -11,32 +11,31 @@ use crate::schema::{Attempt, CompiledSchema, Violation, fill_defaults, suggest};
 
 pub use crate::output::provenance::{Provenance, RawArguments};
 
-/// The capability of a tool whose array arguments hold items that stand for themselves, like the calls of a
-/// batch: of a text that was cut, an item that is not whole is dropped, for half of one means something else.
+/// Capability of a tool whose array arguments hold independent items, like the calls of a
+/// batch: if the text was cut, an incomplete item is dropped, because half of one means something else.
 pub const WHOLE_ITEMS: &str = "whole_items";
 
-/// An object beside a schema.
+/// An object fitted to a schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fitted {
-    /// The object: valid but for what is pending if there are no violations, else as it was written, with
-    /// defaults.
+    /// The arguments with defaults: valid except for pending references if there are no violations, else as written.
     pub arguments: Value,
-    /// What was done to it.
+    /// The changes made to the arguments.
     pub provenance: Provenance,
-    /// References whose value is not there yet; they stand in the object as they were written.
+    /// References without a value yet; they stay in the object as written.
     pub pending: Vec<PendingReference>,
-    /// What is wrong with it.
+    /// Violations of the schema.
     pub violations: Vec<Violation>,
 }
 
 impl Fitted {
-    /// Fits `raw` to the schema of `entry`: parsed, its references replaced if there are `variables` that
-    /// serve the tool and the tool does not hand its arguments on as other calls, filled with defaults if the tool is our
-    /// own, validated, and coerced where it failed. A tool without a working schema takes any object. Meta fields among the
+    /// Fits `raw` to the schema of `entry`: parses it, replaces references, fills in defaults if the tool is our own,
+    /// validates, and coerces what fails. References are replaced if `variables` serve the tool and the tool does not
+    /// pass its arguments on as other calls. A tool without a working schema takes any object. Meta fields among the
     /// arguments of our own tools go to `meta`.
     ///
     /// # Errors
-    /// [`NoObject`] where there is none in `raw`.
+    /// [`NoObject`] if `raw` holds no object.
     pub fn to(
         entry: &Entry,
         raw: RawArguments,
@@ -54,7 +53,7 @@ impl Fitted {
             drop_item(&mut arguments, cut);
         }
         let misplaced = meta::lift(entry, &mut arguments, meta, has_instances(variables));
-        // References in the calls that a batch holds are replaced when those are checked.
+        // References inside the calls of a batch are replaced when those calls are checked.
         let variables = variables.filter(|variables| !holds_calls && variables.serve(entry.tool.origin()));
         let reader = variables.map(|variables| Reader { variables, instance: meta.instance.as_deref() });
         let found = match (reader, holes) {
@@ -73,7 +72,7 @@ impl Fitted {
         Ok(Self::whole(entry, arguments, provenance, pending))
     }
 
-    /// Fits an object whose references were replaced, but for those that are `pending`.
+    /// Fits an object whose references are replaced, except for the `pending` ones.
     pub(crate) fn whole(
         entry: &Entry,
         mut arguments: Value,
@@ -87,7 +86,7 @@ impl Fitted {
             return Self { arguments, provenance, pending, violations: Vec::new() };
         };
         let mut fitted = fit_around(schema, arguments, provenance, pending);
-        // What was coerced may have left members out, or have become an object that lacks some.
+        // Coercion may have dropped members, or have produced an object that lacks some.
         if let Some(schema) = entry.definition().parameters.as_ref().filter(|_| !fitted.violations.is_empty()) {
             suggest(schema, &fitted.arguments, &mut fitted.violations);
         }
@@ -103,7 +102,7 @@ fn has_instances(variables: Option<&dyn Variables>) -> bool {
     variables.is_some_and(|variables| !variables.instances().is_empty())
 }
 
-/// Drops the item of an array argument that the container at `cut` is in or is, with those behind it.
+/// Drops the item of an array argument that contains or is the container at `cut`, and the items after it.
 fn drop_item(arguments: &mut Value, cut: &str) {
     let mut steps = cut.split('/').skip(1);
     let (Some(member), Some(Ok(item))) = (steps.next(), steps.next().map(str::parse::<usize>)) else { return };
@@ -115,19 +114,19 @@ fn drop_item(arguments: &mut Value, cut: &str) {
 /// Arguments that are no object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NoObject {
-    /// What was written; null if it is too deep to be looked at.
+    /// The value as written; null if it is nested too deeply.
     pub written: Value,
     /// Why, as the end of a sentence that begins with the arguments.
     pub message: String,
 }
 
-/// Validates `value`, and coerces what fails.
+/// Validates `value`, and coerces the parts that fail.
 #[must_use]
 pub fn fit(schema: &CompiledSchema, value: Value, provenance: Provenance) -> Fitted {
     fit_around(schema, value, provenance, Vec::new())
 }
 
-/// As [`fit`], around the places of `value` that wait for theirs.
+/// Like [`fit`], ignoring places that still wait for values.
 pub(crate) fn fit_around(
     schema: &CompiledSchema,
     value: Value,
@@ -158,8 +157,8 @@ pub(crate) fn fit_around(
     Fitted { arguments: value, provenance, pending, violations: left }
 }
 
-/// The arguments with those floats as texts that a reference stands for, where a text is wanted, and their places. Their source
-/// wrote them as they are; what a model wrote may have lost digits that count.
+/// Returns the arguments with floats from references written as text where the schema wants text, and their places. The
+/// source formatted these floats; text written by a model may have lost significant digits.
 fn floats_as_text(
     schema: &CompiledSchema,
     value: &Value,
@@ -182,8 +181,8 @@ fn floats_as_text(
     (!places.is_empty()).then_some((spelled, places))
 }
 
-/// What is wrong that mending did not mend: the violations `after` it. Those inside a value that was given
-/// another form are of a place that nobody wrote: there, what was wrong `before` counts.
+/// Returns the violations `after` coercion that remain. For values whose form was changed, reports the violations
+/// `before` it: nobody wrote the changed places.
 fn left_over(before: Vec<Violation>, after: Vec<Violation>, mended: &[String]) -> Vec<Violation> {
     let around = |path: &str| mended.iter().find(|place| *place != path && is_within(path, place));
     let mut left: Vec<Violation> = Vec::new();
@@ -199,13 +198,13 @@ fn left_over(before: Vec<Violation>, after: Vec<Violation>, mended: &[String]) -
     if left.is_empty() { before } else { left }
 }
 
-/// The object that `text` means, read as the arguments of a call are; `None` if there is none.
+/// Reads the object that `text` denotes, as call arguments are read; `None` if there is none.
 #[must_use]
 pub fn read_object(text: &str) -> Option<Value> {
     read_arguments(RawArguments::Text(text.to_owned()), &mut Provenance::default()).ok()
 }
 
-/// An object, its JSON text, or JSON text inside a JSON string; what is broken is mended.
+/// Reads an object, its JSON text, or JSON text inside a JSON string, repaired if broken.
 pub(crate) fn read_arguments(raw: RawArguments, provenance: &mut Provenance) -> Result<Value, NoObject> {
     let row = matches!(&raw, RawArguments::Text(text) if text.trim_start().starts_with('{'));
     let mut value = match raw {
@@ -250,7 +249,7 @@ pub(crate) fn read_arguments(raw: RawArguments, provenance: &mut Provenance) -> 
     }
 }
 
-/// Reads JSON, mended if need be. What had to be mended and is no container was no JSON at all.
+/// Reads JSON, repaired if needed. A repaired value that is no container was not JSON at all.
 fn read(text: &str, provenance: &mut Provenance) -> Result<Value, String> {
     let out_of_range = || "hold a number that is out of range; write one that a double can hold, or a text".to_owned();
     let not_json = |why: &dyn std::fmt::Display| format!("are not JSON: {why}; write one JSON object");

@@ -1,5 +1,5 @@
-//! Unwraps indirect calls: `tools__call` names another tool, and that tool is called. The call is unwrapped first, so
-//! that name, arguments, policy, approval, queue and ledger are those of the inner tool; only [`Provenance`] shows the
+//! Unwraps indirect calls: `tools__call` names another tool to call. The call is unwrapped first, so
+//! that name, arguments, policy, approval, queue and ledger are the inner tool's; only [`Provenance`] shows the
 //! wrapper.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::identity::session::CallId;
 use crate::model::exposure::CALL_ID;
 use crate::schema::{Violation, shorten};
 
-/// What the arguments of a carrier are.
+/// The arguments of a carrier.
 const MEMBERS: [&str; 2] = ["name", "arguments"];
 
 /// Whether calls of this tool carry another call.
@@ -27,8 +27,8 @@ pub fn is_carrier(entry: &Entry) -> bool {
         && entry.provider.kind() == ProviderKind::Builtin
 }
 
-/// The call that `call` carries through `tools__call`; `None` where it stands for itself, or carries none that
-/// can be read.
+/// Returns the call that `call` carries through `tools__call`; `None` if it is an ordinary call, or its content cannot
+/// be read.
 #[must_use]
 pub fn carried(call: &ToolCall, snapshot: &Snapshot) -> Option<ToolCall> {
     carrier(&call.name, snapshot)?;
@@ -68,7 +68,7 @@ pub(crate) fn check_carried(
     checked
 }
 
-/// What the arguments of a carrier say.
+/// The arguments of a carrier, parsed.
 struct Inside {
     name: String,
     arguments: RawArguments,
@@ -77,7 +77,7 @@ struct Inside {
 }
 
 impl Inside {
-    /// Reads `{name, arguments}`. The arguments may be anything that stands for an object.
+    /// Reads `{name, arguments}`. The arguments may have any form that denotes an object.
     fn of(raw: RawArguments) -> Result<Self, NoObject> {
         let holes = match &raw {
             RawArguments::Resolved(_, holes) => Some(holes.iter().filter_map(Self::hole).collect()),

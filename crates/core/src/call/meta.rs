@@ -1,5 +1,5 @@
-//! Takes the meta fields out of the arguments of our own tools, checks them, and puts them back where a model repairs
-//! the arguments; and decides who runs the call.
+//! Separates the meta fields from the arguments of our own tools, checks them, restores them for a repair by a model,
+//! and decides who runs the call.
 
 use std::collections::BTreeMap;
 
@@ -26,10 +26,10 @@ fn violation(path: &str, message: impl Into<String>) -> Violation {
     Violation { path: format!("/{path}"), keyword: "meta".into(), message: message.into() }
 }
 
-/// Moves the meta fields among `arguments` to `meta`, if the tool is our own, and adds those that its schema fixes. What the
-/// schema does not show is a violation, as is a value that it does not allow.
+/// Moves meta fields from `arguments` to `meta`, if the tool is our own, and adds those fixed by its schema. A field
+/// that the schema does not show, or a value that it does not allow, is a violation.
 ///
-/// In a request over many inputs a call may say which it is for.
+/// In a request over many inputs a call may name its instance.
 pub(crate) fn lift(entry: &Entry, arguments: &mut Value, meta: &mut CallMeta, has_instances: bool) -> Vec<Violation> {
     let fields = &entry.definition().call_fields;
     let mut found = beside(meta);
@@ -44,9 +44,9 @@ pub(crate) fn lift(entry: &Entry, arguments: &mut Value, meta: &mut CallMeta, ha
     let mut written = Map::new();
     for (name, value) in found {
         match name.as_str() {
-            // Whose call it is was settled by its name.
+            // The tool was resolved by its name.
             TOOL => {}
-            // Whether it has its place here is known once it is known who runs the call.
+            // Whether an output is allowed is known once the route is known.
             OUTPUT => meta.output = Some(value),
             name if is_fixed(entry, name, &value) => {}
             INSTANCE if has_instances && !entry.works_on_run() && !fields.contains_key(INSTANCE) => {
@@ -74,8 +74,8 @@ pub(crate) fn lift(entry: &Entry, arguments: &mut Value, meta: &mut CallMeta, ha
     violations
 }
 
-/// What a call says of who runs it, for carriers too: what a tool does not show, nobody may set. The result and where it goes
-/// are a carrier's own.
+/// Returns the meta fields about who runs the call, for carriers too: nobody may set a field that the tool does not
+/// show. The output and its path belong to the carrier itself.
 fn beside(meta: &mut CallMeta) -> Map<String, Value> {
     let texts = [(ACTIVITY, meta.activity.take()), (DELEGATE, meta.delegate.take())];
     let mut found: Map<String, Value> =
@@ -87,7 +87,7 @@ fn beside(meta: &mut CallMeta) -> Map<String, Value> {
     found
 }
 
-/// Whether the tool's definition says the same.
+/// Whether the tool's definition fixes the field to this value.
 fn is_fixed(entry: &Entry, name: &str, value: &Value) -> bool {
     let definition = entry.definition();
     match name {
@@ -110,7 +110,7 @@ fn is_set(meta: &CallMeta, name: &str) -> bool {
     }
 }
 
-/// Sets a meta field to what was written. Null counts as not set.
+/// Sets a meta field. Null counts as not set.
 fn set(meta: &mut CallMeta, name: &str, value: &Value) -> Result<(), String> {
     if value.is_null() {
         return Ok(());
@@ -119,7 +119,7 @@ fn set(meta: &mut CallMeta, name: &str, value: &Value) -> Result<(), String> {
     match name {
         REASONING => meta.reasoning = Some(text()?),
         ACTIVITY => meta.activity = Some(text()?),
-        // An empty name is that of none.
+        // An empty name means no delegate.
         DELEGATE => meta.delegate = Some(text()?).filter(|name| !name.is_empty()),
         OUTPUT_PATH => meta.output_path = Some(text()?),
         INSTANCE => meta.instance = Some(text()?),
@@ -141,10 +141,10 @@ fn set(meta: &mut CallMeta, name: &str, value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The meta fields of a call in a carrier that writes them beside the parameters: an object of which they are taken.
+/// Removes the meta fields from the object of a call whose carrier writes them beside the parameters.
 ///
 /// # Errors
-/// A [`Violation`] for each that has no legal value.
+/// A [`Violation`] for each illegal value.
 pub fn take(members: &mut Map<String, Value>) -> Result<CallMeta, Vec<Violation>> {
     let (mut meta, mut violations) = (CallMeta::default(), Vec::new());
     for name in META_FIELDS.into_iter().filter(|name| *name != TOOL) {
@@ -171,8 +171,9 @@ pub(crate) fn rejoin(entry: &Entry, arguments: &Value, meta: &CallMeta) -> Value
     joined
 }
 
-/// Who runs a call, by the first that applies: the delegate, the activity that the call or its tool names (none, if the name is
-/// empty), the tool's own code, an activity of the tool's name; else nobody, and the call has its result with it.
+/// Returns who runs a call, by the first that applies: the delegate; the activity named by the call or its tool (an
+/// empty name means none); the tool's own code; an activity with the tool's name. Otherwise nobody runs it, and the
+/// call carries its output.
 ///
 /// # Errors
 /// A [`Violation`] for an activity that is not in the catalogue.
@@ -190,7 +191,7 @@ pub fn route(entry: &Entry, meta: &CallMeta, snapshot: &Snapshot) -> Result<Rout
             let activity = &snapshot.list()[index];
             match activity.route() {
                 _ if activity.id() == entry.id() && entry.provider.implements(entry.id()) => Ok(Route::Tool),
-                // One level deep: else activities could run each other without end.
+                // Only one level: otherwise activities could run each other without end.
                 Route::Tool => Ok(Route::Activity(activity.id().to_string())),
                 _ => Err(violation(ACTIVITY, format!("`{name}` has no code of its own; name a tool that has"))),
             }
@@ -199,8 +200,8 @@ pub fn route(entry: &Entry, meta: &CallMeta, snapshot: &Snapshot) -> Result<Rout
     }
 }
 
-/// Checks the result that came with a call which `route` runs: a latent call must have one that fits the output schema, and is
-/// coerced where it does not; no other call may have one.
+/// Checks the output that came with a call of this `route`: a latent call must have one that fits the output schema,
+/// which is coerced if needed; other calls may not have one.
 pub(crate) fn check_output(
     entry: &Entry,
     meta: &mut CallMeta,
@@ -229,16 +230,16 @@ pub(crate) fn check_output(
 }
 
 impl CallMeta {
-    /// The path of the state that the result goes to, and the instance that it is for.
+    /// Returns the state path and instance that the output is written to.
     #[must_use]
     pub fn writes(&self) -> Option<(&str, Option<&str>)> {
         Some((state_path(self.output_path.as_deref()?)?, self.instance.as_deref()))
     }
 
-    /// What the scopes show, by their names without the mark, in the order of these; `None` where nothing is there.
+    /// Returns the values of the scopes, keyed by name without the mark, in order; `None` for missing values.
     ///
     /// # Errors
-    /// `invalid_parameters` for a scope that there is not.
+    /// `invalid_parameters` for an unknown scope.
     pub fn granted(
         &self,
         variables: Option<&dyn Variables>,
@@ -262,7 +263,7 @@ impl CallMeta {
 }
 
 impl ValidCall {
-    /// Whether it makes or awaits other calls while it runs, so that it may hold no slot and no lock.
+    /// Whether it makes or awaits other calls while it runs, so it may hold no slot or lock.
     #[must_use]
     pub fn awaits_others(&self) -> bool {
         let route = &self.provenance.route;
@@ -403,7 +404,7 @@ mod tests {
         assert_eq!(routed(&snapshot, "schema__chosen", json!({"_activity": "act__send"})), send());
         assert_eq!(routed(&snapshot, "schema__chosen", json!({"_activity": "", "_output": "x"})), Route::Latent);
         assert_eq!(routed(&snapshot, "schema__given", json!({})), Route::Delegate("anonymous".into()));
-        // A foreign tool does not run what only happens to have its name.
+        // A foreign tool that shares the name does not become the activity.
         assert_eq!(routed(&snapshot, "schema__post", json!({"_output": "x"})), Route::Latent);
 
         let hidden = snapshot.list()[0].shown_schema();

@@ -1,5 +1,5 @@
-//! Turns what a model wrote into a call that may run: resolves the name, reads the arguments, validates them. Pure;
-//! nothing runs here.
+//! Turns a call as a model wrote it into a call that may run: resolves the name, reads and validates the arguments.
+//! Pure; nothing runs here.
 
 pub mod activity;
 pub mod arguments;
@@ -31,9 +31,9 @@ use crate::store::state_path;
 
 pub use crate::output::provenance::{Provenance, RawArguments, ToolCall};
 
-/// An expected shape that takes more bytes than this is not shown.
+/// Maximal bytes of an expected shape in a message; longer ones are omitted.
 const MAX_SHAPE: usize = 300;
-/// What is wrong takes no more characters than this.
+/// Characters of listed violations in one message.
 const MAX_LIST: usize = 1500;
 
 /// A call that may run, on the implementation of one snapshot.
@@ -45,14 +45,14 @@ pub struct ValidCall {
     pub entry: Arc<Entry>,
     /// Arguments: an object, valid under the tool's schema unless `pending` or `unvalidated` say otherwise.
     pub arguments: Value,
-    /// What was said beside the parameters.
+    /// The meta fields.
     pub meta: CallMeta,
-    /// What was done to name and arguments.
+    /// The changes made to name and arguments.
     pub provenance: Provenance,
-    /// References whose value is not there yet: the rest is valid, and the call must pass [`resolve_pending`]
+    /// References without a value yet: the rest is valid, and the call must pass [`resolve_pending`]
     /// before it runs.
     pub pending: Vec<PendingReference>,
-    /// Set when no schema validated the arguments: how such a call may run.
+    /// How the call may run if no schema validated its arguments.
     pub unvalidated: Option<NoSchemaMode>,
 }
 
@@ -61,22 +61,22 @@ pub struct ValidCall {
 pub struct Rejection {
     /// The call.
     pub call_id: CallId,
-    /// The tool's name as it was written.
+    /// The tool's name as written.
     pub name: String,
-    /// Its arguments as far as they were understood, a text if they were no JSON; null if they were not
-    /// looked at.
+    /// Its arguments as far as they were understood: a text if they were not JSON; null if they were not
+    /// examined.
     pub arguments: Value,
     /// The tool, if it was found.
     pub entry: Option<Arc<Entry>>,
     /// Why.
     pub error: ToolError,
-    /// What was said beside the parameters, as far as it was understood.
+    /// The meta fields, as far as they were understood.
     pub meta: CallMeta,
-    /// What is wrong with the arguments, if that is it.
+    /// Violations of the schema, if they are the reason.
     pub violations: Vec<Violation>,
-    /// What was done to name and arguments before it was rejected.
+    /// The changes made to name and arguments before the rejection.
     pub provenance: Provenance,
-    /// References that stand in the arguments as they were written: no value was there for them.
+    /// References left in the arguments because they had no value.
     pub pending: Vec<PendingReference>,
 }
 
@@ -86,12 +86,12 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// On whose behalf a call is checked.
+/// The caller of a checked call.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
-    /// Whose roles count.
+    /// The principal whose roles apply.
     pub principal: &'a Principal,
-    /// What references stand for; without it there are no references.
+    /// Values of references; without it, text is never a reference.
     pub variables: Option<&'a dyn Variables>,
 }
 
@@ -103,8 +103,8 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Checks one call against the snapshot that its author saw. A call of `tools__call` is
-/// that of the tool which it names; see [`indirect_call`].
+/// Checks one call against the snapshot that its author saw. A call of `tools__call` counts as a call of the named
+/// tool; see [`indirect_call`].
 ///
 /// # Errors
 /// A [`Rejection`] with both messages: unknown tool (with near names, or why it is missing), not
@@ -167,7 +167,7 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
     let unvalidated = match entry.tool.schema() {
         Ok(Some(_)) => None,
         Ok(None) => Some(entry.definition().no_schema_mode.unwrap_or(NoSchemaMode::HumanApproval)),
-        // A foreign schema that does not compile must not take the tool away; the audit says so.
+        // A foreign tool stays usable without a valid schema; the audit reports the schema.
         Err(_) => Some(entry.definition().no_schema_mode.unwrap_or(NoSchemaMode::Full)),
     };
     provenance.unvalidated = unvalidated;
@@ -177,7 +177,7 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
 /// Names of instances that an error lists.
 const MAX_INSTANCES: usize = 12;
 
-/// What is wrong with the path that a result is to be kept under.
+/// Checks the output path as written.
 fn no_path(written: &str) -> Option<Violation> {
     let message = || {
         let written = shorten(written, MAX_LIST / 10);
@@ -187,7 +187,7 @@ fn no_path(written: &str) -> Option<Violation> {
     state_path(written).is_none().then(violation)
 }
 
-/// What is wrong with a call for one instance of a request that has no such instance.
+/// Checks that the request has the instance that the call names.
 fn unknown_instance(instance: Option<&str>, variables: Option<&dyn Variables>) -> Option<Violation> {
     let wanted = instance?;
     let known = variables.map(Variables::instances).unwrap_or_default();
@@ -206,19 +206,19 @@ fn unknown_instance(instance: Option<&str>, variables: Option<&dyn Variables>) -
     Some(Violation { path: format!("/{INSTANCE}"), keyword: "instance".into(), message })
 }
 
-/// What became of a pending call.
+/// State of a pending call.
 #[derive(Debug, Clone)]
 pub enum PendingCall {
     /// It may run.
     Ready(ValidCall),
-    /// Some value is not there yet: the call as it was.
+    /// Some value is still missing: the call, unchanged.
     Waits(ValidCall),
 }
 
-/// Puts the values that a call waited for in, and validates the whole.
+/// Replaces the pending references of a call, and validates the whole.
 ///
 /// # Errors
-/// A [`Rejection`] where nothing will come for a reference, or the whole is not valid.
+/// A [`Rejection`] if a reference will never have a value, or the whole is not valid.
 pub fn resolve_pending(
     mut call: ValidCall,
     variables: Option<&dyn Variables>,
@@ -258,12 +258,12 @@ pub fn resolve_pending(
     }))
 }
 
-/// The error for a wire name or id that does not resolve, and that its author knows as `shown`: what `none` makes of the
-/// reason, which is empty where none is known, or that nobody has approved the tool.
+/// Returns the error for a wire name or id that does not resolve; `shown` is the name its author knows. `none` makes
+/// the message from the reason (empty if unknown), unless the tool is only unapproved.
 pub fn missing(snapshot: &Snapshot, name: &str, shown: &str, none: impl FnOnce(&str) -> String) -> ToolError {
     let why = snapshot.why_missing(name).map(|why| format!(" ({why})")).unwrap_or_default();
     if snapshot.is_unapproved(name) {
-        // The reason quotes what nobody has approved: it is not for a model.
+        // The reason quotes unapproved text, so the model does not get it.
         return ToolError::new(ErrorKind::NotPermitted, format!("`{shown}` may not be called{why}"))
             .with_model_message(format!(
                 "`{shown}` may not be called: its definition waits for the operator's approval (`toolwright pins` \
@@ -316,7 +316,7 @@ fn invalid(entry: &Entry, violations: &[Violation], provenance: &Provenance) -> 
         })
     });
     let expected = expected.unwrap_or_default();
-    // What is wrong with the text may be why the rest is.
+    // A fault in the text may explain the violations.
     let mended = match &provenance.fault {
         Some(fault) => format!("not JSON at {fault}; write one whole JSON object. As they were mended, "),
         None if provenance.repaired => "not JSON; write one whole JSON object. As they were mended, ".to_owned(),

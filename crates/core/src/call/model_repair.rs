@@ -1,5 +1,5 @@
-//! Asks a model to repair the arguments of a rejected call, at most once a call: builds the request and reads the
-//! answer; the executor sends it. The repaired call is checked like any other, so that nothing unvalidated runs.
+//! Asks a model to repair the arguments of a rejected call, at most once per call: builds the request and reads the
+//! answer; the executor sends it. The repaired call is checked like any other.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ is. A value that is missing may be taken from what was written, never made up. A
 arguments as one JSON object and nothing else; if they cannot be corrected from what is there, answer null.";
 
 impl RepairRecord {
-    /// The record of an attempt to mend what `rejection` rejects, not ended yet.
+    /// Starts the record of an attempt to repair a rejected call.
     #[must_use]
     pub fn begin(model: impl Into<String>, rejection: &Rejection) -> Self {
         Self {
@@ -37,8 +37,8 @@ impl RepairRecord {
     }
 }
 
-/// The request that asks a model to mend the arguments of `rejection`; `None` where that is no use: the
-/// call failed for another reason, it was tried before, or there is too much to show.
+/// Builds the request that asks a model to repair the arguments of `rejection`; `None` if that is useless: the
+/// call failed for another reason, was already repaired, or is too large to show.
 #[must_use]
 pub fn request(rejection: &Rejection) -> Option<ModelRequest> {
     let entry = rejection.entry.as_ref().filter(|_| rejection.error.kind() == ErrorKind::InvalidParameters)?;
@@ -68,7 +68,7 @@ pub fn request(rejection: &Rejection) -> Option<ModelRequest> {
 /// Reads the answer.
 ///
 /// # Errors
-/// Why there is no candidate in it.
+/// Why it has no candidate.
 pub fn read(answer: &ModelResponse) -> Result<Value, String> {
     if answer.stop == StopReason::MaxTokens {
         return Err("the model's answer was cut at its token limit".into());
@@ -81,8 +81,8 @@ pub fn read(answer: &ModelResponse) -> Result<Value, String> {
     }
 }
 
-/// The call of `rejection` with other arguments, to be checked like any call. What references stood for is in
-/// them already; a text that looks like one is a value.
+/// Returns the rejected call with new arguments, to be checked like any call. References are already replaced;
+/// text that looks like one is a value.
 #[must_use]
 pub fn retry(rejection: &Rejection, candidate: Value) -> ToolCall {
     let name = rejection.entry.as_ref().map_or_else(|| rejection.name.clone(), |entry| entry.wire_name.clone());
@@ -91,7 +91,7 @@ pub fn retry(rejection: &Rejection, candidate: Value) -> ToolCall {
     };
     let holes = rejection.pending.iter().filter(stays).cloned().collect();
     let arguments = RawArguments::Resolved(candidate, holes);
-    // What the candidate says of these counts, where it says it.
+    // Meta fields in the candidate replace these.
     let meta = CallMeta { output: None, activity: None, delegate: None, scopes: Vec::new(), ..rejection.meta.clone() };
     ToolCall::new(rejection.call_id.clone(), name, arguments).with_meta(meta)
 }

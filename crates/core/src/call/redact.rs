@@ -12,12 +12,12 @@ use crate::secret::{Redactor, each_secret};
 
 pub use crate::secret::{MARK, MIN_SECRET, StreamRedactor, is_secret_key};
 
-/// How deep calls are looked for in the arguments of a call that lists others.
+/// Nesting depth of calls that are searched in arguments.
 const MAX_LISTED: usize = 8;
-/// Bytes of a text that are learnt as one secret; longer ones are not known to their end.
+/// Bytes of a text that are learnt as one secret; the rest of a longer one is not.
 const MAX_PIECE: usize = 16 * 1000;
 
-/// From now on the redactor knows the values of the call's secret parameters: results and errors that repeat them
+/// Adds the values of the call's secret parameters to the redactor, so that results and errors that repeat them
 /// are redacted too.
 pub fn learn_secrets(entry: &Entry, arguments: &Value, redactor: &dyn Redactor) {
     let Some(schema) = entry.tool.secret_schema() else { return };
@@ -26,9 +26,9 @@ pub fn learn_secrets(entry: &Entry, arguments: &Value, redactor: &dyn Redactor) 
     redactor.learn(values);
 }
 
-/// As [`learn_secrets`], of a call as it is written, before anything is told of it; of calls that it carries or lists
-/// (`{"tool": …, "parameters": …}`) too. What is broken is read as a call is, and what cannot be
-/// read is secret as a whole.
+/// Like [`learn_secrets`], for a call as written, before any of it is shown; also for calls that it carries or lists
+/// (`{"tool": …, "parameters": …}`). Broken arguments are repaired as for a call; unreadable ones are secret as a
+/// whole.
 pub fn learn_written(call: &ToolCall, snapshot: &Snapshot, redactor: &dyn Redactor) {
     let Resolution::Found(index, _) = snapshot.resolve(&call.name) else { return };
     let Some(entry) = snapshot.list().get(index) else { return };
@@ -39,7 +39,7 @@ pub fn learn_written(call: &ToolCall, snapshot: &Snapshot, redactor: &dyn Redact
     let arguments = match &call.arguments {
         RawArguments::Value(value) | RawArguments::Resolved(value, _) => value.clone(),
         RawArguments::Text(text) => read_object(text).unwrap_or_else(|| {
-            // What a call carries may be one of any tool.
+            // A carried call may be of any tool.
             if snapshot.list().iter().any(|entry| entry.tool.secret_schema().is_some()) {
                 learn_whole(text, redactor);
             }
@@ -52,7 +52,7 @@ pub fn learn_written(call: &ToolCall, snapshot: &Snapshot, redactor: &dyn Redact
     }
 }
 
-/// Of a text that cannot be read nobody knows what stands where: all of it is secret.
+/// Treats an unreadable text as secret as a whole: its parameters cannot be located.
 fn learn_whole(text: &str, redactor: &dyn Redactor) {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -90,8 +90,8 @@ fn learn_listed(value: &Value, snapshot: &Snapshot, redactor: &dyn Redactor, dep
     }
 }
 
-/// The arguments as they may be shown: secret parameters by their place, other secrets by what they are. Of a tool
-/// with secret parameters nothing is shown that is no object: nobody knows what stands where.
+/// Returns the arguments for display, without secret parameters and known secrets. For a tool with secret parameters,
+/// arguments that are no object are hidden as a whole: their parts cannot be located.
 #[must_use]
 pub fn shown_arguments(entry: &Entry, arguments: &Value, redactor: &dyn Redactor) -> Value {
     let Some(schema) = entry.tool.secret_schema() else { return redactor.redact_value(arguments) };

@@ -11,7 +11,7 @@ use crate::json::pointer::{self, is_within};
 use crate::json::type_name;
 use crate::output::json_bytes;
 
-/// Instances of one request; more are asked for in further requests.
+/// Bound on the instances of one request; more need further requests.
 pub const MAX_INSTANCES: usize = 100;
 /// Inputs that are given at once.
 pub const MAX_INPUTS: usize = 10_000;
@@ -38,16 +38,16 @@ pub struct RunInput {
 }
 
 impl RunInput {
-    /// Whether the run was given nothing.
+    /// Whether the run has no input.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What `value` gives: an object is the input, an array many inputs, each with an instance named by its number.
+    /// Reads the input: an object is a single input, an array is many, each an instance named by its number.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why it is no input.
     pub fn of_value(value: Value) -> Result<Self, String> {
         match value {
             Value::Object(_) => Ok(Self { input: value, ..Self::default() }),
@@ -62,7 +62,7 @@ impl RunInput {
         }
     }
 
-    /// What a model is told of it; `None`: there is nothing. Values that take much room are named and not shown.
+    /// Describes the input to a model; `None` without input. Large values are named but not shown.
     #[must_use]
     pub fn in_words(&self) -> Option<String> {
         let mut text = String::new();
@@ -84,7 +84,8 @@ impl RunInput {
         (!text.is_empty()).then_some(text)
     }
 
-    /// A request over many inputs, in pieces of at most [`MAX_INSTANCES`], in order. Without instances it is one piece.
+    /// Splits a request over many inputs into batches of at most [`MAX_INSTANCES`], in order. Without instances there
+    /// is one.
     #[must_use]
     pub fn batches(&self) -> Vec<Self> {
         if self.instances.len() <= MAX_INSTANCES {
@@ -115,7 +116,7 @@ impl RunInput {
 /// Bytes of an input, as JSON, that a model is shown.
 const MAX_SHOWN: usize = 2048;
 
-/// A value as a model is shown it: whole, else what it holds.
+/// Formats a value for a model: whole, or a summary of its content.
 fn shown(value: &Value) -> String {
     if json_bytes(value) <= MAX_SHOWN {
         return value.to_string();

@@ -14,21 +14,21 @@ use crate::cancel::Cancel;
 use crate::error::{ErrorKind, ProtocolError, ToolError};
 use crate::identity::tool_id::ToolId;
 
-/// Something that the source of a running call wants of the call's client: `elicitation/create`,
-/// `sampling/createMessage` or `roots/list`, in the words of MCP.
+/// A request of a running call's source to the call's client: MCP's `elicitation/create`,
+/// `sampling/createMessage` or `roots/list`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientRequest {
-    /// What the source calls it, where it names what it asks (2026-07-28: its key in `inputRequests`). A client of
-    /// the same generation is asked under this name, if no other request of the call has it.
+    /// The source's name for the request (2026-07-28: its key in `inputRequests`). A client of the same revision is
+    /// asked under this name, if no other request of the call has it.
     pub key: Option<String>,
     /// The method.
     pub method: String,
-    /// Its parameters, as the source wrote them; an empty object where it wrote none.
+    /// Its parameters as the source wrote them; an empty object if there are none.
     pub params: Value,
 }
 
 impl ClientRequest {
-    /// Whether it is put to a person, who takes the time that people take.
+    /// Whether a person answers it, which may take long.
     #[must_use]
     pub fn asks_person(&self) -> bool {
         self.method == "elicitation/create"
@@ -40,11 +40,11 @@ impl ClientRequest {
 pub struct AskingCall {
     /// Its tool.
     pub tool: ToolId,
-    /// Its operation, as W3C trace context: what is done to answer belongs inside it.
+    /// W3C trace context of the call's operation, the parent of work done to answer.
     pub traceparent: Arc<str>,
-    /// Fires when it is to stop, and nobody waits for answers any more.
+    /// Fires when answers are no longer awaited.
     pub cancel: Cancel,
-    /// Hears what models are asked to answer its source, where somebody counts what its run uses.
+    /// Records usage of model requests made to answer the source, if the run's usage is counted.
     pub usage: Option<Arc<dyn UsageRecorder>>,
 }
 
@@ -54,38 +54,38 @@ impl fmt::Debug for AskingCall {
     }
 }
 
-/// How a client is asked.
+/// The way to ask a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AskStyle {
     /// However the source does it.
     #[default]
     Either,
-    /// By requests in the middle of a call (MCP up to 2025-11-25). A source that speaks that as well as what came later
-    /// may be able to ask this client only so.
+    /// By requests during a call (MCP up to 2025-11-25). A source that also speaks later revisions may be limited to
+    /// this for this client.
     Requests,
 }
 
-/// The client of a call. What it answers goes to the tool's source, which is not trusted with more than that.
+/// The client of a call. Its answers go to the tool's source, which gets nothing else.
 #[async_trait]
 pub trait CallClient: Send + Sync {
-    /// The client that this one stands before. What that says of itself holds for this one too, where this one says
-    /// nothing else; how it is asked, and who it is for one call, this one says in any case.
+    /// The wrapped client. Its statements about itself are the defaults of this one, except how it is asked, and its
+    /// form for one call.
     fn inner(&self) -> Option<&dyn CallClient> {
         None
     }
 
-    /// What it can be asked, as MCP's `ClientCapabilities` names it. Nothing else may be asked.
+    /// The requests it supports, as MCP's `ClientCapabilities`. Nothing else may be asked.
     fn capabilities(&self) -> Map<String, Value> {
         self.inner().map(CallClient::capabilities).unwrap_or_default()
     }
 
-    /// How it is asked.
+    /// The way to ask it.
     fn ask_style(&self) -> AskStyle {
         self.inner().map(CallClient::ask_style).unwrap_or_default()
     }
 
-    /// How the client of this call's session is asked, the same for all calls of the session: whether this one can be
-    /// asked just now does not matter.
+    /// The way to ask the client of this call's session, equal for all calls of the session, even while this one
+    /// cannot be asked.
     fn session_ask_style(&self) -> AskStyle {
         match self.inner() {
             Some(inner) => inner.session_ask_style(),
@@ -94,40 +94,40 @@ pub trait CallClient: Send + Sync {
         }
     }
 
-    /// Whether it sees to the pages itself that its user has to open before a call is let through (MCP 2025-11-25, error
-    /// -32042), and so wants the refusal as it is.
+    /// Whether it handles pages that its user must open before a call is allowed (MCP 2025-11-25, error
+    /// -32042), and so wants that error unchanged.
     fn follows_pages(&self) -> bool {
         self.inner().map_or_else(|| self.ask_style() == AskStyle::Requests, CallClient::follows_pages)
     }
 
-    /// The client as the source of this very call meets it; `None` where it is the same for every call.
+    /// Returns the client as seen by the source of this call; `None` if it is the same for every call.
     fn for_call(&self, _asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
         None
     }
 
-    /// Who is asked, where a session does not tell: two calls of one session whose clients say different names are of
-    /// different askers, and what belongs to one must not reach the other. `None` where the session is one client.
+    /// Identifies who is asked within a session: calls with different identities have different
+    /// users, whose data must not mix. `None` if the session is one client.
     fn identity(&self) -> Option<String> {
         self.inner().and_then(CallClient::identity)
     }
 
-    /// Whether it was asked something and no request of it waits for the call now: it comes back with the answers, or not.
+    /// Whether it has an unanswered question and no open request for the call: it may return with the answers or not.
     fn is_away(&self) -> bool {
         self.inner().is_some_and(CallClient::is_away)
     }
 
-    /// Asks all of these at once and waits for the answers, one each, in order: the result, or the client's refusal.
+    /// Asks all requests at once and waits for the answers, one each, in order: the result, or the client's refusal.
     ///
     /// # Errors
-    /// [`ToolError`] where there is nobody to answer: the client cannot be asked, has gone, or did not answer in time.
+    /// [`ToolError`] if nobody answers: the client cannot be asked, has gone, or did not answer in time.
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         let methods: Vec<_> = requests.iter().map(|request| request.method.as_str()).collect();
         let message = format!("the tool asks for {}, and whoever made the call cannot be asked", methods.join(", "));
         Err(ToolError::new(ErrorKind::ExecutionError, message))
     }
 
-    /// The same, until `over` comes: then the question is taken back and nothing is returned. Whoever gave something up
-    /// while the client is asked has it again at the end, either way.
+    /// Like `ask`, until `over` resolves; then the question is withdrawn and `None` returned. Resources released while
+    /// the client is asked are taken back at the end, either way.
     async fn ask_until(
         &self,
         requests: Vec<ClientRequest>,
@@ -141,30 +141,30 @@ pub trait CallClient: Send + Sync {
         .await
     }
 
-    /// The least severe log message that it wants of a source (`debug`, `info`, …); `None` for none.
+    /// The minimum level of log messages it wants from a source (`debug`, `info`, …); `None` for no messages.
     fn log_level(&self) -> Option<String> {
         self.inner().and_then(CallClient::log_level)
     }
 
-    /// Takes a log message of the source (the parameters of `notifications/message`). Must not block.
+    /// Receives a log message of the source (the parameters of `notifications/message`). Must not block.
     fn log(&self, message: Value) {
         if let Some(inner) = self.inner() {
             inner.log(message);
         }
     }
 
-    /// What the client's own request said in `_meta` beyond what the protocol owns; it is passed on to the source.
+    /// Members of `_meta` in the client's own request that the protocol does not define; they are passed to the source.
     fn meta(&self) -> Map<String, Value> {
         self.inner().map(CallClient::meta).unwrap_or_default()
     }
 }
 
-/// A client that can be asked nothing.
+/// A client that supports no requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoClient;
 
 impl NoClient {
-    /// One for all.
+    /// A shared instance.
     #[must_use]
     pub fn shared() -> Arc<dyn CallClient> {
         static SHARED: LazyLock<Arc<dyn CallClient>> = LazyLock::new(|| Arc::new(NoClient));

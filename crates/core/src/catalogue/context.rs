@@ -43,23 +43,23 @@ pub struct ToolContext {
     pub session: Arc<Session>,
     /// The resources that policy saw the call touch. A tool that would touch more by now must not run.
     pub scope: CallScope,
-    /// Fires when the call is to stop; a tool that ignores it is abandoned after a grace period.
+    /// Fires when the call must stop; a tool that ignores it is abandoned after a grace period.
     pub cancel: Cancel,
-    /// When the call times out, if it does.
+    /// The deadline of the call, if any.
     pub deadline: Option<Instant>,
     /// The time limit that was set for the call, waits excluded: `deadline` in words, for messages.
     pub limit: Option<Duration>,
     /// The client of the call, which answers questions.
     pub client: Arc<dyn CallClient>,
-    /// Takes progress and partial results; each one also resets the idle timeout.
+    /// Receives progress and partial results; each one also resets the idle timeout.
     pub partials: Arc<dyn PartialSink>,
     /// W3C trace context (`traceparent`) to pass on.
     pub traceparent: Option<Arc<str>>,
-    /// Cap on the text of the result, in bytes: what is over it is stored.
+    /// Cap on the text of the result, in bytes; text beyond it is stored.
     pub max_output: usize,
-    /// The untrusted tools that the arguments came out of.
+    /// The untrusted tools behind the arguments.
     pub taint: Taint,
-    /// What the `_scopes` of the call show that the tool answers as an activity, by their names without the mark.
+    /// Values of the `_scopes` of the call that the tool answers as an activity, keyed by name without the mark.
     pub granted: Arc<Map<String, Value>>,
     /// Makes further calls, for a tool that [awaits others](crate::Tool::awaits_others).
     pub calls: Arc<dyn InnerCalls>,
@@ -79,7 +79,7 @@ impl fmt::Debug for ToolContext {
 }
 
 impl ToolContext {
-    /// The context of a call that nobody else knows of: it may touch anything; no deadline, no further calls, progress ignored.
+    /// The context of a call outside any run: unrestricted, without deadline or inner calls; progress is ignored.
     #[must_use]
     pub fn detached(call_id: CallId, session: Arc<Session>, services: Arc<Services>) -> Self {
         Self {
@@ -101,28 +101,28 @@ impl ToolContext {
         }
     }
 
-    /// A relative path from the session's root, an absolute one as it is. Not a permission check.
+    /// Resolves a relative path against the session's root. Not a permission check.
     #[must_use]
     pub fn resolve_path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.session.root.join(path)
     }
 }
 
-/// The services of the application. The default has none, and says so when asked.
+/// The application's services. By default each answers `unsupported`.
 #[derive(Clone)]
 pub struct Services {
-    /// Model client; `Unsupported` where there is none. In a tool for which a model was chosen its requests are
-    /// accounted for as part of the call.
+    /// Model client; `Unsupported` if there is none. If a model was chosen for the tool, its requests are part of the
+    /// call's record.
     pub model: Arc<dyn ModelClient>,
     /// The model chosen for an LLM-backed tool, `provider/model`.
     pub model_id: Option<String>,
     /// The mode of asking that the caller named, for LLM-backed tools with variants.
     pub model_mode: Option<Arc<str>>,
-    /// The effort that the caller named, for LLM-backed tools; before that of the tool.
+    /// The effort for LLM-backed tools chosen by the caller, else by the tool.
     pub model_effort: Option<Effort>,
     /// Counts tokens.
     pub tokens: Arc<dyn TokenCounter>,
-    /// Records what a tool's own model requests used that do not go through `model`.
+    /// Records usage of a tool's own model requests that bypass `model`.
     pub usage: Arc<dyn UsageRecorder>,
     /// Triggers.
     pub triggers: Arc<dyn Triggers>,
@@ -130,7 +130,7 @@ pub struct Services {
     pub files: Arc<dyn FileState>,
     /// Jobs.
     pub jobs: Arc<dyn Jobs>,
-    /// Which manuals of tools the session has read.
+    /// Records which manuals the session has read.
     pub manuals: Arc<dyn Manuals>,
     /// The values of sessions, and the messages to their conversations.
     pub log: Arc<dyn SessionLog>,
@@ -144,16 +144,16 @@ pub struct Services {
     pub events: Arc<dyn EventSink>,
     /// Time.
     pub clock: Arc<dyn Clock>,
-    /// Takes secrets out of text before any sink sees it.
+    /// Redacts text before any sink gets it.
     pub redactor: Arc<dyn Redactor>,
-    /// Extracts from stored outputs by a model, where that is set up.
+    /// Extracts from stored outputs with a model, if configured.
     pub extractor: Option<Arc<dyn Extractor>>,
-    /// Answers calls in requests of their own, where that is set up.
+    /// Answers calls in separate requests, if configured.
     pub delegates: Option<Arc<dyn Delegates>>,
 }
 
 impl Services {
-    /// No services: every trait answers `unsupported`, `clock` gives the time of day.
+    /// No services: every trait answers `unsupported`; `clock` gives the time.
     #[must_use]
     pub fn none(clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -186,33 +186,33 @@ impl fmt::Debug for Services {
     }
 }
 
-/// Calls that a running call makes: they pass the same executor under the same terms, as operations inside
-/// the call's own.
+/// Makes calls for a running call: they pass the same executor with the same rights, as child operations of
+/// the call.
 #[async_trait]
 pub trait InnerCalls: Any + Send + Sync {
-    /// The meaning of names in such calls: the catalogue of the call's own turn. `None` where it cannot make any.
+    /// The catalogue of the call's own turn, which resolves names; `None` if the call cannot make others.
     fn snapshot(&self) -> Option<&Snapshot>;
-    /// Runs calls beside each other. One outcome a call, in call order.
+    /// Runs calls concurrently. Returns one outcome a call, in call order.
     ///
     /// # Errors
-    /// [`Unsupported`] where the call cannot make others: its tool did not say that it awaits them.
+    /// [`Unsupported`] if the call's tool did not declare that it awaits other calls.
     async fn run(&self, calls: Vec<ToolCall>) -> Result<Vec<Outcome>, Unsupported>;
-    /// The model of the run that the call belongs to, `provider/model`; `None` outside of one.
+    /// The model of the call's run, `provider/model`; `None` outside a run.
     fn model(&self) -> Option<&str> {
         None
     }
-    /// The rights of such calls, for work that starts later; `None` where it cannot make any.
+    /// The rights of such calls, for work that starts later; `None` if the call cannot make others.
     fn rights(&self) -> Option<Rights> {
         None
     }
-    /// Whether the run that the call belongs to reads its mailbox when it has answered, like a chat or a member of a group.
+    /// Whether the call's run reads its mailbox after it has answered, like a chat or a member of a group.
     fn reads_mailbox(&self) -> bool {
         false
     }
-    /// Asks `model`. The request ends with the call's token, and is told and accounted for like any other.
+    /// Asks `model`. The call's token cancels the request, which is reported and counted like any other.
     ///
     /// # Errors
-    /// [`ModelError`]; `Unsupported` where the call cannot make requests.
+    /// [`ModelError`]; `Unsupported` if the call cannot make requests.
     async fn ask(&self, model: &str, _request: &ModelRequest) -> Result<ModelResponse, ModelError> {
         Err(ModelError::new(ModelErrorKind::Unsupported, format!("this call cannot ask {model}")))
     }
@@ -223,7 +223,7 @@ pub trait InnerCalls: Any + Send + Sync {
 pub struct NoCalls;
 
 impl NoCalls {
-    /// One for all.
+    /// A shared instance.
     #[must_use]
     pub fn shared() -> Arc<dyn InnerCalls> {
         static SHARED: LazyLock<Arc<dyn InnerCalls>> = LazyLock::new(|| Arc::new(NoCalls));
@@ -242,19 +242,19 @@ impl InnerCalls for NoCalls {
     }
 }
 
-/// Takes the progress and partial results of one call. Must not block.
+/// Receives progress and partial results of one call. Must not block.
 pub trait PartialSink: Send + Sync {
-    /// One report.
+    /// Sends a partial result.
     fn send(&self, partial: Partial);
 
-    /// Whether it takes text at once and as the tool wrote it, as a job's log does. Others get it without secrets; what may be
-    /// the beginning of one is held back until it is known to be none.
+    /// Whether it takes text at once and unredacted, as a job's log does. Otherwise text is redacted first, and a
+    /// possible start of a secret is held back.
     fn takes_unredacted(&self) -> bool {
         false
     }
 }
 
-/// Ignores them.
+/// Ignores partial results.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoPartials;
 
@@ -262,7 +262,7 @@ impl PartialSink for NoPartials {
     fn send(&self, _partial: Partial) {}
 }
 
-/// The time, so that tests can hold it.
+/// Source of time, which tests can control.
 pub trait Clock: Send + Sync {
     /// Monotonic time.
     fn now(&self) -> Instant;
@@ -278,17 +278,17 @@ pub trait Clock: Send + Sync {
 
 /// Records model usage of a tool.
 pub trait UsageRecorder: Send + Sync {
-    /// One request's figures.
+    /// Records the usage of one request.
     fn record(&self, model: &str, usage: Usage);
 
-    /// The figures of all earlier requests of work that goes on after an interruption. Who has counted some of them counts
-    /// the rest. The default counts all.
+    /// Records the total usage of earlier requests, for work resumed after an interruption. A recorder that has already
+    /// counted some adds only the rest. By default all are added.
     fn resumed(&self, model: &str, usage: Usage) {
         self.record(model, usage);
     }
 
-    /// Records what the job of a call uses, for as long as it runs; `None`: as anything else. The default makes no
-    /// difference.
+    /// Returns a recorder for the job of a call while it runs; `None` if jobs are not recorded apart, which is the
+    /// default.
     fn of_job(&self, _call: &CallId) -> Option<Arc<dyn UsageRecorder>> {
         None
     }
@@ -302,7 +302,7 @@ impl UsageRecorder for NoUsage {
     fn record(&self, _model: &str, _usage: Usage) {}
 }
 
-/// A file as it was when the session last saw it.
+/// State of a file when the session last saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSeen {
     /// Hash of its bytes.
@@ -315,13 +315,13 @@ pub struct FileSeen {
 pub trait FileState: Send + Sync {
     /// Notes that the session knows the file in this state.
     fn saw(&self, _session: &SessionId, _path: &Path, _seen: FileSeen) {}
-    /// How the session last saw it. `Err` where read state is not kept at all.
+    /// Returns the file state that the session last saw. `Err` if read state is not kept.
     fn seen(&self, _session: &SessionId, _path: &Path) -> Result<Option<FileSeen>, Unsupported> {
         Err(Unsupported("file read state"))
     }
 }
 
-/// No read state.
+/// Keeps no read state.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoFileState;
 impl FileState for NoFileState {}
@@ -335,23 +335,23 @@ pub trait Extractor: Send + Sync {
     /// [`ExtractError`]: there is no model, it failed, or a limit was reached.
     async fn extract(&self, request: ExtractRequest, context: &ToolContext) -> Result<String, ExtractError>;
 
-    /// Whether there is a model for a call that no run makes, which would have one.
+    /// Whether there is a model for calls outside a run.
     fn has_model(&self) -> bool {
         true
     }
 }
 
-/// Answers calls in requests of their own, which see nothing of the conversation.
+/// Answers calls in separate requests, which see nothing of the conversation.
 #[async_trait]
 pub trait Delegates: Send + Sync {
-    /// The result: a value that fits the output schema, and its text.
+    /// Returns a value that fits the output schema, and its text.
     ///
     /// # Errors
-    /// [`ToolError`]: there is no such delegate, it may not be used, or it came to no result.
+    /// [`ToolError`]: the delegate does not exist, is not permitted, or gave no result.
     async fn run(&self, request: DelegateRequest<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError>;
 }
 
-/// A call that a delegate is to answer.
+/// A call for a delegate to answer.
 #[derive(Debug, Clone, Copy)]
 pub struct DelegateRequest<'c> {
     /// `anonymous`, a file or a URL.
@@ -360,27 +360,28 @@ pub struct DelegateRequest<'c> {
     pub entry: &'c Entry,
     /// The call's arguments.
     pub arguments: &'c Value,
-    /// The places of the arguments whose values came out of untrusted tools.
+    /// Places of the arguments whose values came from untrusted tools.
     pub tainted: &'c [Tainted],
-    /// What it says beside its parameters: `scopes` are the places of values that its delegate may see (`input`,
+    /// The meta fields: `scopes` are the places of values that its delegate may see (`input`,
     /// `state.user`, `scratch`).
     pub meta: &'c CallMeta,
 }
 
-/// The tool that shows a manual. Some tools demand that it is read before their first call.
+/// Id of the tool that shows a manual. Some tools require it before their first call.
 pub const INFO_ID: &str = "job:info@1.0.0";
 
-/// The manuals that sessions have read. A manual is named by its tool's contract: a changed one is to be read again.
+/// The manuals that sessions have read. A manual is identified by its tool's contract: a changed one must be read
+/// again.
 pub trait Manuals: Send + Sync {
     /// A session reads a manual.
     fn read(&self, _session: &SessionId, _definition: ContentHash) {}
-    /// Whether it has read it. Where that is not kept, every manual counts as read.
+    /// Whether the session has read the manual. `true` if this is not kept.
     fn was_read(&self, _session: &SessionId, _definition: ContentHash) -> bool {
         true
     }
 }
 
-/// Nothing is kept.
+/// Keeps nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoManuals;
 

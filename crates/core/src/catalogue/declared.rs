@@ -26,12 +26,13 @@ pub enum DeclarationError {
     Registration(#[from] RegistrationError),
 }
 
-/// The tool that a JSON Schema declares: its title and description are those of the schema, its parameters the properties but
-/// for meta fields (`_output`, `_activity`, …). `name` may be `namespace:name`. As nothing of it runs by itself, it only reads;
-/// [`Entry::effects`](super::Entry::effects) has those of its activity, whose call is judged as a call of its own.
+/// Builds the tool that a JSON Schema declares: title and description are the schema's, parameters its properties
+/// except meta fields (`_output`, `_activity`, …). `name` may be `namespace:name`. The tool has no code, so it only
+/// reads; [`Entry::effects`](super::Entry::effects) adds its activity's effects, and the activity's call is judged
+/// separately.
 ///
 /// # Errors
-/// [`DeclarationError`] for a name or a schema that makes no tool.
+/// [`DeclarationError`] for an unusable name or schema.
 pub fn declared_tool(name: &str, schema: &Value) -> Result<Arc<RegisteredTool>, DeclarationError> {
     let (namespace, name) = name.split_once(':').unwrap_or((SCHEMA_NAMESPACE, name));
     let name = name.split_once('@').map_or(name, |(name, _)| name);
@@ -57,8 +58,8 @@ pub struct DeclaredTools {
 }
 
 impl DeclaredTools {
-    /// The provider of these tools, each a name and a schema. A schema that makes no tool is left out, and
-    /// [`Provider::issues`] says why.
+    /// Creates the provider of these tools, each a name and a schema. Invalid schemas are skipped, and
+    /// [`Provider::issues`] reports them.
     #[must_use]
     pub fn new<'t>(name: impl Into<String>, tools: impl IntoIterator<Item = (&'t str, &'t Value)>) -> Self {
         let (mut registered, mut issues) = (Vec::new(), Vec::new());

@@ -17,7 +17,7 @@ use crate::model::{Route, definition_bytes};
 use crate::pattern::glob_match;
 use crate::policy::HintTrust;
 
-/// Bytes of what a provider says about itself that are kept for searches: every tool of it has them.
+/// Bytes of a provider's self-description that are indexed with each of its tools.
 const MAX_ABOUT: usize = 512;
 
 /// Bytes of the list of namespaces.
@@ -34,20 +34,20 @@ pub struct Entry {
     pub provider: Arc<dyn Provider>,
     /// Its wire name (64 characters at most).
     pub wire_name: String,
-    /// The same, for events: each call makes several.
+    /// The wire name, shared with events: each call emits several.
     shared_wire_name: Arc<str>,
     /// The description of its provider.
     pub(super) source: Arc<Source>,
-    /// The route of calls that name none.
+    /// The route of calls that do not name one.
     route: Route,
     runner: Runner,
 }
 
-/// Whose code runs the calls of a tool.
+/// Who runs the calls of a tool.
 pub(super) enum Runner {
-    /// No other tool's: its own, a model or nobody.
+    /// The tool's own code, a model or nobody.
     Itself,
-    /// That of an activity.
+    /// An activity.
     Activity(Arc<Entry>),
     /// A call may choose, or the activity is not there.
     Unknown,
@@ -56,7 +56,7 @@ pub(super) enum Runner {
 /// The capability of a tool that models are not shown: it runs the calls of tools that name it as their activity.
 pub const ACTIVITY_ONLY: &str = "activity_only";
 
-/// Whether a model that calls a tool writes the result too.
+/// Whether a model that calls a tool also writes its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WritesOutput {
     Never,
@@ -85,15 +85,15 @@ impl Entry {
         Arc::new(Self { tool, provider, wire_name, shared_wire_name, source, route, runner })
     }
 
-    /// Says what the activity is that its route names, unless a call may choose another.
+    /// Sets the activity that its route names, unless a call may choose another.
     pub(super) fn run_by(&mut self, runner: Runner) {
         if !self.definition().call_fields.contains_key(ACTIVITY) {
             self.runner = runner;
         }
     }
 
-    /// The effects of its calls, whoever runs them: the strictest of its own and those of its activity. What a call may choose
-    /// to have run, or a model in a request of its own, may have any.
+    /// Returns the effects of its calls: the strictest of its own and its activity's. If a call may choose its
+    /// activity, or a delegate answers it, the effects are unknown.
     #[must_use]
     pub fn effects(&self) -> Effects {
         let own = self.definition().effects;
@@ -109,19 +109,19 @@ impl Entry {
         }
     }
 
-    /// The route of calls that name none.
+    /// The route of calls that do not name one.
     #[must_use]
     pub fn route(&self) -> &Route {
         &self.route
     }
 
-    /// Whether models are not shown it: it is there to run the calls of other tools.
+    /// Whether it is hidden from models because it only runs calls of other tools.
     #[must_use]
     pub fn is_activity(&self) -> bool {
         self.definition().capabilities.get(ACTIVITY_ONLY) == Some(&Value::Bool(true))
     }
 
-    /// Whether it works on a run, as on its report, jobs, outputs and tools: its calls are for none of many inputs.
+    /// Whether it works on a run, such as its report, jobs, outputs and tools: its calls belong to no single input.
     #[must_use]
     pub fn works_on_run(&self) -> bool {
         self.provider.kind() == ProviderKind::Builtin && OF_RUN.contains(&self.id().namespace())
@@ -132,7 +132,7 @@ impl Entry {
         if definition.output_schema.is_none() {
             return WritesOutput::Never;
         }
-        // An empty name forces that nobody else runs it.
+        // An empty name forbids activities.
         let may_force = definition.call_fields.get(ACTIVITY).is_some_and(|activity| {
             let options = activity.get("enum").and_then(Value::as_array);
             activity.get("const").is_none() && options.is_none_or(|options| options.iter().any(|one| one == ""))
@@ -145,14 +145,15 @@ impl Entry {
         }
     }
 
-    /// The schema that a model is shown: the parameters, and what it may set beside them. A model writes `_output` only where
-    /// nobody else gives the result.
+    /// The schema shown to models: the parameters, and the meta fields they may set. It has `_output` only if nobody
+    /// else produces the result.
     #[must_use]
     pub fn shown_schema(&self) -> Value {
         self.with_call_fields(self.definition().shown_schema())
     }
 
-    /// As [`Entry::shown_schema`], with the schema that validates in place of a compact view; `None` for a tool without one.
+    /// Like [`Entry::shown_schema`], with the validating schema instead of a compact view; `None` for a tool without a
+    /// schema.
     #[must_use]
     pub fn whole_schema(&self) -> Option<Value> {
         Some(self.with_call_fields(self.definition().parameters.clone()?))
@@ -196,7 +197,7 @@ impl Entry {
         &self.source.about
     }
 
-    /// Equal where provider and [`about`](Self::about) are equal.
+    /// Equal for equal providers with equal [`about`](Self::about).
     #[must_use]
     pub fn about_hash(&self) -> u64 {
         self.source.hash
@@ -208,14 +209,14 @@ impl Entry {
         &self.tool.definition().id
     }
 
-    /// The protocol's method that it is (`resources/read`), where it is no tool.
+    /// Returns its protocol method (`resources/read`), if it is not a tool.
     #[must_use]
     pub fn method(&self) -> Option<&str> {
         self.provider.is_of_methods().then(|| self.tool.raw_name())
     }
 
-    /// Whether a call that may have run can run again without harm: by hints that are trusted it only reads, or twice
-    /// is the same as once, and so does and is the activity that runs it. What makes calls of its own is not known to be so.
+    /// Whether an interrupted call can be repeated without harm: by trusted hints it only reads or is idempotent, and
+    /// so is the activity that runs it. A tool that makes calls itself is not repeatable.
     #[must_use]
     pub fn is_repeatable(&self) -> bool {
         let effects = self.definition().effects;
@@ -229,19 +230,19 @@ impl Entry {
         }
     }
 
-    /// Whether an interrupted call can be made again under its id: it, or what runs it, is repeatable or goes on where it was.
+    /// Whether an interrupted call can be made again under its id: it, or its runner, is repeatable or resumes.
     #[must_use]
     pub fn is_resumable(&self) -> bool {
         match &self.runner {
             Runner::Itself => self.is_repeatable() || self.provider.resumes(self.id()),
-            // What it does is what its activity does, under an id that comes of its own.
+            // The activity's call has an id derived from this call's.
             Runner::Activity(activity) => activity.is_resumable(),
             Runner::Unknown => false,
         }
     }
 
-    /// Estimated tokens of its definition under its wire name, as [`shown_tokens`](crate::model::shown_tokens). The definition
-    /// is looked at the first time only.
+    /// Estimates tokens of its definition under its wire name, as [`shown_tokens`](crate::model::shown_tokens). The
+    /// result is cached.
     #[must_use]
     pub fn tokens(&self) -> usize {
         let is_plain = self.definition().call_fields.is_empty() && self.writes_output() == WritesOutput::Never;
@@ -269,7 +270,7 @@ impl Entry {
         })
     }
 
-    /// As [`Entry::to_json`], with `raw_name`, `hash` and the whole `definition`: `tools show --json`.
+    /// Like [`Entry::to_json`], with `raw_name`, `hash` and the whole `definition`: `tools show --json`.
     #[must_use]
     pub fn to_whole_json(&self) -> Value {
         let mut value = self.to_json();
@@ -279,7 +280,7 @@ impl Entry {
         value
     }
 
-    /// Whether one of the globs is on its id, with or without its version, or on its wire name.
+    /// Whether a glob matches its id, with or without the version, or its wire name.
     #[must_use]
     pub fn is_named_by(&self, globs: &[String]) -> bool {
         let id = self.id();
@@ -288,7 +289,7 @@ impl Entry {
     }
 }
 
-/// The route of the calls of a tool: its delegate, its activity, its own code, the code of a tool called like it, or nobody.
+/// Returns the default route of a tool: its delegate, its activity, its own code, the code of a namesake, or nobody.
 fn default_route(tool: &RegisteredTool, provider: &dyn Provider, namesake: Option<&ToolId>) -> Route {
     let definition = tool.definition();
     if tool.origin() == Origin::Foreign {
@@ -336,7 +337,7 @@ pub fn namespaces<'a>(tools: impl Iterator<Item = &'a Entry>) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for entry in tools {
         let namespace = entry.id().namespace();
-        // Tools of one namespace mostly stand together.
+        // Tools of one namespace are usually adjacent.
         match counts.iter_mut().rev().find(|(name, _)| *name == namespace) {
             Some((_, count)) => *count += 1,
             None => counts.push((namespace, 1)),

@@ -1,4 +1,4 @@
-//! Tools, the providers that run them and what a running tool gets, and the immutable snapshot that everything reads.
+//! Tools, their providers, the context of a running tool, and the immutable catalogue snapshot.
 
 pub mod authoring;
 pub mod client;

@@ -17,7 +17,7 @@ pub const MAX_SKILL_TEXT: usize = 64 << 10;
 pub struct Skill {
     /// Its name: lower-case letters, digits and `-`.
     pub name: String,
-    /// What it is for and when to load it, as models read it.
+    /// Purpose and when to load it, for models.
     pub description: String,
     /// The instructions.
     pub text: String,
@@ -33,7 +33,7 @@ impl Skill {
     }
 }
 
-/// What a tool brings to the system prompt.
+/// A tool's contribution to the system prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PromptPart {
     /// Skills that it loads.

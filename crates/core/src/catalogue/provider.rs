@@ -23,7 +23,7 @@ use crate::pins::PinSource;
 use crate::policy::HintTrust;
 use crate::store::FileUse;
 
-/// How a provider is doing. Health is the outcome of its last list.
+/// The health of a provider, from its last list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Health {
@@ -33,7 +33,7 @@ pub enum Health {
     Starting,
     /// Down.
     Failed {
-        /// Why, and what would mend it.
+        /// The cause, and the remedy.
         reason: String,
     },
 }
@@ -56,30 +56,31 @@ impl ProviderError {
     }
 }
 
-/// One call as a provider gets it: validated, approved, in its slot.
+/// A call as a provider gets it: validated, approved, in its slot.
 #[derive(Debug)]
 pub struct ProviderCall<'a> {
     /// Canonical id.
     pub tool: &'a ToolId,
     /// The tool's name at its source.
     pub raw_name: &'a str,
-    /// Which definition the call was checked and approved against, see [`RegisteredTool::source_hash`]: a source that
-    /// has another one under that name by now must not run it instead.
+    /// Source hash of the definition that the call was checked and approved against, see
+    /// [`RegisteredTool::source_hash`]: a
+    /// source whose tool has changed since must not run it.
     pub source_hash: ContentHash,
     /// Arguments, an object.
     pub arguments: Value,
-    /// Goes along with every dispatched call; the same for a retry of the same call.
+    /// Sent with every dispatched call; equal for retries of the same call.
     pub idempotency_key: &'a str,
 }
 
-/// The limits of all calls of a provider. Those of a single tool come first; for `None` the executor's own apply.
+/// Limits of a provider's calls. A tool's own limits come first; for `None` the executor's limits apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallLimits {
     /// Absolute limit of one call.
     pub timeout: Option<Duration>,
-    /// How long a call may go on without a report of progress.
+    /// Time limit between progress reports of a call.
     pub idle_timeout: Option<Duration>,
-    /// How often a failed call is tried again where that is safe.
+    /// Number of retries of a failed call, if a retry is safe.
     pub retries: Option<u32>,
 }
 
@@ -97,10 +98,10 @@ pub enum SourceNotice {
     },
     /// The user has finished at a page (MCP's elicitation in the mode `url`).
     ElicitationComplete {
-        /// The name that it gave to that.
+        /// The id that the source gave to it.
         id: String,
     },
-    /// It logs (the parameters of `notifications/message`), and it is not known for which call.
+    /// A log message (the parameters of `notifications/message`) of an unknown call.
     Log(Value),
     /// It logs on a connection that one session has for itself: for that one alone.
     SessionLog {
@@ -111,26 +112,26 @@ pub enum SourceNotice {
     },
 }
 
-/// Takes notices. Must not block.
+/// Receives notices. Must not block.
 pub type NoticeSink = Arc<dyn Fn(SourceNotice) + Send + Sync>;
 
 /// Called by a provider whenever its tools or its health may have changed.
 pub type ChangeNotifier = Arc<dyn Fn() + Send + Sync>;
 
-/// How much a run of a tool may ask a model and be answered, as far as it is known.
+/// Size of a tool's request to a model and of the answer, as far as known.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PromptSize {
     /// Tokens of the prompts.
     pub input: usize,
-    /// Tokens that an answer is limited to, without what is thought for it.
+    /// Token limit of the answer, without reasoning.
     pub max_answer: Option<u32>,
-    /// How the tool has the model answer; where it says nothing, what is configured of the model counts.
+    /// The tool's model settings; missing ones come from the model's configuration.
     pub settings: ModelSettings,
-    /// How often the model may be asked once more, with its answer and what is wrong with it.
+    /// Number of times the model may be asked again, with its answer and the fault.
     pub asks_again: u32,
 }
 
-/// How much a tool would ask a model.
+/// Asks for the size of a tool's request to a model.
 #[derive(Clone, Copy)]
 pub struct PromptQuestion<'a> {
     /// The call's arguments.
@@ -145,13 +146,13 @@ pub struct PromptQuestion<'a> {
 
 /// A source of tools.
 ///
-/// `call` is the executor's alone: nothing else may name it (a lint enforces it).
+/// Only the executor may use `call` (a lint enforces it).
 #[async_trait]
 pub trait Provider: Send + Sync {
     /// Unique name.
     fn name(&self) -> &str;
-    /// What tells it from providers of its name that others define, where definitions of both may be pinned in one store: the
-    /// configuration file of its entry. The default says nothing: whoever has the name is the same source.
+    /// Distinguishes providers of equal name that are defined in different places but pinned in one store: the
+    /// configuration file of its entry. By default equal names mean the same source.
     fn defined_in(&self) -> &str {
         ""
     }
@@ -162,11 +163,11 @@ pub trait Provider: Send + Sync {
     /// # Errors
     /// [`ProviderError`] with cause and remedy; the provider's tools then leave the catalogue.
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError>;
-    /// Its whole list of prompts, resources or resource templates, now: each item as MCP has it, checked. May connect; the
-    /// caller bounds the wait. The default lists nothing; only a provider with [`Provider::methods`] is asked.
+    /// Lists all prompts, resources or resource templates: each item as in MCP, checked. May connect; the
+    /// caller bounds the wait. Lists nothing by default; called only for a provider with [`Provider::methods`].
     ///
     /// # Errors
-    /// [`ProviderError`] with cause and remedy; the list that was there before stays.
+    /// [`ProviderError`] with cause and remedy; the earlier list stays.
     async fn list_of(&self, _kind: ListKind) -> Result<Arc<[Value]>, ProviderError> {
         Ok(Arc::default())
     }
@@ -176,20 +177,20 @@ pub trait Provider: Send + Sync {
     /// [`ToolError`] of an executed or a not executed kind; a call that may have reached its peer is
     /// never replayed.
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError>;
-    /// Whether it has code that runs the tool. Where it has none, an activity or a delegate runs the calls, or a model answers
-    /// them itself: they never come to [`Provider::call`].
+    /// Whether it has code that runs the tool. Otherwise an activity or a delegate runs the calls, or the calling model
+    /// answers them, and they never come to [`Provider::call`].
     fn implements(&self, _tool: &ToolId) -> bool {
         true
     }
-    /// The resources that a call would touch. The default claims nothing.
+    /// Returns the resources that a call would touch. By default they are unknown.
     fn scope(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Anywhere
     }
-    /// Which files a call reads and writes; see [`crate::Tool::files`].
+    /// Returns the files that a call reads and writes; see [`crate::Tool::files`].
     fn files(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> FileUse {
         FileUse::default()
     }
-    /// The changes that a call would make, for a person who decides about it; see [`crate::Tool::changes`].
+    /// Returns the changes that a call would make, for the approver; see [`crate::Tool::changes`].
     fn changes(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> Option<String> {
         None
     }
@@ -197,18 +198,18 @@ pub trait Provider: Send + Sync {
     fn awaits_others(&self, _tool: &ToolId) -> bool {
         false
     }
-    /// Whether a call of this tool that was interrupted goes on where it was when it is made again under the same id, and
-    /// one that has ended only gives its result again. Such a call may be repeated after a crash.
+    /// Whether an interrupted call of this tool resumes when it is made again under the same id, and
+    /// a finished one only returns its result again. Such a call may be repeated after a crash.
     fn resumes(&self, _tool: &ToolId) -> bool {
         false
     }
-    /// Whom calls of this tool go to, where the provider has several peers: calls without a queue of their own share one for
-    /// each, so that a peer that is slow holds up no other.
+    /// Returns the peer of calls of this tool, if the provider has several: calls without a queue share one per
+    /// peer, so that a slow peer does not delay others.
     fn peer(&self, _tool: &ToolId) -> Option<&str> {
         None
     }
-    /// Whether its calls do nothing but wait for their source: none occupies its thread for more than moments. They need
-    /// no task of their own. The default says that they may.
+    /// Whether its calls only wait for their source and never occupy a thread for long, so they need
+    /// no separate task. `false` by default.
     fn only_waits(&self) -> bool {
         false
     }
@@ -216,30 +217,30 @@ pub trait Provider: Send + Sync {
     fn llm(&self, _tool: &ToolId) -> Option<Arc<LlmDefinition>> {
         None
     }
-    /// How much the tool would ask; see [`crate::Tool::prompt_size`].
+    /// Returns the size of the tool's request; see [`crate::Tool::prompt_size`].
     fn prompt_size(&self, _tool: &ToolId, _asked: PromptQuestion<'_>) -> PromptSize {
         PromptSize::default()
     }
-    /// The part of the tool in system prompts; see [`crate::Tool::prompt_part`].
+    /// Returns the tool's part of system prompts; see [`crate::Tool::prompt_part`].
     fn prompt_part(&self, _tool: &ToolId) -> Option<PromptPart> {
         None
     }
-    /// Limits of its calls. The default sets none.
+    /// Returns the limits of its calls; none by default.
     fn limits(&self) -> CallLimits {
         CallLimits::default()
     }
-    /// What tells the credentials of a caller's calls from others', without holding any: results are never shared
-    /// between two scopes. A provider whose credentials depend on the caller must give each its own. The default
-    /// has none.
+    /// Identifies the credentials of a caller's calls, without secrets: results are never shared
+    /// between two scopes. A provider with per-caller credentials must return a scope for each caller. `None` by
+    /// default.
     fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
         None
     }
-    /// Tells the source that a call is not wanted any more. The default relies on the call's token.
+    /// Tells the source that a call is cancelled. By default the call's token does that.
     async fn cancel(&self, _call: &CallId) {}
-    /// Told that a client's session is over: what is kept for that one alone may go with its last call. The default keeps
-    /// nothing.
+    /// Called when a client's session has ended, so that state kept for it alone can be dropped after its last call.
+    /// Does nothing by default.
     fn session_ended(&self, _session: &SessionId) {}
-    /// Connects ahead of the first call.
+    /// Connects before the first call.
     ///
     /// # Errors
     /// As [`Provider::list`].
@@ -248,9 +249,9 @@ pub trait Provider: Send + Sync {
     }
     /// Ends connections and child processes, within the caller's bound.
     async fn shut_down(&self) {}
-    /// Whether it is up.
+    /// Returns its health.
     fn health(&self) -> Health;
-    /// The instructions of its source to a model about its tools. Data, not to be trusted.
+    /// Returns the source's instructions for models about its tools. Untrusted data.
     fn instructions(&self) -> Option<String> {
         None
     }
@@ -258,32 +259,33 @@ pub trait Provider: Send + Sync {
     fn mcp_peer(&self) -> Option<McpPeer> {
         None
     }
-    /// What else its source can be asked, besides calling tools: a provider whose tools are the methods of the
+    /// Returns a provider of its source's other requests: its tools are the methods of the
     /// protocol (raw name `resources/read`, id `{namespace}__resources-read`, …). They are not in the catalogue, but
-    /// run through the executor like all calls. Its list is ready at once. A result is the source's own, untouched, in
+    /// run through the executor like all calls. Its list is ready at once. The source's unchanged result is in
     /// [`METHOD_RESULT`](crate::definition::passthrough::METHOD_RESULT) of the output's extras.
     fn methods(&self) -> Option<Arc<dyn Provider>> {
         None
     }
-    /// Whether its tools are methods of the protocol, see [`Provider::methods`]: their raw names are the methods' own.
+    /// Whether its tools are methods of the protocol, see [`Provider::methods`]: their raw names are the methods'
+    /// names.
     fn is_of_methods(&self) -> bool {
         false
     }
-    /// The capabilities that its source announced, as MCP's `ServerCapabilities`; `None` while not known, and for
-    /// other sources.
+    /// Returns the capabilities that its source announced, as MCP's `ServerCapabilities`; `None` while unknown, and for
+    /// sources other than MCP servers.
     fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {
         None
     }
-    /// Takes the sink of what its source tells outside of calls, once. The default tells nothing.
+    /// Sets the receiver of notices from its source outside of calls, once. By default there are none.
     fn on_notice(&self, _notify: NoticeSink) {}
     /// Whether its hints may loosen policy.
     fn trust(&self) -> HintTrust {
         HintTrust::Trusted
     }
-    /// Takes the catalogue's notifier, once, when the provider is added. The default never changes.
+    /// Sets the catalogue's notifier, once, when the provider is added. By default its tools never change.
     fn on_change(&self, _notify: ChangeNotifier) {}
-    /// Whether tools of this namespace may be its, as far as is known before it lists. The default fills one, which is
-    /// called as it is.
+    /// Whether its tools may have this namespace, as far as known before it lists. By default only the provider's own
+    /// name is accepted.
     fn may_fill(&self, namespace: &str) -> bool {
         namespace == self.name()
     }
@@ -291,8 +293,8 @@ pub trait Provider: Send + Sync {
     fn withheld(&self) -> Vec<Withheld> {
         Vec::new()
     }
-    /// What its operator should mend though it lists, one sentence with its remedy each: settings that name what its
-    /// source has not, …
+    /// Returns problems that its operator should fix although it lists, such as settings that name missing tools: one
+    /// sentence with the remedy each.
     fn issues(&self) -> Vec<String> {
         Vec::new()
     }
@@ -309,17 +311,17 @@ pub struct Withheld {
     pub name: String,
     /// Why, as a clause.
     pub why: String,
-    /// Whether nobody meant it: the provider cannot make a tool of what its source says.
+    /// Whether the tool is excluded because its definition is unusable, not by a setting.
     pub is_unreadable: bool,
 }
 
 impl Withheld {
-    /// A name that a setting, a rule or the operator keeps back.
+    /// A name withheld by a setting, a rule or the operator.
     pub fn new(name: impl Into<String>, why: impl Into<String>) -> Self {
         Self { name: name.into(), why: why.into(), is_unreadable: false }
     }
 
-    /// A name of which no tool can be made.
+    /// A name with an unusable definition.
     pub fn unreadable(name: impl Into<String>, why: impl Into<String>) -> Self {
         Self { is_unreadable: true, ..Self::new(name, why) }
     }
@@ -333,7 +335,7 @@ impl PinSource {
     }
 }
 
-/// A list of MCP beside `tools/list`.
+/// A list of MCP other than `tools/list`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ListKind {
     /// `prompts/list`.
@@ -345,7 +347,7 @@ pub enum ListKind {
 }
 
 impl ListKind {
-    /// All kinds. A kind's place in it is its number (`kind as usize`).
+    /// All kinds. The index of a kind is its number (`kind as usize`).
     pub const ALL: [Self; 3] = [Self::Prompts, Self::Resources, Self::Templates];
 
     /// The method that lists it.
@@ -358,13 +360,13 @@ impl ListKind {
         }
     }
 
-    /// The kind that this method lists, if it is one of the three.
+    /// Returns the kind that this method lists, if any.
     #[must_use]
     pub fn of_method(method: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.method() == method)
     }
 
-    /// What is listed, in words.
+    /// Returns the plural noun for messages.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -394,7 +396,7 @@ impl ListKind {
         }
     }
 
-    /// The capability by which a server announces that it has such a list.
+    /// Returns the capability that announces such a list.
     #[must_use]
     pub fn capability(self) -> &'static str {
         match self {

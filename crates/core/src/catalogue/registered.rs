@@ -20,7 +20,7 @@ use crate::secret::marks_secrets;
 /// Why a tool cannot be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegistrationError {
-    /// No schema, and no opt-in.
+    /// No schema, and no opt-in for none.
     #[error(
         "tool {0} has no `parameters`: give it a JSON Schema (an empty object for no arguments), or set allow_no_schema together with no_schema_mode"
     )]
@@ -41,17 +41,17 @@ pub enum RegistrationError {
     Schema {
         /// Tool.
         id: ToolId,
-        /// What is wrong.
+        /// The fault.
         error: SchemaError,
     },
 }
 
-/// Where a tool's definition comes from; decides what is filled in and what is forgiven.
+/// The origin of a tool's definition; decides which parts are filled in and which faults are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// Ours: defaults are filled in, a broken schema is refused at registration.
     Own,
-    /// Somebody else's: arguments go as written, a broken schema leaves the tool unvalidated.
+    /// From another party: arguments are passed as written, a broken schema leaves the tool unvalidated.
     Foreign,
 }
 
@@ -106,7 +106,7 @@ impl ToolOverride {
     }
 }
 
-/// What the source itself said of a tool that is shown otherwise.
+/// The source's own statements about a tool with overrides.
 struct AsGiven {
     contract: Value,
     hash: ContentHash,
@@ -141,7 +141,7 @@ impl RegisteredTool {
         Self::own_as(definition, raw_name)
     }
 
-    /// As [`RegisteredTool::own`], for a tool whose source knows it by another name.
+    /// Like [`RegisteredTool::own`], for a tool whose source uses another name.
     ///
     /// # Errors
     /// [`RegistrationError`] names the tool and the remedy.
@@ -174,7 +174,7 @@ impl RegisteredTool {
         Arc::new(Self::build(definition, raw_name.into(), Origin::Foreign))
     }
 
-    /// As [`RegisteredTool::foreign`], for a tool that its operator shows otherwise.
+    /// Like [`RegisteredTool::foreign`], with the operator's overrides.
     pub fn foreign_as(mut definition: ToolDefinition, raw_name: impl Into<String>, shown: &ToolOverride) -> Arc<Self> {
         if *shown == ToolOverride::default() {
             return Self::foreign(definition, raw_name);
@@ -225,19 +225,19 @@ impl RegisteredTool {
         &self.raw_name
     }
 
-    /// Whose it is.
+    /// Its origin.
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// The name that its wire name is made of: the source's, unless its operator calls it otherwise.
+    /// The name that its wire name is based on: the source's, unless its operator renamed it.
     #[must_use]
     pub fn shown_name(&self) -> &str {
         self.as_given.as_ref().and_then(|given| given.name.as_deref()).unwrap_or(&self.raw_name)
     }
 
-    /// Its hint for the system prompt, if we or the operator wrote it: one of a foreign source would be foreign text in our
+    /// Its hint for the system prompt, if written by us or the operator: a foreign hint would speak in our
     /// voice.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
@@ -245,25 +245,25 @@ impl RegisteredTool {
         self.definition.contribution.as_deref().filter(|_| is_own)
     }
 
-    /// The hash of its contract as the source gave it, which pins are of.
+    /// The hash of its original contract, which pins use.
     #[must_use]
     pub fn source_hash(&self) -> ContentHash {
         self.as_given.as_ref().map_or(self.hash, |given| given.hash)
     }
 
-    /// Its contract as the source gave it.
+    /// Its original contract.
     #[must_use]
     pub fn source_contract(&self) -> Value {
         self.as_given.as_ref().map_or_else(|| self.definition.contract(), |given| given.contract.clone())
     }
 
-    /// The contract hash of what is shown.
+    /// The contract hash of the definition with overrides.
     #[must_use]
     pub fn hash(&self) -> ContentHash {
         self.hash
     }
 
-    /// Bytes of its definition as a request carries it, under an empty name.
+    /// Bytes of its definition in a request, with an empty name.
     pub(crate) fn nameless_bytes(&self) -> usize {
         *self.bytes.get_or_init(|| definition_bytes("", &self.definition.description, &self.definition.shown_schema()))
     }
@@ -274,7 +274,7 @@ impl RegisteredTool {
         self.serial
     }
 
-    /// The validator, compiled at the first use and kept; `None` for a tool without a schema.
+    /// Returns the validator, compiled on first use; `None` for a tool without a schema.
     ///
     /// # Errors
     /// The reason why the schema does not compile, the same each time.
@@ -285,8 +285,7 @@ impl RegisteredTool {
             .map(Option::as_ref)
     }
 
-    /// The validator of structured results, compiled at the first use and kept; `None` for a tool without an
-    /// output schema.
+    /// Returns the validator of structured results, compiled on first use; `None` for a tool without an output schema.
     ///
     /// # Errors
     /// The reason why the schema does not compile, the same each time.
@@ -297,8 +296,7 @@ impl RegisteredTool {
             .map(Option::as_ref)
     }
 
-    /// The validator of what a call says beside its parameters, compiled at the first use and kept; `None` for a tool whose
-    /// calls say nothing there.
+    /// Returns the validator of meta fields, compiled on first use; `None` for a tool without meta fields.
     ///
     /// # Errors
     /// The reason why the schema does not compile, the same each time.
@@ -312,10 +310,10 @@ impl RegisteredTool {
     }
 }
 
-/// Schemas inside schemas that are looked through for one that takes no object.
+/// Nesting depth of schemas searched for one that excludes objects.
 const MAX_DEPTH: usize = 8;
 
-/// The part of `schema` that no object can satisfy, as it is written in `root`.
+/// Returns the part of `schema` that no object can satisfy, as written in `root`.
 fn refuses_objects(root: &Value, schema: &Value, depth: usize) -> Option<String> {
     if depth > MAX_DEPTH {
         return None;
@@ -350,8 +348,8 @@ impl fmt::Debug for RegisteredTool {
     }
 }
 
-/// Ids for the raw names of one foreign source: legal, no two the same, and hashed for every member of a collision. An
-/// id does not depend on the order of the names, unless one of them was made up to look like the hash of another.
+/// Returns ids for the raw names of one foreign source: legal, unique, and with a hash for every member of a collision.
+/// An id does not depend on the order of the names, unless a name was crafted to look like the hashed id of another.
 ///
 /// # Errors
 /// When the namespace is illegal.
@@ -383,7 +381,7 @@ pub fn foreign_ids(namespace: &str, raw_names: &[&str]) -> Result<Vec<ToolId>, I
     Ok(ids.into_iter().zip(plain).map(numbered).collect())
 }
 
-/// Those that are there once and not taken, each in its place; they are taken from then on.
+/// Returns the ids that occur once and are not taken, by index, and marks them as taken.
 fn free(taken: &mut HashSet<ToolId>, wanted: Vec<Option<ToolId>>) -> Vec<Option<ToolId>> {
     let mut count: HashMap<ToolId, usize> = HashMap::new();
     for id in wanted.iter().flatten() {

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use event_listener::Event as Wakeup;
 use serde_json::{Value, json};
 
-/// The answer to `roots/list` of a source while no call runs whose client could be asked. A process with one client
-/// answers with the folders of that client. With several clients, or none, there is no answer (the default): a source that
+/// Answers `roots/list` of a source while no call runs whose client could be asked. A process with one client
+/// answers with that client's folders. With several clients, or none, there is no answer (the default): a source that
 /// once got an empty list might not ask again during a call.
 pub struct Roots {
     state: Mutex<State>,
@@ -39,18 +39,18 @@ impl RootsState {
 }
 
 impl Roots {
-    /// No folder.
+    /// An answer without folders.
     #[must_use]
     pub fn none() -> Value {
         json!({"roots": []})
     }
 
-    /// Expects one client, which will give its folders by [`Roots::set`].
+    /// Expects one client, which will set its folders with [`Roots::set`].
     pub fn expect_client(&self) {
         self.lock().known = RootsState::Awaited;
     }
 
-    /// Gives no answer from now on: the client is asked during its calls only.
+    /// Stops answering: the client is asked during its calls only.
     pub fn withhold(&self) {
         self.lock().known = RootsState::NobodysOwn;
         self.changed.notify(usize::MAX);
@@ -74,7 +74,7 @@ impl Roots {
         !matches!(self.lock().known, RootsState::NobodysOwn)
     }
 
-    /// Whether the expected client has not given its folders yet.
+    /// Whether the expected client has not sent its folders yet.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         matches!(self.lock().known, RootsState::Awaited)
@@ -86,7 +86,7 @@ impl Roots {
         self.lock().version
     }
 
-    /// The answer; waits for the expected client. `None` if there is no answer. Cancel-safe.
+    /// Returns the answer; waits for the expected client. `None` if there is no answer. Cancel-safe.
     pub async fn known(&self) -> Option<Value> {
         self.when(|state| match &state.known {
             RootsState::Awaited => None,

@@ -15,7 +15,7 @@ use crate::identity::tool_id::ToolId;
 use crate::output::outcome::ToolOutput;
 use crate::policy::HintTrust;
 
-/// A provider that says something about itself. Tests of other crates use the one of testkit, which needs this crate.
+/// A provider with a self-description. Other crates' tests use the one of testkit, which depends on this crate.
 pub(crate) struct FakeProvider {
     pub(crate) name: String,
     pub(crate) kind: ProviderKind,

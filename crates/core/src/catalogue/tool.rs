@@ -1,4 +1,4 @@
-//! A tool written in Rust, and the provider that holds such tools.
+//! Tools written in Rust, and their provider.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::store::FileUse;
 /// A tool implemented in Rust.
 #[async_trait]
 pub trait Tool: Send + Sync {
-    /// Its definition. Asked once, at registration.
+    /// Returns its definition. Called once, at registration.
     fn definition(&self) -> ToolDefinition;
 
     /// Runs with validated arguments.
@@ -32,42 +32,42 @@ pub trait Tool: Send + Sync {
     /// [`ToolOutput::failure`] or `ErrorKind::ExecutionError`.
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError>;
 
-    /// The resources that a call with these arguments would touch, for policy. The default claims nothing.
+    /// Returns the resources that a call with these arguments would touch, for policy. By default they are unknown.
     fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Anywhere
     }
 
-    /// Which files a call with these arguments reads and writes, so that tainted values are known again when they come back
-    /// out of a file. May look at the file system, but for contents. The default says that it uses none.
+    /// Returns the files that a call with these arguments reads and writes, so that taint follows values through files.
+    /// May access the file system, but not read contents. None by default.
     fn files(&self, _arguments: &Value, _session: &Session) -> FileUse {
         FileUse::default()
     }
 
-    /// The changes that a call with these arguments would make, as a unified difference for a person who decides about it: read
-    /// only, and blocking. `None` where it cannot be told.
+    /// Returns the changes that a call with these arguments would make, as a unified diff for the approver. Reads only,
+    /// and blocks. `None` if unknown.
     fn changes(&self, _arguments: &Value, _session: &Session) -> Option<String> {
         None
     }
 
-    /// Whether it makes or awaits other calls: it then holds no queue slot and no lock while it runs, which
-    /// those calls may need, and its context lets it make them.
+    /// Whether it makes or awaits other calls. It then holds no queue slot or lock while it runs, which
+    /// those calls may need, and its context allows it to make them.
     fn awaits_others(&self) -> bool {
         false
     }
 
-    /// Whether an interrupted call goes on where it was when it is made again under the same id; see
+    /// Whether an interrupted call resumes when it is made again under the same id; see
     /// [`Provider::resumes`].
     fn resumes(&self) -> bool {
         false
     }
 
-    /// Its definition, if a model answers it: the executor then chooses models for it, and a run of it is
+    /// Its definition, if a model answers it: the executor then chooses models, and a run is
     /// one attempt.
     fn llm(&self) -> Option<Arc<LlmDefinition>> {
         None
     }
 
-    /// How much it would ask `model` in this mode; nothing where that is not known. Models that do not take so much in
+    /// Returns the size of its request to `model` in this mode, if known. Models with a smaller context window
     /// are not tried.
     fn prompt_size(
         &self,
@@ -79,7 +79,7 @@ pub trait Tool: Send + Sync {
         PromptSize::default()
     }
 
-    /// Its part in the system prompts of runs that may use it. The default has none.
+    /// Its part of the system prompts of runs that may use it; none by default.
     fn prompt_part(&self) -> Option<PromptPart> {
         None
     }
@@ -97,7 +97,7 @@ impl StaticProvider {
     /// Registers `tools` under the provider `name`.
     ///
     /// # Errors
-    /// [`RegistrationError`] for a tool that breaks the registration rules; nothing is registered then.
+    /// [`RegistrationError`] for a tool that breaks the registration rules; then no tool is registered.
     pub fn new(
         name: impl Into<String>,
         kind: ProviderKind,
@@ -106,10 +106,10 @@ impl StaticProvider {
         Self::adjusted(name, kind, tools, |_| {})
     }
 
-    /// As [`StaticProvider::new`], with what `adjust` makes of the definitions.
+    /// Like [`StaticProvider::new`], with definitions changed by `adjust`.
     ///
     /// # Errors
-    /// As there.
+    /// As [`StaticProvider::new`].
     pub fn adjusted(
         name: impl Into<String>,
         kind: ProviderKind,

@@ -15,51 +15,51 @@ use crate::identity::taint::Tainted;
 use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
 
-/// How long a question waits for its answer; then the call is denied.
+/// How long a question waits for an answer before the call is denied.
 pub const EXPIRY: Duration = Duration::from_secs(600);
 
-/// Why a call is denied that nobody answered for in time.
+/// The reason for denying a call without an answer in time.
 pub const EXPIRED: &str = "expired";
 
-/// What a model reads in place of the result of a call that a person left out.
+/// The result text of a call that a person skipped, for the model.
 pub const SKIPPED_TEXT: &str = "This call was skipped by the user and did not run. Carry on without it.";
 
-/// One question.
+/// A question to a person about a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ApprovalRequest {
     /// The call that waits.
     pub call_id: CallId,
     /// Its session.
     pub session: SessionId,
-    /// On whose behalf it is made.
+    /// The principal that the call is made for.
     pub principal: String,
     /// The tool.
     pub tool: ToolId,
     /// The definition the answer binds to.
     pub definition: ContentHash,
-    /// The fully resolved arguments as they may be shown: without secrets.
+    /// The resolved arguments for display, without secrets.
     pub arguments: Value,
-    /// The hash of the real arguments, which the answer binds to. `None` in a copy that is only shown: short secrets
+    /// The hash of the real arguments, which the answer is bound to. `None` in a copy for display: short secrets
     /// can be guessed from a hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binds_to: Option<ContentHash>,
-    /// What the tool may do: anything, where nobody but the tool itself says less.
+    /// The tool's possible effects, unknown unless somebody other than the tool vouches for less.
     pub effects: Effects,
-    /// What this call would touch.
+    /// The resources this call would touch.
     pub scope: CallScope,
     /// The policy's reason to ask.
     pub reason: String,
-    /// The places of the arguments whose values came out of untrusted tools.
+    /// Places of the arguments whose values came from untrusted tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tainted: Vec<Tainted>,
-    /// The places of the arguments whose values the user's own words name.
+    /// Places of the arguments whose values the user's own words name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub named: Vec<String>,
-    /// On whose wish the tool is called, where not on that of the caller alone: the server whose tool asks a model. An
-    /// `always` to one is no word for another.
+    /// The server on whose request the tool is called, for a sampling request of its tool. `always` for one server does
+    /// not cover another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asker: Option<String>,
-    /// The agents on whose way the call is made, from the one that the root run started to the one that calls.
+    /// The chain of agents that leads to the call, from the one that the root run started to the caller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<AgentStep>,
 }
@@ -69,13 +69,13 @@ pub struct ApprovalRequest {
 pub struct AgentStep {
     /// Its name.
     pub agent: String,
-    /// Why it was started, in the words of the model that did.
+    /// Why it was started, in the words of the starting model.
     pub reason: String,
 }
 
 impl ApprovalRequest {
-    /// The path of agents in one line, `researcher (find the price) > reader (look into the file)`; `None` where there is
-    /// none.
+    /// Formats the chain of agents in one line, `researcher (find the price) > reader (look into the file)`; `None` if
+    /// empty.
     #[must_use]
     pub fn agent_path(&self) -> Option<String> {
         let step = |step: &AgentStep| match step.reason.as_str() {
@@ -86,9 +86,9 @@ impl ApprovalRequest {
         (!steps.is_empty()).then(|| steps.join(" > "))
     }
 
-    /// What `always` covers. A destructive call that is not known to stay inside the workspace (a shell,
-    /// a file that decides what runs) may be anything the next time: its standing approval holds for
-    /// equal arguments only.
+    /// Returns what `always` covers. A destructive call that is not known to stay inside the workspace (a shell,
+    /// a file that decides what runs) may do anything the next time: `always` covers
+    /// only equal arguments.
     #[must_use]
     pub fn always_covers(&self) -> AlwaysCovers {
         match self.scope {
@@ -100,13 +100,13 @@ impl ApprovalRequest {
         }
     }
 
-    /// The request as it may be kept and shown where nothing is decided by it.
+    /// Returns a copy for display and storage that no decision can be bound to.
     #[must_use]
     pub fn for_display(self) -> Self {
         Self { binds_to: None, ..self }
     }
 
-    /// The key under which an `always` of this reach is remembered: one reach never answers for another.
+    /// The key of an `always` with this reach: different reaches have different keys.
     #[must_use]
     pub fn standing_key(&self, covers: AlwaysCovers) -> ContentHash {
         let arguments = self.binds_to.filter(|_| covers == AlwaysCovers::ThisCall);
@@ -118,8 +118,8 @@ impl ApprovalRequest {
     }
 }
 
-/// A call that cannot go on before a person has decided about a call inside it. As the source of a [`ToolError`] it makes
-/// the call wait for a person as if the question were its own.
+/// A call that cannot continue until a person has decided about an inner call. As the source of a [`ToolError`] it
+/// makes the call wait for a person as if the question were its own.
 ///
 /// [`ToolError`]: crate::ToolError
 #[derive(Debug, thiserror::Error)]
@@ -134,13 +134,13 @@ impl AwaitsDecision {
     }
 }
 
-/// How far `always` reaches.
+/// The reach of `always`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AlwaysCovers {
     /// Every call of this definition that is not known to stay inside the workspace.
     Tool,
-    /// The same, on the wish of the one that has asked for it ([`ApprovalRequest::asker`]).
+    /// Like `Tool`, on request of the same server ([`ApprovalRequest::asker`]).
     ToolForAsker,
     /// Calls of this definition that stay inside the workspace.
     ToolInWorkspace,
@@ -148,15 +148,15 @@ pub enum AlwaysCovers {
     ThisCall,
 }
 
-/// One answer.
+/// An answer to an approval question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "decision")]
 pub enum ApprovalDecision {
     /// Run it, this once.
     Approve,
-    /// Run it, and do not ask again in this session for what [`ApprovalRequest::always_covers`].
+    /// Run the call, and do not ask again in this session for calls that [`ApprovalRequest::always_covers`].
     Always,
-    /// Run it, and do not ask again in this session for it with equal arguments, however far [`Self::Always`] reaches.
+    /// Run it, and do not ask again in this session for equal arguments, even if [`Self::Always`] would reach further.
     AlwaysThese,
     /// Do not run it.
     Deny {
@@ -165,36 +165,36 @@ pub enum ApprovalDecision {
     },
     /// Do not run it, without blame: the model gets a neutral result.
     Skip,
-    /// Nobody can answer now; the run is to be suspended and the question kept.
+    /// Nobody can answer now; suspend the run and keep the question.
     Later,
 }
 
-/// An earlier `always` that still holds: a row that can be looked at and taken back.
+/// An earlier `always` in force: a row that can be listed and revoked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StandingApproval {
     /// Its id, for people to type: `always_` and eight hex digits.
     pub id: String,
-    /// Where it holds: a session.
+    /// The session it applies to.
     pub scope: String,
-    /// On whose behalf.
+    /// The principal that calls are made for.
     pub principal: String,
     /// The tool.
     pub tool: ToolId,
-    /// The key it answers for; see [`ApprovalRequest::standing_key`].
+    /// Its key; see [`ApprovalRequest::standing_key`].
     pub key: ContentHash,
-    /// How far it reaches.
+    /// Its reach.
     pub covers: AlwaysCovers,
-    /// The arguments it is bound to, secrets redacted; `None` where it holds for any.
+    /// The arguments it is bound to, secrets redacted; `None` for any arguments.
     pub arguments: Option<Value>,
-    /// On whose wish; `None` where that does not matter.
+    /// The server on whose request; `None` for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asker: Option<String>,
-    /// When it was said, in milliseconds since the epoch.
+    /// Creation time, in milliseconds since the epoch.
     pub created_ms: u64,
 }
 
 impl StandingApproval {
-    /// What an `always` of this reach to this request comes to. `id` is new.
+    /// Builds the standing approval for `always` to this request. `id` is new.
     #[must_use]
     pub fn of(request: &ApprovalRequest, covers: AlwaysCovers, id: String, now_ms: u64) -> Self {
         Self {
@@ -211,37 +211,36 @@ impl StandingApproval {
     }
 }
 
-/// Where an approver's answers come from.
+/// Who answers an approver's questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answers {
-    /// From somebody who is there, or at once.
+    /// Somebody present, or nobody with an immediate decision.
     Here,
-    /// From somebody who has yet to look, in minutes perhaps: a client that waits for the call's result had
-    /// better not wait for them.
+    /// Somebody who may look minutes later: a client that waits for the call's result should not wait for the answer.
     Elsewhere,
-    /// From nobody: every question is denied at once.
+    /// Nobody: every question is denied at once.
     Nobody,
 }
 
-/// Somebody who can answer. An answer takes as long as a person takes; dropping the future withdraws
+/// Asks for decisions. An answer may take as long as a person takes; dropping the future withdraws
 /// the question.
 #[async_trait]
 pub trait Approver: Send + Sync {
     /// Asks. Must not fail: an approver that cannot reach anybody denies with the reason and the remedy.
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision;
 
-    /// Where its answers come from.
+    /// Returns who answers its questions.
     fn answers(&self) -> Answers {
         Answers::Here
     }
 
-    /// Who is asked where this one says [`ApprovalDecision::Later`] because nobody has seen the question, so that the call
-    /// need not be denied.
+    /// Returns the approver to ask when this one answers [`ApprovalDecision::Later`] because nobody has seen the
+    /// question.
     fn otherwise(&self) -> Option<Arc<dyn Approver>> {
         None
     }
 
-    /// How long a question to it may stand. Then the executor drops it, and the call is denied as
+    /// Time limit for an answer. Then the executor drops the question, and the call is denied as
     /// [`EXPIRED`].
     fn answer_timeout(&self) -> Duration {
         EXPIRY
@@ -259,7 +258,7 @@ impl<F: Fn(&ApprovalRequest) -> ApprovalDecision + Send + Sync> Approver for F {
 /// Denies everything, for runs without anybody to ask.
 #[derive(Debug, Clone)]
 pub struct NoApprover {
-    /// What to say after policy's reason; name the flag or setting that would allow the call.
+    /// Text after policy's reason; names the flag or setting that would allow the call.
     pub remedy: String,
 }
 

@@ -1,4 +1,4 @@
-//! Defines the inbox: approvals of calls and forms of tools' sources, kept until somebody answers them, perhaps in
+//! The inbox: approvals of calls and forms of tools' sources, kept until they are answered, perhaps in
 //! another process.
 
 use async_trait::async_trait;
@@ -10,53 +10,53 @@ use crate::error::{StoreError, Unsupported};
 use crate::identity::session::SessionId;
 use crate::identity::taint;
 
-/// Something that is asked, and what became of it.
+/// A question in the inbox, with its state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InboxItem<Q, A> {
     /// Its id, for people to type: `ask_` or `form_`, and eight hex digits.
     pub id: String,
-    /// What is asked, as it is shown.
+    /// The question, for display.
     pub request: Q,
-    /// When it was asked, in milliseconds since the epoch.
+    /// Creation time, in milliseconds since the epoch.
     pub created_ms: u64,
-    /// When it expires, in the same.
+    /// Expiry, in milliseconds since the epoch.
     pub expires_ms: u64,
-    /// How it stands.
+    /// Its state.
     pub state: QuestionState,
-    /// The answer, once there is one.
+    /// The answer, if any.
     pub decision: Option<A>,
-    /// Who gave it.
+    /// Who answered.
     pub decided_by: Option<String>,
 }
 
-/// Whether a call may run.
+/// A question whether a call may run.
 pub type Question = InboxItem<ApprovalRequest, ApprovalDecision>;
 
-/// What a tool's source wants to know.
+/// A question of a tool's source.
 pub type FormQuestion = InboxItem<FormRequest, FormReply>;
 
-/// What the source of a running call wants of a person: MCP's elicitation.
+/// A question of a running call's source to a person: MCP's elicitation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FormRequest {
     /// The call's session.
     pub session: SessionId,
-    /// On whose behalf the call is made.
+    /// The principal that the call is made for.
     pub principal: String,
     /// The tool whose source asks, without its version.
     pub source: String,
-    /// Why, in the words of the source, without secrets.
+    /// The source's message, without secrets.
     pub message: String,
-    /// What.
+    /// The requested action.
     pub wants: Wants,
 }
 
-/// What a person is to do.
+/// The action requested from a person.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wants {
     /// Fill this in: a JSON Schema of one flat object.
     Form(Value),
-    /// Go to this address, which nobody opens for them.
+    /// Open this address; Toolwright does not open it.
     Page(String),
 }
 
@@ -64,8 +64,8 @@ pub enum Wants {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "action")]
 pub enum FormReply {
-    /// This is filled in, or the page was opened. What was filled in is for the source alone: it is left out of the
-    /// inbox as soon as the source's call has it, or is gone.
+    /// The form was filled in, or the page was opened. The values are for the source alone: they are removed from
+    /// the inbox once the source's call has them or has ended.
     Accept {
         /// The values, by the names of the fields.
         #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -76,7 +76,7 @@ pub enum FormReply {
 }
 
 impl FormReply {
-    /// The word for it, as MCP has it.
+    /// Its MCP name.
     #[must_use]
     pub fn action(&self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ impl FormReply {
 }
 
 impl<Q, A> InboxItem<Q, A> {
-    /// Whose word settled it; `None` where none did, though somebody may have given one in vain.
+    /// Returns whose answer settled it; `None` if no answer did, even if somebody answered in vain.
     #[must_use]
     pub fn settled_by(&self) -> Option<&str> {
         matches!(self.state, QuestionState::Approved | QuestionState::Denied)
@@ -128,8 +128,8 @@ impl Question {
 }
 
 impl FormQuestion {
-    /// The question as programs are shown it, beside those about calls. What was filled in is not shown; `schema` or
-    /// `address`, what is wanted, is null once it is settled.
+    /// Formats the question for programs, like questions about calls. The answer's values are omitted; `schema` or
+    /// `address` is null once it is settled.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let request = &self.request;
@@ -137,7 +137,7 @@ impl FormQuestion {
             Wants::Form(schema) => ("form", "schema", schema.clone()),
             Wants::Page(address) => ("page", "address", address.as_str().into()),
         };
-        // Of what is settled it is not kept.
+        // Settled questions keep only the message.
         let wanted = if self.state == QuestionState::Pending { wanted } else { Value::Null };
         json!({
             "id": self.id,
@@ -156,19 +156,19 @@ impl FormQuestion {
     }
 }
 
-/// How a question stands.
+/// State of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuestionState {
-    /// Nobody has answered it.
+    /// Not answered yet.
     Pending,
-    /// It was answered with leave to run, or with what was asked for.
+    /// Answered: the call may run, or the values were given.
     Approved,
-    /// It was answered otherwise.
+    /// Answered with a refusal.
     Denied,
-    /// Nobody answered it in time.
+    /// Not answered in time.
     Expired,
-    /// Whoever asked no longer waits, or was gone before it had the answer.
+    /// Not awaited any more, or the asking process was gone before the answer.
     Withdrawn,
 }
 
@@ -185,7 +185,7 @@ impl QuestionState {
         }
     }
 
-    /// The state whose name this is.
+    /// Parses the name of a state.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Pending, Self::Approved, Self::Denied, Self::Expired, Self::Withdrawn]
@@ -194,14 +194,14 @@ impl QuestionState {
     }
 }
 
-/// What became of an answer to a question `K`.
+/// Result of answering a question `K`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answered<K = Question> {
     /// It counts: it is the first, and in time.
     Counts,
-    /// It does not: the question stands like this already.
+    /// Too late: the question already has this state.
     TooLate(Box<K>),
-    /// There is no such question.
+    /// The question does not exist.
     Unknown,
 }
 
@@ -210,7 +210,7 @@ pub enum Answered<K = Question> {
 pub enum AnyQuestion {
     /// Whether a call may run.
     Call(Box<Question>),
-    /// What a source wants to know.
+    /// A question of a source.
     Form(Box<FormQuestion>),
 }
 
@@ -228,28 +228,29 @@ impl AnyQuestion {
 /// A part of the inbox.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct InboxPage {
-    /// Some of the questions.
+    /// A page of questions.
     pub questions: Vec<AnyQuestion>,
-    /// How many there are in all.
+    /// Number of questions in total.
     pub total: u64,
-    /// The id behind which the others are, where there are others.
+    /// The cursor of the next page, if any.
     pub next: Option<String>,
 }
 
-/// The questions that are kept. Every method commits before it returns.
+/// Stores questions. Every method commits before it returns.
 #[async_trait]
 pub trait InboxStore: Send + Sync {
-    /// Keeps a new question.
+    /// Stores a new question.
     async fn put_question(&self, _question: &Question) -> Result<(), StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// A question as it stands now.
+    /// Returns a question's current state.
     async fn question(&self, _id: &str) -> Result<Option<Question>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// A question as it stands now, for whoever waits for its answer, which is to look every second or more often: who
-    /// has not looked for some seconds and has ended counts as gone, and what was asked as withdrawn, unless it is of a
-    /// job, which another process may take up. A store that does not know who asks gives the question.
+    /// Returns the current state of a question, for the process that waits for its answer and polls every second or
+    /// more often. If that process stops polling for some seconds and has ended, the question counts as withdrawn,
+    /// except for a job's question, which another process may take over. A store that does not track the asker returns
+    /// the question.
     async fn take_question(&self, id: &str) -> Result<Option<Question>, StoreError> {
         self.question(id).await
     }
@@ -257,17 +258,16 @@ pub trait InboxStore: Send + Sync {
     async fn questions(&self, _state: Option<QuestionState>, _limit: usize) -> Result<Vec<Question>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// Answers a question, if it is pending and has not expired. Of several answers the first counts, whatever
-    /// the processes they come from.
+    /// Answers a pending, unexpired question. The first of several answers counts, from whichever process.
     async fn answer(&self, _id: &str, _decision: &ApprovalDecision, _by: &str) -> Result<Answered, StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// Keeps a new question of a source, until it is settled: then what it asks is left out, but for the beginning of
-    /// its message. What waits is bounded, and so is how many are kept that nobody answered.
+    /// Stores a new question of a source. Once settled, only the beginning of its message is kept. The number of
+    /// waiting questions is bounded, and so is the number of unanswered ones that are kept.
     async fn put_form(&self, _form: &FormQuestion) -> Result<(), StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// A source's question as it stands now.
+    /// Returns the current state of a source's question.
     async fn form(&self, _id: &str) -> Result<Option<FormQuestion>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
@@ -280,11 +280,11 @@ pub trait InboxStore: Send + Sync {
     ) -> Result<InboxPage, StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// As [`InboxStore::questions`].
+    /// Like [`InboxStore::questions`], for questions of sources.
     async fn forms(&self, _state: Option<QuestionState>, _limit: usize) -> Result<Vec<FormQuestion>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// As [`InboxStore::answer`]. The values are not looked at: whoever answers has checked them.
+    /// Like [`InboxStore::answer`]. The caller has checked the values.
     async fn answer_form(
         &self,
         _id: &str,
@@ -293,14 +293,14 @@ pub trait InboxStore: Send + Sync {
     ) -> Result<Answered<FormQuestion>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// A source's question as it stands now, for its call, as [`InboxStore::take_question`]: the values that it was
-    /// answered with are given out, and kept no longer.
+    /// Like [`InboxStore::take_question`] for a source's question: the answer's values are returned once
+    /// and deleted.
     async fn take_form(&self, _id: &str) -> Result<Option<FormQuestion>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// Notes that nobody waits for the answer any more, of whichever kind. What is no longer pending stays as it is; but
-    /// with `Withdrawn` an answer that was not taken counts no more, and what a source's question was answered with is
-    /// kept no longer.
+    /// Closes a pending question of either kind because nobody waits for the answer. Settled questions do not change;
+    /// but with `Withdrawn`, an answer that was not taken no longer counts, and the values given to a source are
+    /// removed.
     async fn close_question(&self, _id: &str, _state: QuestionState) -> Result<(), StoreError> {
         Err(Unsupported("the inbox").into())
     }

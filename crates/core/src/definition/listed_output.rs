@@ -1,14 +1,14 @@
-//! Results of LLM-backed tools that are lists. Structured results are objects, so a list stands in one.
+//! List results of LLM-backed tools, wrapped in an object because structured results are objects.
 
 use serde_json::{Value, json};
 
 use super::llm::LlmDefinition;
 
-/// Under what a list stands that is a result.
+/// Key that wraps a list result.
 const ITEMS: &str = "items";
 
 impl LlmDefinition {
-    /// The same where the output is a list, the tool's or a variant's: structured results are objects, so it stands in one, under
+    /// Wraps list outputs, of the tool or a variant, in an object with the list under
     /// `items`.
     #[must_use]
     pub fn with_listed_output(mut self) -> Self {
@@ -22,25 +22,25 @@ impl LlmDefinition {
     }
 }
 
-/// Whether a schema is that of a list, itself or by a reference to a place in it.
+/// Whether a schema describes a list, directly or through a local reference.
 fn is_list(schema: &Value) -> bool {
     let referred = || schema["$ref"].as_str().and_then(|reference| schema.pointer(reference.strip_prefix('#')?));
     schema["type"] == "array" || referred().is_some_and(|referred| referred["type"] == "array")
 }
 
-/// The list inside an object, if this is the schema of an object that has a list and nothing else.
+/// Returns the list wrapped in an object, if the schema describes an object with only a list.
 #[must_use]
 pub(crate) fn as_listed(list: Value, schema: &Value) -> Option<Value> {
     let properties = schema["properties"].as_object().filter(|properties| properties.len() == 1)?;
     (list.is_array() && properties.contains_key(ITEMS)).then(|| json!({ITEMS: list}))
 }
 
-/// Puts a list into an object, and its example.
+/// Wraps a list and its example in an object.
 fn listed(schema: Option<&mut Value>, example: Option<&mut Value>, is_listed: bool) {
     if let Some(schema) = schema.filter(|_| is_listed) {
         let mut items = schema.take();
         let mut object = json!({"type": "object", "required": [ITEMS], "additionalProperties": false});
-        // References are to places in the whole of it.
+        // References use paths from the root.
         for key in SHARED {
             if let Some(shared) = items.as_object_mut().and_then(|items| items.shift_remove(key)) {
                 object[key] = shared;
@@ -58,10 +58,10 @@ fn listed(schema: Option<&mut Value>, example: Option<&mut Value>, is_listed: bo
     }
 }
 
-/// What of a schema stays at its root.
+/// Keywords of a schema that stay at its root.
 const SHARED: [&str; 3] = ["$schema", "$defs", "definitions"];
 
-/// Has references point to where the list now is.
+/// Adjusts references to the list's new place.
 fn moved(schema: &mut Value) {
     match schema {
         Value::Object(members) => {

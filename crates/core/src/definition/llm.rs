@@ -40,7 +40,7 @@ impl MaxTokens {
     #[must_use]
     pub fn of(&self, input_tokens: usize) -> u32 {
         let more = (input_tokens as f64 * self.per_input_token).ceil();
-        // The cast saturates; a figure that is none was refused when the definition was checked.
+        // The cast saturates; the definition check has refused NaN.
         self.base.saturating_add(more as u32).min(self.max)
     }
 }
@@ -132,7 +132,7 @@ pub struct LlmDefinition {
     pub timeout: Option<Duration>,
 }
 
-/// A tool that fills its arguments into a text. No model is asked.
+/// A tool that fills its arguments into a text template, without a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TemplateDefinition {
@@ -141,12 +141,12 @@ pub struct TemplateDefinition {
     /// Human-readable name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What a model reads to decide whether to call it.
+    /// The description for models.
     pub description: String,
     /// JSON Schema of the arguments.
     #[serde(alias = "inputSchema", alias = "input_schema")]
     pub parameters: Value,
-    /// As in [`LlmDefinition::prepare`].
+    /// See [`LlmDefinition::prepare`].
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub prepare: IndexMap<String, String>,
     /// The text.
@@ -173,7 +173,7 @@ fn is_default(preference: &ModelPreference) -> bool {
 }
 
 impl LlmDefinition {
-    /// A definition of two prompts and nothing else: the answer is text.
+    /// Creates a definition of two prompts with a text answer.
     #[must_use]
     pub fn new(
         id: ToolId,
@@ -205,15 +205,15 @@ impl LlmDefinition {
         }
     }
 
-    /// What the answer is.
+    /// The kind of answer.
     #[must_use]
     pub fn output_kind(&self) -> OutputKind {
         let by_schema = if self.output_schema.is_some() { OutputKind::Json } else { OutputKind::Text };
         self.output.unwrap_or(by_schema)
     }
 
-    /// The tool as the catalogue holds it: it only reads, twice is the same as once, and its arguments leave the
-    /// program. The prompts are its declaration, so that a change of them is a change of the tool.
+    /// The tool's definition for the catalogue: it only reads and is idempotent, and its arguments leave the
+    /// program. The declaration contains the prompts, so changed prompts change the tool.
     #[must_use]
     pub fn tool(&self) -> ToolDefinition {
         let mut tool = ToolDefinition {
@@ -233,12 +233,12 @@ impl LlmDefinition {
         tool
     }
 
-    /// What its result fits, whichever way it is asked: the schema that all ways have, or else that of any of them.
-    /// Each attempt checks its own.
+    /// Returns a schema that every result fits, for any variant: the schema shared by all variants, or a union of
+    /// theirs. Each attempt checks its own.
     pub(crate) fn promised(&self) -> Option<Value> {
         let mut ways: Vec<Value> = Vec::new();
         for variant in &self.variants {
-            // One of them is always taken.
+            // One of the variants is always used.
             let schema = variant.output_schema.as_ref().or(self.output_schema.as_ref())?;
             if !ways.contains(schema) {
                 ways.push(schema.clone());
@@ -247,7 +247,7 @@ impl LlmDefinition {
         match ways.len() {
             0 => self.output_schema.clone(),
             1 => ways.pop(),
-            // A reference is to a place in its own schema, and would be to none in this one.
+            // References cannot be moved into another schema.
             _ if ways.iter().any(has_reference) => Some(json!({"type": "object"})),
             _ => Some(json!({"type": "object", "anyOf": ways})),
         }
@@ -264,7 +264,7 @@ impl LlmDefinition {
             "variants": self.variants,
             "temperature": self.model_preference.temperature,
         }});
-        // Only where there are some: what was approved without them is the same still.
+        // Only if there are any, so that definitions without them keep their approval.
         if !self.model_preference.settings.is_empty() {
             declared["llm"]["settings"] = json!(self.model_preference.settings);
         }
@@ -272,7 +272,7 @@ impl LlmDefinition {
     }
 }
 
-/// Whether a schema refers to another, or has a name that others refer to it by.
+/// Whether a schema has references or an id that others may refer to.
 fn has_reference(schema: &Value) -> bool {
     match schema {
         Value::Object(members) => {
@@ -285,7 +285,7 @@ fn has_reference(schema: &Value) -> bool {
 }
 
 impl TemplateDefinition {
-    /// The tool as the catalogue holds it: it reads its arguments and nothing else.
+    /// Returns the tool's definition for the catalogue: it has no effects.
     #[must_use]
     pub fn tool(&self) -> ToolDefinition {
         let mut declaration = Map::new();
@@ -303,7 +303,7 @@ impl TemplateDefinition {
     }
 }
 
-/// A definition as it is written in a file, of what every one has and more.
+/// Parses a definition as written in a file, with the fields in `more` added to the required ones.
 #[cfg(test)]
 pub(crate) fn written(more: Value) -> Result<LlmDefinition, String> {
     let mut definition = json!({
@@ -342,7 +342,7 @@ mod tests {
             (None, vec![], None),
             (Some(&tags), vec![], Some(tags.clone())),
             (Some(&tags), vec![variant("a", None)], Some(tags.clone())),
-            // Its own way is never taken, where there are variants.
+            // The definition itself is never used if there are variants.
             (Some(&tags), vec![variant("a", Some(&label))], Some(label.clone())),
             (None, vec![variant("a", Some(&label)), variant("b", Some(&label))], Some(label.clone())),
             (None, vec![variant("a", Some(&label)), variant("b", None)], None),

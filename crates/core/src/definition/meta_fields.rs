@@ -1,4 +1,4 @@
-//! Lifts the meta fields out of a tool's schema: what is left are parameters.
+//! Separates the meta fields of a tool's schema from its parameters.
 
 use serde_json::{Map, Value, json};
 
@@ -11,14 +11,14 @@ use crate::model::call_meta::{ACTIVITY, DELEGATE, META_FIELDS, OUTPUT, TOOL};
 pub struct BadMetaField {
     /// Its name.
     pub field: &'static str,
-    /// What is wrong with it, and the remedy.
+    /// The fault, and the remedy.
     pub why: String,
 }
 
 impl ToolDefinition {
-    /// Moves the meta fields among the properties of `parameters` to where they belong: `_output` becomes the output schema,
-    /// an `_activity` and a `_delegate` with one value only become those of the tool, and the others go to `call_fields`.
-    /// Schemas without meta fields stay as they are.
+    /// Moves the meta fields out of the properties of `parameters`: `_output` becomes the output schema, an `_activity`
+    /// or `_delegate` with a single value becomes that of the tool, and the others go to `call_fields`. Schemas without
+    /// meta fields do not change.
     ///
     /// # Errors
     /// [`BadMetaField`] for a field that contradicts the definition.
@@ -69,7 +69,7 @@ impl ToolDefinition {
     }
 }
 
-/// Takes the meta fields out of an object schema.
+/// Removes the meta fields from an object schema.
 fn take_fields(schema: &mut Value) -> Vec<(&'static str, Value)> {
     let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return Vec::new() };
     let taken: Vec<_> =
@@ -93,8 +93,8 @@ fn with_defs(mut schema: Value, defs: Option<&Value>) -> Value {
     schema
 }
 
-/// An object schema with more properties, those of `required` among them required. Their definitions go to its own, where
-/// references look for them.
+/// Adds properties to an object schema, of which `required` are required. Their definitions move to the schema's own,
+/// for references.
 #[must_use]
 pub fn with_properties(mut schema: Value, fields: Map<String, Value>, required: &[&str]) -> Value {
     if !schema.is_object() {

@@ -1,4 +1,4 @@
-//! Defines a tool: its definition, stored as its source gave it, and the hash of the parts that a model relies on.
+//! A tool's definition, stored as its source gave it, and the hash of the parts that a model relies on.
 
 pub mod approval;
 pub mod inbox;
@@ -46,16 +46,16 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// What a missing annotation means: may write, may destroy, not idempotent, open world.
+    /// Effects of a tool without annotations: may write, may destroy, not idempotent, open world.
     pub const UNKNOWN: Self = Self { read_only: false, destructive: true, idempotent: false, open_world: true };
     /// Reads local state only.
     pub const READ: Self = Self { read_only: true, destructive: false, idempotent: true, open_world: false };
     /// Reads from beyond this machine.
     pub const FETCH: Self = Self { read_only: true, destructive: false, idempotent: true, open_world: true };
-    /// Overwrites local state; doing it twice changes nothing more.
+    /// Overwrites local state; repeating it has no further effect.
     pub const WRITE: Self = Self { read_only: false, destructive: true, idempotent: true, open_world: false };
 
-    /// What both come to: it is harmless only where both are.
+    /// Combines two effects: harmless only where both are.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -146,7 +146,7 @@ pub struct ModelPreference {
     pub settings: ModelSettings,
 }
 
-/// The parts of a call that does what several calls of another tool do.
+/// Parts of a call that stands for several calls of another tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallParts {
     /// The argument that lists them: each item has the arguments of one call.
@@ -167,11 +167,11 @@ pub struct ToolDefinition {
     /// Human-readable name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What a model reads to decide. Text of a foreign tool is data, never trusted.
+    /// The description for models. Text of a foreign tool is data, never trusted.
     #[serde(default)]
     pub description: String,
     /// JSON Schema of the arguments, as the author wrote it. `None` only with `allow_no_schema`, or
-    /// on a foreign tool that published none.
+    /// for a foreign tool without a schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Value>,
     /// JSON Schema of the structured result.
@@ -186,22 +186,22 @@ pub struct ToolDefinition {
     /// Example arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<Value>,
-    /// Whether to ask a model API for strict arguments; `None` leaves it to the encoder.
+    /// Whether to request strict arguments from a model API; `None` leaves it to the encoder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
     /// `false` hides it from selection unless unsafe tools are allowed.
     #[serde(default = "yes")]
     pub safe: bool,
-    /// What it may do.
+    /// Its possible effects.
     #[serde(default)]
     pub effects: Effects,
-    /// What it can do or needs (`streaming`, …), by name.
+    /// Capabilities and needs (`streaming`, …), by name.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub capabilities: Map<String, Value>,
     /// Roles that may see and call it; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_roles: Vec<String>,
-    /// How results come back.
+    /// How results are returned.
     #[serde(default)]
     pub mode: Mode,
     /// Whether calls may overlap.
@@ -210,14 +210,13 @@ pub struct ToolDefinition {
     /// Absolute limit of one call; beats the provider's and the global one.
     #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
-    /// How long a call keeps its caller waiting before it goes on as a job; beats the provider's and the global one.
+    /// Time after which a call continues as a job; overrides the provider's and the global setting.
     #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
     pub auto_background_after: Option<Duration>,
-    /// How long a call may go on without a report of progress; beats the provider's and the global limit.
+    /// Time limit between progress reports of a call; overrides the provider's and the global limit.
     #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<Duration>,
-    /// How often a failed call is tried again where that is safe; beats the provider's word. Without either,
-    /// never.
+    /// Number of retries of a failed call, if a retry is safe; overrides the provider's setting. Zero by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
     /// Cap on the text of a result, in bytes; beats the global one.
@@ -226,17 +225,17 @@ pub struct ToolDefinition {
     /// Name of the queue its calls wait in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// How long a successful result may be served again.
+    /// How long a successful result may be reused.
     #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
     pub cache_ttl: Option<Duration>,
     /// Opt-in to run without a schema; needs `no_schema_mode`.
     #[serde(default)]
     pub allow_no_schema: bool,
-    /// What such calls may do.
+    /// How calls run without a schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_schema_mode: Option<NoSchemaMode>,
-    /// Set where one call does what several calls of another tool do: a rule of a policy about that tool covers it, and sees
-    /// each part. Only our own code can say so: it is never read or written.
+    /// Set if one call stands for several calls of another tool: policy rules about that tool cover it, and see
+    /// each part. Set only by our own code: it is never serialised.
     #[serde(skip)]
     pub parts: Option<CallParts>,
     /// Models for LLM-backed tools.
@@ -257,7 +256,7 @@ pub struct ToolDefinition {
     /// A compact schema for models; `parameters` still validates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_schema: Option<Value>,
-    /// The argument that takes the body of a text-format call.
+    /// The argument that holds the body of a text-format call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_argument: Option<String>,
     /// Sandbox profile of its processes.
@@ -269,19 +268,19 @@ pub struct ToolDefinition {
     /// The author's own rating, read by policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threat_level: Option<String>,
-    /// What a call may cost, in words or money.
+    /// Cost of a call, in words or money.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_hint: Option<Value>,
-    /// What a broken output schema does.
+    /// Handling of results that break the output schema.
     #[serde(default)]
     pub on_output_mismatch: OnOutputMismatch,
-    /// Registered function that runs it, by name; an empty name: none, a model answers its calls itself.
+    /// Name of the registered tool that runs its calls; empty: none, so that the calling model writes the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activity: Option<String>,
-    /// Who answers its calls in a request of its own: `anonymous`, a file or a URL.
+    /// Who answers its calls in a separate request: `anonymous`, a file or a URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegate: Option<Value>,
-    /// What a call may say beside its parameters: the schemas of meta fields, by name. Those with one value only are not
+    /// Schemas of the meta fields of its calls, by name. Fields with a single allowed value are not
     /// shown to models.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub call_fields: Map<String, Value>,
@@ -297,13 +296,13 @@ pub struct ToolDefinition {
     /// The executable part of a declarative tool (URL, method, templates, prompts): it enters the hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declaration: Option<Value>,
-    /// Anything else the source said, kept and passed on.
+    /// Other fields of the source, kept and passed on.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub meta: Map<String, Value>,
 }
 
 impl ToolDefinition {
-    /// What a call costs at most, in US dollars, where its hint is a number or has one under `usd`.
+    /// Maximal cost of a call in US dollars, if its hint is a number or has one under `usd`.
     #[must_use]
     pub fn cost_usd(&self) -> Option<f64> {
         let hint = self.cost_hint.as_ref()?;
@@ -362,14 +361,14 @@ impl ToolDefinition {
         }
     }
 
-    /// What a model or a client sees, the effects, and the executable part of a declarative tool. Operator settings
-    /// (timeouts, queues, caches, caps) are no part of it. What a server listed besides stands under `listed`.
+    /// The parts that models and clients see, the effects, and the executable part of a declarative tool. Operator
+    /// settings (timeouts, queues, caches, caps) are excluded. Other fields that a server listed are under `listed`.
     #[must_use]
     pub fn contract(&self) -> Value {
         self.contract_fields().into_iter().map(|(name, value)| (name.to_owned(), value.into_owned())).collect()
     }
 
-    /// The fields of [`ToolDefinition::contract`]; what is large is not copied.
+    /// The fields of [`ToolDefinition::contract`]; large values are borrowed.
     fn contract_fields(&self) -> Vec<(&'static str, Cow<'_, Value>)> {
         fn of<'v>(value: impl Serialize) -> Cow<'v, Value> {
             Cow::Owned(json!(value))
@@ -398,13 +397,13 @@ impl ToolDefinition {
         if !self.call_fields.is_empty() {
             fields.push(("call_fields", of(&self.call_fields)));
         }
-        // Contracts of tools that come with nothing besides stay as they were before this was part of them.
+        // Omitted if empty, so that older contracts of tools without it stay equal.
         fields.extend(self.listed().map(|listed| ("listed", Cow::Owned(Value::Object(listed)))));
         fields
     }
 
-    /// The fields of a server's listing that are passed on as they are: annotations, icons, execution, `_meta`. Without
-    /// hints, whose meaning `effects` holds, and without what depends on how the source is spoken to.
+    /// Fields of a server's listing that are passed on unchanged: annotations, icons, execution, `_meta`. Without
+    /// hints, which are in `effects`, and without fields that depend on the protocol revision.
     fn listed(&self) -> Option<Map<String, Value>> {
         let mut listed = self.meta.get(passthrough::LISTED_FIELDS)?.as_object()?.clone();
         if let Some(annotations) = listed.get_mut("annotations").and_then(Value::as_object_mut) {
@@ -415,14 +414,14 @@ impl ToolDefinition {
         (!listed.is_empty()).then_some(listed)
     }
 
-    /// The SHA-256 over canonical JSON of [`ToolDefinition::contract`]: an approval bound to it survives a change of
-    /// operator settings and nothing else.
+    /// SHA-256 over canonical JSON of [`ToolDefinition::contract`]: an approval bound to it survives only changes of
+    /// operator settings.
     #[must_use]
     pub fn contract_hash(&self) -> ContentHash {
         ContentHash::of_fields(self.contract_fields().iter().map(|(name, value)| (*name, &**value)))
     }
 
-    /// The schema a model is shown: the compact view where there is one; an open object for a tool
+    /// The schema shown to a model: the compact view if there is one; an open object for a tool
     /// without a schema.
     #[must_use]
     pub fn shown_schema(&self) -> Value {
@@ -434,9 +433,9 @@ impl ToolDefinition {
     }
 }
 
-/// Takes `execution.taskSupport` out of what a server lists of a tool. It says how a call is carried (MCP 2025-11-25,
-/// "Tasks"), not what it does, and only that revision has it: a server that speaks several lists the same tool with it and
-/// without.
+/// Removes `execution.taskSupport` from a tool's listing. It says how a call is transported (MCP 2025-11-25, "Tasks"),
+/// not what it does, and only that revision has it: a server of several revisions lists the same tool with and without
+/// it.
 pub(crate) fn drop_carriage(listed: &mut Map<String, Value>) {
     if let Some(execution) = listed.get_mut("execution").and_then(Value::as_object_mut) {
         execution.shift_remove("taskSupport");
@@ -523,7 +522,7 @@ mod tests {
             assert_eq!(changed.contract_hash() != sample().contract_hash(), in_contract, "{field}");
             assert_eq!(changed.contract_hash(), ContentHash::of_value(&changed.contract()), "{field}");
         }
-        // What was pinned and approved before must be the same for ever.
+        // Hashes of pinned and approved definitions must never change.
         assert_eq!(
             sample().contract_hash().to_hex(),
             "4aa1eaf98164024d4b372cf810cb9c6fccaacfc0072275acf9e2dbb61bb7aec3"
@@ -546,7 +545,7 @@ mod tests {
             // Their meaning is in the effects.
             (json!({"annotations": {"readOnlyHint": true, "openWorldHint": false}}), false),
             (json!({"annotations": {}, "_meta": null}), false),
-            // One revision says so and another does not, of the same tool.
+            // Only one revision lists this field of the same tool.
             (json!({"execution": {"taskSupport": "forbidden"}}), false),
             (json!({"execution": {"taskSupport": "required"}}), false),
         ] {

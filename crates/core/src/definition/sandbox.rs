@@ -1,10 +1,10 @@
-//! Sandbox profiles: what the processes of a tool may do, and which part of that a machine can enforce.
+//! Sandbox profiles: the rights of a tool's processes, and which restrictions a machine can enforce.
 //!
-//! A profile is a promise made of [`Wall`]s. [`enforcement`] says which of them hold on a machine and by
-//! what; it is a pure function, so that a table can test it for kernels that nobody has at hand. What
-//! builds the walls is in `toolwright-providers`.
+//! A profile promises a set of [`Wall`]s. [`enforcement`] says which of them hold on a machine and by
+//! which mechanism; it is a pure function, so that a table can test it for any kernel. The walls
+//! themselves are built in `toolwright-sandbox`.
 //!
-//! No profile hides that a file exists: names, sizes and times that stat(2) gives are not behind a wall.
+//! No profile hides that a file exists: names, sizes and times from stat(2) are not protected.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,13 +30,13 @@ pub enum SandboxProfile {
     Full,
 }
 
-/// A profile's name was none of those there are.
+/// The text is not the name of a profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no sandbox profile `{0}`: write pure, read-only, workspace, network or full")]
 pub struct UnknownProfile(String);
 
 impl SandboxProfile {
-    /// All, narrowest first.
+    /// All profiles, narrowest first.
     pub const ALL: [Self; 5] = [Self::Pure, Self::ReadOnly, Self::Workspace, Self::Network, Self::Full];
 
     /// Its name in configuration and JSON.
@@ -51,7 +51,7 @@ impl SandboxProfile {
         }
     }
 
-    /// What its processes may reach. Empty for `Full`, which is not restricted at all.
+    /// Rights of its processes. Empty for `Full`, which is unrestricted.
     #[must_use]
     pub fn grants(self) -> &'static [Grant] {
         use Grant::{Read, Write};
@@ -72,7 +72,7 @@ impl SandboxProfile {
         }
     }
 
-    /// What it promises to keep its processes from.
+    /// Restrictions that it promises.
     #[must_use]
     pub fn walls(self) -> &'static [Wall] {
         use Wall::{Kernel, Metadata, Network, Processes, Protected, Reads, Services, Writes};
@@ -100,7 +100,7 @@ impl FromStr for SandboxProfile {
     }
 }
 
-/// One thing that a profile's processes may do.
+/// A right of a profile's processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grant {
     /// Read and execute there.
@@ -114,11 +114,11 @@ pub enum Grant {
 /// A part of the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Area {
-    /// All of it.
+    /// The whole file system.
     Everything,
-    /// What programs and their libraries need to run: the system's folders and some of `/etc`.
+    /// Files that programs and their libraries need to run: system folders and some of `/etc`.
     Programs,
-    /// The workspace root, and what the configuration adds to it.
+    /// The workspace root, and folders added by the configuration.
     Workspace,
     /// A folder made for one start and removed after it; `TMPDIR` names it.
     Scratch,
@@ -126,7 +126,7 @@ pub enum Area {
     Devices,
 }
 
-/// One thing that a profile keeps its processes from.
+/// A restriction of a profile's processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wall {
@@ -136,7 +136,7 @@ pub enum Wall {
     Writes,
     /// Changing permissions, owner, times and attributes of files that it may not write.
     Metadata,
-    /// Changing the files in the workspace that decide what runs.
+    /// Changing protected files in the workspace: those that decide what runs.
     Protected,
     /// Sockets other than Unix sockets.
     Network,
@@ -163,39 +163,39 @@ impl fmt::Display for Wall {
     }
 }
 
-/// What a machine has to build walls with.
+/// Sandbox mechanisms available on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SandboxSupport {
-    /// Version of Landlock's interface; 0 where the kernel has none.
+    /// Landlock ABI version; 0 if the kernel has none.
     pub landlock: u32,
     /// Whether system calls can be filtered.
     pub seccomp: bool,
-    /// Whether this process may make mounts of its own; root may, outside of containers.
+    /// Whether this process may mount; root may, outside of containers.
     pub mounts: bool,
     /// Whether bubblewrap is installed and works.
     pub bubblewrap: bool,
 }
 
-/// What builds the walls of one start.
+/// How the walls of one start are built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mechanism {
-    /// Nothing: there are none to build, or nothing to build them with.
+    /// No mechanism: there are no walls to build, or no means.
     None,
-    /// Landlock, seccomp, and where the process may make them mounts, in the process itself.
+    /// In the process itself: Landlock, seccomp, and mounts if it may make them.
     Kernel,
     /// Mount, process and network namespaces made by bubblewrap, and seccomp.
     Bubblewrap,
 }
 
-/// Which walls of a profile hold, and which do not.
+/// Which walls of a profile hold on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enforcement {
     /// The profile.
     pub profile: SandboxProfile,
-    /// What builds its walls.
+    /// The mechanism.
     pub mechanism: Mechanism,
-    /// Walls that hold, and by what.
+    /// Walls that hold, each with its means.
     pub enforced: Vec<(Wall, &'static str)>,
     /// Walls that do not hold, wholly or in part, and why.
     pub not_enforced: Vec<(Wall, &'static str)>,
@@ -208,7 +208,7 @@ impl Enforcement {
         self.not_enforced.is_empty()
     }
 
-    /// What does not hold, as a sentence for an operator; `None` where all does.
+    /// Describes the walls that do not hold, as a sentence for the operator; `None` if all hold.
     #[must_use]
     pub fn gaps(&self) -> Option<String> {
         let gaps: Vec<String> = self.not_enforced.iter().map(|(wall, why)| format!("{wall} ({why})")).collect();
@@ -230,8 +230,8 @@ impl Enforcement {
     }
 }
 
-/// How a profile is enforced with these means: by whichever mechanism leaves fewer walls open, and by the
-/// kernel itself where both leave as many, since it costs no process.
+/// Returns how a profile is enforced with these means: by the mechanism that leaves fewer walls open, or by the
+/// kernel itself if both are equal, because that costs no process.
 #[must_use]
 pub fn enforcement(profile: SandboxProfile, support: &SandboxSupport) -> Enforcement {
     if profile == SandboxProfile::Full {
@@ -350,13 +350,13 @@ mod tests {
         check("read-only", new, InKernel, &[]);
         check("workspace", new, InKernel, &[Metadata, Protected]);
         check("network", new, InKernel, &[Metadata, Protected]);
-        // Bubblewrap where it closes more, and only there.
+        // Bubblewrap only if it leaves fewer gaps.
         check("pure", (7, true, true), InKernel, &[]);
         check("workspace", (7, true, true), Bubblewrap, &[]);
         check("network", (7, true, true), Bubblewrap, &[]);
         check("read-only", (0, true, true), Bubblewrap, &[]);
         check("workspace", (0, false, true), Bubblewrap, &[Services, Kernel]);
-        // Or without, for whoever may mount.
+        // With mount privileges, bubblewrap is not needed.
         let root = SandboxSupport { landlock: 7, seccomp: true, mounts: true, bubblewrap: false };
         check_with("workspace", root, InKernel, &[]);
         check_with("network", SandboxSupport { bubblewrap: true, ..root }, InKernel, &[]);

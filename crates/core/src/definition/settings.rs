@@ -37,7 +37,7 @@ pub struct Guidance {
 }
 
 impl Guidance {
-    /// Puts it in place of what a definition says.
+    /// Overrides the definition's values.
     pub fn apply(&self, definition: &mut ToolDefinition) {
         let Self { mode, auto_background_after, documentation, manual_required, contribution, cost_hint } = self;
         definition.mode = mode.unwrap_or(definition.mode);
@@ -83,7 +83,7 @@ pub struct OwnLimits {
 }
 
 impl OwnLimits {
-    /// These limits; those of `other` where they are absent.
+    /// Fills absent limits from `other`.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl OwnLimits {
         }
     }
 
-    /// Puts them in place of what a definition says.
+    /// Overrides the definition's values.
     pub fn apply(&self, definition: &mut ToolDefinition) {
         let Self { queue, timeout, idle_timeout, retries, max_output } = self;
         if queue.is_some() {
@@ -122,7 +122,7 @@ pub struct ToolConfig {
 }
 
 impl ToolConfig {
-    /// Puts it in place of what a definition says.
+    /// Overrides the definition's values.
     pub fn apply(&self, definition: &mut ToolDefinition) {
         self.guidance.apply(definition);
         self.limits.apply(definition);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of source a tool comes from.
+/// The kind of a tool's source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderKind {
@@ -34,42 +34,41 @@ impl ProviderKind {
         [Self::Builtin, Self::Native, Self::Mcp, Self::Rest, Self::Catalogue, Self::OpenApi, Self::Agent, Self::Llm];
 }
 
-/// What a call would touch, as far as the provider can tell before it runs. Ordered: each reaches further than the one
-/// before.
+/// The reach of a call, as far as known before it runs. Ordered from narrow to wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallScope {
-    /// Nothing outside the workspace root.
+    /// Stays inside the workspace root.
     Workspace,
-    /// Unknown, or more.
+    /// Anything else, or unknown.
     Anywhere,
-    /// It writes what Toolwright itself is configured by: the next moment it may start other programs, under another policy.
+    /// Writes Toolwright's own configuration, which may start other programs under another policy.
     Configuration,
 }
 
-/// The MCP server that a call goes to.
+/// The MCP server that a call is sent to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct McpPeer {
     /// Its name in the configuration.
     pub server: Arc<str>,
-    /// The protocol version that was agreed on, once there is a connection.
+    /// The negotiated protocol version, once connected.
     pub protocol_version: Option<Cow<'static, str>>,
-    /// The session that the server gave, over HTTP.
+    /// The server's session id, over HTTP.
     pub session: Option<Arc<str>>,
 }
 
-/// Keys under which an MCP provider keeps what its server said and Toolwright does not interpret, so that a gateway can say it
-/// again untouched.
+/// Keys of data from MCP servers that Toolwright does not interpret, so that a gateway can pass it on
+/// unchanged.
 pub mod passthrough {
     /// Key in [`crate::ToolDefinition::meta`]: an object of the tool's own fields (`annotations`, `icons`,
     /// `_meta`, later additions), as its MCP server listed them.
     pub const LISTED_FIELDS: &str = "mcp";
 
-    /// Key in [`crate::ToolOutput::extras`]: the whole result of a protocol's method that is no tool, as the source gave
-    /// it (see [`Provider::methods`](crate::catalogue::Provider::methods)).
+    /// Key in [`crate::ToolOutput::extras`]: the unchanged result of a protocol method
+    /// (see [`Provider::methods`](crate::catalogue::Provider::methods)).
     pub const METHOD_RESULT: &str = "mcp_method_result";
 
-    /// Key in [`crate::ToolOutput::extras`]: an object of the result's fields beside `content`,
+    /// Key in [`crate::ToolOutput::extras`]: an object of the result's fields other than `content`,
     /// `structuredContent`, `isError` and `_meta`.
     pub const RESULT_FIELDS: &str = "mcp_result";
 }

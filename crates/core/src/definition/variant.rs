@@ -86,7 +86,7 @@ fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
 }
 
 impl Variant {
-    /// The definition with what this variant says otherwise.
+    /// Returns the definition with this variant's overrides.
     #[must_use]
     pub fn over(&self, definition: &LlmDefinition) -> LlmDefinition {
         let mut over = LlmDefinition { variants: Vec::new(), ..definition.clone() };
@@ -104,9 +104,9 @@ impl Variant {
 }
 
 impl LlmDefinition {
-    /// The variant for `model`, `provider/model`, in the mode that the caller named. Of those with that mode, or of all
-    /// where none has it or none was named: the one that names exactly this model, the first that names a part of it,
-    /// the default, the first. `None` where there are none.
+    /// Returns the variant for `model`, `provider/model`, in the caller's mode. Candidates are the variants of that
+    /// mode, or all if the mode is unknown or unset. First comes an exact match of the model, then a partial match,
+    /// then the default, then the first variant. `None` without variants.
     #[must_use]
     pub fn variant(&self, mode: Option<&str>, model: &str) -> Option<&Variant> {
         let in_mode = |variant: &&Variant| mode.is_some() && variant.mode.as_deref() == mode;

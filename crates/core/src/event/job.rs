@@ -1,4 +1,4 @@
-//! Jobs: calls that go on when their caller has been answered. A job is named by its id, is kept in the
+//! Jobs: calls that continue after their caller got an answer. A job has an id, is kept in the
 //! store, and belongs to the principal and the session that made the call.
 
 use std::fmt;
@@ -21,14 +21,14 @@ use crate::output::outcome::{Outcome, ToolOutput};
 pub const JOB_IDS: [&str; 6] =
     ["job:list@1.0.0", "job:status@1.0.0", "job:wait@1.0.0", "job:read@1.0.0", "job:send@1.0.0", "job:stop@1.0.0"];
 
-/// Those of them that what is said of a job names as the way on.
+/// Tools that job messages suggest as the next step.
 pub const JOB_NEXT_IDS: [&str; 4] = ["job:wait@1.0.0", "job:read@1.0.0", "job:send@1.0.0", "job:stop@1.0.0"];
 
 /// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Not dispatched: nothing of it has happened yet.
+    /// Not dispatched yet, without effects.
     Pending,
     /// Running.
     Running,
@@ -40,7 +40,7 @@ pub enum JobState {
     Error,
     /// Stopped.
     Cancelled,
-    /// Its process died while it ran: it may or may not have taken effect. It is never run again.
+    /// Its process died while it ran: its effect is unknown. It is never run again.
     Unknown,
 }
 
@@ -49,7 +49,7 @@ impl JobState {
     pub const ALL: [Self; 7] =
         [Self::Pending, Self::Running, Self::WaitingInput, Self::Done, Self::Error, Self::Cancelled, Self::Unknown];
 
-    /// The state as it is written.
+    /// Returns its stored form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -63,25 +63,25 @@ impl JobState {
         }
     }
 
-    /// Reads what [`JobState::as_str`] wrote.
+    /// Parses the output of [`JobState::as_str`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    /// Whether nothing more will happen.
+    /// Whether the state is final.
     #[must_use]
     pub fn is_over(self) -> bool {
         matches!(self, Self::Done | Self::Error | Self::Cancelled | Self::Unknown)
     }
 
-    /// How a job ended whose call ended like this.
+    /// Returns the final state of a job whose call ended with this outcome.
     #[must_use]
     pub fn of(outcome: &Outcome) -> Self {
         match &outcome.error {
             None => Self::Done,
             Some(error) if error.kind() != ErrorKind::Canceled => Self::Error,
-            // Nobody stopped it.
+            // It was not stopped by anybody.
             Some(error) if error.cancel_cause() == Some(CancelCause::Deadline) => Self::Error,
             Some(_) => Self::Cancelled,
         }
@@ -99,11 +99,11 @@ impl fmt::Display for JobState {
 pub struct JobOwner {
     /// Its process id.
     pub pid: u32,
-    /// Whether it lives.
+    /// Whether the process is alive.
     pub alive: bool,
 }
 
-/// One job, as everybody may see it who may see it at all.
+/// A job, as shown to everybody who may see it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobRecord {
     /// `name_<8 hex>`.
@@ -123,21 +123,21 @@ pub struct JobRecord {
     /// The run that made the call, if it began as a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
-    /// The process it is with, unless it has ended or nobody has it.
+    /// The process that runs it, unless it has ended or is not claimed.
     pub owner: Option<JobOwner>,
-    /// How often it was dispatched.
+    /// Number of dispatches.
     pub attempts: u32,
     /// Milliseconds since the epoch.
     pub created_ms: u64,
     /// Milliseconds since the epoch, once it has ended.
     pub ended_ms: Option<u64>,
-    /// What it came to; of a job that waits for input, its latest partial result. Lists leave it out.
+    /// Its outcome; for a job that waits for input, its latest partial result. Lists omit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
 }
 
 impl JobRecord {
-    /// The job as a result of tools tells it: `{job, tool, state}`.
+    /// The job as a note in tool results: `{job, tool, state}`.
     #[must_use]
     pub fn note(&self) -> Value {
         note(&self.id, &self.tool, self.state)
@@ -160,7 +160,7 @@ impl JobRecord {
         })
     }
 
-    /// As [`JobRecord::to_json`], with the `outcome`, which is `null` until there is one.
+    /// Like [`JobRecord::to_json`], with the `outcome` (`null` until there is one).
     #[must_use]
     pub fn to_whole_json(&self) -> Value {
         let mut value = self.to_json();
@@ -168,7 +168,7 @@ impl JobRecord {
         value
     }
 
-    /// What there is to say of it in one line.
+    /// Describes the job in one line.
     #[must_use]
     pub fn line(&self) -> String {
         let more = match self.state {
@@ -182,7 +182,7 @@ impl JobRecord {
         format!("{} ({}) is {}{more}", self.id, self.tool, self.state)
     }
 
-    /// What whoever waits for the job can do about it now.
+    /// Suggests the next step for whoever waits for the job.
     #[must_use]
     pub fn next(&self) -> &'static str {
         match self.state {
@@ -200,8 +200,8 @@ impl JobRecord {
         }
     }
 
-    /// What a conversation is told once the job has ended, or waits for input. The message is the application's own
-    /// and says so; what the tool said stands in it as data.
+    /// The message to a conversation once the job has ended or waits for input. It is marked as the application's own
+    /// message; the tool's text in it is marked as data.
     #[must_use]
     pub fn message(&self) -> String {
         let head = format!("[toolwright notice] Background job {} of {} ", self.id, self.tool);
@@ -221,36 +221,36 @@ impl JobRecord {
     }
 }
 
-/// A job as results tell it.
+/// A job as a note in tool results.
 #[must_use]
 pub fn note(id: &str, tool: &ToolId, state: JobState) -> Value {
     json!({"job": id, "tool": tool.as_str(), "state": state})
 }
 
-/// Whether whoever makes a call has the tools that follow jobs.
+/// Whether the caller has the job tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Follows {
-    /// It has, or will have once there is a job.
+    /// It has them, or will once there is a job.
     #[default]
     Itself,
     /// It has not: only its operator can.
     Operator,
 }
 
-/// What the caller of a call is told that has no result yet: the same in a result's text and in its structure, since
-/// clients show their model one or the other.
+/// The reply to a call without a result yet, equal in a result's text and structure: clients show their model one or
+/// the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobNotice {
-    /// What has become of the call, as [`Outcome::status`] has it.
+    /// Status of the call, as in [`Outcome::status`].
     pub status: &'static str,
-    /// What there is to say.
+    /// The message.
     pub message: String,
-    /// What to do.
+    /// The suggested next step.
     pub next: String,
 }
 
 impl JobNotice {
-    /// Of a call that goes on as a job.
+    /// Notice for a call that continues as a job.
     #[must_use]
     pub fn started(id: &str, tool: &ToolId, state: JobState, follows: Follows) -> Self {
         let (status, message) = match state {
@@ -274,8 +274,8 @@ impl JobNotice {
         Self { status, message, next }
     }
 
-    /// Of a call that waits, as a job, for a person who has yet to look: so long at most. The model is told who
-    /// approves, and nothing by which it could do so itself.
+    /// Notice for a call that waits as a job for a person, at most so long. It tells the model who
+    /// approves, but nothing that would let it approve by itself.
     #[must_use]
     pub fn awaited(id: &str, tool: &ToolId, wait: Duration, follows: Follows) -> Self {
         let message = format!(
@@ -297,13 +297,13 @@ impl JobNotice {
         Self { status: "approval", message, next }
     }
 
-    /// As text.
+    /// Formats it as text.
     #[must_use]
     pub fn text(&self) -> String {
         [&*self.message, &*self.next].join(" ")
     }
 
-    /// With the job's note, as a structured result.
+    /// Adds it to the job's note, as a structured result.
     #[must_use]
     pub fn beside(&self, mut note: Value) -> Value {
         note["status"] = self.status.into();
@@ -313,17 +313,17 @@ impl JobNotice {
     }
 }
 
-/// Whose jobs are meant.
+/// A set of jobs, by owner.
 #[derive(Debug, Clone, Copy)]
 pub enum JobScope<'a> {
     /// Everybody's, for the owner of the machine.
     All,
-    /// Those of one session and its principal: others are not found.
+    /// Jobs of one session and its principal.
     Of(&'a Session),
 }
 
 impl JobScope<'_> {
-    /// Whether a job is among them.
+    /// Whether a job belongs to the scope.
     #[must_use]
     pub fn has(&self, job: &JobRecord) -> bool {
         match self {
@@ -333,7 +333,7 @@ impl JobScope<'_> {
     }
 }
 
-/// Lines of what a job wrote.
+/// Lines of a job's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobText {
     /// The lines, joined.
@@ -345,38 +345,38 @@ pub struct JobText {
 }
 
 impl JobText {
-    /// The lines as programs are shown them, with the job as it was then: `jobs read --json`.
+    /// Formats the lines for programs, with the job as it was then: `jobs read --json`.
     #[must_use]
     pub fn to_json(&self, job: &JobRecord) -> Value {
         json!({"id": job.id, "state": job.state, "first": self.first, "total": self.total, "text": self.text})
     }
 }
 
-/// Which jobs are listed.
+/// Filter of listed jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Listed {
-    /// Those that are over, too.
+    /// All jobs.
     #[default]
     All,
-    /// Those that are not over.
+    /// Jobs in a state that is not final.
     Open,
 }
 
 /// A part of a list of jobs.
 #[derive(Debug, Clone, Default)]
 pub struct JobPage {
-    /// Some of the jobs.
+    /// A page of jobs.
     pub jobs: Vec<JobRecord>,
-    /// How many there are in all.
+    /// Number of jobs in total.
     pub total: u64,
-    /// The id behind which the others are, where there are others.
+    /// The cursor of the next page, if any.
     pub next: Option<String>,
 }
 
-/// The jobs of the application, those of its other processes too.
+/// The jobs of the application, including those of its other processes.
 #[async_trait]
 pub trait Jobs: Send + Sync {
-    /// The newest of those that are `listed` first, at most `limit`, behind the one with the id `after`, without outcomes.
+    /// Returns the `listed` jobs, newest first, at most `limit`, after the id `after`, without outcomes.
     async fn page(
         &self,
         _scope: JobScope<'_>,
@@ -387,20 +387,20 @@ pub trait Jobs: Send + Sync {
         Err(Unsupported("jobs").into())
     }
 
-    /// The newest of those that are `listed` first, at most `limit`, without outcomes.
+    /// Returns the `listed` jobs, newest first, at most `limit`, without outcomes.
     async fn list(&self, scope: JobScope<'_>, listed: Listed, limit: usize) -> Result<Vec<JobRecord>, StoreError> {
         Ok(self.page(scope, listed, None, limit).await?.jobs)
     }
 
-    /// One job.
+    /// Returns a job.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`], too for a job outside the scope.
+    /// [`StoreError::NotFound`], also for a job outside the scope.
     async fn get(&self, _scope: JobScope<'_>, _id: &str) -> Result<JobRecord, StoreError> {
         Err(Unsupported("jobs").into())
     }
 
-    /// Waits until a job is over or waits for input, at most so long, and returns it as it is then.
+    /// Waits until a job has ended or waits for input, at most `limit`, and returns its state.
     ///
     /// # Errors
     /// As [`Jobs::get`].
@@ -408,7 +408,7 @@ pub trait Jobs: Send + Sync {
         Err(Unsupported("jobs").into())
     }
 
-    /// What a job wrote while it ran, and its result: at most `lines` lines from line `offset`, counted from the
+    /// Reads a job's output and result: at most `lines` lines from line `offset`, counted from the
     /// end if negative.
     ///
     /// # Errors
@@ -417,7 +417,7 @@ pub trait Jobs: Send + Sync {
         Err(Unsupported("jobs").into())
     }
 
-    /// Gives a job that waits for input its input, wherever it runs.
+    /// Sends input to a job that waits for it, in whichever process it runs.
     ///
     /// # Errors
     /// As [`Jobs::get`]; [`StoreError::Refused`] when it does not wait for input or cannot be reached.
@@ -425,7 +425,7 @@ pub trait Jobs: Send + Sync {
         Err(Unsupported("jobs").into())
     }
 
-    /// Stops a job, wherever it runs. One that is over stays as it is.
+    /// Stops a job, in whichever process it runs. Does nothing if it has ended.
     ///
     /// # Errors
     /// As [`Jobs::send`].
@@ -434,7 +434,7 @@ pub trait Jobs: Send + Sync {
     }
 }
 
-/// No jobs.
+/// Without jobs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoJobs;
 
@@ -443,26 +443,26 @@ impl Jobs for NoJobs {}
 /// The turns of a stateful call.
 #[async_trait]
 pub trait Turns: Send + Sync {
-    /// Hands out a partial result and waits to be continued; returns the input. While it waits, the call's
-    /// time does not run.
+    /// Sends a partial result and waits for input, which it returns. The call's time limit is suspended
+    /// meanwhile.
     ///
     /// # Errors
-    /// `canceled` when the job is stopped; `timeout` when nobody continues it for long; [`Unsupported`] where
-    /// nobody could. A tool passes them on.
+    /// `canceled` when the job is stopped; `timeout` when no input comes for long; [`Unsupported`] if
+    /// none is possible. A tool passes them on.
     async fn pause(&self, output: ToolOutput) -> Result<Value, ToolError>;
 
-    /// Whether somebody expects partial results: the tool's mode is `stateful`.
+    /// Whether partial results are expected: the tool's mode is `stateful`.
     fn is_stepwise(&self) -> bool {
         false
     }
 }
 
-/// Nobody could continue the call.
+/// No input is possible.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoTurns;
 
 impl NoTurns {
-    /// One for all.
+    /// A shared instance.
     #[must_use]
     pub fn shared() -> Arc<dyn Turns> {
         static SHARED: LazyLock<Arc<dyn Turns>> = LazyLock::new(|| Arc::new(NoTurns));

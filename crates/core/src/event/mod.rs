@@ -1,4 +1,4 @@
-//! Defines the one event enum. Observers read it; none can break a run.
+//! Events for observers. Observers cannot break a run.
 
 pub mod job;
 pub mod operation;
@@ -28,7 +28,7 @@ pub use crate::definition::McpPeer;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// An agent's run begins, or goes on.
+    /// An agent's run begins or resumes.
     RunStarted {
         /// The run as an operation: its requests and calls name it as their parent.
         op: Op,
@@ -39,7 +39,7 @@ pub enum Event {
         /// `provider/model`.
         model: String,
     },
-    /// A run ended, or stopped where it can go on later.
+    /// A run ended, or paused so that it can resume.
     RunFinished {
         /// The operation.
         op: Op,
@@ -47,13 +47,13 @@ pub enum Event {
         session: SessionId,
         /// The agent, if it has a name.
         agent: Option<String>,
-        /// Whether it came to an answer.
+        /// Whether it gave an answer.
         ok: bool,
-        /// How it ended, in the word of its report.
+        /// How it ended, as in its report.
         status: String,
         /// Microseconds from start to end.
         latency_us: u64,
-        /// What its model used, runs before a resume included.
+        /// Its model usage, including runs before a resume.
         usage: Usage,
     },
     /// A call passed its checks and begins.
@@ -73,25 +73,25 @@ pub enum Event {
         /// Its peer, for a tool of an MCP server.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mcp: Option<McpPeer>,
-        /// The protocol's method that it is (`resources/read`), where it is no call of a tool.
+        /// Its protocol method (`resources/read`), if it is not a tool call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         method: Option<Arc<str>>,
-        /// Who calls.
+        /// The caller.
         origin: Origin,
         /// `provider/model` of the model that made the call; empty if none did.
         model: String,
         /// The attempt at it, from 1.
         attempt: u32,
-        /// Redacted arguments; `null` where no observer reads them ([`Attention::Brief`]).
+        /// Redacted arguments; `null` if no observer reads them ([`Attention::Brief`]).
         arguments: Value,
-        /// What was done to name and arguments to get there, redacted.
+        /// Changes made to name and arguments by the check, redacted.
         #[serde(default, skip_serializing_if = "Provenance::is_plain")]
         provenance: Provenance,
-        /// Microseconds since it began, where it is told late ([`Attention::Brief`]).
+        /// Microseconds since the start, if the event is late ([`Attention::Brief`]).
         #[serde(default, skip_serializing_if = "crate::model::is_zero")]
         after_us: u64,
     },
-    /// A model was asked to mend the arguments of a call.
+    /// A model was asked to repair the arguments of a call.
     CallRepair {
         /// Session.
         session: SessionId,
@@ -99,7 +99,7 @@ pub enum Event {
         call: CallId,
         /// Tool.
         tool: ToolId,
-        /// What came of it, redacted.
+        /// The result, redacted.
         record: Box<RepairRecord>,
     },
     /// A call waits for a queue slot or a lock.
@@ -110,7 +110,7 @@ pub enum Event {
         call: CallId,
         /// Tool.
         tool: ToolId,
-        /// What for.
+        /// The queue.
         queue: String,
     },
     /// A wait is over, also when it ends in an error.
@@ -121,9 +121,9 @@ pub enum Event {
         call: CallId,
         /// Tool.
         tool: ToolId,
-        /// What for.
+        /// The queue.
         queue: String,
-        /// Whether it got what it waited for.
+        /// Whether it got a slot.
         ok: bool,
         /// Microseconds.
         wait_us: u64,
@@ -145,7 +145,7 @@ pub enum Event {
         call: CallId,
         /// Tool.
         tool: ToolId,
-        /// What it said.
+        /// The partial result.
         partial: Partial,
     },
     /// A call ended.
@@ -158,9 +158,9 @@ pub enum Event {
         call: CallId,
         /// Tool, unless it was unknown.
         tool: Option<ToolId>,
-        /// Its name on the wire; as it was called, for an unknown one.
+        /// Its wire name, or the name as written for an unknown tool.
         wire_name: Arc<str>,
-        /// What was asked for, when the call never started.
+        /// The refused request, if the call never started.
         refused: Option<Refused>,
         /// Namespace.
         namespace: String,
@@ -169,39 +169,39 @@ pub enum Event {
         /// Its peer, for a tool of an MCP server.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mcp: Option<McpPeer>,
-        /// The protocol's method that it is (`resources/read`), where it is no call of a tool.
+        /// Its protocol method (`resources/read`), if it is not a tool call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         method: Option<Arc<str>>,
-        /// Who calls.
+        /// The caller.
         origin: Origin,
         /// `provider/model` of the model that made the call; empty if none did.
         model: String,
-        /// How many attempts were made; 0 when it never ran.
+        /// Number of attempts; 0 if it never ran.
         attempts: u32,
         /// Whether it succeeded.
         ok: bool,
         /// Kind of failure.
         error: Option<ErrorKind>,
-        /// The peer's own error code, where it gave one.
+        /// The peer's error code, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         code: Option<i64>,
         /// Redacted operator message.
         message: Option<String>,
-        /// Microseconds from start to end, waits included but for people's.
+        /// Microseconds from start to end, including waits except those for people.
         latency_us: u64,
-        /// Microseconds of it that it waited for slot and lock.
+        /// Microseconds of the latency spent waiting for slot and lock.
         wait_us: u64,
-        /// Microseconds besides that in which people were asked: for their approval, or what the tool wanted to know.
+        /// Microseconds of other time spent waiting for people: approvals, and questions of the tool.
         #[serde(default, skip_serializing_if = "crate::model::is_zero")]
         person_us: u64,
-        /// Microseconds of it since its tool began; 0 when it never did.
+        /// Microseconds of the latency since its tool began; 0 if it never did.
         #[serde(default)]
         run_us: u64,
-        /// The queue it passed, if it came that far.
+        /// Its queue, if it came that far.
         queue: Option<Arc<str>>,
-        /// Whether the result came out of the response cache.
+        /// Whether the result came from the response cache.
         cached: bool,
-        /// What decided that it may, or may not, run.
+        /// What decided whether it may run.
         decided_by: Cow<'static, str>,
         /// Characters of arguments.
         characters_in: usize,
@@ -220,12 +220,12 @@ pub enum Event {
         tool: ToolId,
         /// `provider/model`.
         model: String,
-        /// Which model of the call it is, from 1.
+        /// Number of the model in this call, from 1.
         attempt: u32,
         /// Redacted arguments.
         arguments: Value,
     },
-    /// A model gave a tool its result.
+    /// A model produced a tool's result.
     LlmAttemptFinished {
         /// The call's operation.
         op: Op,
@@ -237,16 +237,16 @@ pub enum Event {
         tool: ToolId,
         /// `provider/model`.
         model: String,
-        /// Which model of the call it is, from 1.
+        /// Number of the model in this call, from 1.
         attempt: u32,
-        /// The way of asking that was taken, if the tool has several.
+        /// The chosen variant, if the tool has several.
         variant: Option<String>,
         /// Microseconds of this attempt.
         latency_us: u64,
-        /// What this attempt used.
+        /// Usage of this attempt.
         usage: Usage,
     },
-    /// A model did not give a tool a result.
+    /// A model failed to produce a tool's result.
     LlmAttemptFailed {
         /// The call's operation.
         op: Op,
@@ -258,9 +258,9 @@ pub enum Event {
         tool: ToolId,
         /// `provider/model`.
         model: String,
-        /// Which model of the call it is, from 1.
+        /// Number of the model in this call, from 1.
         attempt: u32,
-        /// The way of asking that was taken, if the tool has several.
+        /// The chosen variant, if the tool has several.
         variant: Option<String>,
         /// Kind of failure.
         kind: ErrorKind,
@@ -270,7 +270,7 @@ pub enum Event {
         next: Option<String>,
         /// Microseconds of this attempt.
         latency_us: u64,
-        /// What this attempt used.
+        /// Usage of this attempt.
         usage: Usage,
     },
     /// A person is asked.
@@ -307,7 +307,7 @@ pub enum Event {
         needed: u64,
         /// Tokens that were left.
         left: u64,
-        /// Where the result was stored, if it was.
+        /// Handle of the stored result, if any.
         handle: Option<String>,
     },
     /// Room was made in the conversation of a run.
@@ -316,32 +316,33 @@ pub enum Event {
         op: Op,
         /// Session.
         session: SessionId,
-        /// The model whose window it is.
+        /// The model with the context window.
         model: String,
-        /// What was done.
+        /// The measure taken.
         layer: CompactionLayer,
-        /// Tokens of the next request before, as far as they can be told.
+        /// Estimated tokens of the next request before it.
         before: u64,
-        /// And after.
+        /// Estimated tokens after it.
         after: u64,
         /// Tokens that a request may have.
         limit: u64,
-        /// Whether the model's own tokenizer counted; else they are estimates, calibrated on what its API reported.
+        /// Whether the model's own tokenizer counted; otherwise counts are estimates, calibrated with the API's
+        /// reports.
         exact: bool,
-        /// Results that gave way.
+        /// Number of results removed.
         results: u64,
-        /// Those of them that are stored: with their text where the run has a tool that reads it; of files alone, all.
+        /// Number of those that are stored: with their text if the run has a tool to read it; for files, all.
         #[serde(default)]
         kept: u64,
-        /// Messages that one message of ours stands for now.
+        /// Number of messages replaced by a summary.
         messages: u64,
-        /// Where their text was stored, if it was.
+        /// Handle of their stored text, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         handle: Option<String>,
-        /// What models used for it.
+        /// Model usage of the compaction.
         usage: Usage,
     },
-    /// A job was made, or was taken over from a process that is gone.
+    /// A job was created, or taken over from a process that is gone.
     JobStarted {
         /// The job as an operation.
         op: Op,
@@ -364,10 +365,10 @@ pub enum Event {
         call: CallId,
         /// Tool.
         tool: ToolId,
-        /// Who wished it: `user` or `auto_background_after`.
+        /// Its cause: `user` or `auto_background_after`.
         by: String,
     },
-    /// A job is in another state.
+    /// A job changed its state.
     JobChanged {
         /// The job as an operation.
         op: Op,
@@ -414,7 +415,7 @@ pub enum Event {
         /// Number of the tools that are declared and not shown.
         #[serde(default)]
         deferred: usize,
-        /// How the catalogue is put before the model, where that was chosen.
+        /// How tools are exposed to the model, if chosen.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exposure: Option<Exposure>,
     },
@@ -431,7 +432,7 @@ pub enum Event {
         op: Op,
         /// `provider/model`.
         model: String,
-        /// What for.
+        /// The queue.
         queue: String,
     },
     /// A wait of a model request is over, also when it ends in an error.
@@ -440,14 +441,14 @@ pub enum Event {
         op: Op,
         /// `provider/model`.
         model: String,
-        /// What for.
+        /// The queue.
         queue: String,
-        /// Whether it got its turn.
+        /// Whether it got a slot.
         ok: bool,
         /// Microseconds.
         wait_us: u64,
     },
-    /// An attempt at a model request failed, and will be made again.
+    /// An attempt at a model request failed and will be repeated.
     ModelRetried {
         /// The operation.
         op: Op,
@@ -463,9 +464,9 @@ pub enum Event {
         message: String,
         /// Microseconds, its wait included.
         latency_us: u64,
-        /// What it used.
+        /// Its usage.
         usage: Usage,
-        /// What it cost, in US dollars, where that is known.
+        /// Its cost in US dollars, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_usd: Option<f64>,
         /// Milliseconds until the next.
@@ -491,9 +492,9 @@ pub enum Event {
         stop: Option<StopReason>,
         /// Microseconds.
         latency_us: u64,
-        /// What it used.
+        /// Its usage.
         usage: Usage,
-        /// What it cost, in US dollars, where the price is known.
+        /// Its cost in US dollars, if the price is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_usd: Option<f64>,
         /// Characters of the request.
@@ -501,13 +502,13 @@ pub enum Event {
         /// Characters of the answer.
         characters_out: u64,
     },
-    /// Something failed and something else takes its place: another model, a plainer way.
+    /// Something failed and was replaced: by another model, or a simpler way.
     Fallback {
-        /// What for, like `model` or `output__extract`.
+        /// The purpose, like `model` or `output__extract`.
         what: String,
-        /// What failed.
+        /// The one that failed.
         from: String,
-        /// What takes its place.
+        /// Its replacement.
         to: String,
         /// Why, redacted.
         reason: String,
@@ -521,7 +522,7 @@ pub enum Event {
         /// Its last error.
         error: Option<String>,
     },
-    /// A foreign definition is not what was pinned, or waits for its first approval. Told once for each definition.
+    /// A foreign definition differs from its pin, or waits for its first approval. Sent once for each definition.
     PinNotice {
         /// Provider.
         provider: String,
@@ -529,24 +530,24 @@ pub enum Event {
         tool: ToolId,
         /// Its name at its source.
         raw_name: String,
-        /// Whether it is not offered for that reason.
+        /// Whether the tool is withheld for that reason.
         withheld: bool,
-        /// In words, with the remedy; redacted.
+        /// The message with the remedy; redacted.
         message: String,
-        /// What changed, the dangerous first; redacted.
+        /// The changes, dangerous ones first; redacted.
         changes: Vec<Change>,
     },
     /// Something an operator should know.
     Warning {
         /// Stable code, like `output_schema_mismatch`.
         code: String,
-        /// In words.
+        /// The message.
         message: String,
     },
 }
 
 impl Event {
-    /// The operation that it is about, where it is about one.
+    /// The operation it belongs to, if any.
     #[must_use]
     pub fn op(&self) -> Option<&Op> {
         match self {
@@ -583,7 +584,8 @@ impl Event {
         }
     }
 
-    /// Whether it belongs to the run `run` in the session `session`, or to no run: what providers tell, and warnings.
+    /// Whether it belongs to the run `run` in the session `session`, or to no run, like notices of providers and
+    /// warnings.
     #[must_use]
     pub fn concerns(&self, run: &str, session: &SessionId) -> bool {
         match self {

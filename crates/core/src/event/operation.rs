@@ -1,4 +1,4 @@
-//! Defines operations: each tool call, model attempt and job is one, with an id, a parent and a place in its run. The
+//! Operations: each tool call, model attempt and job is one, with an id, a parent and a place in its run. The
 //! ledger, events and exported spans use the same ids (W3C Trace Context, `traceparent`).
 
 use std::fmt;
@@ -10,12 +10,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::identity::session::SessionId;
 use crate::json::canonical::ContentHash;
 
-/// Id of one operation: also the id of its span. Written as 16 hexadecimal digits.
+/// Id of an operation and its span. Written as 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpId(NonZeroU64);
 
 impl OpId {
-    /// The id of this number; zero stands for one, as no span id may be zero.
+    /// The id of this number; 1 for zero, because span ids must not be zero.
     #[must_use]
     pub fn new(number: u64) -> Self {
         Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
@@ -28,18 +28,18 @@ impl OpId {
     }
 }
 
-/// Id of one trace: a run, or a call that came from outside. Written as 32 hexadecimal digits.
+/// Id of a trace: a run, or a call from outside. Written as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TraceId(NonZeroU128);
 
 impl TraceId {
-    /// The id of this number; zero stands for one, as no trace id may be zero.
+    /// The id of this number; 1 for zero, because trace ids must not be zero.
     #[must_use]
     pub fn new(number: u128) -> Self {
         Self(NonZeroU128::new(number).unwrap_or(NonZeroU128::MIN))
     }
 
-    /// The id that belongs to a name, always the same: a resumed run goes on in its trace.
+    /// Derives an id from a name, so that a resumed run continues its trace.
     #[must_use]
     pub fn of(name: &str) -> Self {
         let hash = ContentHash::of_bytes(name.as_bytes());
@@ -58,7 +58,7 @@ const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
 macro_rules! hex_id {
     ($name:ident, $number:ty, $digits:literal) => {
         impl $name {
-            /// As it is written, in ASCII.
+            /// Formats it as hexadecimal ASCII digits.
             fn digits(self) -> [u8; $digits] {
                 let mut digits = [b'0'; $digits];
                 for (pair, byte) in digits.chunks_exact_mut(2).zip(self.get().to_be_bytes()) {
@@ -114,7 +114,7 @@ hex_id!(TraceId, u128, 32);
 #[error("not an id of 16 (operation) or 32 (trace) hexadecimal digits other than zero")]
 pub struct NoId;
 
-/// Where operations belong that are about to begin.
+/// The trace and parent of new operations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
     /// Their trace.
@@ -122,13 +122,13 @@ pub struct Lineage {
     /// The operation that they are part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<OpId>,
-    /// The run, where an agent makes them.
+    /// The run, if an agent makes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Arc<str>>,
     /// The run's turn, from 1; 0 outside of runs.
     #[serde(default)]
     pub turn: u32,
-    /// The sessions above the run, where a call of another session began it.
+    /// The sessions above the run, if a call of another session started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Arc<Within>>,
 }
@@ -136,26 +136,26 @@ pub struct Lineage {
 /// The sessions above the session of a child run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Within {
-    /// The session whose call began the run.
+    /// The session whose call started the run.
     pub parent: SessionId,
     /// The session at the root of the tree.
     pub root: SessionId,
 }
 
 impl Lineage {
-    /// Operations of nobody's run, in the trace that belongs to `name`.
+    /// Operations outside of runs, in the trace derived from `name`.
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self::in_trace(TraceId::of(name))
     }
 
-    /// Operations of nobody's run, in this trace.
+    /// Operations outside of runs, in this trace.
     #[must_use]
     pub fn in_trace(trace: TraceId) -> Self {
         Self { trace, parent: None, run: None, turn: 0, within: None }
     }
 
-    /// Where a caller's `traceparent` puts them; `None` for one that is not valid and is to be ignored
+    /// Parses a caller's `traceparent`; `None` if it is invalid and must be ignored
     /// (W3C Trace Context, section 3.2).
     #[must_use]
     pub fn of_traceparent(traceparent: &str) -> Option<Self> {
@@ -170,7 +170,7 @@ impl Lineage {
         Some(Self { parent: Some(parent.parse().ok()?), ..Self::in_trace(trace.parse().ok()?) })
     }
 
-    /// Where the operations of a run belong that a call of `session` began, in whose lineage this is.
+    /// Returns the lineage of a run started by a call of `session`, whose lineage this is.
     #[must_use]
     pub fn of_child(&self, session: &SessionId, run: &Arc<str>) -> Self {
         let root = self.within.as_ref().map_or_else(|| session.clone(), |within| within.root.clone());
@@ -185,7 +185,7 @@ impl Lineage {
     }
 }
 
-/// Who makes calls.
+/// Who made a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -196,11 +196,11 @@ pub enum Origin {
     Agent,
     /// A client of the gateway.
     Gateway,
-    /// A job that goes on by itself.
+    /// A job.
     Job,
 }
 
-/// What kind of operation it is.
+/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpKind {
@@ -215,7 +215,7 @@ pub enum OpKind {
 }
 
 impl OpKind {
-    /// The kind as it is written.
+    /// Returns its stored form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -239,24 +239,24 @@ impl fmt::Display for OpKind {
     }
 }
 
-/// One operation and where it belongs.
+/// An operation with its lineage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Op {
     /// Its id.
     pub id: OpId,
-    /// Where it belongs.
+    /// Its lineage.
     #[serde(flatten)]
     pub lineage: Lineage,
 }
 
 impl Op {
-    /// Where operations belong that are part of this one.
+    /// Returns the lineage of its child operations.
     #[must_use]
     pub fn inside(&self) -> Lineage {
         Lineage { parent: Some(self.id), ..self.lineage.clone() }
     }
 
-    /// The `traceparent` that tells a peer of it.
+    /// The `traceparent` for a peer.
     #[must_use]
     pub fn traceparent(&self) -> Arc<str> {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-01";

@@ -7,43 +7,43 @@ use serde_json::{Map, Value};
 
 use super::Event;
 
-/// Code of the warning that a catalogue goes on with what it had, since what is published now cannot be used.
+/// Code of the warning that a catalogue keeps its old content because the published one cannot be used.
 pub const CATALOGUE_KEPT: &str = "catalogue_kept";
 
-/// Where events go. `emit` never blocks and never fails: a full sink drops and counts.
+/// Receives events. `emit` never blocks and never fails: a full sink drops events and counts them.
 pub trait EventSink: Send + Sync {
-    /// Takes one event.
+    /// Emits an event.
     fn emit(&self, event: Event);
 
-    /// Takes one event that may be shared: whoever passes it on moves it no more.
+    /// Emits an event that may be shared, so that forwarding does not copy it.
     fn emit_shared(&self, event: Arc<Event>) {
         self.emit(Arc::unwrap_or_clone(event));
     }
 
-    /// What anybody would see of events now: nobody need make any that nobody sees. What is of a provider
-    /// ([`Event::is_of_provider`]) may be seen all the same, and is always emitted.
+    /// Returns what observers currently see, so that unobserved events need not be built. Events of a provider
+    /// ([`Event::is_of_provider`]) are always emitted.
     fn attention(&self) -> Attention {
         Attention::Whole
     }
 
-    /// How many events were dropped because the sink was full.
+    /// Number of events dropped because the sink was full.
     fn dropped(&self) -> u64 {
         0
     }
 }
 
-/// What observers see of events: the next always more than the one before.
+/// How much observers see of events, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Attention {
-    /// Nobody observes.
+    /// No observers.
     Nothing,
-    /// What is not routine ([`Event::is_routine`]).
+    /// Only events that are not routine ([`Event::is_routine`]).
     Notable,
-    /// All events. Of a call that only waits for its source and has its answer within some milliseconds nobody is told
-    /// that it began ([`Event::ToolStarted`]), since its end tells all of it; of others that wait, later. Nobody
-    /// reads the arguments there, in whose place is `null`: to redact them costs more than the rest of it.
+    /// All events, in brief. A call that only waits for its source and ends within milliseconds has no start event
+    /// ([`Event::ToolStarted`]), because its end event holds everything; other waiting calls send it later. Arguments
+    /// are `null`: redacting them costs more than the rest of the event.
     Brief,
-    /// All events with all that they tell.
+    /// All events with all their fields.
     Whole,
 }
 
@@ -55,21 +55,21 @@ impl dyn EventSink + '_ {
         }
     }
 
-    /// As [`emit_with`](Self::emit_with), for a routine event: only if somebody observes those.
+    /// Like [`emit_with`](Self::emit_with), for a routine event: only if somebody observes those.
     pub fn emit_routine(&self, make: impl FnOnce() -> Event) {
         if self.attention() > Attention::Notable {
             self.emit_shared(Arc::new(make()));
         }
     }
 
-    /// As [`emit_with`](Self::emit_with), for the end of something, which is routine if it ended well.
+    /// Like [`emit_with`](Self::emit_with), for an end, which is routine if it succeeded.
     pub fn emit_end(&self, ok: bool, make: impl FnOnce() -> Event) {
         if ok { self.emit_routine(make) } else { self.emit_with(make) }
     }
 }
 
 impl Event {
-    /// Whether a provider tells it of itself: rare, and not of any call.
+    /// Whether it is a notice of a provider: rare, and not about a call.
     #[must_use]
     pub fn is_of_provider(&self) -> bool {
         match self {
@@ -79,7 +79,7 @@ impl Event {
         }
     }
 
-    /// Whether a call or a request to a model tells it of its usual course: that it began, waited, or ended well.
+    /// Whether it is routine: a call or model request began, waited, or ended well.
     #[must_use]
     pub fn is_routine(&self) -> bool {
         matches!(
@@ -113,20 +113,20 @@ impl EventSink for NoEvents {
     }
 }
 
-/// How room was made in a conversation, the mildest first.
+/// How room was made in a conversation, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CompactionLayer {
-    /// Old results gave way to handles.
+    /// Old results were replaced with handles.
     Truncate,
-    /// A model put the oldest turns together.
+    /// A model summarised the oldest turns.
     Summarize,
-    /// Nothing helped: the next turn is the last.
+    /// No other measure helped: the next turn is the last.
     ForceFinal,
 }
 
 impl CompactionLayer {
-    /// The layer as it is written on the wire.
+    /// Returns its wire form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -137,7 +137,7 @@ impl CompactionLayer {
     }
 }
 
-/// A call that never started, as it was written.
+/// A call that never started, as written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Refused {
     /// The tool's name.
@@ -150,15 +150,15 @@ pub struct Refused {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Partial {
-    /// Progress, as MCP's `notifications/progress` gives it.
+    /// Progress, as in MCP's `notifications/progress`.
     Progress {
-        /// How far.
+        /// Current progress.
         progress: f64,
-        /// Of how much.
+        /// Total, if known.
         total: Option<f64>,
-        /// In words.
+        /// Message, if any.
         message: Option<String>,
-        /// What else its source says of it, `_meta` among it: for the client of the call alone, and in no event.
+        /// Other members of the source's report, including `_meta`: for the call's client only, in no event.
         #[serde(skip)]
         more: Map<String, Value>,
     },

@@ -1,4 +1,4 @@
-//! Limits the spending on requests to models: requests, tokens and money together. The decisions are pure: the executor
+//! Limits the spending on model requests: requests, tokens and money. The decisions are pure: the executor
 //! keeps one budget in memory, another in the store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,12 +16,12 @@ pub struct ModelBounds {
     pub requests: Bound<u32>,
     /// Tokens of all of them, questions and answers.
     pub tokens: Bound<u64>,
-    /// What all of them cost, in US dollars, finite and not negative: nothing is asked under another. It cannot be kept of
-    /// a model whose prices are not known, so nothing is asked of such a model then.
+    /// Total cost in US dollars, finite and not negative; otherwise no request is allowed. Models without known prices
+    /// cannot be asked under this bound.
     pub cost_usd: Option<Bound<f64>>,
 }
 
-/// One bound, and the setting that it comes from, for messages.
+/// A bound, and the setting it comes from, for messages.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Bound<T> {
     /// The bound.
@@ -38,8 +38,7 @@ impl<T> Bound<T> {
 }
 
 impl ModelBounds {
-    /// Adds a request to `model` to what is spent, as far as it may use at most: so many tokens, at this cost where it is
-    /// known.
+    /// Adds the reservation of a request to `model`: so many tokens at most, at this cost if known.
     ///
     /// # Errors
     /// `limit_exceeded`, naming the setting; then nothing is added.
@@ -86,7 +85,7 @@ impl ModelBounds {
     }
 }
 
-/// What is spent of a budget, that of requests on their way as far as it was reserved.
+/// The spent part of a budget, including reservations of pending requests.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct ModelSpent {
     /// Requests.
@@ -98,16 +97,16 @@ pub struct ModelSpent {
 }
 
 impl ModelSpent {
-    /// Puts what a request used in the place of what was reserved. It counts as a request all the same.
+    /// Replaces a reservation with the actual usage. The request still counts.
     pub fn settle(&mut self, reserved: Self, used: Self) {
         self.tokens = self.tokens.saturating_sub(reserved.tokens).saturating_add(used.tokens);
         self.cost_usd = (self.cost_usd - reserved.cost_usd).max(0.0) + used.cost_usd;
     }
 }
 
-/// What a request used; `None` if it counts as reserved: an answer whose API did not say what it used, and a failure that
-/// may be charged ([`ModelErrorKind::may_be_charged`](super::ModelErrorKind::may_be_charged)). One that was refused or never
-/// sent used nothing.
+/// Returns the usage of a request; `None` if the reservation stands: the API did not report usage, or the failure may
+/// be charged ([`ModelErrorKind::may_be_charged`](super::ModelErrorKind::may_be_charged)). A request that was refused
+/// or never sent used nothing.
 #[must_use]
 pub fn used_by(prices: &PriceTable, model: &str, answer: Result<&ModelResponse, &ModelError>) -> Option<ModelSpent> {
     let (usage, is_free) = match answer {
@@ -121,16 +120,16 @@ pub fn used_by(prices: &PriceTable, model: &str, answer: Result<&ModelResponse, 
     Some(ModelSpent { requests: 1, tokens, cost_usd: cost(prices, model, usage).unwrap_or_default() })
 }
 
-/// What this usage costs, where the prices are known and are some.
+/// Returns the cost of this usage, if the model has nonzero prices.
 #[must_use]
 pub fn cost(prices: &PriceTable, model: &str, usage: Usage) -> Option<f64> {
     prices.of(model).map(|prices| prices.cost(usage)).filter(|cost| is_amount(*cost))
 }
 
-/// A budget, shared by all that spends of it. Each request reserves what it is estimated to use at most, so that requests
-/// at once cannot spend more than there is by that estimate; what was reserved is settled when it is known. The tokens of a
-/// question are estimated before it is asked, so one that has more than that may go over the bound by the difference; the
-/// next is refused.
+/// A shared budget. Each request reserves its estimated maximum, so that concurrent
+/// requests cannot overspend by that estimate; the reservation is settled when the usage is known. The tokens of a
+/// question are estimated before sending, so a request may exceed the bound by the error of the estimate; the
+/// next one is refused.
 #[derive(Debug)]
 pub struct ModelBudget {
     bounds: ModelBounds,
@@ -139,13 +138,13 @@ pub struct ModelBudget {
 }
 
 impl ModelBudget {
-    /// A budget of which nothing is spent.
+    /// A budget without spending.
     #[must_use]
     pub fn new(bounds: ModelBounds, prices: PriceTable) -> Arc<Self> {
         Arc::new(Self { bounds, prices, spent: Mutex::default() })
     }
 
-    /// Room for one request to `model`, whose question has about `input` tokens and whose answer at most `output`.
+    /// Reserves one request to `model`, with about `input` tokens of question and at most `output` of answer.
     ///
     /// # Errors
     /// `limit_exceeded`, naming the setting.
@@ -161,12 +160,12 @@ impl ModelBudget {
     }
 }
 
-/// Whether a number is an amount of money: nothing can be compared with one that is not.
+/// Whether a number is a valid amount of money.
 fn is_amount(usd: f64) -> bool {
     usd.is_finite() && usd >= 0.0
 }
 
-/// Room for one request. Dropped, it stays spent: what a request that broke off used is not known.
+/// A reservation of one request. If dropped, it stays spent, because the usage of an aborted request is unknown.
 #[derive(Debug)]
 pub struct Reserved {
     budget: Arc<ModelBudget>,
@@ -175,7 +174,7 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Puts what was really used in the place of what was reserved; see [`used_by`].
+    /// Replaces the reservation with the actual usage; see [`used_by`].
     pub fn settle(self, answer: Result<&ModelResponse, &ModelError>) {
         if let Some(used) = used_by(&self.budget.prices, &self.model, answer) {
             self.budget.spent().settle(self.reserved, used);
@@ -183,50 +182,50 @@ impl Reserved {
     }
 }
 
-/// Room for attempts at requests to models, shared by all that take of it. By default there is no end to it.
+/// A shared limit on attempts at model requests. Unlimited by default.
 #[derive(Debug, Clone, Default)]
 pub struct RequestAllowance(Option<Arc<Attempts>>);
 
 #[derive(Debug)]
 struct Attempts {
     whole: u64,
-    /// What was wanted, more than there is too.
+    /// Attempts wanted, including refused ones.
     wanted: AtomicU64,
 }
 
 impl RequestAllowance {
-    /// Room for so many.
+    /// An allowance of so many attempts.
     #[must_use]
     pub fn of(attempts: u64) -> Self {
         Self(Some(Arc::new(Attempts { whole: attempts, wanted: AtomicU64::new(0) })))
     }
 
-    /// Takes room for one attempt; `false` where there is none.
+    /// Takes one attempt; `false` if none is left.
     #[must_use]
     pub fn take(&self) -> bool {
         self.0.as_ref().is_none_or(|room| room.wanted.fetch_add(1, Ordering::Relaxed) < room.whole)
     }
 
-    /// How many attempts were made; `None` where nobody counts.
+    /// Number of attempts made; `None` if unlimited.
     #[must_use]
     pub fn used(&self) -> Option<u64> {
         self.0.as_ref().map(|room| room.wanted.load(Ordering::Relaxed).min(room.whole))
     }
 
-    /// Whether an attempt was wanted for which there was no room.
+    /// Whether an attempt was refused.
     #[must_use]
     pub fn is_overdrawn(&self) -> bool {
         self.0.as_ref().is_some_and(|room| room.wanted.load(Ordering::Relaxed) > room.whole)
     }
 
-    /// Whether there is no end to it.
+    /// Whether it is unlimited.
     #[must_use]
     pub fn is_endless(&self) -> bool {
         self.0.is_none()
     }
 }
 
-/// The same room, and not as much.
+/// Compares identity, not the remaining amount.
 impl PartialEq for RequestAllowance {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -272,7 +271,7 @@ mod tests {
         refused(&budget, "p/m", 0, 60, "x.max_tokens");
         first.settle(Ok(&answer(20, 10)));
         budget.reserve("p/m", 0, 60).expect("room again").settle(Ok(&answer(0, 0)));
-        // What the API did not tell counts as reserved.
+        // Unreported usage counts as reserved.
         refused(&budget, "p/m", 0, 20, "x.max_tokens");
         drop(budget.reserve("unknown/m", 0, 10).expect("room"));
         refused(&budget, "p/m", 0, 0, "x.max_requests");

@@ -1,4 +1,4 @@
-//! Defines the meta fields of a call, which stand beside the parameters of its tool, and reads them.
+//! The meta fields of a call, which are beside the parameters of its tool, and their parsing.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,22 +12,22 @@ pub const REASONING: &str = "_reasoningForCall";
 pub const OUTPUT: &str = "_output";
 /// The registered function that runs the call.
 pub const ACTIVITY: &str = "_activity";
-/// Who answers the call in a request of its own.
+/// Who answers the call in a separate request.
 pub const DELEGATE: &str = "_delegate";
 /// The path in the state that the result is written to.
 pub const OUTPUT_PATH: &str = "_outputPath";
-/// How the result is joined with what stands there.
+/// How the result is combined with the existing value.
 pub const OUTPUT_METHOD: &str = "_outputMethod";
 /// The instance of a request over many inputs.
 pub const INSTANCE: &str = "_instance";
-/// The context that whoever runs the call may see.
+/// Context visible to whoever runs the call.
 pub const SCOPES: &str = "_scopes";
 
-/// The names of all meta fields. On tools of our own they are no parameters.
+/// The names of all meta fields. In tools of our own they are not parameters.
 pub const META_FIELDS: [&str; 9] =
     [TOOL, REASONING, OUTPUT, ACTIVITY, DELEGATE, OUTPUT_PATH, OUTPUT_METHOD, INSTANCE, SCOPES];
 
-/// Whether a property of this name is a meta field on tools of our own.
+/// Whether tools of our own treat a property of this name as a meta field.
 #[must_use]
 pub fn is_meta_field(name: &str) -> bool {
     name.starts_with('_') && META_FIELDS.contains(&name)
@@ -53,10 +53,10 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 6] = [Self::Set, Self::Merge, Self::Assign, Self::Push, Self::Concat, Self::Delete];
 
-    /// As it is stored.
+    /// Returns its stored form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -75,7 +75,7 @@ impl Method {
         Self::ALL.into_iter().find(|method| method.as_str() == text)
     }
 
-    /// Whether what stood at the path and below it before does not count any more.
+    /// Whether it discards the earlier values at and below the path.
     #[must_use]
     pub fn replaces(self) -> bool {
         matches!(self, Self::Set | Self::Delete)
@@ -86,32 +86,32 @@ impl Method {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Route {
-    /// The implementation of its tool.
+    /// The tool's own code.
     #[default]
     Tool,
     /// Nobody: the author of the call wrote its result.
     Latent,
     /// A registered function, by the name of a tool: it runs as a call inside the call.
     Activity(String),
-    /// A model, in a request of its own: `anonymous`, a file or a URL.
+    /// A model, in a separate request: `anonymous`, a file or a URL.
     Delegate(String),
 }
 
 impl Route {
-    /// Whether the call makes or awaits others.
+    /// Whether the call makes or awaits other calls.
     #[must_use]
     pub fn awaits_others(&self) -> bool {
         matches!(self, Self::Activity(_) | Self::Delegate(_))
     }
 
-    /// Whether it is the implementation of the tool.
+    /// Whether the tool's own code runs it.
     #[must_use]
     pub fn is_tool(&self) -> bool {
         *self == Self::Tool
     }
 }
 
-/// The meta fields of one call, but for its tool's name. The default: none was set.
+/// The meta fields of one call, except its tool's name. Unset by default.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallMeta {
@@ -121,22 +121,22 @@ pub struct CallMeta {
     /// The result that the author of the call wrote; null is one.
     #[serde(rename = "_output", deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// The registered function that runs the call; an empty name: none, the call is latent.
+    /// The registered tool that runs the call; an empty name means none, so that the call is latent.
     #[serde(rename = "_activity", skip_serializing_if = "Option::is_none")]
     pub activity: Option<String>,
-    /// Who answers the call in a request of its own: `anonymous`, a file or a URL.
+    /// Who answers the call in a separate request: `anonymous`, a file or a URL.
     #[serde(rename = "_delegate", skip_serializing_if = "Option::is_none")]
     pub delegate: Option<String>,
     /// The path in the state that the result is written to: names, joined by dots.
     #[serde(rename = "_outputPath", skip_serializing_if = "Option::is_none")]
     pub output_path: Option<String>,
-    /// How the result is joined with what stands there.
+    /// How the result is combined with the existing value.
     #[serde(rename = "_outputMethod", skip_serializing_if = "is_default")]
     pub output_method: Method,
-    /// The instance of a request over many inputs; none: all of them.
+    /// The instance of a request over many inputs; `None` for all instances.
     #[serde(rename = "_instance", skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// The context that whoever runs the call may see.
+    /// Context visible to whoever runs the call.
     #[serde(rename = "_scopes", skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
 }
@@ -155,7 +155,7 @@ fn is_default(method: &Method) -> bool {
     *method == Method::default()
 }
 
-/// A field that is there is a value, null too.
+/// A present field is a value, even if null.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }

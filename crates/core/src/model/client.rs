@@ -19,13 +19,13 @@ pub enum ModelEvent {
     Text(String),
     /// Reasoning.
     Reasoning(String),
-    /// A call whose block has closed.
+    /// A closed call.
     Call(WrittenCall),
     /// Reasoning that its API signed or encrypted, once its block has closed: the item as the API has it.
     Opaque(OpaqueData),
 }
 
-/// What kind of model failure; only [`ModelErrorKind::is_retryable`] ones are worth another try.
+/// The kind of a model failure; only [`ModelErrorKind::is_retryable`] ones may be retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelErrorKind {
@@ -52,7 +52,7 @@ pub enum ModelErrorKind {
 }
 
 impl ModelErrorKind {
-    /// The kind as it is written on the wire.
+    /// Returns its wire form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -69,8 +69,8 @@ impl ModelErrorKind {
         }
     }
 
-    /// Whether a request that failed like this may be charged though nobody said what it used: a model may have worked
-    /// on it. The others were refused before.
+    /// Whether a request that failed like this may be charged although no usage was reported: a model may have worked
+    /// on it. Other failures are refusals.
     #[must_use]
     pub fn may_be_charged(self) -> bool {
         match self {
@@ -94,19 +94,19 @@ impl ModelErrorKind {
 pub struct ModelError {
     /// Kind.
     pub kind: ModelErrorKind,
-    /// For the operator, secrets redacted.
+    /// The message for the operator, secrets redacted.
     pub message: String,
     /// Milliseconds the provider asked to wait (Retry-After).
     pub retry_after_ms: Option<u64>,
-    /// Whether another try may help and can do no harm, by the word of the provider or of the client that knows how
-    /// far the request came; absent for what its kind says.
+    /// Whether a retry may help and is harmless, if the provider, or the client that knows how far the request came,
+    /// says so; `None` leaves it to the kind.
     pub should_retry: Option<bool>,
-    /// Whether it never reached the provider, which therefore bills nothing of it.
+    /// Whether it never reached the provider, which therefore bills nothing.
     pub unsent: bool,
-    /// What the failed request used, as far as the provider said it.
+    /// Usage of the failed request, as far as reported.
     pub usage: Usage,
-    /// What was complete when an answer broke off or failed amid its stream. Its calls are whole, but the
-    /// answer is not: none of them may start because of it.
+    /// The complete part of an answer whose stream broke off or failed. Its calls are complete, but none
+    /// of them may start because of it.
     pub partial: Option<Box<ModelResponse>>,
     /// Cause.
     #[source]
@@ -128,9 +128,9 @@ impl ModelError {
         }
     }
 
-    /// Whether a request that was refused will be sent in another form, as the client says: what is wrong is the form, or
-    /// the limit that makes it too long with its answer, so that it is no second try of the same and nothing need be
-    /// taken out of the conversation.
+    /// Whether the client will send a refused request in another form: its form was wrong, or its token limit was too
+    /// high for the rest of the context window. That is no retry of the same request, and the conversation need not be
+    /// shortened.
     #[must_use]
     pub fn wants_another_form(&self) -> bool {
         let is_of_form = matches!(self.kind, ModelErrorKind::Invalid | ModelErrorKind::ContextOverflow);
@@ -144,12 +144,12 @@ impl fmt::Display for ModelError {
     }
 }
 
-/// Takes the pieces of a streamed answer as they come. Must not block.
+/// Receives the pieces of a streamed answer. Must not block.
 pub trait ModelEvents: Send + Sync {
-    /// One piece.
+    /// Receives a piece of the answer.
     fn on_event(&self, event: ModelEvent);
 
-    /// What becomes of the request on its way.
+    /// Receives a notice about the request's transport.
     fn on_traffic(&self, _traffic: Traffic) {}
 }
 
@@ -164,10 +164,10 @@ impl ModelEvents for IgnoreModelEvents {
 /// A model that answers requests. `model` ids are `provider/model`.
 #[async_trait]
 pub trait ModelClient: Send + Sync {
-    /// Answers one request, streaming pieces to `events`. The response is the sum of the pieces.
+    /// Answers a request, streaming pieces to `events`. The response is the sum of the pieces.
     ///
     /// # Errors
-    /// [`ModelError`]; `Unsupported` from a client that has no such model.
+    /// [`ModelError`]; `Unsupported` if the client has no such model.
     async fn complete(
         &self,
         model: &str,
@@ -176,12 +176,12 @@ pub trait ModelClient: Send + Sync {
         cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError>;
 
-    /// The client that this one is in front of, which answers what it does not: what follows goes to it.
+    /// The wrapped client, which answers the methods below by default.
     fn inner(&self) -> Option<&dyn ModelClient> {
         None
     }
 
-    /// Sends something else than a conversation, as a request to this model.
+    /// Sends a request other than a conversation to this model.
     ///
     /// # Errors
     /// [`ModelError`].
@@ -203,14 +203,14 @@ pub trait ModelClient: Send + Sync {
         request.send(events).await
     }
 
-    /// Whether the API of this model takes deferred tools ([`Exposed::Deferred`]) and loads them by the results
-    /// of the one that finds them. False where that is not known.
+    /// Whether this model's API supports deferred tools ([`Exposed::Deferred`]) and loads them by the results
+    /// of a tool search. `false` if unknown.
     fn has_tool_search(&self, model: &str) -> bool {
         self.inner().is_some_and(|inner| inner.has_tool_search(model))
     }
 
-    /// Why a request to this model cannot declare a tool that providers run themselves; `None` where it can. `beside_others`
-    /// says whether it declares functions too.
+    /// Why a request to this model cannot declare a provider's native tool; `None` if it can. `beside_others`
+    /// says whether it also declares functions.
     fn lacks_native(&self, model: &str, tool: &ShownTool, beside_others: bool) -> Option<String> {
         match self.inner() {
             Some(inner) => inner.lacks_native(model, tool, beside_others),
@@ -221,7 +221,7 @@ pub trait ModelClient: Send + Sync {
     /// Fetches a file that a tool of this model's provider made from `path` ([`super::Artifact::path`]), once.
     ///
     /// # Errors
-    /// `Unsupported` where its client fetches none; else why it could not be fetched whole.
+    /// `Unsupported` if its client fetches no files; else why the file could not be fetched completely.
     async fn fetch_file(&self, model: &str, path: &str, cancel: &Cancel) -> Result<FetchedFile, ModelError> {
         match self.inner() {
             Some(inner) => inner.fetch_file(model, path, cancel).await,
@@ -229,12 +229,12 @@ pub trait ModelClient: Send + Sync {
         }
     }
 
-    /// Makes ready what [`ModelClient::card`] tells of this model, where that takes more than a look: a recording is
-    /// read, off the caller's thread. Of a recording that was not made ready the card says nothing, until it has
+    /// Prepares the data of [`ModelClient::card`], if that takes long: a recording is
+    /// read on another thread. The card of an unprepared recording is empty until the recording has
     /// answered.
     ///
     /// # Errors
-    /// `Unsupported` with the reason, where there is no such model as far as can be told without asking it.
+    /// `Unsupported` with the reason, if the model is known not to exist.
     async fn ready(&self, model: &str) -> Result<(), ModelError> {
         match self.inner() {
             Some(inner) => inner.ready(model).await,
@@ -242,19 +242,18 @@ pub trait ModelClient: Send + Sync {
         }
     }
 
-    /// What is known of this model before it is asked. Does no I/O.
+    /// Returns what is known of this model before it is asked. Does no I/O.
     fn card(&self, model: &str) -> ModelCard {
         self.inner().map_or_else(ModelCard::default, |inner| inner.card(model))
     }
 
-    /// Tokens that an answer of this model may have, its thoughts among them, to a request with this limit and these
-    /// settings; `None` where its client knows of no limit. Does no I/O.
+    /// Returns the token limit of this model's answer, including reasoning, for a request with this limit and these
+    /// settings; `None` if unlimited or unknown. Does no I/O.
     fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
         self.inner().map_or(max_tokens, |inner| inner.answer_tokens(model, max_tokens, settings))
     }
 
-    /// The same, for who has to reckon with some limit: a request without one, of a model whose client knows of none
-    /// either, counts as limited to `usual`.
+    /// Like `answer_tokens`, with `usual` as the limit where none is known.
     fn longest_answer(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings, usual: u32) -> u32 {
         let limited = |limit| self.answer_tokens(model, limit, settings);
         limited(max_tokens).or_else(|| limited(Some(usual))).unwrap_or(usual)
@@ -281,37 +280,36 @@ impl ModelClient for NoModel {
     }
 }
 
-/// Whether requests to a model have a chance.
+/// Whether a model can be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Usability {
-    /// As far as is known here.
+    /// It can be asked, as far as known.
     #[default]
     Usable,
-    /// Its provider wants a key, and there is none. Local providers want none.
+    /// The provider needs a key, and there is none. Local providers need none.
     NoKey,
     /// No configured provider has it; the operator's message.
     Unknown(String),
 }
 
-/// One model's record.
+/// Facts about a model.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelCard {
     /// Whether it can be asked.
     pub usability: Usability,
-    /// Tokens that it takes in, where that is configured.
+    /// Configured context window, in tokens.
     pub window: Option<usize>,
-    /// Tokens that one answer may have, where that is configured.
+    /// Configured maximal tokens of one answer.
     pub max_output: Option<u32>,
-    /// The model whose recorded answers it gives, where it is a recording: what goes by a model's name goes by this.
+    /// For a recording, the model whose answers it has; it applies wherever a model's name matters.
     pub stands_for: Option<Arc<str>>,
-    /// The models whose answers a recording has, in the order in which they were first asked; empty for any other
-    /// model.
+    /// For a recording, the models whose answers it has, in the order of their first request; otherwise empty.
     pub recorded: Arc<[Arc<str>]>,
 }
 
 impl ModelCard {
-    /// Tokens that its window leaves to an answer, thinking among them, beside so many of a question; `None` where the
-    /// window is not known.
+    /// Returns the tokens that its context window leaves for an answer, including reasoning, after `input` tokens;
+    /// `None` if the window is unknown.
     #[must_use]
     pub fn left_beside(&self, input: usize) -> Option<u32> {
         let left = usable_window(self.window?).saturating_sub(input);
@@ -319,11 +317,11 @@ impl ModelCard {
     }
 }
 
-/// A request to a model's API that is no conversation, like the embeddings of texts: it knows how it is sent, and keeps its
-/// answer for whoever made it. It goes the same way as all requests to models.
+/// A request to a model's API that is no conversation, like embeddings of texts: it sends itself, and keeps its
+/// answer. It is queued and recorded like all model requests.
 #[async_trait]
 pub trait AuxiliaryRequest: Send + Sync {
-    /// Sends the request once and reports what it used. May be called again after an error.
+    /// Sends the request once and reports its usage. May be called again after an error.
     ///
     /// # Errors
     /// [`ModelError`].
@@ -333,7 +331,7 @@ pub trait AuxiliaryRequest: Send + Sync {
     fn characters(&self) -> u64;
 }
 
-/// Sends auxiliary requests: through the queue of their model, retried where that may help, recorded in the ledger.
+/// Sends auxiliary requests: through the queue of their model, with retries, recorded in the ledger.
 #[async_trait]
 pub trait AuxiliarySender: Send + Sync {
     /// Sends `request` to `model` (`provider/model`).

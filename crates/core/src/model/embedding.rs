@@ -1,16 +1,16 @@
-//! Text as vectors: what a source of sentence embeddings can do.
+//! Sentence embeddings: the trait of their sources.
 
 use async_trait::async_trait;
 
 /// The most numbers a vector may have: with it no sum over quantised vectors overflows. Models have 384 to 4096.
 pub const MAX_DIMENSIONS: usize = 8192;
 
-/// What a text is to the search; some models tell the two apart.
+/// The role of a text in a search; some models embed the two differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextRole {
-    /// What is searched for.
+    /// A query.
     Query,
-    /// What is found.
+    /// A searched document.
     Tool,
 }
 
@@ -35,12 +35,12 @@ impl EmbeddingError {
 /// A source of sentence embeddings.
 #[async_trait]
 pub trait Embedder: Send + Sync {
-    /// Names model and weights: vectors of equal ids can be compared, and kept beyond the process.
+    /// Identifies model and weights: vectors of equal ids can be compared, and cached on disk.
     fn id(&self) -> &str;
-    /// One vector a text, in order, all of one length, each of length 1 in the Euclidean sense. Texts longer
-    /// than the model takes are cut. Must not block the caller's thread for long.
+    /// Returns one vector a text, in order, all of equal dimension and normalised to length 1. Texts longer
+    /// than the model's limit are cut. Must not block the caller's thread for long.
     ///
     /// # Errors
-    /// [`EmbeddingError`] when the model cannot be used or reached; no vector is given out then.
+    /// [`EmbeddingError`] when the model cannot be used or reached; no vector is returned then.
     async fn embed(&self, texts: &[&str], role: TextRole) -> Result<Vec<Vec<f32>>, EmbeddingError>;
 }

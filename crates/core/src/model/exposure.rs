@@ -7,20 +7,20 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Id of the tool that finds tools, wire name `tools__search`. The structured part of its result is
+/// Id of the tool search, wire name `tools__search`. The structured part of its result is
 /// `{"tools": [wire name, …]}`, best first.
 pub const SEARCH_ID: &str = "tools:search@1.0.0";
 /// Id of the tool that describes tools, wire name `tools__describe`.
 pub const DESCRIBE_ID: &str = "tools:describe@1.0.0";
-/// Id of the tool that calls the tool which its arguments name, wire name `tools__call`; see
+/// Id of the tool that calls the tool in its arguments, wire name `tools__call`; see
 /// [`crate::indirect_call`].
 pub const CALL_ID: &str = "tools:call@1.0.0";
 
-/// Tokens that a model is taken to take in where nobody says.
+/// Assumed context window in tokens if unknown.
 pub const ASSUMED_WINDOW: usize = 128_000;
-/// Tools that may be deferred: Anthropic's tool search takes a catalogue of 10,000, and refuses larger requests.
+/// Bound on deferred tools: Anthropic's tool search supports 10,000, and refuses larger requests.
 const MAX_DEFERRED: usize = 10_000;
-/// Tools that are few.
+/// Number of tools that counts as few.
 const FEW_TOOLS: usize = 20;
 /// The part of the window that tools may fill, however many they are: one in this many.
 const SMALL_PART: usize = 10;
@@ -54,14 +54,14 @@ impl Exposure {
     }
 }
 
-/// Which exposure is configured.
+/// The configured exposure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExposureChoice {
-    /// `direct` while the tools are few and small, else `deferred` where the API has it, else `search`.
+    /// `direct` while the tools are few and small, else `deferred` if the API supports it, else `search`.
     #[default]
     Auto,
-    /// This one.
+    /// A fixed exposure.
     #[serde(untagged)]
     Fixed(Exposure),
 }
@@ -98,19 +98,19 @@ impl fmt::Display for Exposure {
     }
 }
 
-/// What it costs to show tools.
+/// The size of a tool list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cost {
-    /// How many there are.
+    /// Number of tools.
     pub tools: usize,
     /// Tokens of their definitions.
     pub tokens: usize,
 }
 
-/// What one request shows of a catalogue, for the ledger.
+/// The tools shown by one request, for the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ExposureRecord {
-    /// How; absent where nobody chose.
+    /// The exposure, if chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exposure: Option<Exposure>,
     /// Tools that are shown.
@@ -119,7 +119,7 @@ pub struct ExposureRecord {
     pub deferred: usize,
     /// Tools that the run may use and the request does not mention.
     pub excluded: usize,
-    /// Tokens of the definitions that the model gets to read, loaded ones included; an estimate.
+    /// Estimated tokens of the definitions in the prompt, including loaded ones.
     pub tokens: usize,
 }
 
@@ -138,14 +138,14 @@ impl Choice {
     }
 }
 
-/// Chooses how a catalogue that costs `cost` is put before a model. `setting` is what was asked for, `None` for
-/// `auto`; `window` the tokens that the model takes in, [`ASSUMED_WINDOW`] where it is not known;
-/// `api_has_tool_search` whether its API loads deferred tools.
+/// Chooses how a catalogue of size `cost` is exposed to a model. `setting` is the configured exposure, `None` for
+/// `auto`; `window` is the context window in tokens, [`ASSUMED_WINDOW`] if unknown; `api_has_tool_search` says whether
+/// the API loads deferred tools.
 ///
-/// `auto` shows all tools while they fill at most a tenth of the window, and up to 20 of them while they fill
-/// at most half of it: a few tools are no burden to choose from, but they have to leave room for the work.
-/// Beyond that it defers them where the API can, and has them searched where it cannot. What was asked for is
-/// done, but for `deferred` where the API cannot: that becomes `search`. No API can with more than 10,000 tools.
+/// `auto` shows all tools while they fill at most a tenth of the window, and up to 20 of them while they fill at most
+/// half of it: few tools are easy to choose from, but must leave room for the work. Larger catalogues are deferred if
+/// the API supports it, else searched. A configured exposure is used, except that `deferred` becomes `search` if the
+/// API does not support it. No API defers more than 10,000 tools.
 #[must_use]
 pub fn choose(setting: Option<Exposure>, cost: Cost, window: Option<usize>, api_has_tool_search: bool) -> Choice {
     let no_deferral = if api_has_tool_search {

@@ -9,27 +9,27 @@ use serde_json::{Map, Value};
 use super::{ModelPriority, ModelSettings, NativeOutput, RequestAllowance, Reuse, Usage};
 use crate::content::{ContentBlock, EstimatedTokens, json_bytes};
 
-/// One tool as a request shows it.
+/// A tool as shown in a request.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ShownTool {
     /// Wire name.
     pub name: String,
     /// Description.
     pub description: String,
-    /// Argument schema as its author wrote it; each API is shown its own view of it.
+    /// Argument schema as its author wrote it; each API gets a translation.
     pub parameters: Value,
-    /// The author's word on strict decoding: `Some(false)` forbids it, `Some(true)` asks for it
-    /// where the API has it and the strict form of the schema says the same, `None` leaves it to the encoder.
+    /// The author's setting for strict decoding: `Some(false)` forbids it, `Some(true)` requests it
+    /// if the API supports it and the schema has an equivalent strict form, `None` leaves it to the encoder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
-    /// The argument that takes the body of a call, for text formats whose calls have one.
+    /// The argument that takes a call's body, for text formats whose calls have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_argument: Option<String>,
-    /// How it is put before the model. Deferred tools are declared to APIs with a tool search of their own and
-    /// come before the model when a result loads them ([`CallResult::loads`]); the other APIs are not sent them.
+    /// How it is exposed to the model. Deferred tools are declared to APIs with a native tool search, and
+    /// loaded by a result ([`CallResult::loads`]); other APIs do not get them.
     #[serde(default, skip_serializing_if = "Exposed::is_shown")]
     pub exposed: Exposed,
-    /// The namespace it belongs to, for APIs that group tools; empty for none.
+    /// Its namespace, for APIs that group tools; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// Set for a tool that the provider runs itself: its declaration for each API, by the API's name.
@@ -37,22 +37,21 @@ pub struct ShownTool {
     pub native: Option<Map<String, Value>>,
 }
 
-/// How a request puts a tool before the model.
+/// How a request exposes a tool to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exposed {
-    /// With its whole definition.
+    /// Its whole definition is in the prompt.
     #[default]
     Shown,
-    /// Not until a result loads it.
+    /// Hidden until a result loads it.
     Deferred,
-    /// With its whole definition, and it is the one that finds deferred tools: an API that has a type of its
-    /// own for such a tool is told so.
+    /// Its whole definition is in the prompt, and it is the tool search: APIs with a special type for it use that type.
     Search,
 }
 
 impl Exposed {
-    /// Whether it is simply shown.
+    /// Whether it is [`Exposed::Shown`].
     #[must_use]
     pub fn is_shown(&self) -> bool {
         *self == Self::Shown
@@ -63,21 +62,21 @@ impl Exposed {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
-    /// Its own choice.
+    /// The model decides.
     #[default]
     Auto,
     /// At least one call.
     Required,
-    /// No call.
+    /// No calls.
     None,
     /// This tool, by wire name.
     Tool(String),
 }
 
-/// One call as a model wrote it.
+/// A call as a model wrote it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WrittenCall {
-    /// The model's id, or one we made where the API has none.
+    /// The model's id, or a generated one if the API has none.
     pub id: String,
     /// The name as written.
     pub name: String,
@@ -85,16 +84,16 @@ pub struct WrittenCall {
     pub arguments: String,
 }
 
-/// One message.
+/// A message of the conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Message {
-    /// From the user.
+    /// A message of the user.
     User {
         /// Its blocks.
         content: Vec<ContentBlock>,
     },
-    /// From the model.
+    /// A message of the model.
     Assistant {
         /// Its text.
         text: String,
@@ -106,7 +105,7 @@ pub enum Message {
     },
     /// The results of the calls before it, in call order.
     Tool {
-        /// One a call.
+        /// One result for each call.
         results: Vec<CallResult>,
     },
 }
@@ -138,7 +137,7 @@ impl OpaqueData {
     }
 }
 
-/// One result as a request carries it.
+/// A call's result in a request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallResult {
     /// Id of the call.
@@ -149,7 +148,7 @@ pub struct CallResult {
     pub content: Vec<ContentBlock>,
     /// Whether the call failed.
     pub is_error: bool,
-    /// Deferred tools that it puts before the model, by wire name.
+    /// Deferred tools that it loads, by wire name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loads: Vec<String>,
 }
@@ -159,58 +158,58 @@ pub struct CallResult {
 pub struct OutputFormat {
     /// A name for the shape, `[a-zA-Z0-9_-]`, at most 64 characters; others are made legal.
     pub name: String,
-    /// JSON Schema of the text, which is JSON then; none for a JSON object of any kind.
+    /// JSON Schema of the text, which is JSON then; `None` for any JSON object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
 }
 
-/// An item of an answer that the client is to run and that is no function call: a custom tool's free
-/// text, a shell command, a patch, a computer action, a tool search. Toolwright hands it on and runs none.
+/// An item of an answer for the client to run that is no function call: free text of a custom
+/// tool, a shell command, a patch, a computer action, a tool search. Toolwright passes it on and runs none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OtherCall {
-    /// Its type, in the API's word.
+    /// Its type in the API.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its id, empty where the API gave none.
+    /// Its id; empty if the API gave none.
     pub id: String,
-    /// Its name, where it has one.
+    /// Its name, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What it asks for, as the API gave it.
+    /// Its input, as the API gave it.
     pub input: Value,
 }
 
-/// One request to a model.
+/// A request to a model.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ModelRequest {
-    /// System prompt; empty for none.
+    /// System prompt; may be empty.
     pub system: String,
     /// The conversation.
     pub messages: Vec<Message>,
-    /// Tools, in catalogue order. Shared, so that an API's view of them is made once and not per request.
+    /// Tools, in catalogue order. Shared, so that they are translated once, not per request.
     pub tools: Arc<[ShownTool]>,
-    /// Whether to call them.
+    /// Whether to call tools.
     pub tool_choice: ToolChoice,
-    /// Whether one answer may hold several calls; absent for the API's own default.
+    /// Whether an answer may hold several calls; `None` for the API's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parallel_calls: Option<bool>,
     /// The shape of the final text; absent for free text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputFormat>,
-    /// Limit of the answer in tokens; what a model is told to think comes on top. APIs that require one get a default.
+    /// Token limit of the answer, without reasoning. APIs that require one get a default.
     pub max_tokens: Option<u32>,
     /// Sampling temperature.
     pub temperature: Option<f64>,
-    /// How it is to answer beside that.
+    /// Further settings.
     #[serde(default, skip_serializing_if = "ModelSettings::is_empty")]
     pub settings: ModelSettings,
-    /// What of it will be sent again soon. No part of what is said, so that it is not written down.
+    /// The part that will soon be sent again. Not part of the request's content, and not recorded.
     #[serde(default, skip_serializing)]
     pub reuse: Reuse,
-    /// Who goes first where requests wait for each other. No part of what is sent.
+    /// Priority in the queue. Not part of the request's content.
     #[serde(skip)]
     pub priority: ModelPriority,
-    /// What attempts at it are taken of. No part of what is sent.
+    /// The limit on its attempts. Not part of the request's content.
     #[serde(skip)]
     pub room: RequestAllowance,
 }
@@ -222,8 +221,8 @@ pub enum StopReason {
     /// It was done.
     #[default]
     End,
-    /// One of the texts that end an answer came ([`ModelSettings::stop`]), where the API tells that apart; which one, where it
-    /// says so.
+    /// A stop text ended the answer ([`ModelSettings::stop`]), if the API reports that; with the text, if
+    /// reported.
     StopSequence(Option<String>),
     /// It wants its calls run.
     ToolCalls,
@@ -231,11 +230,11 @@ pub enum StopReason {
     MaxTokens,
     /// The provider's filter or the model refused.
     Refusal,
-    /// Something else, in the API's word.
+    /// Another reason, with the API's name for it.
     Other(String),
 }
 
-/// One answer of a model.
+/// A model's answer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ModelResponse {
     /// Text.
@@ -244,44 +243,44 @@ pub struct ModelResponse {
     pub reasoning: String,
     /// Complete function calls, in order.
     pub calls: Vec<WrittenCall>,
-    /// Complete items of other kinds that the client is to run.
+    /// Complete items of other kinds for the client to run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_calls: Vec<OtherCall>,
-    /// Whether its text is the answer although it has calls: they run, and the task is over.
+    /// Whether its text is final although it has calls: they run, and the task is over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_final: bool,
     /// Why it stopped.
     pub stop: StopReason,
-    /// What it used.
+    /// Its usage.
     pub usage: Usage,
     /// Provider data to echo.
     pub opaque: Vec<OpaqueData>,
-    /// What tools of the provider did for it.
+    /// Output of the provider's native tools.
     #[serde(default, skip_serializing_if = "NativeOutput::is_empty")]
     pub native: NativeOutput,
 }
 
 impl StopReason {
-    /// Whether the provider has paused a long answer in which its own tools run: the conversation so far is sent again.
+    /// Whether the provider paused a long answer that uses its own tools: the conversation so far must be sent again.
     #[must_use]
     pub fn is_pause(&self) -> bool {
-        // Anthropic's word.
+        // Anthropic's name.
         matches!(self, Self::Other(word) if word == "pause_turn")
     }
 }
 
-/// What an API puts around a message, a call or a result, in tokens.
+/// Tokens of overhead for a message, a call or a result.
 pub const FRAME_TOKENS: usize = 4;
 
-/// Tokens of a window that a question and its answer may take together: a twentieth is left free, since counts are not
-/// certain.
+/// Tokens of a window that question and answer may use together: a twentieth is reserved, because counts are not
+/// exact.
 #[must_use]
 pub fn usable_window(window: usize) -> usize {
     window - window / 20
 }
 
 impl Message {
-    /// Estimated tokens, those of images and of data that only its API reads (thinking, signatures) included.
+    /// Estimates its tokens, including images and data that only its API reads (thinking, signatures).
     #[must_use]
     pub fn tokens(&self) -> usize {
         let text = EstimatedTokens::of_text;
@@ -325,8 +324,8 @@ impl ShownTool {
     }
 }
 
-/// Estimated tokens ([`EstimatedTokens`]) of a definition as a request carries it: the compact JSON
-/// `{"name", "description", "parameters"}`. What an API writes around it differs by a few tokens a tool.
+/// Estimates ([`EstimatedTokens`]) the tokens of a definition in a request: the compact JSON
+/// `{"name", "description", "parameters"}`. The APIs' own overhead differs by a few tokens a tool.
 #[must_use]
 pub fn shown_tokens(tool: &ShownTool) -> usize {
     EstimatedTokens::of_bytes(definition_bytes(&tool.name, &tool.description, &tool.parameters))

@@ -1,5 +1,5 @@
-//! Models: the conversation in Toolwright's form, the client that answers it, and the cost. Wire formats live in
-//! `toolwright-models`; nothing here knows an API.
+//! Models: conversations in Toolwright's form, the client that answers them, and costs. Wire formats are in
+//! `toolwright-models`; this module is independent of any API.
 
 mod budget;
 mod budgeted;

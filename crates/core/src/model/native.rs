@@ -20,7 +20,7 @@ pub enum NativeTool {
 }
 
 impl NativeTool {
-    /// All of them.
+    /// All native tools.
     pub const ALL: [Self; 4] = [Self::WebSearch, Self::CodeExecution, Self::FileSearch, Self::ImageGen];
 
     /// The id of the tool.
@@ -35,14 +35,14 @@ impl NativeTool {
     }
 }
 
-/// One use of such a tool.
+/// A use of a native tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NativeUse {
     /// The tool.
     pub tool: NativeTool,
-    /// The provider's id of it; may be empty.
+    /// The provider's id for it; may be empty.
     pub id: String,
-    /// What the model asked of it.
+    /// Its input, written by the model.
     pub input: Value,
     /// Whether it succeeded, as far as the answer says.
     pub ok: bool,
@@ -53,7 +53,7 @@ pub struct NativeUse {
 pub struct Citation {
     /// Its title, or the name of a file.
     pub title: String,
-    /// Its address; none for a file at the provider.
+    /// Its address; `None` for a file at the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 }
@@ -63,12 +63,12 @@ pub struct Citation {
 pub struct Artifact {
     /// Its media type.
     pub media_type: String,
-    /// Its bytes in base64; none for a file that stays at the provider.
+    /// Its bytes in base64; `None` for a file that stays at the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
     /// The provider's name for it; may be empty.
     pub name: String,
-    /// Where its API gives out the bytes, below the API's base address; none where it does not.
+    /// Path for fetching it, below the API's base address; `None` if it cannot be fetched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
@@ -76,13 +76,13 @@ pub struct Artifact {
 /// A file that was fetched from a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchedFile {
-    /// Its media type, as its server says it; `application/octet-stream` where it says none.
+    /// Its media type as reported; `application/octet-stream` by default.
     pub media_type: String,
     /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
-/// What the provider's own tools did for one answer.
+/// Output of the provider's native tools for one answer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NativeOutput {
@@ -95,26 +95,26 @@ pub struct NativeOutput {
     /// The files that they made.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<Artifact>,
-    /// The uses that the provider reports in its usage, where it does.
+    /// The uses that the provider reports in its usage, if it does.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub reported: BTreeMap<NativeTool, u64>,
 }
 
 impl NativeOutput {
-    /// Whether nothing was used.
+    /// Whether no native tool was used.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Adds a source, unless it is there.
+    /// Adds a source, if new.
     pub fn cite(&mut self, citation: Citation) {
         if !self.citations.contains(&citation) {
             self.citations.push(citation);
         }
     }
 
-    /// How many uses of `tool` its provider charges for: as many as it reports, else those that succeeded.
+    /// Number of charged uses of `tool`: as reported, else the successful ones.
     #[must_use]
     pub fn charged(&self, tool: NativeTool) -> u64 {
         let succeeded = || self.uses.iter().filter(|used| used.tool == tool && used.ok).count();

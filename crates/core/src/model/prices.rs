@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use super::{NativeOutput, NativeTool, is_replay};
 
-/// Tokens and money of one or more requests. Absent figures stay absent: nothing is guessed.
+/// Tokens and money of one or more requests. Unreported values stay absent.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Usage {
-    /// Prompt tokens, cached ones included.
+    /// Prompt tokens, including cached ones.
     pub input_tokens: u64,
     /// Answer tokens.
     pub output_tokens: u64,
     /// Prompt tokens read from the provider's cache.
     pub cached_tokens: u64,
-    /// Prompt tokens written to the provider's cache, where they are billed apart.
+    /// Prompt tokens written to the provider's cache, if billed separately.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_written_tokens: u64,
-    /// Answer tokens that were reasoning, where the API says how many. They are part of the answer tokens.
+    /// Answer tokens used for reasoning, if reported. They are included in the answer tokens.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning_tokens: u64,
 }
@@ -29,12 +29,12 @@ pub(crate) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Tokens of one request that are believed, of each kind: far more than any takes, and the sums of all requests
-/// are numbers still.
+/// Bound on the accepted tokens of one request, of each kind: far above any real count, and low enough that sums do not
+/// overflow.
 pub const MAX_TOKENS: u64 = 1 << 40;
 
 impl Usage {
-    /// Adds another request's figures. A sum that no number can hold is the largest.
+    /// Adds another request's usage, saturating.
     pub fn add(&mut self, other: Usage) {
         let sum = |mine: &mut u64, other: u64| *mine = mine.saturating_add(other);
         sum(&mut self.input_tokens, other.input_tokens);
@@ -44,7 +44,7 @@ impl Usage {
         sum(&mut self.reasoning_tokens, other.reasoning_tokens);
     }
 
-    /// What this is more than `other`.
+    /// Subtracts `other`.
     #[must_use]
     pub fn beyond(self, other: Usage) -> Usage {
         Usage {
@@ -62,8 +62,7 @@ impl Usage {
         self.input_tokens.saturating_add(self.output_tokens)
     }
 
-    /// The figures as far as they are believed: each at most [`MAX_TOKENS`]. Whoever reads what others say of a request
-    /// takes them so.
+    /// Bounds each value to [`MAX_TOKENS`]. Values reported by others must pass through this.
     #[must_use]
     pub fn bounded(self) -> Self {
         let Self { input_tokens, output_tokens, cached_tokens, cache_written_tokens, reasoning_tokens } = self;
@@ -96,7 +95,7 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// What this usage costs, in US dollars.
+    /// Cost of this usage, in US dollars.
     #[must_use]
     pub fn cost(&self, usage: Usage) -> f64 {
         // Past 2^53 tokens a rounded figure will do.
@@ -108,8 +107,7 @@ impl Prices {
             + part(usage.output_tokens, self.output)
     }
 
-    /// What an answer of this usage cost, in US dollars. Of one whose server reports no usage that is not known, unless
-    /// everything is free.
+    /// Cost of an answer with this usage, in US dollars; `None` if no usage was reported, unless everything is free.
     #[must_use]
     pub fn known_cost(&self, usage: Usage) -> Option<f64> {
         let dearest = [Some(self.input), Some(self.output), self.cached, self.cache_written];
@@ -118,23 +116,23 @@ impl Prices {
     }
 }
 
-/// What requests to models cost in sum, as far as it is known.
+/// Total cost of model requests, as far as known.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cost {
     usd: f64,
-    /// Whether some of them may have cost something beside this.
+    /// Whether some requests may have had further, unknown costs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_open: bool,
 }
 
 impl Cost {
-    /// What a request cost; `None`: that is not known.
+    /// The cost of a request; `None` if unknown.
     #[must_use]
     pub fn of(usd: Option<f64>) -> Self {
         Self { usd: usd.unwrap_or_default(), is_open: usd.is_none() }
     }
 
-    /// What this usage costs at these prices. No usage costs nothing.
+    /// The cost of this usage at these prices. No usage costs nothing.
     #[must_use]
     pub fn of_usage(usage: Usage, prices: Option<Prices>) -> Self {
         if usage == Usage::default() { Self::default() } else { Self::of(prices.map(|prices| prices.cost(usage))) }
@@ -146,14 +144,14 @@ impl Cost {
         self.is_open |= other.is_open;
     }
 
-    /// US dollars; `None` where the price of some request is not known.
+    /// US dollars; `None` if the price of some request is unknown.
     #[must_use]
     pub fn usd(&self) -> Option<f64> {
         (!self.is_open).then_some(self.usd)
     }
 }
 
-/// Prices by model id (`provider/model`) or provider; the nearer name counts. And those of one use of a provider's own tools.
+/// Prices by model id (`provider/model`) or provider; the model's own price counts first. Also of native tools.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PriceTable {
     models: BTreeMap<String, Prices>,
@@ -161,7 +159,7 @@ pub struct PriceTable {
 }
 
 impl PriceTable {
-    /// The prices of this model; `None` where they are not known. A recording costs nothing.
+    /// Prices of this model; `None` if unknown. Recordings are free.
     #[must_use]
     pub fn of(&self, model: &str) -> Option<Prices> {
         if is_replay(model) {
@@ -171,13 +169,13 @@ impl PriceTable {
         self.models.get(model).or_else(provider).copied()
     }
 
-    /// The same with what one use of these tools costs, in US dollars.
+    /// Adds prices for one use of each of these native tools, in US dollars.
     #[must_use]
     pub fn with_tools(self, tools: impl IntoIterator<Item = (NativeTool, f64)>) -> Self {
         Self { tools: tools.into_iter().collect(), ..self }
     }
 
-    /// What the uses of `tool` in an answer cost, in US dollars, where the price is known. Those of a recording cost nothing.
+    /// Cost of the uses of `tool` in an answer, in US dollars, if the price is known. Recordings are free.
     #[must_use]
     pub fn of_uses(&self, model: &str, tool: NativeTool, output: &NativeOutput) -> Option<f64> {
         if is_replay(model) {

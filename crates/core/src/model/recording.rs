@@ -1,61 +1,60 @@
-//! Writes requests to models and their answers as lines of a file, in one form for transcripts of runs and for
-//! recordings, so that both can be replayed.
+//! Writes model requests and answers as lines of a file. Transcripts of runs and recordings share the format,
+//! so that both can be replayed.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{ModelError, ModelErrorKind, ModelResponse, Usage};
 
-/// What the id of a model begins with that is a recording: `replay:FILE`.
+/// Prefix of the model id of a recording: `replay:FILE`.
 pub const REPLAY: &str = "replay:";
 /// The longest line that is written or read, in bytes.
 pub const MAX_RECORDED_LINE: usize = 8 << 20;
 /// The largest file that is written or read, in bytes.
 pub const MAX_RECORDING: u64 = 64 << 20;
-/// The version of lines that is written. Members that a reader does not know are no new version.
+/// Version of the written lines. New members do not change the version.
 pub const RECORDING_VERSION: u32 = 1;
-/// Behind the id of a recording: only answers of the model that follows. See [`recorded_of`].
+/// Suffix of a recording's id: only answers of the following model. See [`recorded_of`].
 pub const RECORDED_OF: &str = "?model=";
 
-/// Whether the model of this id is a recording.
+/// Whether this model id is a recording.
 #[must_use]
 pub fn is_replay(model: &str) -> bool {
     model.starts_with(REPLAY)
 }
 
-/// The id of a recording that gives only what this model answered.
+/// Returns the id of a recording limited to the answers of this model.
 #[must_use]
 pub fn recorded_of(recording: &str, model: &str) -> String {
     format!("{recording}{RECORDED_OF}{model}")
 }
 
-/// A recording has no answer to a request: the source of that [`ModelError`], by which it is told from an answer that
-/// failed when it was recorded.
+/// Source of a [`ModelError`]: a recording has no answer to the request. It distinguishes this from a recorded failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the request was not recorded")]
 pub struct NotRecorded;
 
-/// One line. Requests and answers are redacted.
+/// A line of a recording. Requests and answers are redacted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum RecordedLine {
-    /// A request with what became of it: `response` or `error`.
+    /// A request with its result: `response` or `error`.
     Exchange {
         /// Absent for the first.
         #[serde(default = "first_version", skip_serializing_if = "is_first_version")]
         version: u32,
-        /// The model that was asked, `provider/model`.
+        /// The model asked, `provider/model`.
         model: String,
         /// A [`super::ModelRequest`].
         request: Value,
         /// Its answer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         response: Option<ModelResponse>,
-        /// Why there is none.
+        /// The recorded failure.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<RecordedError>,
     },
-    /// A request of a run, whose answer is the next line that is one.
+    /// A request of a run; the next answer line belongs to it.
     Request {
         /// `provider/model`.
         model: String,
@@ -67,9 +66,9 @@ pub enum RecordedLine {
         /// The answer.
         response: ModelResponse,
     },
-    /// Why the request before it has none.
+    /// The recorded failure of the preceding request.
     ModelError(RecordedError),
-    /// Something else of a run.
+    /// Another line of a run.
     #[serde(other)]
     Other,
 }
@@ -83,17 +82,17 @@ fn is_first_version(version: &u32) -> bool {
     *version == first_version()
 }
 
-/// A failed request: all of it that a caller can tell, and that is charged.
+/// A failed request: everything that matters to a caller or is charged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordedError {
     /// Kind.
     pub kind: ModelErrorKind,
-    /// In words.
+    /// The message.
     pub message: String,
-    /// What it used, as far as the provider said it.
+    /// Usage, as far as reported.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub usage: Usage,
-    /// What was complete when the answer broke off.
+    /// The complete part of a broken answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<Box<ModelResponse>>,
 }
@@ -103,13 +102,13 @@ fn is_nothing(usage: &Usage) -> bool {
 }
 
 impl RecordedError {
-    /// What is recorded of a failure.
+    /// Records a failure.
     #[must_use]
     pub fn of(error: &ModelError) -> Self {
         Self { kind: error.kind, message: error.message.clone(), usage: error.usage, partial: error.partial.clone() }
     }
 
-    /// The failure again. Another try gives nothing else.
+    /// Recreates the failure, as one that must not be retried.
     #[must_use]
     pub fn error(&self) -> ModelError {
         ModelError {
@@ -190,7 +189,7 @@ mod tests {
         let again = read.error();
         assert_eq!((again.kind, &*again.message, again.usage), (error.kind, "it broke off", usage));
         assert_eq!((again.partial.as_deref(), again.should_retry), (Some(&partial), Some(false)));
-        // Lines that say no more than kind and words are those of old.
+        // Lines with only kind and message are in the old form.
         let bare = RecordedError::of(&ModelError::new(ModelErrorKind::Auth, "no"));
         assert_eq!(serde_json::to_value(bare).expect("written"), json!({"kind": "auth", "message": "no"}));
     }

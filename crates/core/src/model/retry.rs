@@ -1,4 +1,4 @@
-//! Decides in which order requests go to a model, and when one is sent again; and reads a provider's rate limits.
+//! Decides the order of model requests and their retries, and interprets a provider's rate limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::{ModelError, ModelErrorKind, Usage};
 use crate::duration;
 use crate::setting::TimeSpan;
 
-/// Who goes first where requests to a model wait for each other.
+/// Priority of a request in a model's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelPriority {
@@ -21,35 +21,35 @@ pub enum ModelPriority {
     Interactive,
     /// Work on the side.
     Background,
-    /// What has time, like measurements.
+    /// Not urgent, like measurements.
     Low,
 }
 
-/// One limit of a provider, as its answer tells it.
+/// One limit of a provider, as reported in its response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Allowance {
-    /// The whole of it.
+    /// The total.
     pub limit: Option<u64>,
-    /// What is left.
+    /// The remaining amount.
     pub remaining: Option<u64>,
-    /// Milliseconds until all of it is there again.
+    /// Milliseconds until it is full again.
     pub reset_ms: Option<u64>,
 }
 
-/// The limits that an answer's headers tell.
+/// The limits in a response's headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Requests.
     pub requests: Allowance,
-    /// Tokens, whatever kind.
+    /// Tokens of any kind.
     pub tokens: Allowance,
-    /// Tokens taken in.
+    /// Input tokens.
     pub input_tokens: Allowance,
     /// Tokens answered.
     pub output_tokens: Allowance,
 }
 
-/// What becomes of a request on its way.
+/// A notice about the transport of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Traffic {
     /// It waits in this queue.
@@ -59,37 +59,37 @@ pub enum Traffic {
     },
     /// An attempt begins.
     Began {
-        /// From 1.
+        /// Number of the attempt, from 1.
         attempt: u32,
-        /// How long it waited in its queue, in microseconds.
+        /// Time in the queue, in microseconds.
         waited_us: u64,
     },
-    /// The first bytes of an answer have come: from here on nothing is sent again.
+    /// The first bytes of an answer arrived: the request is not sent again from here on.
     FirstByte,
-    /// The provider told its limits.
+    /// The provider reported its limits.
     Limits(Limits),
-    /// The answer is to less than was sent, as far as can be told: the provider has read far fewer tokens.
+    /// The provider has probably shortened the request: it read far fewer tokens than were sent.
     Shortened {
         /// Tokens that were sent, estimated.
         sent: u64,
-        /// Tokens that the provider says it read.
+        /// Tokens that the provider reports as read.
         read: u64,
     },
-    /// An attempt failed and will be made again. The last failure is the request's own and not told here.
+    /// An attempt failed and will be repeated. The last failure is the request's own and not reported here.
     Failed {
-        /// From 1.
+        /// Number of the attempt, from 1.
         attempt: u32,
         /// Kind.
         kind: ModelErrorKind,
-        /// For the operator.
+        /// The message for the operator.
         message: String,
         /// Whether it never reached the provider.
         unsent: bool,
-        /// What it used.
+        /// Its usage.
         usage: Usage,
-        /// How long it took, in microseconds.
+        /// Its duration, in microseconds.
         latency_us: u64,
-        /// Milliseconds until it is made again.
+        /// Milliseconds until the next attempt.
         again_in_ms: u64,
     },
 }
@@ -107,12 +107,12 @@ pub struct RetryConfig {
     pub longest_wait: Duration,
 }
 
-/// Forms of one request that may be refused beside its attempts, as its client finds out what a server does not take
+/// Bound on refused forms of one request, besides its attempts, while the client finds out what a server accepts
 /// ([`ModelError::wants_another_form`]).
 pub const MAX_REFUSED_FORMS: u32 = 6;
 
 impl RetryConfig {
-    /// How often one request may be sent at most.
+    /// Maximal number of times that one request is sent.
     #[must_use]
     pub fn most_requests(self) -> u32 {
         self.attempts.max(1).saturating_add(MAX_REFUSED_FORMS)
@@ -131,10 +131,10 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 /// The longest wait of our own choice.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(8);
 
-/// How long to wait before a request that failed at `attempt`, counted from 1, is made again; `None` to give up:
-/// when another try cannot help, when an answer had begun (`streamed`), and when `config` are used up. `seed` is
-/// random: it spreads those that failed together, over half of a wait of our own and over a tenth behind one that
-/// the provider asked for.
+/// Returns the delay before repeating a request that failed at `attempt`, counted from 1. `None` to give up:
+/// a retry cannot help, an answer had begun (`streamed`), or the attempts are used up. `seed` is
+/// random: it spreads concurrent retries over half of our own delay, or over a tenth after a delay
+/// that the provider requested.
 #[must_use]
 pub fn retry(error: &ModelError, attempt: u32, streamed: bool, config: RetryConfig, seed: u64) -> Option<Duration> {
     let may = error.should_retry.unwrap_or_else(|| error.kind.is_retryable());
@@ -152,11 +152,11 @@ pub fn retry(error: &ModelError, attempt: u32, streamed: bool, config: RetryConf
     }
 }
 
-/// How long no further request should start by what a provider says of its limits; `None` while something is left.
+/// Returns how long to hold further requests, by a provider's limits; `None` while something is left.
 ///
-/// The providers refill all the time and tell when they will be full again, so that a request is allowed again long
-/// before: after its share of that time. Of tokens, a tenth of the limit is awaited. A wait that is too short
-/// costs one refused request, which says the right one.
+/// Limits refill continuously and providers report when they are full again, so a request is allowed much earlier:
+/// after its share of that time. For tokens, the wait is for a tenth of the limit. A wait that is too short costs one
+/// refused request, which reports the right wait.
 #[must_use]
 pub fn pause(limits: &Limits) -> Option<Duration> {
     let wait = |allowance: Allowance, parts: u64| {
@@ -176,7 +176,7 @@ mod tests {
     fn retries_wait_within_bounds() {
         use ModelErrorKind::*;
         let config = RetryConfig { attempts: 3, longest_wait: Duration::from_secs(20) };
-        // (kind, the provider's word, wait asked for, attempt, streamed) -> shortest and longest wait
+        // (kind, the provider's hint, requested wait, attempt, streamed) -> shortest and longest wait
         let check = |kind, should_retry, retry_after_ms, attempt, streamed, expect: Option<(u64, u64)>| {
             let error = ModelError { retry_after_ms, should_retry, ..ModelError::new(kind, "") };
             let wait = |seed| retry(&error, attempt, streamed, config, seed).map(|wait| wait.as_millis() as u64);

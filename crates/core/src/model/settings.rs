@@ -6,12 +6,12 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Sequences that may end an answer. OpenAI's API takes four, and no other takes fewer.
+/// Bound on stop sequences. OpenAI's API allows four, and no other fewer.
 pub const MAX_STOP: usize = 4;
 
 /// The highest seed: Gemini's is a signed number of 32 bits.
 pub const MAX_SEED: u32 = i32::MAX.unsigned_abs();
-/// The most tokens that a model may be told to think for; no model gives longer answers.
+/// Maximal thinking tokens of a request; no model gives longer answers.
 pub const MAX_THINKING_TOKENS: u32 = 131_072;
 
 /// How much a model is to think before it answers. Models know some of these words: one that does not know this one
@@ -53,7 +53,7 @@ impl Effort {
         }
     }
 
-    /// Tokens of thinking that it stands for where they are counted, as Google has it in
+    /// Equivalent thinking tokens for APIs that count them, as in
     /// ai.google.dev/gemini-api/docs/openai, "Thinking".
     #[must_use]
     pub fn tokens(self) -> u32 {
@@ -73,7 +73,7 @@ impl fmt::Display for Effort {
     }
 }
 
-/// No such effort.
+/// The text is not the name of an effort.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no effort `{0}`; it is none, minimal, low, medium, high, xhigh or max")]
 pub struct UnknownEffort(pub String);
@@ -100,16 +100,16 @@ pub enum PromptCache {
     Hour,
 }
 
-/// What of a request will be sent again soon, and so is worth keeping. No part of what is said.
+/// The part of a request that will soon be sent again, and so is worth caching. Not part of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reuse {
-    /// Nothing that is known of.
+    /// No known part.
     #[default]
     Once,
     /// Its tools and its system prompt, with other messages.
     Prompt,
-    /// All of it, with messages after it.
+    /// All of it, followed by further messages.
     Conversation,
 }
 
@@ -149,14 +149,14 @@ pub struct ModelSettings {
 }
 
 impl ModelSettings {
-    /// Whether nothing is said.
+    /// Whether all settings are absent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// These, and where they say nothing those of `other`. Effort and tokens of thinking are one thing: who says one of
-    /// them has said both.
+    /// Fills absent settings from `other`. Effort and thinking tokens are one setting: either of them replaces
+    /// both.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         let thinks = self.effort.is_some() || self.thinking_tokens.is_some();
@@ -171,22 +171,22 @@ impl ModelSettings {
         }
     }
 
-    /// Tokens that thinking may take of an answer; `None` where nothing is said of it.
+    /// Tokens of an answer that thinking may take; `None` if not set.
     #[must_use]
     pub fn thinking(&self) -> Option<u32> {
         self.thinking_tokens.or_else(|| self.effort.map(Effort::tokens))
     }
 
-    /// Tokens that thinking may take of an answer, as far as they are asked for.
+    /// Tokens of an answer that thinking may use, as far as requested.
     #[must_use]
     pub fn thinking_room(&self) -> u32 {
         self.thinking().unwrap_or(0)
     }
 
-    /// Whether the figures make sense.
+    /// Checks that the values are in range.
     ///
     /// # Errors
-    /// The field, and what is wrong with it.
+    /// The field, and its fault.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         if self.top_p.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
             return Err(("top_p", "it is not within 0 and 1".to_owned()));

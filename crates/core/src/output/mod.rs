@@ -1,5 +1,5 @@
-//! Holds the outcomes of calls, and shapes them: decides how much of a result goes back, and describes the rest. Each
-//! cut says what was cut and by whom, and names a handle if the caller can read one.
+//! Outcomes of calls and their shaping: how much of a result is returned, and a description of the rest. Each
+//! cut says how much was cut and by whom, and names a handle if the caller can read one.
 
 pub mod outcome;
 pub(crate) mod provenance;
@@ -17,22 +17,22 @@ pub use stored::{
     stored_message, stored_note, without_preview,
 };
 
-/// Cap on the text of a result that goes into a conversation of ours, in bytes.
+/// Cap on the text of a result in our own conversations, in bytes.
 pub const DEFAULT_MAX_BYTES: usize = 12_288;
-/// The extra of an outcome that says what was cut out of it: `{bytes, reason}`, and `handle` and more where it is kept
+/// Key in an outcome's extras that describes a cut: `{bytes, reason}`, plus `handle` and more if it is stored
 /// ([`add_note`]).
 pub const TOOL_OUTPUT: &str = "tool_output";
-/// The extra of an outcome of which something was cut and not kept: the bytes that there were.
+/// Key in an outcome's extras for output that was cut and not stored: its size in bytes.
 pub const CUT_BYTES: &str = "cut_bytes";
-/// Cap on what goes on whole or not at all, in bytes of JSON: the structured result of a tool with an output schema,
-/// and what a protocol's method gives. As much as one message of a server may have.
+/// Cap on results that are passed whole or not at all, in bytes of JSON: structured results of tools with an output
+/// schema, and results of protocol methods. Equal to the bound on a server's message.
 pub const DEFAULT_MAX_WHOLE: usize = 16 * 1024 * 1024;
 
-/// Whom results are for, as far as the cap on their text depends on it.
+/// The receiver of results, as far as the cap on their text depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResultsFor {
-    /// A conversation of ours, which may have to keep many of them.
+    /// One of our conversations, which may keep many results.
     #[default]
     Conversation,
     /// A client of the gateway, which limits its own context.
@@ -46,40 +46,40 @@ pub const GREP_ID: &str = "output:grep@1.0.0";
 /// Id of the tool that has a model extract from them.
 pub const EXTRACT_ID: &str = "output:extract@1.0.0";
 
-/// Whether a tool is one of those for stored outputs, which are of use only once there is one.
+/// Whether a tool reads stored outputs, so that it is useful only if there are any.
 #[must_use]
 pub fn is_output_tool(id: &ToolId) -> bool {
     [READ_ID, GREP_ID, EXTRACT_ID].contains(&id.as_str())
 }
 
-/// How something is extracted.
+/// The method of extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExtractMode {
-    /// By the size of the output.
+    /// Chosen by the size of the output.
     Auto,
-    /// A model reads all of it, part by part, and puts together what it found.
+    /// A model reads the whole output in parts and combines its findings.
     FullChunked,
-    /// A model searches and reads in it on its own.
+    /// A model searches and reads in it by itself.
     ReadGrep,
-    /// No model: head and tail.
+    /// Head and tail, without a model.
     Truncate,
 }
 
-/// What is to be extracted, from where.
+/// A request to extract information from an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtractRequest {
     /// The stored output, of the call's session.
     pub handle: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// What is wanted of it, in words.
+    /// The wanted information, in words.
     pub extract: String,
-    /// How; never [`ExtractMode::Truncate`].
+    /// The method; never [`ExtractMode::Truncate`].
     pub mode: ExtractMode,
 }
 
-/// Why nothing could be extracted, in words for the model: it gets a shortened text instead.
+/// Why extraction failed, in words for the model, which gets a shortened text instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ExtractError(pub String);

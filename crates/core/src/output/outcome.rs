@@ -18,18 +18,18 @@ use crate::output::{CUT_BYTES, TOOL_OUTPUT};
 /// Key in the `meta` of a result: the job that the call has become.
 pub const JOB_META: &str = "toolwright/job";
 
-/// Key in the extras of an output or outcome that is none of its tool's: it says what became of the call in its place,
-/// as `job`, `approval`, `step` or `skipped`. The tool's output schema does not hold for it.
+/// Key in the extras of an output or outcome that replaces the tool's own and says what became of the call:
+/// `job`, `approval`, `step` or `skipped`. The tool's output schema does not apply to it.
 pub const STANDS_IN: &str = "stands_in";
 
-/// Key in the extras of an outcome whose output could not be kept under its path in the state: why.
+/// Key in the extras of an outcome whose output could not be written to the state; the reason.
 pub const NOT_KEPT: &str = "state_error";
 
-/// Key in the extras of an output or outcome whose structured result is not what its tool's output schema promises: an object
+/// Key in the extras of an output or outcome whose structured result breaks the tool's output schema: an object
 /// of the `path` in the result and a `message`.
 pub const SCHEMA_MISMATCH: &str = "output_schema_mismatch";
 
-/// What a provider returns for a call that reached it.
+/// A provider's result of a call.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ToolOutput {
@@ -37,13 +37,13 @@ pub struct ToolOutput {
     pub content: Vec<ContentBlock>,
     /// Structured result, when the tool has an output schema.
     pub structured: Option<Value>,
-    /// The tool ran and says that it failed (MCP `isError`); the content says why.
+    /// The tool ran and reports failure (MCP `isError`); the content says why.
     pub is_error: bool,
     /// Uninterpreted metadata (MCP `_meta`), passed on.
     pub meta: Map<String, Value>,
     /// Facts for the operator (exit code, HTTP status, stored handle), never shown to the model by themselves.
     pub extras: Map<String, Value>,
-    /// Untrusted tools that it came out of, beside those of the call's arguments: what a tool kept of an earlier call.
+    /// Untrusted tools of the output besides those of the call's arguments: from stored results of earlier calls.
     #[serde(skip_serializing_if = "Taint::is_empty")]
     pub taint: Taint,
 }
@@ -59,8 +59,8 @@ impl ToolOutput {
         Self { is_error: true, ..Self::text(text) }
     }
 
-    /// What the output is as one value: the structured result, else its text, read as JSON if that is an object or an
-    /// array, else the blocks that are no text.
+    /// Returns the output as one value: the structured result; else its text, parsed as JSON if that is an object or an
+    /// array; else the blocks other than text.
     #[must_use]
     pub fn value(&self) -> Value {
         if let Some(structured) = &self.structured {
@@ -81,7 +81,7 @@ impl ToolOutput {
     }
 }
 
-/// A text as a value: what it says as JSON, if that is an object or an array.
+/// Converts a text to a value: parsed as JSON if that is an object or an array.
 #[must_use]
 pub fn value_of_text(text: String) -> Value {
     if text.trim_start().starts_with(['{', '['])
@@ -92,7 +92,7 @@ pub fn value_of_text(text: String) -> Value {
     Value::String(text)
 }
 
-/// Whether the arguments were validated; the audit carries it.
+/// Whether the arguments were validated; recorded in the audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validated(pub bool);
 
@@ -109,17 +109,17 @@ pub struct Outcome {
     pub namespace: String,
     /// Whether it succeeded.
     pub ok: bool,
-    /// Content blocks after shaping. For a failed call: what the tool said, or the error's model message.
+    /// Content blocks after shaping. For a failed call: the tool's text, or the error's model message.
     pub content: Vec<ContentBlock>,
     /// Structured result.
     pub structured: Option<Value>,
     /// Why it failed.
     pub error: Option<ToolError>,
-    /// From the start of the call to its end, waits included but for people's.
+    /// From start to end, including waits except those for people.
     pub latency: Duration,
     /// Whether its arguments were validated.
     pub validated: Validated,
-    /// What was done to name and arguments before it ran, redacted.
+    /// Changes made to name and arguments by the check, redacted.
     #[serde(default, skip_serializing_if = "Provenance::is_plain")]
     pub provenance: Provenance,
     /// The arguments that it ran with, redacted, if something was done to name or arguments.
@@ -129,8 +129,8 @@ pub struct Outcome {
     pub meta: Map<String, Value>,
     /// Facts for the operator.
     pub extras: Map<String, Value>,
-    /// Set when no result exists yet: a person must decide first. Such a
-    /// call is executed again, with the decision, and then gets its one result.
+    /// Set if there is no result yet, because a person must decide first. The call
+    /// is executed again with the decision, and then gets its only result.
     pub pending: Option<Box<ApprovalRequest>>,
 }
 
@@ -169,7 +169,7 @@ impl Outcome {
         text_for_model(&self.content)
     }
 
-    /// Why there is no value for the calls that refer to its result, as in `which failed`; `None`: there is one.
+    /// Why there is no value for calls that refer to its result, as in `which failed`; `None` if there is one.
     #[must_use]
     pub fn no_value(&self) -> Option<&'static str> {
         match self.extras.get(STANDS_IN).and_then(Value::as_str) {
@@ -182,11 +182,12 @@ impl Outcome {
         }
     }
 
-    /// What has happened: `done` and `failed` are the end of the call. `approval`: nothing has run, a job waits for a
-    /// person's word; `job`: it goes on as one; `step`: it waits for input; `skipped`: its result was given in its place.
+    /// The state of the call: `done` and `failed` are final. `approval`: nothing has run, a job waits for a
+    /// person's decision; `job`: it continues as a job; `step`: it waits for input; `skipped`: the caller gave its
+    /// result.
     #[must_use]
     pub fn status(&self) -> &str {
-        // A step may be in the form of the tool's own results.
+        // A step may have the form of the tool's own results.
         let waits = || self.meta.get(JOB_META).is_some_and(|job| job["state"] == "waiting_input");
         match self.extras.get(STANDS_IN).and_then(Value::as_str) {
             _ if !self.ok => "failed",
@@ -196,15 +197,15 @@ impl Outcome {
         }
     }
 
-    /// Whether something was cut out of what the tool gave; its extras say how much there was, and where it is kept.
+    /// Whether the tool's output was cut; the extras have its size, and where it is stored.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.extras.contains_key(TOOL_OUTPUT) || self.extras.contains_key(CUT_BYTES)
     }
 
     /// The `call --json` contract: `{ok, status, content, text, structured?, error?, latency_ms, kind, namespace,
-    /// extras}`, `truncated` where something was cut, and `provenance` where name or arguments were mended. `ok` says
-    /// that nothing failed, `status` what has happened ([`Outcome::status`]).
+    /// extras}`, `truncated` after a cut, and `provenance` after repairs of name or arguments. `ok` says
+    /// that nothing failed, `status` is [`Outcome::status`].
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut value = json!({

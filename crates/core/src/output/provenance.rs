@@ -1,4 +1,4 @@
-//! Records how a call was written, and what changed before it ran. Outcomes, events and the ledger carry the record.
+//! Records how a call was written, and how the check changed it. Outcomes, events and the ledger carry the record.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::model::{CallMeta, Route};
 use crate::schema::Violation;
 use crate::secret::Redactor;
 
-/// A call as it was written.
+/// A call as written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
     /// Its id.
@@ -20,13 +20,13 @@ pub struct ToolCall {
     pub name: String,
     /// Its arguments as written.
     pub arguments: RawArguments,
-    /// The meta fields that came beside the arguments, as in a plan or a composed answer. Those that stand among
-    /// the arguments are lifted when the call is checked.
+    /// Meta fields given beside the arguments, as in a plan or a composed answer. Meta fields among
+    /// the arguments are moved here by the check.
     pub meta: CallMeta,
 }
 
 impl ToolCall {
-    /// A call without meta fields beside its arguments.
+    /// A call without meta fields besides its arguments.
     #[must_use]
     pub fn new(id: CallId, name: impl Into<String>, arguments: RawArguments) -> Self {
         Self { id, name: name.into(), arguments, meta: CallMeta::default() }
@@ -42,34 +42,34 @@ impl ToolCall {
 /// Arguments as they arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RawArguments {
-    /// Text that should be JSON, as model APIs give it.
+    /// Text that should be JSON, as from model APIs.
     Text(String),
-    /// Already a value, as MCP and the command line give it.
+    /// A parsed value, as from MCP and the command line.
     Value(Value),
-    /// A value whose references were replaced before: only those at the holes are references still.
+    /// A value with references already replaced, except at the holes.
     Resolved(Value, Vec<PendingReference>),
 }
 
-/// A place whose value is not there yet.
+/// A place without a value yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingReference {
-    /// JSON Pointer to the place; the reference stands there until it is replaced.
+    /// JSON Pointer to the place, which holds the reference until it is replaced.
     pub path: String,
-    /// The reference as it was written.
+    /// The reference as written.
     pub reference: String,
 }
 
-/// What was done to a call on the way from what was written to what runs. The default: nothing.
+/// Changes to a call between its written form and its run. None by default.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Provenance {
-    /// How the name was understood.
+    /// How the name was matched.
     #[serde(skip_serializing_if = "is_default")]
     pub matched: NameMatch,
     /// Who runs it.
     #[serde(skip_serializing_if = "Route::is_tool")]
     pub route: Route,
-    /// It came inside a call of `tools__call`.
+    /// It was inside a call of `tools__call`.
     #[serde(skip_serializing_if = "is_default")]
     pub carried: bool,
     /// The arguments were absent, null or an empty text, and became `{}`.
@@ -78,20 +78,20 @@ pub struct Provenance {
     /// They were JSON inside a JSON string.
     #[serde(skip_serializing_if = "is_default")]
     pub unwrapped: bool,
-    /// They were broken JSON and were mended.
+    /// They were repaired JSON.
     #[serde(skip_serializing_if = "is_default")]
     pub repaired: bool,
-    /// What was wrong with the text where they were; not kept.
+    /// The fault of the arguments' text; not stored.
     #[serde(skip)]
     pub fault: Option<String>,
-    /// The text ended too early: JSON Pointer to the innermost container that was open. For a tool of
-    /// [`WHOLE_ITEMS`](crate::call::arguments::WHOLE_ITEMS), an item that it lay in was dropped.
+    /// If the text ended too early: JSON Pointer to the innermost open container. For a tool of
+    /// [`WHOLE_ITEMS`](crate::call::arguments::WHOLE_ITEMS), the incomplete item was dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
     /// JSON Pointers to the references that were replaced, and to escaped texts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resolved: Vec<String>,
-    /// The places of the arguments whose values came out of untrusted tools.
+    /// Places of the arguments whose values came from untrusted tools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tainted: Vec<Tainted>,
     /// Defaults of the schema were added.
@@ -100,25 +100,25 @@ pub struct Provenance {
     /// JSON Pointers to the values that did not fit and were given a form that does, or left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub coerced: Vec<String>,
-    /// An input guard put others in their place.
+    /// An input guard replaced them.
     #[serde(skip_serializing_if = "is_default")]
     pub rewritten: bool,
-    /// How a call may run whose arguments no schema validated.
+    /// How the call may run if no schema validated its arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unvalidated: Option<NoSchemaMode>,
-    /// A model was asked to mend them.
+    /// A model was asked to repair them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair: Option<Box<RepairRecord>>,
 }
 
 impl Provenance {
-    /// Whether the call is as it was written.
+    /// Whether the call runs as written.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Without secrets.
+    /// Redacts secrets.
     #[must_use]
     pub fn redacted(&self, redactor: &dyn Redactor) -> Self {
         let repair = self.repair.as_ref().map(|record| Box::new(record.redacted(redactor)));
@@ -130,30 +130,30 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// How an attempt to have a model mend the arguments ended.
+/// How an attempt to have a model repair the arguments ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RepairEnd {
-    /// The candidate is valid; the call goes on with it.
+    /// The candidate is valid; the call continues with it.
     Accepted,
     /// The candidate is not valid either, in these ways.
     Rejected(Vec<Violation>),
-    /// There is no candidate: why.
+    /// There is no candidate; the reason.
     Failed(String),
 }
 
-/// The record of the one attempt to have a model mend the arguments.
+/// The record of the only attempt to have a model repair the arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RepairRecord {
-    /// Which attempt it was, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// The model that was asked, `provider/model`.
+    /// The model asked, `provider/model`.
     pub model: String,
     /// The arguments before, a text if they were no JSON.
     pub original: Value,
-    /// What was wrong with them.
+    /// Violations of the arguments.
     pub errors: Vec<Violation>,
-    /// What the model made of them.
+    /// The model's replacement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidate: Option<Value>,
     /// How it ended.

@@ -1,12 +1,12 @@
-//! Shortening a text, so that JSON stays JSON, and writing it as HTML.
+//! Shortens text, keeping JSON valid, and formats it as HTML.
 
 use serde_json::{Map, Value};
 
-/// How the line begins that stands where a text was cut.
+/// Start of the line that marks a cut.
 pub const CUT: &str = "[… toolwright cut ";
 
-/// At most some `max` bytes of `text`, with a marker that says who cut how much. JSON stays valid JSON: long
-/// strings are shortened first, then long arrays and objects. Of other text head and tail are kept.
+/// Shortens `text` to about `max` bytes, with a marker that says how much was cut and by whom. JSON stays valid JSON:
+/// long strings are shortened first, then long arrays and objects. Other text keeps head and tail.
 #[must_use]
 pub fn truncate(text: &str, max: usize) -> String {
     if text.len() <= max {
@@ -15,7 +15,7 @@ pub fn truncate(text: &str, max: usize) -> String {
     thin(text, max).unwrap_or_else(|| head_and_tail(text, max))
 }
 
-/// Head and tail of `text` within some `max` bytes, with a line between them that says how much is
+/// Returns head and tail of `text` within about `max` bytes, with a line in between that says how much is
 /// missing. UTF-8 safe; a text that fits is returned whole.
 #[must_use]
 pub fn head_and_tail(text: &str, max: usize) -> String {
@@ -24,7 +24,7 @@ pub fn head_and_tail(text: &str, max: usize) -> String {
     }
     let head = text.floor_char_boundary(max * 2 / 3);
     let tail = text.ceil_char_boundary(text.len() - max / 3);
-    // Whole lines read better, where one ends near enough.
+    // Cut at line ends if they are near enough.
     let head = text[..head].rfind('\n').filter(|&end| end * 2 > head).map_or(head, |end| end + 1);
     let tail = text[tail..]
         .find('\n')
@@ -35,7 +35,7 @@ pub fn head_and_tail(text: &str, max: usize) -> String {
     format!("{}\n{CUT}{cut} of {} bytes here …]\n{}", text[..head].trim_end_matches('\n'), text.len(), &text[tail..])
 }
 
-/// Text as HTML shows it, in an element or in a quoted attribute. Control characters become blanks, but for line breaks and
+/// Escapes text for HTML, in an element or a quoted attribute. Control characters become blanks, except line breaks and
 /// tabs.
 #[must_use]
 pub fn html_escaped(text: &str) -> String {
@@ -61,10 +61,10 @@ const MAX_PARSED: usize = 16 * 1024 * 1024;
 const STRINGS: [usize; 7] = [4096, 2048, 1024, 512, 256, 128, 64];
 /// Items that an array or an object may have, once short strings are not enough.
 const ITEMS: [usize; 8] = [256, 128, 64, 32, 16, 8, 4, 2];
-/// Levels that may be left, once few items are not enough.
+/// Levels to keep, tried after few items did not suffice.
 const LEVELS: [usize; 4] = [6, 4, 2, 1];
 
-/// What a round lets through.
+/// Limits of one round.
 #[derive(Clone, Copy)]
 struct Limits {
     string: usize,
@@ -74,8 +74,8 @@ struct Limits {
 
 const NONE: Limits = Limits { string: usize::MAX, items: usize::MAX, levels: usize::MAX };
 
-/// The object or array `text` within `max` bytes: without white space if that is enough, else thinned by the
-/// first of ever narrower limits that is. `None` if it is neither, or does not get so small.
+/// Returns the object or array `text` within `max` bytes: without white space if that suffices, else thinned by the
+/// first sufficient one of ever narrower limits. `None` if it is neither, or does not get small enough.
 fn thin(text: &str, max: usize) -> Option<String> {
     if text.len() > MAX_PARSED || !text.trim_start().starts_with(['{', '[']) {
         return None;
@@ -127,7 +127,7 @@ impl Limits {
         }
     }
 
-    /// How many items stay at the beginning, and how many go after them.
+    /// Returns the number of items kept at the beginning, and of those omitted after them.
     fn kept(self, count: usize) -> (usize, usize) {
         if count <= self.items {
             return (count, 0);
@@ -137,7 +137,7 @@ impl Limits {
     }
 
     fn string(self, text: &str) -> String {
-        // The marker takes some room itself.
+        // The marker needs some bytes itself.
         if text.len() <= self.string.saturating_add(40) {
             return text.to_owned();
         }

@@ -8,18 +8,18 @@ use super::truncate;
 use crate::definition::ToolDefinition;
 use crate::definition::passthrough::LISTED_FIELDS;
 
-/// Where a note has those of what else was stored of the same result.
+/// Key in a note for further stored outputs of the same result.
 const MORE: &str = "more";
-/// Bytes of a preview at most: what follows is a call away.
+/// Maximal bytes of a preview: a call can read the rest.
 const MAX_PREVIEW: usize = 2048;
 
-/// How a [`stored_message`] begins.
+/// Start of a [`stored_message`].
 const STORED: &str = "toolwright stored this result";
 
-/// What stands between the words about a stored output and what is shown of it.
+/// Separator between the description of a stored output and its preview.
 const SHOWN: &str = "\nBeginning and end:\n\n";
 
-/// What is known of a stored output.
+/// Facts about a stored output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredOutput {
     /// `o` and eight characters; the only way to name it, within its session.
@@ -32,25 +32,25 @@ pub struct StoredOutput {
     pub tokens: u64,
 }
 
-/// The tools by which a caller can go on with a stored output, by the names that it knows them under.
+/// The tools by which a caller can use a stored output, by the caller's names for them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Readers {
-    /// Reads ranges.
+    /// The tool that reads ranges of it.
     pub read: Option<String>,
-    /// Searches.
+    /// The tool that searches it.
     pub grep: Option<String>,
-    /// Has a question answered.
+    /// The tool that answers a question about it.
     pub extract: Option<String>,
 }
 
 impl Readers {
-    /// Whether a handle would be of no use.
+    /// Whether no tool can read a handle.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// How to go on with `handle`, in words: a sentence without its full stop.
+    /// Tells how to read `handle`: a sentence without its full stop.
     #[must_use]
     pub fn advice(&self, handle: &str) -> String {
         let read =
@@ -66,8 +66,8 @@ impl Readers {
     }
 }
 
-/// What takes the place of an output that is over its cap of `max` bytes: about so many at most itself, and short
-/// in any case. With a cap of 0 there is no preview.
+/// Returns the text that replaces an output over its cap of `max` bytes: about as long as the cap, and always
+/// short. With a cap of 0 there is no preview.
 #[must_use]
 pub fn stored_message(stored: &StoredOutput, text: &str, max: usize, readers: &Readers) -> String {
     let StoredOutput { handle, bytes, lines, tokens } = stored;
@@ -83,7 +83,7 @@ pub fn stored_message(stored: &StoredOutput, text: &str, max: usize, readers: &R
     format!("{head}{SHOWN}{preview}")
 }
 
-/// A [`stored_message`] without its preview, and any other text as it is: for readers who have the output itself.
+/// Removes the preview from a [`stored_message`], for readers who have the output; other text is unchanged.
 #[must_use]
 pub fn without_preview(message: &str) -> &str {
     match message.split_once(SHOWN) {
@@ -92,14 +92,14 @@ pub fn without_preview(message: &str) -> &str {
     }
 }
 
-/// What takes the place of an output that is over its cap of `max` bytes and was not stored; `why`, in words.
+/// Returns the text that replaces an output over its cap of `max` bytes that was not stored, with the reason `why`.
 #[must_use]
 pub fn cut_message(text: &str, max: usize, why: &str) -> String {
     let note = format!(
         "\n\n[toolwright cut this result of {} bytes to its cap of {max} bytes and did not keep the rest: {why}]",
         text.len()
     );
-    // Room for the marker inside, too; under a small cap something is shown all the same.
+    // Leaves room for the inner marker; under a small cap some text is shown nevertheless.
     truncate(text, max.saturating_sub(note.len() + 80).max(max / 2)) + &note
 }
 
@@ -115,8 +115,8 @@ pub fn stored_note(stored: &StoredOutput) -> Value {
     })
 }
 
-/// Adds the note of a stored output to those under `key`: of one result several parts may be stored. The first stands
-/// there as [`stored_note`] gives it, with the others, as many, in its field `more`.
+/// Adds a note on a stored output under `key`: several parts of one result may be stored. The first is
+/// a [`stored_note`], with the others in its field `more`.
 pub fn add_note(extras: &mut Map<String, Value>, key: &str, note: Value) {
     match extras.get_mut(key).and_then(Value::as_object_mut) {
         Some(first) => match first.get_mut(MORE).and_then(Value::as_array_mut) {
@@ -127,27 +127,27 @@ pub fn add_note(extras: &mut Map<String, Value>, key: &str, note: Value) {
     }
 }
 
-/// All that a note tells of; see [`add_note`].
+/// Returns all outputs of a note; see [`add_note`].
 #[must_use]
 pub fn noted_outputs(note: &Value) -> Vec<StoredOutput> {
     let more = note.get(MORE).and_then(Value::as_array).into_iter().flatten();
     std::iter::once(note).chain(more).filter_map(|note| StoredOutput::deserialize(note).ok()).collect()
 }
 
-/// The key in a listed tool's `_meta` under which a server says how many characters its results may have before Claude
-/// Code keeps them in a file instead of showing them to its model.
+/// Key in a listed tool's `_meta`: number of characters above which Claude Code stores a result in a file instead of
+/// showing it to its model.
 pub const MAX_RESULT_CHARS: &str = "anthropic/maxResultSizeChars";
-/// What Claude Code takes at most under that key.
+/// Claude Code's maximum for that key.
 const MOST_CHARS: usize = 500_000;
 
-/// Cap on the text of a result that goes to an MCP client, in bytes, where neither configuration nor the tool's server
-/// says another. Ordinary results of the reference servers are smaller (a source file of 40 KiB, a log of 50 commits, a
-/// commit, the tree of a package), and so is the least that clients show whole by default: 50,000 characters in Claude
-/// Code, 50 KiB in opencode. Codex cuts at 10,000 tokens by itself.
+/// Default cap on the text of a result to an MCP client, in bytes. Ordinary results of the reference servers are
+/// smaller (a source file of 40 KiB, a log of 50 commits, a commit, the tree of a package). So is the least that
+/// clients show whole by default: 50,000 characters in Claude Code, 50 KiB in opencode. Codex itself cuts at 10,000
+/// tokens.
 const CLIENT_MAX_BYTES: usize = 48 * 1024;
 
-/// The cap on the text of a tool's results for MCP clients, in bytes: more than the default where the server of the
-/// tool announces that they are larger.
+/// The cap on the text of a tool's results for MCP clients, in bytes: larger than the default if the tool's server
+/// announces larger results.
 #[must_use]
 pub fn client_max_bytes(definition: &ToolDefinition) -> usize {
     let meta = definition.meta.get(LISTED_FIELDS).and_then(|listed| listed.get("_meta"));
@@ -156,8 +156,8 @@ pub fn client_max_bytes(definition: &ToolDefinition) -> usize {
     announced.clamp(CLIENT_MAX_BYTES, MOST_CHARS)
 }
 
-/// What is announced under [`MAX_RESULT_CHARS`] for a tool whose text is capped at so many bytes. Claude Code counts a
-/// structured result as JSON, in which a text is longer: so it is twice as much.
+/// Returns the value of [`MAX_RESULT_CHARS`] for a tool whose text is capped at so many bytes. Claude Code counts a
+/// structured result as JSON, which is longer than the text, so the value is doubled.
 #[must_use]
 pub fn announced_chars(max_bytes: usize) -> usize {
     max_bytes.saturating_mul(2).min(MOST_CHARS)

@@ -1,4 +1,4 @@
-//! Makes the rule that allows calls from now on, out of a call that a person was asked about.
+//! Derives a rule that allows calls from now on from a call that a person was asked about.
 
 use serde_json::Value;
 
@@ -8,22 +8,22 @@ use super::{Effect, Policy, PolicyQuery, Profile};
 use crate::definition::approval::{AlwaysCovers, ApprovalRequest};
 use crate::secret::MARK;
 
-/// A rule, and its place among those of a policy.
+/// A rule with its position in a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AlwaysRule {
     /// The rule.
     pub rule: Rule,
-    /// How many rules stand before it.
+    /// Number of rules before it.
     pub place: usize,
 }
 
 impl Policy {
-    /// Makes the rule under which the call of `request`, and others as far as [`ApprovalRequest::always_covers`] goes,
-    /// run without a question. It stands before the rule that asks and keeps its conditions, or behind all rules where
-    /// a profile asks. So it allows only calls that would be asked about: what another rule denies stays denied.
+    /// Creates the rule that lets the call of `request`, and others covered by [`ApprovalRequest::always_covers`],
+    /// run without a question. It precedes the rule that asks and copies its conditions, or follows all rules if
+    /// a profile asks. So it allows only calls that would be asked about: calls denied by other rules stay denied.
     ///
     /// # Errors
-    /// Why there is no such rule, in words.
+    /// Why there is no such rule.
     pub fn always_rule(&self, query: &PolicyQuery<'_>, request: &ApprovalRequest) -> Result<AlwaysRule, String> {
         if request.asker.is_some() {
             return Err("it was asked for by a server, and a rule would hold for every caller".into());
@@ -33,7 +33,7 @@ impl Policy {
             AlwaysCovers::ToolInWorkspace => Some("workspace.inside".to_owned()),
             AlwaysCovers::ThisCall => Some(equal_to(&request.arguments)?),
         };
-        // An agent may be held to a stricter profile than clients are.
+        // An agent may have a stricter profile than clients.
         let profiles = [self.profile, Profile::Ask, Profile::Workspace];
         let asking = profiles.iter().find_map(|&profile| {
             let policy = Self { profile, within: None, ..self.clone() };
@@ -99,8 +99,8 @@ mod tests {
     use crate::json::canonical::ContentHash;
     use crate::policy::HintTrust;
 
-    /// What the policy offers for a call of `shop:order` that was asked about for this reason: place and rule, or why
-    /// none.
+    /// Returns the rule that the policy offers for a call of `shop:order` asked about for this reason, with its place,
+    /// or why there is none.
     fn offered(policy: Value, effects: Effects, scope: CallScope, reason: &str) -> Result<Value, String> {
         let policy: Policy = serde_json::from_value(policy).expect("policy");
         let tool = ToolId::parse("shop:order@1.0.0").expect("id");

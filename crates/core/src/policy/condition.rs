@@ -1,7 +1,7 @@
-//! Conditions of rules: expressions in CEL, the Common Expression Language, which always end.
+//! Conditions of rules: expressions in CEL, the Common Expression Language, which always terminate.
 //!
-//! What an expression sees is listed at [`Condition`]. It is compiled when the policy is read, and everything
-//! that can be found wrong with it is found then.
+//! [`Condition`] lists the variables and functions. Conditions are compiled, and faults reported, when the policy is
+//! read.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ const MAX_BRACKETS: usize = 8;
 const MAX_LEVELS: u32 = 32;
 /// Comprehensions (`all`, `exists`, `map`, …) inside each other.
 const MAX_DEPTH: u32 = 3;
-/// What a condition may cost: the size of the arguments, to the power of its nested comprehensions.
+/// Bound on a condition's cost: the size of the arguments to the power of its nested comprehensions.
 const MAX_COST: u64 = 1_000_000;
 /// Bytes of one compiled pattern.
 const MAX_PATTERN: usize = 1 << 20;
@@ -33,7 +33,7 @@ const MAX_PATTERN: usize = 1 << 20;
 pub(super) const VARIABLES: [&str; 6] = ["args", "tool", "effects", "principal", "workspace", "request"];
 /// Types, as operands of `type(x) == …`.
 const TYPES: [&str; 9] = ["bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type"];
-/// The functions; operators are written otherwise. `matches` and those after it are our own.
+/// The functions; operators have other names. `matches` and those after it are our own.
 const FUNCTIONS: [&str; 19] = [
     "size",
     "contains",
@@ -56,20 +56,19 @@ const FUNCTIONS: [&str; 19] = [
     "switches",
 ];
 
-/// An expression that a call must meet, in CEL.
+/// A condition on a call, in CEL.
 ///
 /// It sees `args` (the resolved arguments), `tool` (`id`, `namespace`, `name`, `tags`), `effects` (`read_only`,
-/// `destructive`, `idempotent`, `open_world`), `principal` (`id`, `roles`), `workspace` (`root`, `inside`: whether all that
-/// the call writes lies in it, and `configuration`: whether it writes Toolwright's own configuration) and `request`
-/// (`known`: whether the user's own words are, and `amounts`: the numbers that stand in them as words of their own).
-/// `args.x.tainted` says whether the value of an argument, or a part of it, came out of an untrusted tool, and
-/// `args.tainted` whether any did; of an argument that is itself called `tainted`, `args['tainted']` is the value.
-/// `request.mentions(x)` says whether the user's own words name a value, and is false where they are not known;
-/// `links(x)`, `emails(x)`, `accounts(x)` and, of all kinds, `addresses(x)` list where texts of a value may lead, and
-/// `codes(x)` long numbers and encoded data in them; `names(x)` lists what members of a value are called at any depth, and
-/// `switches(x)` those that are true or false, as `public=true`; `x.matches('…')` takes a
-/// regular expression that may match anywhere. `has(args.x)` tests for an argument: to read one that is not there
-/// is an error, and an error denies the call.
+/// `destructive`, `idempotent`, `open_world`), `principal` (`id`, `roles`), `workspace` (`root`, `inside`: whether all
+/// that the call writes lies in it, and `configuration`: whether it writes Toolwright's own configuration) and
+/// `request` (`known`: whether the user's own words are known, and `amounts`: the numbers among them). `args.x.tainted`
+/// says whether the value of an argument, or a part of it, came from an untrusted tool, and `args.tainted` whether any
+/// did; `args['tainted']` is the value of an argument called `tainted`. `request.mentions(x)` says whether the user's
+/// own words name a value, and is false where they are not known; `links(x)`, `emails(x)`, `accounts(x)` and, of all
+/// kinds, `addresses(x)` list addresses in the texts of a value, and `codes(x)` long numbers and encoded data in them;
+/// `names(x)` lists the names of members of a value at any depth, and `switches(x)` the boolean ones, as `public=true`;
+/// `x.matches('…')` takes a regular expression that may match anywhere. `has(args.x)` tests for an argument: reading a
+/// missing one is an error, and an error denies the call.
 ///
 /// Serialised as its source, of at most [`MAX_SOURCE`] bytes.
 #[derive(Clone, Serialize, Deserialize)]
@@ -77,7 +76,7 @@ const FUNCTIONS: [&str; 19] = [
 pub struct Condition {
     source: String,
     pub(super) expression: Arc<IdedExpr>,
-    /// Whether it asks where arguments came from.
+    /// Whether it reads taint.
     pub(super) asks_taint: bool,
     /// The regular expressions that are written out in it.
     pub(super) patterns: Arc<BTreeMap<String, Regex>>,
@@ -99,7 +98,7 @@ impl JsonSchema for Condition {
     }
 }
 
-/// What is wrong with a condition.
+/// A fault of a condition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionError {
     /// It is longer than [`MAX_SOURCE`].
@@ -113,7 +112,7 @@ pub enum ConditionError {
     Unknown {
         /// The name.
         name: String,
-        /// What there is.
+        /// The available names.
         hint: String,
     },
     /// Too much inside each other.
@@ -121,7 +120,7 @@ pub enum ConditionError {
         "the condition is nested too deeply: it may have {MAX_BRACKETS} brackets, {MAX_LEVELS} operations and {MAX_DEPTH} comprehensions inside each other"
     )]
     TooDeep,
-    /// A regular expression that is none.
+    /// An invalid regular expression.
     #[error("the pattern '{pattern}' is not a regular expression: {reason}")]
     Pattern {
         /// The pattern.
@@ -135,7 +134,7 @@ impl Condition {
     /// Compiles a condition.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// The condition's fault.
     pub fn compile(source: impl Into<String>) -> Result<Self, ConditionError> {
         let source = source.into();
         if source.len() > MAX_SOURCE {
@@ -145,7 +144,7 @@ impl Condition {
             return Err(ConditionError::TooDeep);
         }
         let program = Env::stdlib().compile(&source).map_err(|errors| {
-            // The first line says what and where; the others draw an arrow under the source.
+            // The first line has message and position; the others draw an arrow under the source.
             let text = errors.to_string();
             let first = text.lines().next().unwrap_or_default();
             ConditionError::Syntax(first.trim_start_matches("ERROR: <input>:").trim().to_owned())
@@ -166,24 +165,24 @@ impl Condition {
         self.names_configuration
     }
 
-    /// The expression as it was written.
+    /// The expression as written.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Whether arguments of this size can be looked at in reasonable time.
+    /// Whether evaluation with arguments of this size is affordable.
     pub(super) fn affords(&self, size: u64) -> bool {
         size.checked_pow(self.depth.max(1)).is_some_and(|cost| cost <= MAX_COST)
     }
 }
 
-/// The member that says where a value came from.
+/// The member that holds a value's taint.
 pub(super) const TAINTED: &str = "tainted";
-/// The variable that stands for the taint of the arguments: nobody can write this name.
+/// The variable with the arguments' taint: nobody can write this name.
 pub(super) const TAINT: &str = "@taint";
 
-/// Lets every `args.….tainted` read the taint of the arguments in place of the arguments. Whether there is any.
+/// Rewrites every `args.….tainted` to read the taint of the arguments. Returns whether there is any.
 fn point_to_taint(expression: &mut IdedExpr) -> bool {
     let mut found = false;
     if let Expr::Select(select) = &mut expression.expr
@@ -200,7 +199,7 @@ fn point_to_taint(expression: &mut IdedExpr) -> bool {
     found
 }
 
-/// The variable whose member, or member of a member, this is.
+/// Returns the variable at the root of a member access.
 fn root_of(expression: &mut IdedExpr) -> Option<&mut String> {
     match &mut expression.expr {
         Expr::Ident(name) => Some(name),
@@ -210,7 +209,7 @@ fn root_of(expression: &mut IdedExpr) -> Option<&mut String> {
     }
 }
 
-/// How `a[b]` is called.
+/// CEL's name of the operator `a[b]`.
 const INDEX: &str = cel::common::ast::operators::INDEX;
 
 fn parts(expression: &mut Expr) -> Vec<&mut IdedExpr> {
@@ -243,7 +242,7 @@ pub(super) fn pattern(text: &str) -> Result<Regex, ConditionError> {
     })
 }
 
-/// The most brackets inside each other, those in texts aside.
+/// Maximal nesting of brackets, except in texts.
 fn brackets(source: &str) -> usize {
     let (mut open, mut most, mut quote, mut raw, mut escaped, mut before) = (0_usize, 0, None, false, false, ' ');
     for c in source.chars() {
@@ -272,7 +271,7 @@ fn brackets(source: &str) -> usize {
 struct Survey<'e> {
     bound: Vec<&'e str>,
     patterns: BTreeSet<&'e str>,
-    /// Where it is, and how deep comprehensions ever went.
+    /// Current and maximal nesting depth of comprehensions.
     level: u32,
     inside: u32,
     depth: u32,
@@ -345,7 +344,7 @@ impl<'e> Survey<'e> {
     }
 }
 
-/// Operators are calls of functions whose names no one can write.
+/// Accepts operators, which are functions with names that nobody can write.
 fn function(name: &str) -> Result<(), ConditionError> {
     let operator = !name.starts_with(|c: char| c.is_ascii_alphabetic());
     if operator || FUNCTIONS.contains(&name) { Ok(()) } else { Err(unknown(name, &FUNCTIONS)) }

@@ -1,5 +1,5 @@
-//! Gives selectors and conditions the facts of a call. They become CEL values at most once, and only if a condition
-//! needs them.
+//! The facts of a call for selectors and conditions. They are converted to CEL values at most once, and only if a
+//! condition needs them.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -29,19 +29,19 @@ const MAX_LEVELS: usize = 128;
 /// The standard library without regular expressions: `matches` is ours, and compiles a pattern once.
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
-/// One call as rules see it.
+/// A call as seen by rules.
 pub(super) struct Facts<'q> {
     pub(super) query: &'q PolicyQuery<'q>,
-    /// The effects it has by the operator's word, else the definition's.
+    /// Its effects from the operator's note, else from the definition.
     pub(super) effects: Effects,
-    /// Whether the effects may loosen.
+    /// Whether its hints may loosen policy.
     pub(super) trusted: bool,
-    /// Tags by the operator's word, besides the definition's.
+    /// Tags from the operator's notes, besides the definition's.
     tags: Vec<&'q String>,
     values: OnceCell<Values>,
 }
 
-/// One of several calls that a call is made of.
+/// One part of a call that stands for several.
 pub(super) struct Part<'q> {
     list: &'static str,
     index: usize,
@@ -62,7 +62,7 @@ impl Part<'_> {
     }
 }
 
-/// The values of a call, and what they come to for [`Condition::affords`].
+/// Values of a call, and their size for [`Condition::affords`].
 struct Values {
     args: Value,
     size: u64,
@@ -73,7 +73,7 @@ struct Values {
 }
 
 impl<'q> Facts<'q> {
-    /// A call, and what the notes that cover its tool say.
+    /// Collects the facts of a call, with the notes that cover its tool.
     pub(super) fn of(query: &'q PolicyQuery<'q>, notes: &'q [ToolNote]) -> Self {
         let definition = query.definition;
         let own = query.trust == HintTrust::Trusted;
@@ -96,14 +96,13 @@ impl<'q> Facts<'q> {
         if self.trusted { self.effects } else { Effects::UNKNOWN }
     }
 
-    /// Whether the tool has a tag.
+    /// Whether the tool has this tag.
     pub(super) fn has_tag(&self, tag: &str) -> bool {
         self.query.definition.tags.iter().chain(self.tags.iter().copied()).any(|has| has == tag)
     }
 
-    /// The effects that a rule goes by, one after the other. What a foreign tool says of itself loosens nothing:
-    /// a rule that allows takes it for anything, and one that tightens takes it for what it says, and for
-    /// anything.
+    /// The effects to test a rule with, one after the other. A foreign tool's own hints loosen nothing:
+    /// a rule that allows tests the vouched effects; a rule that tightens tests the hints and unknown effects.
     pub(super) fn views(&self, rule: Tightening) -> impl Iterator<Item = Effects> + use<> {
         let (own, unknown) = match (self.trusted, rule) {
             (true, _) | (false, Tightening::Loosens) => (Some(self.vouched()), None),
@@ -112,7 +111,7 @@ impl<'q> Facts<'q> {
         own.into_iter().chain(unknown)
     }
 
-    /// The parts of the call, where it is several calls of another tool: by the word of our own tools only.
+    /// Returns the parts of a call that stands for several; only our own tools can declare them.
     pub(super) fn parts(&self) -> Vec<Part<'q>> {
         let Some(parts) = self.query.definition.parts.as_ref().filter(|_| self.query.trust == HintTrust::Trusted)
         else {
@@ -123,10 +122,10 @@ impl<'q> Facts<'q> {
         listed.map(|(index, arguments)| Part { list: parts.argument, index, arguments }).collect()
     }
 
-    /// Whether the call meets a condition, its effects being these. The arguments of `part` are seen as the call's own.
+    /// Whether the call meets a condition, with these effects. Arguments of `part` replace the call's own.
     ///
     /// # Errors
-    /// Why that cannot be said, in words for operator and model.
+    /// Why the condition cannot be evaluated, for operator and model.
     pub(super) fn meet(
         &self,
         condition: &Condition,
@@ -200,7 +199,7 @@ impl<'q> Facts<'q> {
     }
 }
 
-/// Arguments with those of one part beside them.
+/// Combines the arguments with those of one part.
 fn beside(args: &Value, part: Value) -> Value {
     match (args, part) {
         (Value::Map(args), Value::Map(part)) => {
@@ -284,13 +283,13 @@ fn functions(
         .add_function("addresses", |value: Value| found(&[Kind::Link, Kind::Email, Kind::Account], "addresses", &value))
 }
 
-/// Whether the user's words name a value. A list or map is named if something in it is, and all that can be (keys aside).
-/// Nothing names `null`, an empty text, `true` or `false`, and they do not matter in a list or map.
+/// Whether the user's words name a value. A list or map is named if it has nameable values and all are named (keys
+/// aside). `null`, an empty text, `true` and `false` cannot be named, and are ignored in lists and maps.
 fn names_value(request: &UserRequest, value: &Value) -> bool {
     named(request, value) == Some(true)
 }
 
-/// Whether all that can be named in a value is; `None` where nothing can.
+/// Whether all nameable parts of a value are named; `None` if there are none.
 fn named(request: &UserRequest, value: &Value) -> Option<bool> {
     let all = |parts: &mut dyn Iterator<Item = &Value>| {
         parts.filter_map(|part| named(request, part)).reduce(|one, other| one && other)
@@ -309,7 +308,7 @@ fn named(request: &UserRequest, value: &Value) -> Option<bool> {
     }
 }
 
-/// The taint of a value: a map with the same members, and `tainted`. `place` is where it stands.
+/// Returns the taint of a value: a map with the same members, and `tainted`. `place` is its pointer.
 fn taint_value(value: &serde_json::Value, place: &str, tainted: &[Tainted]) -> Value {
     let touches = |one: &&Tainted| is_within(&one.path, place) || is_within(place, &one.path);
     let near: Vec<Tainted> = tainted.iter().filter(touches).cloned().collect();
@@ -355,7 +354,7 @@ fn codes_of(value: &Value) -> Result<Value, ExecutionError> {
     Err(ExecutionError::function_error("codes", format!("there are more than {MAX_ADDRESSES} codes")))
 }
 
-/// Calls `see` with each text of a value, keys too, until it wants no more; whether it wanted all.
+/// Calls `see` with each text of a value, including keys, until it returns `false`. Returns whether all were visited.
 fn texts(value: &Value, see: &mut dyn FnMut(&str) -> bool) -> bool {
     match value {
         Value::String(text) => see(text),
@@ -403,7 +402,7 @@ fn sorted(mut found: Vec<String>) -> Value {
     Value::List(Arc::new(found.into_iter().map(Value::from).collect()))
 }
 
-/// Calls `see` with each member. Values are no deeper than what made them allows.
+/// Calls `see` with each member. Depth is bounded because values were parsed with a bound.
 fn visit_members(value: &Value, see: &mut dyn FnMut(&str, &Value)) {
     match value {
         Value::List(items) => items.iter().for_each(|item| visit_members(item, see)),

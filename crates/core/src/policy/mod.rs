@@ -1,13 +1,13 @@
-//! Decides whether a call may run: one ordered rule list, first match wins; a profile decides where no rule does.
+//! Decides whether a call may run: one ordered rule list, in which the first match wins, and a profile for calls that
+//! no rule matches.
 //!
-//! A call whose arguments no schema validated is no exception: an `allow` rule that matches it is a person's
-//! word about that tool and lets it run, whatever its [`NoSchemaMode`]. Without a rule the mode comes before
-//! the profile, which never lifts it; only the owner's own call is not held up. The same goes for what a tool's
-//! author demands with `approval` or `threat_level`.
+//! A matching `allow` rule also lets a call run whose arguments no schema validated, whatever its [`NoSchemaMode`]: a
+//! person wrote the rule for that tool. Without a rule the mode precedes the profile, which cannot lift it, except for
+//! the owner's own calls. The same applies to demands of a tool's author (`approval`, `threat_level`).
 //!
-//! What writes Toolwright's own configuration ([`CallScope::Configuration`]) asks under every profile but the owner's own.
-//! An `allow` rule lets it run only if its condition names `workspace.configuration`: one that was written about files in
-//! general is no word about the file that the rules themselves are in.
+//! A call that writes Toolwright's own configuration ([`CallScope::Configuration`]) needs approval under every profile
+//! except the owner's. An `allow` rule lets it run only if its condition names `workspace.configuration`: a rule about
+//! files in general does not cover the file with the rules.
 
 mod always;
 mod condition;
@@ -67,7 +67,7 @@ impl Effect {
         }
     }
 
-    /// More for what lets less run.
+    /// Rank of strictness: higher values let fewer calls run.
     pub(crate) fn strictness(self) -> u8 {
         match self {
             Self::Allow => 0,
@@ -81,12 +81,12 @@ impl Effect {
     }
 }
 
-/// Which way a rule works on a call.
+/// Whether a rule loosens or tightens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tightening {
-    /// It lets calls run.
+    /// It allows calls.
     Loosens,
-    /// It holds calls up.
+    /// It restricts calls.
     Tightens,
 }
 
@@ -126,7 +126,7 @@ impl Profile {
         }
     }
 
-    /// What decides where it does.
+    /// The name of what decides.
     fn rule(self) -> &'static str {
         match self {
             Self::Ask => "profile ask",
@@ -142,69 +142,69 @@ impl Profile {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// Where no rule matches.
+    /// Decides if no rule matches.
     #[serde(default)]
     pub profile: Profile,
-    /// In order; the first match decides.
+    /// The rules in order; the first match decides.
     #[serde(default)]
     pub rules: Vec<Rule>,
-    /// What the operator says of tools.
+    /// The operator's notes on tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolNote>,
-    /// The policy of whoever started the agent that this one is of: the stricter verdict of the two counts.
+    /// The policy of the parent agent, if any: the stricter of both decisions counts.
     #[serde(skip)]
     pub within: Option<Arc<Policy>>,
 }
 
-/// Where a call's provider stands. A foreign read-only hint loosens nothing unless the provider is trusted.
+/// Trust in a provider's hints. A foreign read-only hint loosens nothing unless the provider is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HintTrust {
     /// Our own tools, and providers marked `trusted`.
     Trusted,
-    /// Anybody else's.
+    /// Another party's.
     Foreign,
 }
 
-/// One question to the policy, asked with the call's real arguments just before it runs.
+/// A query to the policy, with the call's real arguments, just before it runs.
 #[derive(Debug, Clone, Copy)]
 pub struct PolicyQuery<'a> {
     /// The tool.
     pub definition: &'a ToolDefinition,
-    /// Whether its hints may loosen.
+    /// Whether its hints may loosen policy.
     pub trust: HintTrust,
     /// The caller.
     pub principal: &'a Principal,
     /// The workspace root.
     pub root: &'a Path,
-    /// What the call would touch.
+    /// The resources that the call would touch.
     pub scope: CallScope,
-    /// How a call without schema validation may run; `None` when it was validated.
+    /// How a call without schema validation may run; `None` if it was validated.
     pub unvalidated: Option<NoSchemaMode>,
     /// The resolved arguments.
     pub arguments: &'a Value,
-    /// The user's own words, where they are known: in runs of an agent, not behind a gateway.
+    /// The user's own words, if known: in runs of an agent, not behind a gateway.
     pub request: Option<&'a Arc<UserRequest>>,
-    /// The places of the arguments whose values came out of untrusted tools.
+    /// Places of the arguments whose values came from untrusted tools.
     pub tainted: &'a [Tainted],
 }
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// What to do.
+    /// The effect.
     pub effect: Effect,
-    /// What decided: `rule N` (from 1), `profile NAME`, or `tool` where its author wants a person asked.
+    /// The deciding part: `rule N` (from 1), `profile NAME`, or `tool` if its author demands approval.
     pub rule: Cow<'static, str>,
     /// Why, in words.
     pub reason: String,
 }
 
-/// What may become of calls of a tool.
+/// Possible decisions on calls of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Prospects {
-    /// Some may be let through.
+    /// Some calls may be allowed.
     pub allows: bool,
-    /// A person may be asked about some.
+    /// Some calls may need approval.
     pub asks: bool,
 }
 
@@ -217,27 +217,27 @@ impl Prospects {
         }
     }
 
-    /// What both these and those of an outer policy leave.
+    /// Combines with the possible decisions of an outer policy.
     fn under(self, outer: Self) -> Self {
         let both = (self.allows || self.asks) && (outer.allows || outer.asks);
         Self { allows: self.allows && outer.allows, asks: (self.asks || outer.asks) && both }
     }
 }
 
-/// The namespaces of built-in tools that hand on what other tools returned, or what was written out of that.
+/// Namespaces of built-in tools that relay other tools' results, or text based on them.
 const RELAYS: [&str; 5] = ["output", "job", "memory", "channel", "log"];
 /// Id of the tool that changes the to-do list of a session. It returns the list.
 pub const TODO_ID: &str = "agent:todo@1.0.0";
 
-/// Whether a built-in tool hands on what others wrote.
+/// Whether a built-in tool relays text of others.
 fn relays(id: &ToolId) -> bool {
     RELAYS.contains(&id.namespace()) || id.as_str() == TODO_ID
 }
 
-/// The namespace of agents as tools, which no other source can take.
+/// The namespace of agents as tools, which is reserved.
 const AGENTS: &str = "agent";
 
-/// The names of the first rules: every call is told by which it runs.
+/// Names of the first rules, preallocated because every decision has one.
 const RULE_NAMES: [&str; 16] = [
     "rule 1", "rule 2", "rule 3", "rule 4", "rule 5", "rule 6", "rule 7", "rule 8", "rule 9", "rule 10", "rule 11",
     "rule 12", "rule 13", "rule 14", "rule 15", "rule 16",
@@ -251,7 +251,7 @@ fn rule_name(index: usize) -> Cow<'static, str> {
 }
 
 impl Profile {
-    /// The one of two under which less runs.
+    /// Returns the profile that allows fewer calls.
     #[must_use]
     pub fn stricter(self, other: Self) -> Self {
         let rank = |profile| match profile {
@@ -272,7 +272,7 @@ impl Policy {
         Self { profile, ..Self::default() }
     }
 
-    /// This policy within another: the stricter verdict of the two counts.
+    /// Nests this policy in another: the stricter of both decisions counts.
     #[must_use]
     pub fn under(self, outer: Self) -> Self {
         let within = match self.within {
@@ -289,13 +289,13 @@ impl Policy {
         all.map(|policy| Self { within: None, ..policy.clone() }).collect()
     }
 
-    /// The policy whose [`chain`](Self::chain) this is; `None` for an empty one.
+    /// Builds the policy with this [`chain`](Self::chain); `None` for an empty one.
     #[must_use]
     pub fn of_chain(chain: &[Self]) -> Option<Self> {
         chain.iter().rev().cloned().reduce(|outer, policy| policy.under(outer))
     }
 
-    /// Decides. Pure and total: every call gets an answer. A rule whose condition fails on the call denies it.
+    /// Decides. Pure and total: every call gets a decision. A rule whose condition fails on the call denies it.
     #[must_use]
     pub fn decide(&self, query: &PolicyQuery<'_>) -> Decision {
         let own = self.decide_alone(query);
@@ -310,13 +310,14 @@ impl Policy {
         }
     }
 
-    /// Whether this policy's profile decided, and left it to what is outside: a rule, or a stricter profile.
+    /// Whether this policy's profile allowed it and leaves the decision to the outer policy: its rule or stricter
+    /// profile.
     fn is_wider(&self, own: &Decision, outer: &Decision) -> bool {
         let wider = Profile::ALL.iter().filter(|profile| self.profile.stricter(**profile) == self.profile);
         own.rule == self.profile.rule() && wider.map(|profile| profile.rule()).all(|rule| rule != outer.rule)
     }
 
-    /// A call that is several calls of another tool is decided part by part, and the first of the strictest counts.
+    /// Decides a call that stands for several part by part; the first of the strictest decisions counts.
     fn decide_alone(&self, query: &PolicyQuery<'_>) -> Decision {
         let facts = Facts::of(query, &self.tools);
         let parts = facts.parts();
@@ -351,7 +352,7 @@ impl Policy {
                     let reason = reason.unwrap_or_else(|| [&*name, " says ", rule.effect.as_str()].concat());
                     return Decision { effect, rule: name, reason };
                 }
-                // What cannot be told shields no call of the owner, and holds none up.
+                // A failed condition neither protects nor delays the owner's own call.
                 Err(_) if self.profile == Profile::Owner && effect != Effect::Deny => {}
                 Err(why) => {
                     let reason = format!("the condition of {} cannot be told for this call: {why}", name());
@@ -367,8 +368,8 @@ impl Policy {
         Decision { effect, rule: Cow::Borrowed(self.profile.rule()), reason: reason.to_owned() }
     }
 
-    /// What may become of calls of the tool, whatever their arguments, which are not looked at: a rule with a condition
-    /// may hold or not.
+    /// Returns the possible decisions on calls of the tool with any arguments: a rule with a condition
+    /// may match or not.
     #[must_use]
     pub fn prospects(&self, query: &PolicyQuery<'_>) -> Prospects {
         let own = self.prospects_alone(query);
@@ -396,8 +397,8 @@ impl Policy {
         prospects
     }
 
-    /// The effects of the tool that somebody vouches for: the operator's note, else its definition if its provider is
-    /// trusted. Any other tool may do anything, whatever it says of itself.
+    /// Returns trusted effects of the tool: the operator's note, else its definition if its provider is
+    /// trusted. Other tools may do anything, whatever their hints.
     #[must_use]
     pub fn vouched_effects(&self, query: &PolicyQuery<'_>) -> Effects {
         match &self.within {
@@ -406,10 +407,10 @@ impl Policy {
         }
     }
 
-    /// Whether anybody may have written what this tool returns, so that values out of it are tainted. It is so where the
-    /// tool reaches beyond a closed world and nobody vouches for it, and where it hands on what others wrote before: stored
-    /// outputs, jobs, notes, channels and answers of agents. A server that is marked `trusted` answers for what it
-    /// returns; of any other tool, a note of the operator (`open_world: false`) or its own author does.
+    /// Whether values from this tool's results are tainted. They are if the
+    /// tool reaches an open world and nobody vouches for it, or relays text of others: stored
+    /// outputs, jobs, notes, channels and answers of agents. Marking a server `trusted` vouches for its results; for
+    /// other tools, an operator's note (`open_world: false`) or the built-in tool's author does.
     #[must_use]
     pub fn taints(&self, query: &PolicyQuery<'_>, kind: ProviderKind) -> bool {
         match kind {
@@ -420,7 +421,7 @@ impl Policy {
         }
     }
 
-    /// What a rule comes to under the profile: the owner is not asked about an own call.
+    /// Returns the effect of a rule under the profile: the owner is not asked about own calls.
     fn effect_of(&self, rule: &Rule) -> Effect {
         match (self.profile, rule.effect) {
             (Profile::Owner, Effect::Ask) => Effect::Allow,
@@ -428,7 +429,7 @@ impl Policy {
         }
     }
 
-    /// Whether the call is no rule's to let run that does not name it, and no profile's.
+    /// Whether only a rule that names it may allow the call, and no profile.
     fn reserves(&self, query: &PolicyQuery<'_>) -> bool {
         query.scope == CallScope::Configuration && self.profile != Profile::Owner
     }
@@ -471,8 +472,8 @@ impl Policy {
     }
 }
 
-/// Why the tool's author wants a person asked, if so. The author's word can only tighten: what asks for less, or
-/// is no word that is known to ask for less, is a demand.
+/// Returns the reason if the tool's author demands approval. The author can only tighten: any text not known
+/// to mean less counts as a demand.
 fn demand(definition: &ToolDefinition) -> Option<String> {
     let says = |word: &Option<String>, mild: &[&str]| {
         word.clone().filter(|word| !mild.iter().any(|mild| word.eq_ignore_ascii_case(mild)))

@@ -1,15 +1,15 @@
-//! Replays past calls against a draft of a policy: what each rule would have decided, and which decisions change.
+//! Replays past calls against a draft of a policy: which rule would decide each call, and which decisions change.
 
 use serde::Serialize;
 
 use super::{Decision, Policy, PolicyQuery};
 
-/// What a policy comes to over calls.
+/// Number of calls decided by each rule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Hits {
-    /// How many calls each rule decided, in the order of the rules.
+    /// Calls decided by each rule, in rule order.
     pub rules: Vec<u64>,
-    /// How many no rule decided.
+    /// Calls decided by no rule.
     pub otherwise: u64,
 }
 
@@ -18,14 +18,14 @@ pub struct Hits {
 pub struct Changed {
     /// Its place among the calls.
     pub call: usize,
-    /// What the policy in force says.
+    /// The decision of the current policy.
     pub was: Decision,
-    /// What the draft says.
+    /// The decision of the draft.
     pub is: Decision,
 }
 
 impl Policy {
-    /// How often each rule decides these calls.
+    /// Counts the calls that each rule decides.
     #[must_use]
     pub fn hits(&self, calls: &[PolicyQuery<'_>]) -> Hits {
         let mut hits = Hits { rules: vec![0; self.rules.len()], otherwise: 0 };
@@ -40,7 +40,7 @@ impl Policy {
         hits
     }
 
-    /// The calls about which a draft says something else: another effect.
+    /// Returns the calls whose effect differs under the draft.
     #[must_use]
     pub fn changed_by(&self, draft: &Self, calls: &[PolicyQuery<'_>]) -> Vec<Changed> {
         let change = |(call, query): (usize, &PolicyQuery<'_>)| {

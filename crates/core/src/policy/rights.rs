@@ -46,25 +46,25 @@ pub struct AgentLimits {
 }
 
 impl AgentLimits {
-    /// Whether nothing is said.
+    /// Whether the rights have no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What its creator may do: what it starts may do as much, and never more. Kept in the store.
+/// The creator's rights, which bound the rights of everything it starts. Kept in the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rights {
     /// Its principal.
     pub principal: Principal,
-    /// The policy of its creator, and then each that this is within. The stricter verdict of these and of the policy that
-    /// holds when something is started counts.
+    /// The creator's policy, then its outer policies. When something is started, the strictest decision of these and
+    /// the current policy counts.
     pub policies: Vec<Policy>,
-    /// Its tools, by id or pattern; `None`: all.
+    /// Its tools, by id or pattern; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// The limits of its creator, for each run that is started; what is absent is not limited by them.
+    /// The creator's limits, for each run that is started; absent limits do not apply.
     #[serde(default, skip_serializing_if = "AgentLimits::is_empty")]
     pub limits: AgentLimits,
     /// The workspace.
@@ -72,7 +72,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// The policies as one; `None`: there are none.
+    /// Combines the policies into one; `None` without policies.
     #[must_use]
     pub fn policy(&self) -> Option<Policy> {
         Policy::of_chain(&self.policies)

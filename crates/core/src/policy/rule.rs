@@ -61,13 +61,13 @@ impl Rule {
         Self::of_tool(Effect::Deny, tool.into())
     }
 
-    /// A person is asked about calls of these tools.
+    /// A rule that asks a person about calls of these tools.
     #[must_use]
     pub fn ask(tool: impl Into<String>) -> Self {
         Self::of_tool(Effect::Ask, tool.into())
     }
 
-    /// The same rule with words that are said when it decides.
+    /// Adds a reason for the rule's decisions.
     #[must_use]
     pub fn because(self, reason: impl Into<String>) -> Self {
         Self { reason: Some(reason.into()), ..self }
@@ -79,12 +79,11 @@ impl Rule {
 }
 
 impl Selector {
-    /// Whether a call is meant, for something that tightens (a guard, a limit): what a foreign tool says of
-    /// itself cannot keep it out, what the operator says of it can.
+    /// Whether a call is selected, for a tightening use (a guard, a limit): a foreign tool's own hints
+    /// cannot exclude it, the operator's notes can.
     ///
     /// # Errors
-    /// If its condition cannot be told to hold or not: why, in words. To be on the safe side is the caller's
-    /// part.
+    /// The reason why its condition cannot be evaluated. The caller must then choose the safe side.
     pub fn selects(&self, query: &PolicyQuery<'_>, notes: &[ToolNote]) -> Result<bool, String> {
         let facts = Facts::of(query, notes);
         match &*facts.parts() {
@@ -116,7 +115,7 @@ impl Selector {
         Ok(false)
     }
 
-    /// Whether it selects calls of a tool whose arguments are not known.
+    /// Whether it may select calls of a tool with unknown arguments.
     pub(super) fn reaches(&self, facts: &Facts<'_>, rule: Tightening) -> Reaches {
         if !self.names(facts) || !facts.views(rule).any(|effects| self.effects.matches(effects)) {
             Reaches::None
@@ -127,15 +126,15 @@ impl Selector {
         }
     }
 
-    /// Whether calls of a tool may be meant, by somebody and with some arguments: as far as its names and its tags go,
-    /// with those that `notes` give it.
+    /// Whether it may select calls of a tool, for some caller and arguments: by names and tags only, including
+    /// tags from `notes`.
     #[must_use]
     pub fn concerns(&self, definition: &ToolDefinition, notes: &[ToolNote]) -> bool {
         let noted = || notes.iter().filter(|note| note.covers(&definition.id)).flat_map(|note| &note.tags);
         self.names_tool(definition, &|tag| definition.tags.iter().chain(noted()).any(|has| has == tag))
     }
 
-    /// Whether it is about the tool and the caller, as far as names, tags and roles go.
+    /// Whether names, tags and roles match the tool and the caller.
     fn names(&self, facts: &Facts<'_>) -> bool {
         let has_role = |role: &str| facts.query.principal.roles.iter().any(|has| has == role);
         self.names_tool(facts.query.definition, &|tag| facts.has_tag(tag)) && self.role.as_deref().is_none_or(has_role)
@@ -159,14 +158,14 @@ fn is_named(pattern: &str, id: &ToolId) -> bool {
             && glob_match(pattern, &wire_candidate(id.namespace(), id.name()))
 }
 
-/// Which calls of a tool a selector means.
+/// The calls of a tool that a selector matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reaches {
-    /// None.
+    /// No calls.
     None,
-    /// Those that meet its condition.
+    /// The calls that meet its condition.
     Some,
-    /// All.
+    /// All calls.
     All,
 }
 
@@ -201,7 +200,7 @@ impl EffectSelector {
             && fits(self.open_world, effects.open_world)
     }
 
-    /// What is set here, and of the others what is not.
+    /// Fills missing values from `others`.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
         Self {
@@ -212,8 +211,8 @@ impl EffectSelector {
         }
     }
 
-    /// These effects, and of the others what is not set here. What only reads destroys nothing, and twice is the
-    /// same as once, unless that is set too.
+    /// Overrides `others` with the set values. A read-only tool is also not destructive and is idempotent, unless
+    /// that is set too.
     #[must_use]
     pub fn over(self, others: Effects) -> Effects {
         let others = match self.read_only {
@@ -245,7 +244,7 @@ pub struct ToolNote {
 }
 
 impl ToolNote {
-    /// Whether it speaks of a tool.
+    /// Whether it covers a tool.
     #[must_use]
     pub fn covers(&self, id: &ToolId) -> bool {
         glob_match(&self.tool, id.as_str()) || glob_match(&self.tool, id.without_version())

@@ -116,7 +116,7 @@ fn only_a_first_deny_stops_the_owner() {
         (json!({"effect": "ask"}), Effect::Allow, "rule 1"),
         (json!({"effect": "allow", "tool": "fs:read"}), Effect::Deny, "rule 2"),
         (json!({"effect": "deny", "tool": "fs:write"}), Effect::Deny, "rule 1"),
-        // What it needs is not there.
+        // The condition's argument is missing.
         (json!({"effect": "allow", "when": "args.path == 'a'"}), Effect::Deny, "rule 2"),
     ] {
         let policy: Policy =
@@ -392,7 +392,7 @@ fn own_configuration_asks_under_every_profile() {
             let rules = serde_json::from_value(rules.clone()).expect("rules");
             Policy { profile, rules, tools: Vec::new(), within: None }
         };
-        // A rule about files in general is no word about it; one that names it is, and any that tightens.
+        // Rules about files in general do not apply to it; rules that name it do, and those that tighten.
         for allow in [json!([{"effect": "allow"}]), json!([{"effect": "allow", "tool": "fs:*", "when": "true"}])] {
             check(&rules(&allow), &query, Effect::Ask, &format!("profile {}", profile.as_str()));
         }
@@ -517,7 +517,7 @@ fn rules_see_each_part_of_a_call() {
         serde_json::from_value(json!({"rules": [{"effect": "deny", "when": env, "reason": "secrets"}]}))
             .expect("policy");
     assert_eq!(policy.decide(&own).reason, "edits[1]: secrets");
-    // What a stranger's tool says of itself counts for nothing.
+    // A foreign tool's own hints count for nothing.
     let foreign = PolicyQuery { trust: HintTrust::Foreign, ..own };
     check(&Policy { profile: Profile::Trusted, ..policy }, &foreign, Effect::Allow, "profile trusted");
     let selector: Selector = serde_json::from_value(json!({"tool": "fs:edit", "when": env})).expect("selector");

@@ -1,13 +1,13 @@
-//! Finds in a text addresses that data may go to (links, e-mail addresses, bank accounts), and codes that may carry
-//! data off (long numbers, as of accounts, cards and telephones, encoded data and keys). Both are found by their shape
-//! alone, rather too many than too few.
+//! Finds addresses in a text that data may be sent to (links, e-mail addresses, bank accounts), and codes that may
+//! carry data out (long numbers, as of accounts, cards and telephones; encoded data and keys). Both are recognised by
+//! form alone, with a bias to too many matches.
 
 use std::borrow::Cow;
 
 /// Addresses of one text. More are an error: a condition that saw only some could be led past the others.
 pub(crate) const MAX_ADDRESSES: usize = 256;
 
-/// Extensions of files that are no top-level domains, so that `notes.txt` is not taken for a host.
+/// File extensions that are not top-level domains, so that `notes.txt` does not count as a host.
 const FILES: [&str; 20] = [
     "txt", "pdf", "csv", "json", "yaml", "yml", "xml", "html", "htm", "png", "jpg", "jpeg", "gif", "doc", "docx",
     "xls", "xlsx", "ppt", "pptx", "toml",
@@ -45,7 +45,7 @@ pub(crate) fn find(kind: Kind, text: &str, found: &mut Vec<String>) -> bool {
     found.len() <= MAX_ADDRESSES
 }
 
-/// As people read it who were sent an address in brackets, so that no program makes a link of it: `evil[.]com`,
+/// Restores defanged addresses, which people can read but programs do not link: `evil[.]com`,
 /// `eve (at) evil (dot) com`.
 fn refanged(text: &str) -> Cow<'_, str> {
     if !text.contains(['[', '(', '{']) {
@@ -92,7 +92,8 @@ fn links(word: &str, found: &mut Vec<String>) {
     }
 }
 
-/// As programs read it that take `\` for `/`, decode `%2F`, and know other full stops or leave out what is not seen.
+/// Normalises an address as lenient programs do: `\` as `/`, `%2F` decoded, other full stops, invisible characters
+/// removed.
 fn plain(part: &str) -> Cow<'_, str> {
     if part.bytes().all(|byte| byte.is_ascii() && byte != b'\\' && byte != b'%') {
         return Cow::Borrowed(part);
@@ -115,7 +116,7 @@ fn plain(part: &str) -> Cow<'_, str> {
     Cow::Owned(text.replace("%2e", ".").replace("%2E", "."))
 }
 
-/// Whether this is an address, with its scheme or without.
+/// Whether this is an address, with or without a scheme.
 fn leads_somewhere(text: &str) -> bool {
     let is_scheme = |scheme: &str| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -125,14 +126,14 @@ fn leads_somewhere(text: &str) -> bool {
         Some((scheme, rest)) if is_scheme(scheme) => rest,
         _ => text,
     };
-    // `//host` is an address of any scheme; what has a scheme needs no `//` for many programs.
+    // `//host` is an address of any scheme; after a scheme, many programs do not need `//`.
     let target = behind.trim_start_matches('/');
     if behind.starts_with("//") && !target.is_empty() {
         return true;
     }
     let authority = target.split(['/', '?', '#']).next().unwrap_or_default();
     let host = match authority.rsplit_once('@') {
-        // Without a way behind it, it is an e-mail address.
+        // Without a path it is an e-mail address.
         Some((_, host)) if authority.len() == target.len() && !host.contains(':') => return false,
         Some((_, host)) => host,
         None => authority,
@@ -146,7 +147,7 @@ fn is_v6(text: &str) -> bool {
     text.len() > 2 && text.parse::<std::net::Ipv6Addr>().is_ok()
 }
 
-/// Without the punctuation around it.
+/// Removes the punctuation around a word.
 fn bare(word: &str) -> &str {
     word.trim_matches(|c: char| ".,;:!?*_…".contains(c))
 }
@@ -169,7 +170,7 @@ fn email(word: &str) -> Option<String> {
     (!local.is_empty() && is_host(domain)).then(|| word.to_owned())
 }
 
-/// Takes one word; `group` holds an account that began in words before.
+/// Processes a word; `group` holds the start of an account from earlier words.
 fn account(word: &str, group: &mut Option<String>, found: &mut Vec<String>) {
     let word = bare(word);
     let plain = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -228,7 +229,7 @@ struct Groups<'t> {
 }
 
 impl<'t> Groups<'t> {
-    /// Takes a word that may be a group: two to six digits, an area code with its sign among them.
+    /// Processes a possible group: two to six digits, or an area code with its sign.
     fn take(&mut self, word: &'t str, found: &mut Vec<String>) -> bool {
         let digits = word.trim_start_matches('+');
         let is_group = (2..=6).contains(&digits.chars().count()) && digits.chars().all(char::is_numeric);
@@ -290,11 +291,11 @@ fn is_date(word: &str) -> bool {
     let is_in = |text: &str, most: u16| text.len() <= 2 && number(text).is_some_and(|n| (1..=most).contains(&n));
     let is_day = (is_year(a) && is_in(month, 12) && is_in(b, 31))
         || (is_year(b) && ((is_in(month, 12) && is_in(a, 31)) || (is_in(a, 12) && is_in(month, 31))));
-    // What follows is a time of the day, of few digits.
+    // The rest is a time of day, with few digits.
     is_day && word.len() - date.len() <= "T00:00:00.000+00:00".len()
 }
 
-/// Letters and digits without a blank that are no words: case or kind changes again and again, as in base64 and hex.
+/// Whether letters and digits form no word: case or kind changes repeatedly, as in base64 and hex.
 fn is_blob(word: &str) -> bool {
     let word = word.trim_start_matches(['-', '_', '/']);
     let padded = word.ends_with('=');

@@ -1,8 +1,8 @@
 //! The user's own words in a run, and whether they name a value.
 //!
-//! What a tool returned may have been written by anybody; what the user typed was not. A call whose recipient,
-//! address or file the user named is the user's own wish, and one that came out of a web page is not. That is
-//! all that is looked at here: words, never meaning.
+//! Anybody may have written the text that a tool returned; the user's own words are trusted. A call whose recipient,
+//! address or file the user named is the user's wish; a value that came from a web page is not. Only
+//! words are compared, not meaning.
 
 use std::borrow::Cow;
 
@@ -11,26 +11,26 @@ use serde_json::Value;
 
 use crate::json::pointer::push;
 
-/// Bytes of the user's words that are kept, the newest: what was said before counts as not said.
+/// Bytes of the user's words that are kept, newest first; older words are ignored.
 const MAX_BYTES: usize = 256 << 10;
 
 /// Places that [`UserRequest::places`] finds at most, and values that it looks up.
 const MAX_PLACES: usize = 64;
 const MAX_VALUES: usize = 512;
 
-/// The user's own words in a run, as far as values can be looked up in them.
+/// The user's own words in a run, for looking up values.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct UserRequest {
-    /// In lower case, each run of white space one blank.
+    /// Lower case, with each run of white space as one blank.
     text: String,
     numbers: Vec<f64>,
-    /// Those that stand as words of their own, with a sign of money or without.
+    /// Numbers that are separate words, with or without a currency sign.
     amounts: Vec<f64>,
 }
 
 impl UserRequest {
-    /// The request that these messages of the user make up, oldest first. Only what the user wrote belongs
-    /// here: no system prompt, no tool result, no answer of a model.
+    /// Builds it from the user's messages, oldest first. Only the user's own text belongs
+    /// here: no system prompt, tool result or model answer.
     pub fn new<'a>(messages: impl IntoIterator<Item = &'a str>) -> Self {
         let mut text = String::new();
         for message in messages {
@@ -46,19 +46,19 @@ impl UserRequest {
         Self { text, numbers, amounts }
     }
 
-    /// The numbers that stand in the words as words of their own: `20`, `$1,050.00`; not `10%`, `v2` or `2024-05-15`.
+    /// The numbers that are separate words: `20`, `$1,050.00`; not `10%`, `v2` or `2024-05-15`.
     #[must_use]
     pub fn amounts(&self) -> &[f64] {
         &self.amounts
     }
 
-    /// Whether the words name a number: one that is equal stands in them.
+    /// Whether an equal number occurs in the words.
     pub(super) fn names_number(&self, number: f64) -> bool {
         self.numbers.contains(&number)
     }
 
-    /// Whether the words name a text: it stands in them as a whole, not as a part of a longer word, host name, address or
-    /// path. `None` of one that is empty.
+    /// Whether the words contain a text as a whole, not as part of a longer word, host name, address or
+    /// path. `None` for an empty text.
     #[must_use]
     pub fn names_text(&self, text: &str) -> Option<bool> {
         let mut wanted = String::new();
@@ -68,7 +68,7 @@ impl UserRequest {
         (!wanted.is_empty()).then(stands)
     }
 
-    /// The places of the arguments, as JSON pointers, whose texts and numbers the words name; the first 64 of them.
+    /// Returns JSON pointers to the texts and numbers in the arguments that the words name; the first 64.
     #[must_use]
     pub fn places(&self, arguments: &Value) -> Vec<String> {
         let (mut places, mut left) = (Vec::new(), MAX_VALUES);
@@ -103,7 +103,7 @@ impl UserRequest {
         }
     }
 
-    /// Whether what lies between is no part of something longer.
+    /// Whether the range is not part of something longer.
     fn stands_alone(&self, from: usize, to: usize) -> bool {
         let mut before = self.text[..from].chars().rev();
         let mut after = self.text[to..].chars();
@@ -111,7 +111,7 @@ impl UserRequest {
     }
 }
 
-/// Whether a neighbour belongs to the word: a letter or digit, or a joint that has one behind it.
+/// Whether a neighbour belongs to the word: a letter or digit, or a joint followed by one.
 fn joins(neighbour: Option<char>, next: Option<char>, joints: &str) -> bool {
     neighbour.is_some_and(|c| {
         c.is_alphanumeric() || c == '_' || (joints.contains(c) && next.is_some_and(char::is_alphanumeric))
@@ -125,7 +125,7 @@ fn number(word: &str) -> Option<f64> {
     digits.bytes().any(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
-/// A number that is a word of its own.
+/// Reads a number that is a separate word.
 fn amount(word: &str) -> Option<f64> {
     let word = word.trim_matches(|c: char| "$€£¥()\"'.,;:!?".contains(c));
     let is_plain = word.chars().all(|c| c.is_ascii_digit() || c == '.' || c == ',');

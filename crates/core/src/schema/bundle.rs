@@ -6,13 +6,13 @@ use serde_json::{Map, Value};
 
 /// Documents that one schema may refer to.
 const MAX_DOCUMENTS: usize = 200;
-/// How deep a schema is looked through.
+/// Nesting depth of a schema that is searched.
 const MAX_DEPTH: usize = 128;
 /// Keywords whose values are data.
 const DATA: [&str; 4] = ["const", "enum", "default", "examples"];
 
-/// Finds and reads a document: what the one that refers to it is called, and the reference without its fragment. Returns
-/// what it is called, and its content.
+/// Loads a document, given the name of the referring document and the reference without its fragment. Returns
+/// its name and content.
 pub type Load<'a> = dyn FnMut(&str, &str) -> Result<(String, Value), String> + 'a;
 
 /// `schema`, called `name`, with all documents that it refers to under `$defs`.
@@ -44,13 +44,13 @@ pub fn bundle(schema: &Value, name: &str, load: &mut Load<'_>) -> Result<Value, 
 }
 
 struct Document {
-    /// Where it stands in the whole, as a reference.
+    /// Its place in the bundle, as a reference.
     place: String,
     content: Value,
 }
 
 struct Bundler<'a, 'l> {
-    /// By what they are called, the schema itself first.
+    /// Documents by name, the schema itself first.
     known: IndexMap<String, Document>,
     load: &'a mut Load<'l>,
 }
@@ -63,7 +63,7 @@ impl Bundler<'_, '_> {
         match value {
             Value::Object(members) => {
                 if place != "#" && depth == 0 {
-                    // They would change what references mean.
+                    // They would change the meaning of references.
                     members.retain(|key, _| key != "$id" && key != "$schema");
                 }
                 if let Some(Value::String(reference)) = members.get_mut("$ref") {
@@ -80,7 +80,7 @@ impl Bundler<'_, '_> {
         }
     }
 
-    /// The reference as it is in the whole.
+    /// Rewrites a reference for the bundle.
     fn moved(&mut self, reference: &str, name: &str, place: &str) -> Result<String, String> {
         let (document, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let place = if document.is_empty() { place.to_owned() } else { self.place_of(document, name)? };

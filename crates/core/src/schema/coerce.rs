@@ -1,4 +1,4 @@
-//! Repairs values as models write them, only where validation failed; and fills in `default`s for our own tools: a
+//! Coerces values as models write them, only where validation failed; and fills in `default`s for our own tools: a
 //! foreign server gets what the model wrote.
 
 use jsonschema::error::{TypeKind, ValidationErrorKind};
@@ -10,9 +10,9 @@ use super::validate::counts;
 use crate::json::pointer::{is_within, remove_member};
 use crate::json::{Repaired, repair_container};
 
-/// Times that the errors are gone over: mending one may bring those inside it to light.
+/// Number of passes over the errors: a fix may reveal inner ones.
 const MAX_ROUNDS: usize = 4;
-/// Values that are mended in one document.
+/// Bound on changed values in one document.
 const MAX_PATHS: usize = 64;
 /// The largest whole number that a float holds exactly.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
@@ -22,17 +22,17 @@ const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 pub struct Coerced {
     /// The valid value.
     pub value: Value,
-    /// JSON Pointers to what was changed or left out, in the order of change, each once.
+    /// JSON Pointers to changed or removed values, in the order of change, each once.
     pub paths: Vec<String>,
-    /// A text among them was broken JSON and was mended.
+    /// Whether a text among them was repaired JSON.
     pub repaired: bool,
 }
 
-/// What is done to one place.
+/// The change to one value.
 #[derive(PartialEq)]
 enum Mend {
     Put(Value),
-    /// What a text that is broken JSON says.
+    /// The value read from a text of broken JSON.
     Repair(Value),
     LeaveOut,
 }
@@ -44,19 +44,19 @@ pub(crate) struct Attempt {
 }
 
 impl CompiledSchema {
-    /// Makes `value`, which is not valid, valid by giving a value of the wrong type the one that is asked
-    /// for: text that spells a number, boolean, null, array or object becomes it; a number becomes text;
-    /// a whole float becomes an integer; one value becomes an array of it; a null that may not be one is
-    /// left out of its object; a value that differs from just one allowed value by case and white space
-    /// becomes that one. A text is left alone wherever a text of its kind may stand, and so is the whole
-    /// value. None if the result would not be valid.
+    /// Makes the invalid `value` valid by converting values of the wrong type: text that spells a number,
+    /// boolean, null, array or object becomes it; a number becomes text;
+    /// a whole float becomes an integer; a single value becomes an array of it; a forbidden null is
+    /// removed from its object; a value that differs from exactly one allowed value by case and white space
+    /// becomes that one. Text is kept wherever any text is valid, and so is the whole
+    /// value. `None` if the result would not be valid.
     #[must_use]
     pub fn coerce(&self, value: &Value) -> Option<Coerced> {
         self.attempt(value, &[]).filter(|attempt| attempt.valid).map(|attempt| attempt.coerced)
     }
 
-    /// Mends what can be mended around the values that are not there yet at `holes` (JSON Pointers): they are not touched,
-    /// and what they may mend does not count. `None` for a value that cannot be looked through.
+    /// Coerces the value except the missing values at `holes` (JSON Pointers), and ignores violations that they may
+    /// fix. `None` for a value that is too deep.
     pub(crate) fn attempt(&self, value: &Value, holes: &[&str]) -> Option<Attempt> {
         let mut coerced = Coerced { value: value.clone(), paths: Vec::new(), repaired: false };
         for _ in 0..MAX_ROUNDS {
@@ -66,7 +66,7 @@ impl CompiledSchema {
             }
             let mut changed = false;
             for (path, mend) in mends {
-                // What was mended once and is still wrong is not mended again: it would go in circles.
+                // A changed value that is still invalid is not changed again: that could loop.
                 let settled = coerced.paths.contains(&path) || holes.iter().any(|hole| is_within(hole, &path));
                 let repairs = matches!(mend, Mend::Repair(_));
                 if !settled && apply(&mut coerced.value, &path, mend) {
@@ -100,7 +100,7 @@ fn apply(value: &mut Value, path: &str, mend: Mend) -> bool {
     }
 }
 
-/// What would mend `error`, by path; `None` if nothing would.
+/// Returns the changes that would fix `error`, by path; `None` if there are none.
 fn mend(error: &ValidationError<'_>) -> Option<Vec<(String, Mend)>> {
     let here = |mend: Mend| vec![(error.instance_path().to_string(), mend)];
     let instance: &Value = error.instance();
@@ -111,7 +111,7 @@ fn mend(error: &ValidationError<'_>) -> Option<Vec<(String, Mend)>> {
     if instance.is_null() {
         return Some(here(Mend::LeaveOut));
     }
-    // Where no branch takes a value of this type, it may become one of any type that is taken.
+    // If no branch accepts this type, try any accepted type.
     if let Some(types) = wanted(error) {
         return as_one_of(&types, instance).map(here);
     }
@@ -120,7 +120,7 @@ fn mend(error: &ValidationError<'_>) -> Option<Vec<(String, Mend)>> {
     if let Some(first) = spellings.next() {
         return spellings.all(|other| other == first).then(|| here(Mend::Put(first)));
     }
-    // A branch that takes values of this type is mended from inside, if that mends all of it.
+    // A branch for this type is coerced from inside, if that fixes everything.
     branches.iter().filter(|branch| branch.iter().filter(at_top).find_map(wanted).is_none()).find_map(|branch| {
         let mends: Option<Vec<Vec<(String, Mend)>>> = branch.iter().map(mend).collect();
         mends.map(|mends| mends.into_iter().flatten().collect())
@@ -142,14 +142,14 @@ fn mended_here(error: &ValidationError<'_>, instance: &Value) -> Option<Mend> {
     }
 }
 
-/// The types that would have been right where `error` is about a type and nothing else.
+/// Returns the expected types if `error` is only about a type.
 fn wanted(error: &ValidationError<'_>) -> Option<JsonTypeSet> {
     match error.kind() {
         ValidationErrorKind::Type { kind: TypeKind::Single(one) } => Some(JsonTypeSet::empty().insert(*one)),
         ValidationErrorKind::Type { kind: TypeKind::Multiple(many) } => Some(*many),
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
             let here = |inner: &&ValidationError<'_>| inner.instance_path() == error.instance_path();
-            // A branch that takes values of this type has other reasons to refuse this one.
+            // A branch for this type refuses the value for other reasons.
             let all: Option<Vec<JsonTypeSet>> =
                 context.iter().map(|branch| branch.iter().filter(here).find_map(wanted)).collect();
             Some(all?.iter().flat_map(JsonTypeSet::iter).fold(JsonTypeSet::empty(), JsonTypeSet::insert))
@@ -158,7 +158,7 @@ fn wanted(error: &ValidationError<'_>) -> Option<JsonTypeSet> {
     }
 }
 
-/// The one allowed value that `value` spells but for case and white space.
+/// Returns the only allowed value that equals `value` up to case and white space.
 fn respelled(kind: &ValidationErrorKind, value: &Value) -> Option<Value> {
     let written = folded(value)?;
     let mut alike = match kind {
@@ -181,7 +181,7 @@ fn folded(value: &Value) -> Option<String> {
     }
 }
 
-/// `value` as one of the `wanted` types, if it means one.
+/// Converts `value` to one of the `wanted` types, if it denotes one.
 fn as_one_of(wanted: &JsonTypeSet, value: &Value) -> Option<Mend> {
     let wants = |one: JsonType| wanted.contains(one);
     let number = |number: &Number| {
@@ -206,7 +206,7 @@ fn as_one_of(wanted: &JsonTypeSet, value: &Value) -> Option<Mend> {
             };
             fits.then(|| if meant.repaired { Mend::Repair(meant.value) } else { Mend::Put(meant.value) })
         }),
-        // A float was written in one of many ways, and which is not known any more.
+        // The float's original notation is unknown.
         Value::Number(written) if wants(JsonType::String) => {
             (!written.is_f64()).then(|| Mend::Put(written.to_string().into()))
         }
@@ -222,18 +222,18 @@ fn whole(number: &Number) -> Option<Value> {
         return Some(Value::Number(number.clone()));
     }
     let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= MAX_EXACT)?;
-    // In this range the conversion is exact.
+    // The conversion is exact in this range.
     format!("{float:.0}").parse::<i64>().ok().map(Value::from)
 }
 
-/// The integer that is written with a fraction of nothing but zeros, which a float might not hold.
+/// Reads an integer with a fraction of zeros only, which a float might not represent.
 fn exactly(text: &str) -> Option<Value> {
     let (digits, zeros) = text.trim().split_once('.')?;
     let whole = zeros.bytes().all(|digit| digit == b'0');
     whole.then(|| digits.parse::<i64>().map(Value::from).or_else(|_| digits.parse::<u64>().map(Value::from)).ok())?
 }
 
-/// The value whose JSON, or other common spelling, is `text`, all of it.
+/// Reads the value that the whole `text` spells, as JSON or in another common form.
 fn spelled(text: &str) -> Option<Repaired> {
     let text = text.trim();
     let value = match text {
@@ -249,8 +249,8 @@ fn spelled(text: &str) -> Option<Repaired> {
 /// Nested objects are followed this deep; deeper defaults are the tool's own affair.
 const MAX_DEFAULT_DEPTH: usize = 16;
 
-/// Adds the `default` of each property of `schema` that `value` lacks, nested objects included. Only
-/// `properties` are looked at: a default under `anyOf` or `$ref` depends on a choice that is not ours.
+/// Adds the `default` of each property of `schema` that `value` lacks, including nested objects. Looks only at
+/// `properties`: a default under `anyOf` or `$ref` depends on the caller's choice.
 /// Returns whether anything was added.
 pub fn fill_defaults(schema: &Value, value: &mut Value) -> bool {
     fill(schema, value, 0)

@@ -16,7 +16,7 @@ const MAX_PATH: usize = 200;
 /// Unknown properties that are named.
 const MAX_NAMES: usize = 5;
 
-/// What `error` says. Of alternatives, what is wrong with the one that was meant, if it is plain which.
+/// Describes `error`. For alternatives, only the violations of the intended one, if it is clear.
 pub(super) fn violations(error: &ValidationError<'_>) -> Vec<Violation> {
     match error.kind() {
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
@@ -29,7 +29,7 @@ pub(super) fn violations(error: &ValidationError<'_>) -> Vec<Violation> {
     }
 }
 
-/// The one branch that takes values of this kind and that the fewest errors keep from taking this one.
+/// Returns the only branch for values of this kind with the fewest errors.
 fn meant<'a, 'i>(
     error: &ValidationError<'_>,
     branches: &'a [Vec<ValidationError<'i>>],
@@ -38,7 +38,7 @@ fn meant<'a, 'i>(
     let top = depth(error);
     let strange = |inner: &ValidationError<'_>| match inner.kind() {
         ValidationErrorKind::Type { .. } => depth(inner) == top,
-        // A member with a fixed value tells the branches apart.
+        // A member with a fixed value distinguishes branches.
         ValidationErrorKind::Constant { .. } | ValidationErrorKind::Enum { .. } => depth(inner) <= top + 1,
         ValidationErrorKind::FalseSchema => true,
         _ => false,
@@ -128,10 +128,10 @@ const MAX_NAME: usize = 80;
 /// Longest name that is compared, in bytes.
 const MAX_COMPARED: usize = 64;
 
-/// Says in violations about unknown and missing members which name was probably meant: that of the schema which is nearest
-/// to one of the value's.
+/// Adds the probably intended names to violations about unknown and missing members: the nearest names of schema and
+/// value.
 pub fn suggest(schema: &Value, value: &Value, violations: &mut [Violation]) {
-    // What is unknown and what is missing are often one mistake, which is told once.
+    // An unknown and a missing name are often one mistake, which is reported once.
     let mut hints: Vec<(String, String)> = Vec::new();
     for violation in violations {
         let Some(given) = value.pointer(&violation.path).and_then(Value::as_object) else { continue };
@@ -179,12 +179,12 @@ pub(super) fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
         return None;
     }
     let wanted = plain(name);
-    // One change in a short name, a third of a long one.
+    // One edit in a short name, a third of a long one.
     let near = (wanted.chars().count() / 3).clamp(1, 4);
     let distance = |known: &str| strsim::osa_distance(&plain(known), &wanted);
     let all = known.iter().filter(|known| known.len() <= MAX_COMPARED).map(|known| (distance(known), *known));
     let within = all.filter(|(distance, known)| {
-        // What begins alike is an abbreviation, or a longer name for the same.
+        // A common beginning suggests an abbreviation or a longer form.
         *distance <= near
             || (wanted.len() >= 3 && (plain(known).starts_with(&wanted) || wanted.starts_with(&plain(known))))
     });

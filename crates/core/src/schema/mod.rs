@@ -1,4 +1,4 @@
-//! JSON Schema: compile once, validate every call, say what is wrong in words a model can act on.
+//! JSON Schema: compile once, validate every call, and describe violations in words that a model can act on.
 
 mod bundle;
 mod coerce;

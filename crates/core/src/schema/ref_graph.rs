@@ -11,24 +11,24 @@ use serde_json::Value;
 
 use super::validate::RefuseRemote;
 
-/// Ways through a schema for one value. Telling apart more takes too long.
+/// Bound on paths through a schema for one value; more take too long.
 const MAX_WAYS: u64 = 100_000;
-/// Schemas that one way passes, the levels of the value included: each takes its piece of the stack.
+/// Bound on the schemas of one path, including the levels of the value: each uses stack.
 const MAX_STEPS: usize = 1000;
 
-/// Stands for the name of any member: it has no members itself.
+/// Represents the name of any member: it has no members itself.
 static NAME: Value = Value::Null;
-/// Levels of a value: containers in one another, and what is in the innermost.
+/// Levels of a value: nested containers, and the innermost scalar.
 const MAX_LEVELS: usize = crate::json::MAX_DEPTH + 1;
 
 /// Why a schema is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TooMuch {
-    /// Schemas that refer to each other without going into the value.
+    /// Schemas that refer to each other without descending into the value.
     Circle,
     /// Too many ways, or too long a one.
     Ways,
-    /// A reference that leads nowhere in the document, and to no metaschema.
+    /// A reference that resolves neither in the document nor to a metaschema.
     Lost(String),
 }
 
@@ -46,10 +46,10 @@ impl TooMuch {
     }
 }
 
-/// The schemas of a document and how they lead to one another.
+/// The schemas of a document and their references.
 #[derive(Debug, Default)]
 pub(super) struct RefGraph {
-    /// The document's own first; none where no reference can make it any trouble.
+    /// The document's own node first; empty if no reference can be a problem.
     nodes: Vec<Node>,
     /// Steps of the longest way for one value.
     longest: usize,
@@ -60,7 +60,7 @@ struct Node {
     here: Vec<usize>,
     named: Vec<(Box<str>, usize)>,
     members: Vec<usize>,
-    /// Of the names of members.
+    /// Nodes for member names.
     names: Vec<usize>,
     items: Vec<usize>,
 }
@@ -99,7 +99,7 @@ impl RefGraph {
                     passed[index] = Some(all);
                     open.pop();
                 } else if std::mem::replace(&mut entered[index], true) {
-                    // Everything it waits for has been gone into, and one of these waits for it.
+                    // All its dependencies are visited, and one of them depends on it.
                     return Err(TooMuch::Circle);
                 } else {
                     open.extend(waiting);
@@ -109,12 +109,12 @@ impl RefGraph {
         Ok(())
     }
 
-    /// Whether no way that `value` can take through the schema is too long for the stack.
+    /// Whether every path of `value` through the schema fits on the stack.
     pub(super) fn is_short_for(&self, value: &Value) -> bool {
         self.longest * MAX_LEVELS <= MAX_STEPS || self.count(value).is_some()
     }
 
-    /// Whether the ways that `value` can take through the schema are few and short enough to walk them all.
+    /// Whether the paths of `value` through the schema are few and short enough to walk them all.
     pub(super) fn is_clear_for(&self, value: &Value) -> bool {
         self.nodes.is_empty() || self.count(value).is_some_and(|passed| passed.ways <= MAX_WAYS)
     }
@@ -124,11 +124,11 @@ impl RefGraph {
     }
 }
 
-/// What it takes to pass a schema with a value and all that is in it.
+/// The cost of passing a schema with a value and its content.
 #[derive(Clone, Copy)]
 struct Passed {
     ways: u64,
-    /// Of the longest way.
+    /// Length of the longest path.
     steps: usize,
 }
 
@@ -142,12 +142,12 @@ impl Passed {
 struct Count<'a> {
     ref_graph: &'a RefGraph,
     known: HashMap<(usize, usize), Passed>,
-    /// Of the way so far.
+    /// Length of the path so far.
     steps: usize,
 }
 
 impl Count<'_> {
-    /// `None` if a way is too long.
+    /// Returns the cost; `None` if a path is too long.
     fn pass(&mut self, index: usize, value: &Value) -> Option<Passed> {
         let place = (index, std::ptr::from_ref(value).addr());
         if let Some(&known) = self.known.get(&place) {
@@ -197,25 +197,25 @@ impl Count<'_> {
     }
 }
 
-/// Keywords that lead to another place of the document.
+/// Keywords that refer to another place of the document.
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
-/// Keywords whose schema, or schemas, judge the same value.
+/// Keywords whose schemas apply to the same value.
 const HERE: [&str; 9] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"];
-/// Keywords whose schema, or schemas, judge any member.
+/// Keywords whose schemas apply to members.
 const MEMBERS: [&str; 3] = ["additionalProperties", "patternProperties", "unevaluatedProperties"];
-/// Keywords whose schema, or schemas, judge any item.
+/// Keywords whose schemas apply to items.
 const ITEMS: [&str; 5] = ["items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"];
-/// Those of them that hold schemas by name.
+/// Keywords with schemas by name.
 const BY_NAME: [&str; 3] = ["dependentSchemas", "dependencies", "patternProperties"];
 
-/// What a schema without an `$id` is called; the validator's name for it.
+/// The validator's name for a schema without an `$id`.
 const NAMELESS: &str = "json-schema:///";
 
-/// The schemas of `root`, its own first; none if there is no reference in it: then it is a tree, and each part
+/// Builds the nodes of `root`, its own first; none if there is no reference: then it is a tree, and each part
 /// is passed once.
 ///
 /// # Errors
-/// [`TooMuch::Lost`] for a reference that leads nowhere.
+/// [`TooMuch::Lost`] for an unresolvable reference.
 fn nodes(root: &Value, draft: Draft) -> Result<Vec<Node>, TooMuch> {
     if !refers(root) {
         return Ok(Vec::new());
@@ -243,7 +243,7 @@ fn nodes(root: &Value, draft: Draft) -> Result<Vec<Node>, TooMuch> {
     Ok(build.nodes)
 }
 
-/// Whether there is a reference anywhere in `value`.
+/// Whether `value` contains a reference.
 fn refers(value: &Value) -> bool {
     match value {
         Value::Object(members) => {
@@ -260,16 +260,16 @@ struct Build<'a> {
     registry: &'a Registry<'a>,
     /// Schemas by their address in the document.
     known: HashMap<usize, usize>,
-    /// What each address of the document is called, before its own `$id`.
+    /// The base URI of each place in the document, before its own `$id`.
     places: HashMap<usize, Uri<String>>,
-    /// Where a reference may lead that depends on the way that led to it.
+    /// Possible targets of dynamic references, which depend on the path.
     dynamic: Vec<&'a Value>,
     nodes: Vec<Node>,
     open: Vec<(usize, &'a Value, Uri<String>)>,
 }
 
 impl<'a> Build<'a> {
-    /// Goes over the whole document, whether or not it is schemas.
+    /// Records every place of the document, whether or not it is a schema.
     fn survey(&mut self, value: &'a Value, base: &Uri<String>) {
         self.places.insert(address(value), base.clone());
         match value {
@@ -285,7 +285,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// What references in `schema` are relative to.
+    /// Returns the base URI of references in `schema`.
     fn base_in(&self, schema: &Value, base: &Uri<String>) -> Uri<String> {
         let resource = self.draft.detect(schema).create_resource_ref(schema);
         let named = resource.id().and_then(|id| self.registry.resolve_uri(&base.borrow(), id).ok());
@@ -442,21 +442,21 @@ mod tests {
         assert_eq!(of(&doubling(&by_id, json!({"$ref": "d0"}))).err(), Some(TooMuch::Ways));
         assert_eq!(of(&doubling(&escaped, top.clone())).err(), Some(TooMuch::Ways));
         assert_eq!(of(&doubling(&depending, top.clone())).err(), Some(TooMuch::Ways));
-        // A name has no names of members: each level but the first judges nothing.
+        // A member name has no members: each level after the first validates nothing.
         assert!(of(&doubling(&names, top)).is_ok());
         let lost = of(&json!({"properties": {"a": {"$ref": "elsewhere"}}})).err();
         assert!(matches!(lost, Some(TooMuch::Lost(_))), "{lost:?}");
         assert!(of(&json!({"$ref": "https://json-schema.org/draft/2020-12/schema"})).is_ok());
     }
 
-    /// The tools of real servers, where they are: `TOOLWRIGHT_TEST_DATA` names their folder.
+    /// Schemas of real servers, if present: `TOOLWRIGHT_TEST_DATA` names their folder.
     #[test]
     fn schemas_that_are_really_published_are_bearable() {
         let Some(folder) = std::env::var_os("TOOLWRIGHT_TEST_DATA").map(std::path::PathBuf::from) else { return };
         let lines = std::fs::read_to_string(folder.join("mcp_catalogue/tools.jsonl")).expect("the tools");
         for line in lines.lines() {
             let tool: Value = serde_json::from_str(line).expect("a tool");
-            // Some refer to what was left out when they were published.
+            // Some refer to parts that were omitted when they were published.
             let refused = of(&tool["inputSchema"]).err();
             assert!(matches!(refused, None | Some(TooMuch::Lost(_))), "{refused:?} {line}");
         }

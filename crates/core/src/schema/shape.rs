@@ -1,4 +1,4 @@
-//! The shape that a schema asks for, in one line that a model can copy.
+//! The shape of a schema, in one line that a model can copy.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -19,19 +19,19 @@ const MAX_BRIEF: usize = 60;
 /// Steps of a path that are followed.
 const MAX_STEPS: usize = 128;
 
-/// What `schema` asks for, as in `{"path": string, "limit"?: integer}`; a `?` marks what may be left out.
-/// None if that takes more than `limit` bytes: then it helps nobody.
+/// Describes the values of `schema`, as in `{"path": string, "limit"?: integer}`; `?` marks optional members.
+/// `None` if the description exceeds `limit` bytes: then it is no help.
 #[must_use]
 pub fn shape(schema: &Value, limit: usize) -> Option<String> {
     bounded(describe(schema, schema, 0), limit)
 }
 
-/// As [`shape`], of what `schema` asks for at `path`, a JSON Pointer into the value.
+/// Like [`shape`], for the value at `path`, a JSON Pointer.
 pub(crate) fn shape_at(schema: &Value, path: &str, limit: usize) -> Option<String> {
     bounded(describe(schema, schema_at(schema, path)?, 0), limit)
 }
 
-/// The schema of the value at `path`, a JSON Pointer; `None` where `schema` does not say.
+/// Returns the schema of the value at `path`, a JSON Pointer; `None` if `schema` does not say.
 pub(crate) fn schema_at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('/').skip(1).take(MAX_STEPS).try_fold(referred(schema, schema), |place, step| {
         let name = unescape(step);
@@ -41,8 +41,8 @@ pub(crate) fn schema_at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> 
     })
 }
 
-/// The arguments that an object schema asks for, as in `path: string, limit?: integer`: required ones first, as
-/// many as fit in `limit` bytes, and how many more there are. What takes more than a few words is told by its
+/// Lists the arguments of an object schema, as in `path: string, limit?: integer`: required ones first, as
+/// many as fit in `limit` bytes, then the number of the others. An argument with a long description is shown by its
 /// type alone.
 #[must_use]
 pub fn argument_list(schema: &Value, limit: usize) -> String {
@@ -67,7 +67,7 @@ pub fn argument_list(schema: &Value, limit: usize) -> String {
     line
 }
 
-/// A name as it is, where it cannot be taken for anything else.
+/// Returns an unambiguous name unquoted.
 fn argument_name(name: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$' | '@');
     if !name.is_empty() && name.chars().all(plain) { name.into() } else { Value::from(name).to_string().into() }
@@ -86,7 +86,7 @@ fn bounded(text: Option<String>, limit: usize) -> Option<String> {
     text.filter(|text| text.len() <= limit)
 }
 
-/// The schema that `schema` refers to inside `root`, itself if it refers to none.
+/// Resolves the reference of `schema` inside `root`; returns `schema` itself without one.
 pub(crate) fn referred<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     let target = |schema: &'a Value| root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?);
     let mut found = schema;

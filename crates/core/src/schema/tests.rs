@@ -1,5 +1,5 @@
-//! Tests: a selection of the official test suite of JSON Schema, or the whole suite where it is present; and schemas
-//! that try to run for ever or to exhaust the stack.
+//! Tests: a selection of the official JSON Schema test suite, or the whole suite if present; and schemas
+//! that try to loop forever or to exhaust the stack.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{CompiledSchema, Draft};
 
-/// What came of the tests of one draft.
+/// Test results of one draft.
 #[derive(Debug, Default)]
 struct Tally {
     passed: usize,
@@ -19,7 +19,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// One group of tests, as the suite writes them: `{description, schema, tests: [{data, valid}]}`.
+    /// Runs a group of tests in the suite's format: `{description, schema, tests: [{data, valid}]}`.
     fn group(&mut self, draft: Draft, group: &Value) {
         let title = format!("draft {}: {}", draft.as_str(), group["description"]);
         let tests = group["tests"].as_array().expect("tests");
@@ -82,8 +82,8 @@ fn the_whole_suite_passes_where_it_is() {
     assert_eq!(failed, Vec::<String>::new());
 }
 
-/// Judges and mends `value` on a thread of the size that a runtime gives its workers. The bound is far from any time that it
-/// should take.
+/// Validates and coerces `value` on a thread with the stack size of runtime workers. The time limit is far above the
+/// expected time.
 fn check_that_it_ends(schema: Value, value: Value) {
     let (done, ended) = channel();
     let name = schema.to_string();

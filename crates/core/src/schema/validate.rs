@@ -1,4 +1,4 @@
-//! Compiling and validating. Nothing is ever fetched: a `$ref` must resolve inside its own document or
+//! Compiles schemas and validates values. Nothing is ever fetched: a `$ref` must resolve inside its own document or
 //! name a metaschema.
 
 use std::fmt;
@@ -13,12 +13,12 @@ use super::ref_graph::{RefGraph, TooMuch};
 use crate::json::nests_deeper;
 use crate::json::pointer::{is_within, push};
 
-/// At most this many violations are reported for one call: a model mends a few at a time.
+/// Bound on reported violations of one call: a model fixes a few at a time.
 const MAX_VIOLATIONS: usize = 12;
-/// Containers inside one another that a schema or a value may have: as deep as JSON text is read.
+/// Nesting depth of schemas and values: the same as for JSON text.
 const MAX_DEPTH: usize = crate::json::MAX_DEPTH;
 
-/// Keywords that judge a container by its shape, whatever stands in its members.
+/// Keywords that check a container's structure, whatever values its members have.
 const STRUCTURAL: [&str; 12] = [
     "type",
     "required",
@@ -40,7 +40,7 @@ const STRUCTURAL: [&str; 12] = [
 pub struct SchemaError {
     /// JSON Pointer into the schema.
     pub path: String,
-    /// What is wrong.
+    /// The fault.
     pub message: String,
 }
 
@@ -48,14 +48,14 @@ fn at(path: &str) -> String {
     if path.is_empty() { String::new() } else { format!(" at `{path}`") }
 }
 
-/// One way in which arguments break a schema.
+/// A violation of a schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
     /// JSON Pointer to the value, empty for the whole.
     pub path: String,
     /// The keyword that is broken.
     pub keyword: String,
-    /// What is wrong and what is expected.
+    /// The fault, and the expected value.
     pub message: String,
 }
 
@@ -111,14 +111,14 @@ impl From<Draft> for jsonschema::Draft {
     }
 }
 
-/// A validator compiled from one schema. `format` is a note to readers and is not checked.
+/// A compiled schema. `format` is an annotation and is not checked.
 #[derive(Debug)]
 pub struct CompiledSchema {
     validator: Validator,
     ref_graph: RefGraph,
 }
 
-/// Resolves nothing that is not there already.
+/// A resolver that loads nothing.
 pub(super) struct RefuseRemote;
 
 impl Retrieve for RefuseRemote {
@@ -128,15 +128,14 @@ impl Retrieve for RefuseRemote {
 }
 
 impl CompiledSchema {
-    /// Compiles `schema` in the draft that its `$schema` names. One that names none is of the newest draft
-    /// in which it compiles: most are 2020-12, and a list under `items` or a number's `exclusiveMinimum: true`
-    /// give an older one away.
+    /// Compiles `schema` in the draft that its `$schema` names. Without one, the newest draft that
+    /// compiles is used: most are 2020-12; a list under `items`, or `exclusiveMinimum: true`,
+    /// indicate an older one.
     ///
     /// # Errors
-    /// [`SchemaError`] for anything that is not a schema, is nested deeper than
+    /// [`SchemaError`] for a value that is no schema, is nested deeper than
     /// [`json::MAX_DEPTH`](crate::json::MAX_DEPTH) levels, has an unresolvable or a remote `$ref`, or references
-    /// that go in circles or multiply past bounds; of a schema that names no draft, what is wrong with it in
-    /// the newest.
+    /// that form cycles or multiply past bounds; for a schema without `$schema`, its error in the newest draft.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
         let newest = Self::compile_as(schema, Draft::default());
         if newest.is_ok() || schema.get("$schema").is_some() {
@@ -146,7 +145,7 @@ impl CompiledSchema {
         older.flat_map(|&draft| Self::compile_as(schema, draft)).next().map_or(newest, Ok)
     }
 
-    /// Compiles `schema` in the draft that its `$schema` names, in `unnamed` if it names none.
+    /// Compiles `schema` in the draft that its `$schema` names, or `unnamed` without one.
     ///
     /// # Errors
     /// As [`CompiledSchema::compile`].
@@ -171,21 +170,21 @@ impl CompiledSchema {
         Ok(Self { validator, ref_graph })
     }
 
-    /// Whether `value` is valid. The fast path: no message is built.
+    /// Whether `value` is valid. The fast path: builds no message.
     #[must_use]
     pub fn is_valid(&self, value: &Value) -> bool {
         self.is_bearable(value) && self.validator.is_valid(value)
     }
 
-    /// What is wrong with `value`, the first twelve; empty when it is valid. A value nested deeper than
-    /// [`json::MAX_DEPTH`](crate::json::MAX_DEPTH) levels is not looked into: that is what is wrong with it.
+    /// Returns the first twelve violations of `value`; empty if it is valid. A value nested deeper than
+    /// [`json::MAX_DEPTH`](crate::json::MAX_DEPTH) levels is not examined: its depth is the violation.
     #[must_use]
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
         self.violations_around(value, &[])
     }
 
-    /// As [`CompiledSchema::violations`], without those that the values at `holes` (JSON Pointers) may yet
-    /// mend: at and inside a hole, and around one unless only the shape is judged.
+    /// Like [`CompiledSchema::violations`], without violations that the values at `holes` (JSON Pointers) may still
+    /// fix: at and inside a hole, and around one unless only the structure is checked.
     pub(crate) fn violations_around(&self, value: &Value, holes: &[&str]) -> Vec<Violation> {
         match self.errors(value) {
             Some(errors) => {
@@ -197,14 +196,14 @@ impl CompiledSchema {
         }
     }
 
-    /// The validator's own errors; `None` for a value that is nested too deep, or where finding them would take
-    /// too long, which says nothing about whether the value is valid.
+    /// Returns the validator's errors; `None` for a value that is nested too deep, or if finding them would take
+    /// too long; then the value may be valid or not.
     pub(super) fn errors<'a>(&'a self, value: &'a Value) -> Option<impl Iterator<Item = ValidationError<'a>>> {
         let clear = !nests_deeper(value, MAX_DEPTH) && self.ref_graph.is_clear_for(value);
         clear.then(|| self.validator.iter_errors(value))
     }
 
-    /// Why nothing can be said about `value`, if that is so.
+    /// The violation to report if `value` cannot be examined.
     fn unsaid(&self, value: &Value) -> Violation {
         let (keyword, message) = if nests_deeper(value, MAX_DEPTH) {
             ("depth", too_deep())
@@ -218,7 +217,7 @@ impl CompiledSchema {
         Violation { path: String::new(), keyword: keyword.into(), message }
     }
 
-    /// Whether the stack can bear to judge `value`.
+    /// Whether validating `value` fits on the stack.
     fn is_bearable(&self, value: &Value) -> bool {
         !nests_deeper(value, MAX_DEPTH) && self.ref_graph.is_short_for(value)
     }
@@ -254,7 +253,7 @@ fn schema_error(schema: &Value, error: &ValidationError<'_>) -> SchemaError {
 /// The types that a schema may name.
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
-/// The place and better words, where the validator's are about its own rules or name no place.
+/// Improves the place and message of validator errors about its own rules or without a place.
 fn located(schema: &Value, error: &ValidationError<'_>, path: &str) -> Option<(String, String)> {
     if matches!(error.kind(), ValidationErrorKind::Referencing(_)) {
         let said = error.to_string();
@@ -317,7 +316,7 @@ fn with_sources(error: &ValidationError<'_>) -> String {
     text
 }
 
-/// Whether `error` holds whatever will stand at `holes`.
+/// Whether `error` holds for any values at `holes`.
 pub(super) fn counts(error: &ValidationError<'_>, holes: &[&str]) -> bool {
     if holes.is_empty() {
         return true;

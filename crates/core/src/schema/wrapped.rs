@@ -1,5 +1,5 @@
-//! Output schemas and results of any form, inside an object: MCP up to 2025-11-25 knows objects only, so a server that
-//! speaks 2026-07-28 too gives older clients `{"result": value}` (SEP-2106).
+//! Wraps output schemas and results in an object: MCP up to 2025-11-25 allows only objects, so a server of
+//! 2026-07-28 gives older clients `{"result": value}` (SEP-2106).
 
 use std::borrow::Cow;
 
@@ -8,21 +8,20 @@ use serde_json::{Map, Value, json};
 /// The one property of the object around a result.
 pub const RESULT: &str = "result";
 
-/// Keywords whose value is data, in which nothing is a reference.
+/// Keywords whose value is data, without references.
 const DATA: [&str; 4] = ["const", "enum", "default", "examples"];
-/// Keywords whose value names schemas: its keys are no keywords.
+/// Keywords whose value maps names to schemas: its keys are not keywords.
 const NAMED: [&str; 6] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
 
-/// Whether a schema says by its root that results are objects. What follows from `$ref` or `anyOf` does not count, as
-/// it does not for clients.
+/// Whether a schema's root says that results are objects. Like clients, this ignores `$ref` and `anyOf`.
 #[must_use]
 pub fn is_of_object(schema: &Value) -> bool {
     schema.get("type").and_then(Value::as_str) == Some("object")
 }
 
-/// A schema of objects: itself, or of objects whose `result` it is for. References into the document go on pointing
-/// where they did, as the official SDKs write it; those below an `$id` of their own are not relative to the document.
+/// Returns a schema of objects: itself, or an object schema with `result` of this schema. References into the document
+/// are rewritten to the same targets, as the official SDKs do; references below a nested `$id` do not change.
 #[must_use]
 pub fn of_object(schema: &Value) -> Cow<'_, Value> {
     if is_of_object(schema) {
@@ -31,7 +30,7 @@ pub fn of_object(schema: &Value) -> Cow<'_, Value> {
     let mut inside = schema.clone();
     move_references(&mut inside);
     let mut around = Map::new();
-    // The dialect is that of a document.
+    // The dialect belongs to the document.
     if let Some(dialect @ Value::String(_)) = schema.get("$schema") {
         around.insert("$schema".into(), dialect.clone());
     }
@@ -41,7 +40,7 @@ pub fn of_object(schema: &Value) -> Cow<'_, Value> {
     Cow::Owned(Value::Object(around))
 }
 
-/// Whether a schema has the form of one that [`of_object`] has put inside an object.
+/// Whether a schema looks like one that [`of_object`] wrapped in an object.
 #[must_use]
 pub fn is_around(schema: &Value) -> bool {
     let only = |list: Option<&Value>| list.and_then(Value::as_array).is_some_and(|all| *all == [RESULT]);
@@ -51,7 +50,7 @@ pub fn is_around(schema: &Value) -> bool {
         && properties.is_some_and(|properties| properties.len() == 1 && properties.contains_key(RESULT))
 }
 
-/// The value inside `{"result": value}`, if that is all there is.
+/// Returns the value inside `{"result": value}`, if there is nothing else.
 #[must_use]
 pub fn inside(value: &Value) -> Option<&Value> {
     value.as_object().filter(|object| object.len() == 1)?.get(RESULT)
@@ -63,7 +62,7 @@ pub fn around(value: Value) -> Value {
     json!({RESULT: value})
 }
 
-/// As deep as the schema is, which was bounded when it was read.
+/// Recursion is bounded by the schema's depth, which was checked on reading.
 fn move_references(node: &mut Value) {
     match node {
         Value::Array(nodes) => nodes.iter_mut().for_each(move_references),

@@ -1,4 +1,4 @@
-//! Defines the store of what principals have spent of their budgets in a period.
+//! The store of principals' spending in budget periods.
 
 use async_trait::async_trait;
 use jiff::tz::TimeZone;
@@ -24,8 +24,8 @@ pub enum BudgetPeriod {
 }
 
 impl BudgetPeriod {
-    /// The period at this time, in milliseconds since the epoch: its name, which a later one of its kind comes after, and
-    /// when it ends.
+    /// Returns the period at this time, in milliseconds since the epoch: its name, which sorts before later ones, and
+    /// its end.
     #[must_use]
     pub fn at(self, now_ms: u64) -> (String, Option<u64>) {
         let now =
@@ -41,37 +41,37 @@ impl BudgetPeriod {
     }
 }
 
-/// A request that is to be made within a budget.
+/// A request within a budget.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BudgetedRequest {
-    /// Whose budget it is.
+    /// The principal of the budget.
     pub owner: String,
     /// The period, by its name.
     pub period: String,
-    /// What may be spent in it.
+    /// Its bounds.
     pub bounds: ModelBounds,
     /// The model, `provider/model`.
     pub model: String,
     /// Tokens that it may use at most.
     pub tokens: u64,
-    /// What these cost, where it is known.
+    /// Their cost, if known.
     pub cost_usd: Option<f64>,
 }
 
-/// Keeps what is spent of budgets. Each method is one transaction, also between processes.
+/// Stores spending of budgets. Each method is one transaction, also between processes.
 #[async_trait]
 pub trait BudgetStore: Send + Sync {
-    /// Reserves room for a request, if [`ModelBounds::reserve`] lets it. Earlier periods are forgotten.
+    /// Reserves budget for a request, if [`ModelBounds::reserve`] allows it. Earlier periods are deleted.
     async fn reserve_budget(&self, _request: BudgetedRequest) -> Result<Result<ModelSpent, ToolError>, StoreError> {
         Err(Unsupported("the store of budgets").into())
     }
 
-    /// What is spent in a period.
+    /// Returns the spending in a period.
     async fn budget_spent(&self, _owner: &str, _period: &str) -> Result<ModelSpent, StoreError> {
         Err(Unsupported("the store of budgets").into())
     }
 
-    /// Puts what was used in the place of what was reserved.
+    /// Replaces a reservation with the actual usage.
     async fn settle_budget(
         &self,
         _owner: &str,

@@ -9,7 +9,7 @@ use super::StoreError;
 use super::session_log::SessionLog;
 use crate::identity::session::{Session, SessionId};
 
-/// What stands before the names of channels in their mailboxes.
+/// Prefix of channels' mailboxes.
 const MAILBOX: &str = "channel/";
 
 /// Characters of a channel's name.
@@ -73,7 +73,7 @@ impl Channels {
         Ok(self.0.get(name).cloned().unwrap_or_default())
     }
 
-    /// Why nobody reads this channel for whom no session asks, if so: it has an illegal name, or is private.
+    /// Returns why nobody outside a session can read this channel, if so: its name is illegal, or it is private.
     #[must_use]
     pub fn unreachable(&self, name: &str) -> Option<String> {
         match self.get(name) {
@@ -86,7 +86,7 @@ impl Channels {
         }
     }
 
-    /// One line for each channel, for the manuals of the tools that use them.
+    /// Describes each channel in one line, for the manuals of the channel tools.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let line = |(name, channel): (&String, &ChannelConfig)| {
@@ -106,8 +106,8 @@ impl Channels {
 }
 
 impl ChannelConfig {
-    /// The mailbox of the channel `name` as `session` sees it. A private channel is that of the whole tree of agents in which
-    /// the session is.
+    /// Returns the mailbox of the channel `name` as seen by `session`. A private channel belongs to the session's whole
+    /// tree of agents.
     ///
     /// # Errors
     /// Those of the log.
@@ -119,7 +119,7 @@ impl ChannelConfig {
     }
 }
 
-/// The mailbox as whoever writes to it knows it: a channel by its name.
+/// Returns the name of a mailbox for its writers: a channel's own name.
 #[must_use]
 pub fn mailbox_name(mailbox: &SessionId) -> String {
     let channel = mailbox.as_str().strip_prefix(MAILBOX).and_then(|rest| rest.rsplit('/').next());
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(channels.lines(), ["jobs (shared queue): Work to do"]);
     }
 
-    /// Sessions whose ids begin alike are in one tree.
+    /// Sessions whose ids share a prefix are in one tree.
     struct Trees;
 
     #[async_trait::async_trait]

@@ -1,7 +1,7 @@
 //! Files that tainted values were written into: a call that reads one later gets the taint with the content.
 //!
-//! The notes are values of the session log, without data, in a mailbox of their own: one for each principal, because runs, their
-//! agents and later runs share the files. A name of such a value is a part of the file's path.
+//! The notes are values of the session log, without data, in a separate mailbox for each principal, because runs, their
+//! agents and later runs share the files. The value's path is made from the file's path.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -15,9 +15,9 @@ use crate::identity::session::{Principal, SessionId};
 use crate::identity::taint::Taint;
 use crate::json::canonical::ContentHash;
 
-/// Where the notes stand in their mailbox.
+/// Root path of the notes in their mailbox.
 pub const FILES: &str = "files";
-/// Notes of one principal. Of more files than these the names are lost: every file has the taint.
+/// Bound on the notes of one principal. Beyond it file names are lost: every file counts as tainted.
 const MAX_NOTES: usize = 2_000;
 
 /// The mailbox of a principal's notes.
@@ -26,46 +26,47 @@ pub fn files_mailbox(principal: &Principal) -> SessionId {
     SessionId::new(format!("{FILES}-{}", ContentHash::of_value(&json!(principal.id))))
 }
 
-/// The files that a call reads and writes, as its tool tells before it runs. Paths are absolute, with all links resolved.
+/// The files that a call reads and writes, as its tool declares before it runs. Paths are absolute, with links
+/// resolved.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileUse {
     /// Files that its result may show; of a folder, all below it.
     pub reads: Vec<PathBuf>,
-    /// Files whose whole content it replaces by what its arguments say.
+    /// Files whose whole content it replaces with its arguments.
     pub replaces: Vec<PathBuf>,
-    /// Files of which it changes a part.
+    /// Files that it changes in part.
     pub changes: Vec<PathBuf>,
-    /// Its arguments are a program that works in this folder. Which files it reads and writes nobody can tell.
+    /// Its arguments are a program that works in this folder. The files it uses are unknown.
     pub program: Option<PathBuf>,
 }
 
 impl FileUse {
-    /// Of a tool that reads one file or folder.
+    /// For a tool that reads one file or folder.
     #[must_use]
     pub fn reading(path: PathBuf) -> Self {
         Self { reads: vec![path], ..Self::default() }
     }
 
-    /// Of a tool that writes a whole file.
+    /// For a tool that writes a whole file.
     #[must_use]
     pub fn replacing(path: PathBuf) -> Self {
         Self { replaces: vec![path], ..Self::default() }
     }
 
-    /// Of a tool that changes parts of files.
+    /// For a tool that changes parts of files.
     #[must_use]
     pub fn changing(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         Self { changes: paths.into_iter().collect(), ..Self::default() }
     }
 
-    /// Of a tool whose arguments are a program.
+    /// For a tool whose arguments are a program.
     #[must_use]
     pub fn program(folder: PathBuf) -> Self {
         Self { program: Some(folder), ..Self::default() }
     }
 
-    /// Whether the notes have to be read: for what the result is tainted by, where somebody keeps that, or for what the files
-    /// are after the call.
+    /// Whether the notes must be read: to taint the result, if taint is kept, or to update the files' notes after the
+    /// call.
     #[must_use]
     pub fn needs_notes(&self, is_kept: bool, given: &Taint) -> bool {
         let may_mark = !given.is_empty() && !self.changes.is_empty();
@@ -73,10 +74,10 @@ impl FileUse {
     }
 }
 
-/// What the notes mean for one call.
+/// The effect of the notes on one call.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FileTaint {
-    /// The untrusted tools that what it reads came out of.
+    /// The untrusted tools behind the content that it reads.
     pub read: Taint,
     /// Notes to write before the call has an effect.
     pub before: Vec<Written>,
@@ -89,7 +90,7 @@ pub struct FileTaint {
 pub struct FileNotes(SessionValues);
 
 impl FileNotes {
-    /// As [`SessionLog::values`](super::SessionLog::values) returned them.
+    /// Builds them from the output of [`SessionLog::values`](super::SessionLog::values).
     #[must_use]
     pub fn of(rows: Vec<LogRow>) -> Self {
         let mut notes = SessionValues::default();
@@ -101,12 +102,12 @@ impl FileNotes {
         Self(notes)
     }
 
-    /// What a call reads, and which notes it leaves. `given` is the taint of its arguments.
+    /// Returns the taint of a call's input files, and the notes it adds. `given` is the taint of its arguments.
     ///
-    /// - What it writes has the taint of its arguments from before it runs, so that no interruption loses it.
-    /// - A whole file that it replaces by untainted arguments is clean once it has succeeded.
-    /// - A program reads all below its folder, and the tainted files that its text names. What a program writes has the taint of
-    ///   its text and of the files that the text names, or folders of theirs: all below its folder may be what it wrote.
+    /// - Files it writes get the taint of its arguments before it runs, so that no interruption loses it.
+    /// - A file that it replaces with untainted arguments is clean once it has succeeded.
+    /// - A program reads everything below its folder, and the tainted files that its text names. Everything below its
+    ///   folder may be its output, with the taint of its text and of the files, or their folders, that the text names.
     #[must_use]
     pub fn judge(&self, usage: &FileUse, arguments: &Value, given: &Taint) -> FileTaint {
         let (mut found, mut moved) = (FileTaint::default(), given.clone());
@@ -138,14 +139,14 @@ impl FileNotes {
         self.0.taint(&note_path(path), None)
     }
 
-    /// Whether all at this path has the taint already: notes at it and above it say so.
+    /// Whether notes at this path or above it already cover the taint.
     fn covers(&self, path: &Path, taint: &Taint) -> bool {
         let (place, mut known) = (note_path(path), Taint::default());
         for one in deciding(self.0.rows().iter().map(|(_, one)| one), &place, None) {
             if is_below(&place, &one.path) {
                 known.add(&one.taint);
             } else if one.method.replaces() {
-                // What is older does not say anything of this file.
+                // Older notes do not apply to this file.
                 break;
             }
         }
@@ -168,7 +169,7 @@ impl FileNotes {
     }
 }
 
-/// Whether a text among these values has `name` in it, as a word.
+/// Whether a text among these values contains `name` as a word.
 fn holds(value: &Value, name: &str) -> bool {
     let continues = |next: Option<char>| next.is_some_and(|next| next.is_alphanumeric() || "_-".contains(next));
     match value {
@@ -186,7 +187,7 @@ fn mark(path: &Path, method: Method, taint: &Taint) -> Written {
     Written { method, taint: taint.clone(), ..Written::set(note_path(path), Value::Null) }
 }
 
-/// Where the note of a file stands.
+/// Returns the path of a file's note.
 fn note_path(path: &Path) -> String {
     let names = path.components().filter(|part| !matches!(part, Component::RootDir | Component::CurDir));
     names.fold(FILES.to_owned(), |above, name| log_path(&above, &encoded_name(&name.as_os_str().to_string_lossy())))
@@ -201,7 +202,8 @@ mod tests {
         Taint::of(&ToolId::parse("web:fetch@1.0.0").expect("id"))
     }
 
-    /// The notes after these calls: how each uses which path (`+`: with tainted arguments), and what a program's text is.
+    /// Returns the notes after these calls: how each uses which path (`+`: with tainted arguments), and a program's
+    /// text.
     fn after(calls: &[(&str, &str)]) -> FileNotes {
         let mut notes = FileNotes::default();
         for (how, path) in calls {
@@ -242,7 +244,7 @@ mod tests {
         check(&[page, ("change", "/w/a/page.md")], "read", "/w/a/page.md", true);
         check(&[("change+", "/w/x")], "read", "/w/x", true);
         check(&[("change+", "/w/x"), ("replace", "/w/x"), ("replace+", "/w/x")], "read", "/w/x", true);
-        // A program reads what lies below its folder, and what it names.
+        // A program reads files below its folder, and those it names.
         check(&[page], "run", "cat *", true);
         check(&[("replace+", "/v/page.md")], "run", "cat *", false);
         check(&[("replace+", "/v/page.md")], "run", "cat ../v/page.md", true);

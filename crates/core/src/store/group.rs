@@ -12,11 +12,11 @@ use crate::policy::Rights;
 /// Members that one principal may have.
 pub const MAX_MEMBERS: usize = 64;
 
-/// The tools that change a group, by id without version. Only who is privileged has them.
+/// Ids of the tools that change a group, without version. Only privileged members have them.
 pub const CHANGES: [&str; 6] =
     ["group:add_agent", "group:remove_agent", "group:start", "group:stop", "group:channel", "group:wire"];
 
-/// What stands before a member's session in the name of its claim.
+/// Prefix of a member's session in the name of its claim.
 pub const CLAIM: &str = "group/";
 
 /// The state of a member that is started, and that no process drives.
@@ -27,28 +27,28 @@ const UNSERVED: &str = "unserved";
 pub struct Member {
     /// Its name, unique for its principal.
     pub name: String,
-    /// Whose it is, and what it may do: what whoever added it may.
+    /// Its owner and rights: those of whoever added it.
     pub rights: Rights,
-    /// Which agent it is: its name in the configuration; empty for the default model with instructions alone.
+    /// The agent's name in the configuration; empty for the default model with instructions alone.
     pub agent: String,
-    /// What it is told beside that.
+    /// Additional instructions.
     pub instructions: Option<String>,
-    /// Its session, which is its mailbox, and the id of its saved run.
+    /// Its session, which is also its mailbox and the id of its saved run.
     pub session: SessionId,
     /// Whether it may change the group.
     pub privileged: bool,
-    /// Whether it is to be driven.
+    /// Whether it should be driven.
     pub started: bool,
-    /// Whether a living process has it: one that drives the groups of its workspace. The store tells.
+    /// Whether a living process that drives the groups of its workspace has claimed it. Set by the store.
     pub is_driven: bool,
-    /// When it was added.
+    /// Creation time, in milliseconds since the epoch.
     pub created_ms: u64,
     /// Messages that wait for it.
     pub waiting: u64,
 }
 
 impl Member {
-    /// As programs are shown it.
+    /// Formats it for programs.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({
@@ -63,7 +63,7 @@ impl Member {
         })
     }
 
-    /// As a line.
+    /// Formats it as a line.
     #[must_use]
     pub fn line(&self) -> String {
         let Self { name, waiting, .. } = self;
@@ -84,16 +84,16 @@ impl Member {
         }
     }
 
-    /// What the process that drives it claims.
+    /// Returns the name that its driving process claims.
     #[must_use]
     pub fn claim(&self) -> String {
         format!("{CLAIM}{}", self.session)
     }
 }
 
-/// Whether a session may change the group of its principal: the person's own sessions may, members that were added so, and
-/// runs of the agents that are `privileged`. Of an agent that others started, all on its way have to be so, which its tools
-/// tell ([`CHANGES`]).
+/// Whether a session may change the group of its principal: the person's own sessions, privileged members, and runs of
+/// the agents in `privileged`. For an agent started by others, the whole chain must be privileged, which shows in its
+/// tools ([`CHANGES`]).
 #[must_use]
 pub fn is_privileged(session: &Session, members: &[Member], privileged: &[String]) -> bool {
     match members.iter().find(|member| member.session == session.id) {
@@ -102,7 +102,7 @@ pub fn is_privileged(session: &Session, members: &[Member], privileged: &[String
     }
 }
 
-/// The members of groups, and what is wired to them. Every method commits before it returns.
+/// Stores members of groups and their wiring. Every method commits before it returns.
 #[async_trait]
 pub trait Groups: Send + Sync {
     /// Adds a member, stopped.
@@ -113,7 +113,7 @@ pub trait Groups: Send + Sync {
         Err(Unsupported("groups").into())
     }
 
-    /// Removes a member, and what is wired to it.
+    /// Removes a member and its wiring.
     ///
     /// # Errors
     /// [`StoreError::NotFound`].
@@ -134,13 +134,13 @@ pub trait Groups: Send + Sync {
         Err(Unsupported("groups").into())
     }
 
-    /// From now on, or no more, what others write to the mailbox `from` is written to `to` too.
+    /// Starts or stops copying messages that others write to the mailbox `from` to `to`.
     async fn wire(&self, _from: &SessionId, _to: &SessionId, _is_wired: bool) -> Result<(), StoreError> {
         Err(Unsupported("groups").into())
     }
 }
 
-/// No groups.
+/// Without groups.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoGroups;
 

@@ -21,7 +21,7 @@ use crate::secret::Redactor;
 
 /// [`LedgerEntry::status`] of an operation that has begun and not ended.
 pub const RUNNING: &str = "running";
-/// [`LedgerEntry::status`] of an operation whose process ended before it: whether it had its effect is not known.
+/// [`LedgerEntry::status`] of an operation whose process ended first: its effect is unknown.
 pub const UNKNOWN_OUTCOME: &str = "unknown";
 
 /// What happens to calls while the ledger cannot be written, as on a full disk.
@@ -35,7 +35,7 @@ pub enum LedgerMode {
     Required,
 }
 
-/// One line of the ledger: an operation (a tool call, a model attempt, a job), failures too.
+/// A ledger row: an operation (a tool call, a model attempt, a job), successful or not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LedgerEntry {
     /// The operation.
@@ -51,21 +51,20 @@ pub struct LedgerEntry {
     pub kind: OpKind,
     /// Call id, for a tool; job id, for a job.
     pub call: Option<CallId>,
-    /// Tool id or `provider/model`; the name as it was called, for an unknown tool.
+    /// Tool id or `provider/model`; the name as written, for an unknown tool.
     pub name: Arc<str>,
-    /// `ok` or the error kind; the last state, for a job; [`RUNNING`] or [`UNKNOWN_OUTCOME`] where there is no end.
+    /// `ok` or the error kind; for a job its last state; [`RUNNING`] or [`UNKNOWN_OUTCOME`] without an end.
     pub status: Cow<'static, str>,
-    /// Microseconds, waits included but for people's ([`LedgerEntry::person_us`]).
+    /// Microseconds, including waits except those for people ([`LedgerEntry::person_us`]).
     pub latency_us: u64,
-    /// Microseconds of it that it waited for slot and lock.
+    /// Microseconds of the latency spent waiting for slot and lock.
     pub wait_us: u64,
-    /// Microseconds besides that in which people were asked: for their approval, or what the tool wanted to know.
+    /// Further microseconds spent waiting for people: approvals, and questions of the tool.
     #[serde(default, skip_serializing_if = "crate::model::is_zero")]
     pub person_us: u64,
-    /// How many attempts were made; 0 when it never ran. Each attempt at a request to a model has its own entry, and
-    /// this is its number.
+    /// Number of attempts; 0 if it never ran. Each attempt at a model request has its own entry with its number here.
     pub attempts: u32,
-    /// Whether the result came out of the response cache.
+    /// Whether the result came from the response cache.
     pub cached: bool,
     /// Characters of input.
     pub characters_in: u64,
@@ -73,30 +72,30 @@ pub struct LedgerEntry {
     pub characters_out: u64,
     /// Tokens, for a model.
     pub usage: Usage,
-    /// What it cost, in US dollars, where the price is known.
+    /// Its cost in US dollars, if the price is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
-    /// Whether the arguments were validated, for a tool.
+    /// For a tool: whether the arguments were validated.
     pub validated: bool,
     /// What decided that it may run.
     pub decided_by: Cow<'static, str>,
-    /// What a person said, where one was asked: `approve`, `always`, `deny`, `skip`.
+    /// The person's decision, if one was asked: `approve`, `always`, `deny`, `skip`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<Cow<'static, str>>,
-    /// What was done to name and arguments, redacted, for a tool.
+    /// For a tool: changes made to name and arguments, redacted.
     #[serde(default, skip_serializing_if = "Provenance::is_plain")]
     pub provenance: Provenance,
-    /// What the request showed of the catalogue, for a model.
+    /// For a model: the tools shown in the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<ExposureRecord>,
-    /// What the request asked that the model's API has no word for, for a model behind a facade.
+    /// For a model behind a facade: parts of the request that its API cannot express.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<Cow<'static, str>>,
-    /// The arguments as JSON, redacted, for a tool; none where they are over [`MAX_KEPT`] bytes.
+    /// For a tool: the arguments as JSON, redacted; `None` if larger than [`MAX_KEPT`] bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<str>>,
-    /// The beginning of the result's text, redacted, for a call that went well of a tool that takes no secrets; at most
-    /// [`MAX_KEPT`] bytes.
+    /// The beginning of the result's text, redacted, at most [`MAX_KEPT`] bytes; only for a successful call of a tool
+    /// without secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<str>>,
     /// Why it failed, or why its request shows these tools; redacted and short.
@@ -107,18 +106,18 @@ pub struct LedgerEntry {
 /// Bytes of a note.
 const MAX_NOTE: usize = 600;
 
-/// A text as the ledger keeps it, without secrets and short; `None`: it is blank.
+/// Redacts and shortens a text for the ledger; `None` if it is blank.
 #[must_use]
 pub fn note(text: &str, redactor: &dyn Redactor) -> Option<Arc<str>> {
     let text = redactor.redact(text.trim());
     (!text.is_empty()).then(|| head_and_tail(&text, MAX_NOTE).into())
 }
 
-/// Bytes of arguments, and of a result, that the ledger keeps of one call.
+/// Bytes of arguments, and of a result, kept per call.
 pub const MAX_KEPT: usize = 2048;
 
 impl LedgerEntry {
-    /// An operation that went well and of which no more is known.
+    /// A successful operation without further data.
     #[must_use]
     pub fn new(op: Op, at_ms: u64, session: SessionId, principal: Arc<str>, kind: OpKind, name: Arc<str>) -> Self {
         Self {
@@ -151,14 +150,14 @@ impl LedgerEntry {
         }
     }
 
-    /// Microseconds since the epoch at its start, as near as it says.
+    /// Approximate start time, in microseconds since the epoch.
     #[must_use]
     pub fn started_us(&self) -> u64 {
         self.at_ms.saturating_mul(1000).saturating_sub(self.latency_us).saturating_sub(self.person_us)
     }
 
-    /// Whether it may have cost something that [`LedgerEntry::cost_usd`] does not say: an attempt at a model without a
-    /// price, or of which nobody said what it used, unless it was refused before a model worked on it, or never began.
+    /// Whether it may have costs missing in [`LedgerEntry::cost_usd`]: a model attempt without a known
+    /// price or reported usage, unless it was refused before a model worked on it, or never began.
     #[must_use]
     pub fn cost_is_open(&self) -> bool {
         if self.kind != OpKind::Model || self.cost_usd.is_some() || self.attempts == 0 {
@@ -174,7 +173,7 @@ impl LedgerEntry {
     pub fn failed(&self) -> bool {
         match self.kind {
             OpKind::Job => !matches!(&*self.status, "ok" | "done" | RUNNING),
-            // That a guard objects is its work.
+            // An objection is a guard's normal result.
             OpKind::Guard => false,
             OpKind::Tool | OpKind::Model => !matches!(&*self.status, "ok" | RUNNING),
         }
@@ -186,7 +185,7 @@ impl LedgerEntry {
 pub struct LedgerTotals {
     /// Tool calls.
     pub tool_calls: u64,
-    /// Of these, failed.
+    /// Number of failed tool calls.
     pub tool_failures: u64,
     /// Model attempts.
     pub model_calls: u64,
@@ -194,23 +193,23 @@ pub struct LedgerTotals {
     pub by_status: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// What operations of one run, or of one session outside of runs, come to.
+/// Totals of one run, or of one session's operations outside of runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TraceSummary {
-    /// The run, where an agent made them.
+    /// The run, if an agent made them.
     pub run: Option<Arc<str>>,
     /// Session.
     pub session: SessionId,
     /// Principal.
     pub principal: Arc<str>,
-    /// The sessions above it, where a call of another session began the run.
+    /// The sessions above it, if a call of another session started the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Arc<Within>>,
     /// Milliseconds since the epoch at the start of the first.
     pub started_ms: u64,
     /// Milliseconds since the epoch at the end of the last.
     pub ended_ms: u64,
-    /// Whether it goes on: a process drives the run, or an operation of it or below it has begun and not ended.
+    /// Whether it is active: a process drives the run, or an operation in it or below it is unfinished.
     #[serde(default)]
     pub live: bool,
     /// Turns of the run.
@@ -221,7 +220,7 @@ pub struct TraceSummary {
 }
 
 impl TraceSummary {
-    /// The run, or the session where no agent made them.
+    /// The run, or the session outside of runs.
     #[must_use]
     pub fn name(&self) -> &str {
         self.run.as_deref().unwrap_or_else(|| self.session.as_str())
@@ -231,20 +230,20 @@ impl TraceSummary {
 /// A part of the list of runs and sessions.
 #[derive(Debug, Clone, Default)]
 pub struct TracePage {
-    /// Some of them.
+    /// A page of traces.
     pub traces: Vec<TraceSummary>,
-    /// How many there are in all.
+    /// Number of traces in total.
     pub total: u64,
-    /// Behind which the others are, where there are others.
+    /// The cursor of the next page, if any.
     pub next: Option<TraceCursor>,
 }
 
 /// A place in the list of runs and sessions: `END.NUMBER` as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceCursor {
-    /// When it ended, in milliseconds since the epoch.
+    /// End time, in milliseconds since the epoch.
     pub ended_ms: u64,
-    /// Which of those that ended then.
+    /// Distinguishes traces with the same end time.
     pub number: u64,
 }
 
@@ -277,15 +276,15 @@ pub struct TraceSums {
     pub failures: u64,
     /// Tokens.
     pub usage: Usage,
-    /// What they cost, in US dollars, as far as prices are known; `None` where none is.
+    /// Total cost in US dollars as far as prices are known; `None` if none is.
     pub cost_usd: Option<f64>,
-    /// Model attempts that may have cost something beside that; see [`LedgerEntry::cost_is_open`].
+    /// Model attempts that may have had further costs; see [`LedgerEntry::cost_is_open`].
     #[serde(default, skip_serializing_if = "crate::model::is_zero")]
     pub open_costs: u64,
 }
 
 impl TraceSums {
-    /// Counts these in.
+    /// Adds other totals.
     pub fn add_all(&mut self, other: &Self) {
         self.tool_calls += other.tool_calls;
         self.model_calls += other.model_calls;
@@ -298,7 +297,7 @@ impl TraceSums {
         }
     }
 
-    /// Counts one operation in.
+    /// Adds an operation.
     pub fn add(&mut self, entry: &LedgerEntry) {
         match entry.kind {
             OpKind::Tool => self.tool_calls += 1,
@@ -320,7 +319,7 @@ impl TraceSums {
 pub enum Appended {
     /// There is room for more.
     Room,
-    /// The entry is taken, but whoever can wait should await [`LedgerStore::room`] before making another.
+    /// The entry is accepted, but callers that can wait should await [`LedgerStore::room`] first.
     Full,
 }
 
@@ -329,20 +328,20 @@ pub enum Appended {
 pub struct LedgerCondition {
     /// Writes that failed since the start.
     pub failures: u64,
-    /// Entries that are lost, since they could not be written and there was no more room to keep them.
+    /// Number of entries lost because writing failed and the buffer was full.
     pub lost: u64,
-    /// Entries that are kept in memory until they can be written.
+    /// Entries kept in memory until they can be written.
     pub waiting: u64,
-    /// Why the last write failed; `None` if it did not.
+    /// Error of the last write, if it failed.
     pub failing: Option<String>,
 }
 
-/// The ledger. Entries are batched and may be lost for at most 50 ms of a crash; none is lost because there
-/// are many: callers are held back instead. An operation that may have an effect has a row before it has one
-/// ([`LedgerStore::begin`]), whatever becomes of the process.
+/// The ledger. Entries are batched; a crash may lose the last 50 ms. Load never loses entries:
+/// callers are held back instead. An operation with a possible effect has a row before the effect
+/// ([`LedgerStore::begin`]), even if the process is killed.
 #[async_trait]
 pub trait LedgerStore: Send + Sync {
-    /// Commits that an operation begins, under [`LedgerEntry::op`], whose end is appended later. Until then it is told as
+    /// Commits the start of an operation, under [`LedgerEntry::op`]; its end is appended later. Until then it counts as
     /// [`RUNNING`], and as [`UNKNOWN_OUTCOME`] once the process is gone.
     ///
     /// # Errors
@@ -354,20 +353,20 @@ pub trait LedgerStore: Send + Sync {
     fn append(&self, _entry: LedgerEntry) -> Appended {
         Appended::Room
     }
-    /// Waits until what was appended has been written, as far as it must be for more to have room.
+    /// Waits until enough appended entries are written that there is room for more.
     async fn room(&self) {}
-    /// Whether it is being written, without a look at the disk.
+    /// Returns whether it can be written, without accessing the disk.
     fn condition(&self) -> LedgerCondition {
         LedgerCondition::default()
     }
-    /// Whether it can be written now: where the last write failed, another is tried.
+    /// Checks whether it can be written now: after a failed write, tries again.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// Why it cannot be written.
     async fn check(&self) -> Result<(), StoreError> {
         Ok(())
     }
-    /// Writes what is batched.
+    /// Writes the batched entries.
     async fn flush(&self) -> Result<(), StoreError> {
         Err(Unsupported("the ledger").into())
     }
@@ -375,29 +374,31 @@ pub trait LedgerStore: Send + Sync {
     async fn totals(&self) -> Result<LedgerTotals, StoreError> {
         Err(Unsupported("the ledger").into())
     }
-    /// The runs and sessions that ended last and that no other began, newest first, at most `limit`, after a flush. The sums
-    /// include what is below them.
+    /// Returns the most recently ended root runs and sessions, newest first, at most `limit`, after a flush. Totals
+    /// include their children.
     async fn traces(&self, limit: usize) -> Result<Vec<TraceSummary>, StoreError> {
         Ok(self.trace_page(None, limit).await?.traces)
     }
-    /// The same, behind those that [`TracePage::next`] of an earlier part names.
+    /// Like `traces`, after the position in [`TracePage::next`].
     async fn trace_page(&self, _after: Option<TraceCursor>, _limit: usize) -> Result<TracePage, StoreError> {
         Err(Unsupported("the ledger").into())
     }
-    /// The runs or sessions that `name` means: run id, session id, or the beginning of only one, or a whole trace id;
-    /// `last` is the newest. Empty where there is none.
+    /// Finds the runs or sessions called `name`: a run id, a session id, a unique prefix, or a whole trace id;
+    /// `last` is the newest. Empty if there is none.
     async fn find_traces(&self, _name: &str) -> Result<Vec<TraceSummary>, StoreError> {
         Err(Unsupported("the ledger").into())
     }
-    /// A run or session, and the runs below it, which calls of it or of another one of them began.
+    /// Returns a run or session with all its descendant runs.
     async fn trace_tree(&self, of: &TraceSummary) -> Result<Vec<TraceSummary>, StoreError> {
         Ok(vec![of.clone()])
     }
-    /// Sums of what ended since `since_ms`, by group, in the order of the groups' names. Judgements of guards do not count.
+    /// Totals of operations that ended since `since_ms`, by group, sorted by group name. Guards' judgements do not
+    /// count.
     async fn usage(&self, _by: UsageBy, _since_ms: u64) -> Result<Vec<UsageRow>, StoreError> {
         Err(Unsupported("the ledger").into())
     }
-    /// The last tool calls of all sessions, the newest first: of one tool, by its id, those among the last 20,000 operations.
+    /// Returns the last tool calls of all sessions, newest first; of one tool (by id), those among the last 20,000
+    /// operations.
     async fn recent_calls(&self, _tool: Option<&str>, _limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
         Err(Unsupported("the ledger").into())
     }

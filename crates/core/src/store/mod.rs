@@ -46,19 +46,19 @@ pub use self::state::{SCRATCH, STATE, SessionValues, ValueWatcher, log_path, sta
 pub use self::values::{Method, Written, decoded_name, encoded_name, fold, fold_with_taint, is_below, superseded};
 pub use crate::error::StoreError;
 
-/// What the keys of manifests begin with that are more than a cache: which version of a signed catalogue was accepted
-/// last keeps older ones out, for as long as it is known. They are kept until they are removed, and no age ends them.
+/// Prefix of manifest keys that are not only a cache: the last accepted version of a signed catalogue
+/// excludes older ones. These manifests do not expire; they stay until they are removed.
 pub const LASTING_MANIFESTS: &str = "catalogue:";
 
-/// Tool lists of servers, kept so that a cold start lists tools at once. Those that nobody has read or replaced for long may
-/// be forgotten, but for those under [`LASTING_MANIFESTS`].
+/// Cached tool lists of servers, so that a cold start lists tools at once. Manifests that are not used for long may
+/// expire, except those under [`LASTING_MANIFESTS`].
 #[async_trait]
 pub trait ManifestCache: Send + Sync {
     /// The cached list for a server's configuration key.
     async fn manifest(&self, _key: &str) -> Result<Option<Value>, StoreError> {
         Err(Unsupported("the manifest cache").into())
     }
-    /// Replaces it.
+    /// Replaces a manifest.
     async fn set_manifest(&self, _key: &str, _manifest: &Value) -> Result<(), StoreError> {
         Err(Unsupported("the manifest cache").into())
     }
@@ -71,56 +71,56 @@ pub trait ManifestCache: Send + Sync {
 /// Standing approvals, bound to a definition's hash.
 #[async_trait]
 pub trait ApprovalStore: Send + Sync {
-    /// Whether `always` was said in this scope for what the key stands for.
+    /// Whether `always` was given in this scope for the key.
     async fn is_approved(&self, _scope: &str, _tool: &ToolId, _key: ContentHash) -> Result<bool, StoreError> {
         Err(Unsupported("the approval store").into())
     }
-    /// Remembers `always`. Said again, it keeps its first id.
+    /// Stores `always`. A repeated one keeps its first id.
     async fn approve_always(&self, _standing: &StandingApproval) -> Result<(), StoreError> {
         Err(Unsupported("the approval store").into())
     }
-    /// Those that hold, newest first, at most `limit`.
+    /// Returns the valid ones, newest first, at most `limit`.
     async fn standing(&self, _limit: usize) -> Result<Vec<StandingApproval>, StoreError> {
         Err(Unsupported("the approval store").into())
     }
-    /// Takes one back; whether there was one with this id.
+    /// Revokes one. Returns whether there was one with this id.
     async fn revoke(&self, _id: &str) -> Result<bool, StoreError> {
         Err(Unsupported("the approval store").into())
     }
 }
 
-/// What is to be noted of one foreign definition.
+/// A change to record for one foreign definition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PinNote {
-    /// The name at its source; where it takes the place of a pinned tool, that one's.
+    /// The name at its source; if it replaces a pinned tool, that tool's name.
     pub tool: String,
-    /// The name at its source, where it takes the place of a pinned tool.
+    /// The name at its source, if it replaces a pinned tool.
     pub renamed: Option<String>,
     /// Its id.
     pub id: ToolId,
-    /// What is noted: anything but [`Note::Nothing`], which notes nothing.
+    /// The change; never [`Note::Nothing`].
     pub note: Note,
-    /// Hash of its contract as its source gave it.
+    /// Hash of its original contract.
     pub hash: ContentHash,
-    /// That contract.
+    /// The contract.
     pub contract: Value,
 }
 
 /// The definitions behind a pin.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PinContracts {
-    /// What is approved.
+    /// The approved contract.
     pub approved: Option<Value>,
-    /// What waits for approval.
+    /// The contract that waits for approval.
     pub waiting: Option<Value>,
 }
 
-/// What somebody decides about a pin.
+/// A person's decision on a pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinDecision {
-    /// What waits is approved; only this one, where a hash is given. What has another name is pinned under that.
+    /// Approve the waiting definition, only with this hash if given. A renamed tool is pinned under its new name.
     Approve(Option<ContentHash>),
-    /// Nothing of it is approved any more: it waits.
+    /// Withdraw the approval: the definition waits again.
     Revoke,
     /// It is as if it had never been seen.
     Forget,
@@ -131,12 +131,12 @@ pub enum PinDecision {
 pub trait PinStore: Send + Sync {
     /// The pins of a source, or of all, by provider, scope and tool.
     async fn pins(&self, source: Option<&PinSource>) -> Result<Vec<Pin>, StoreError>;
-    /// The definitions of some tools of a source, in their order; empty where there is none.
+    /// Returns the definitions of some tools of a source, in their order; empty for unknown tools.
     async fn pin_contracts(&self, source: &PinSource, tools: &[String]) -> Result<Vec<PinContracts>, StoreError>;
-    /// Notes what was seen of a source, all of it or nothing. A tool that another process has pinned meanwhile keeps
+    /// Records changes of a source's definitions, all or none. A tool that another process has pinned meanwhile keeps
     /// that pin.
     async fn note_pins(&self, source: &PinSource, notes: Vec<PinNote>) -> Result<(), StoreError>;
-    /// Decides about a pin in somebody's name, for this source alone; whether there was what was decided about.
+    /// Decides on a pin in a person's name, for this source alone. Returns whether there was anything to decide.
     async fn decide_pin(
         &self,
         source: &PinSource,
@@ -144,11 +144,11 @@ pub trait PinStore: Send + Sync {
         decision: PinDecision,
         by: &str,
     ) -> Result<bool, StoreError>;
-    /// A number that is another after each decision, of any process.
+    /// Returns a number that changes with each decision, in any process.
     async fn pin_decisions(&self) -> Result<u64, StoreError>;
 }
 
-/// A saved run: its state machine, and what is known of the calls in flight.
+/// A saved run: its state machine, and data on the calls in flight.
 #[derive(Debug, Clone, Default)]
 pub struct SavedRun {
     /// The state machine as JSON.
@@ -169,12 +169,12 @@ pub enum Claim {
 /// Runs that can be resumed. Every method commits before it returns.
 #[async_trait]
 pub trait RunStore: Send + Sync {
-    /// Claims the right to drive a run, which need not exist yet. A claim of this very process or of a
-    /// dead one is taken over; drivers inside one process are not kept apart.
+    /// Claims the right to drive a run, which need not exist yet. A claim of this process or of a
+    /// dead one is taken over; drivers in one process are not distinguished.
     async fn claim(&self, _run: &str) -> Result<Claim, StoreError> {
         Err(Unsupported("the run store").into())
     }
-    /// Gives this process's claim back.
+    /// Releases this process's claim.
     async fn release(&self, _run: &str) -> Result<(), StoreError> {
         Err(Unsupported("the run store").into())
     }
@@ -182,7 +182,7 @@ pub trait RunStore: Send + Sync {
     async fn save_run(&self, _run: &str, _state: &Value) -> Result<(), StoreError> {
         Err(Unsupported("the run store").into())
     }
-    /// Saves the state amid a step, and keeps what is known of its calls.
+    /// Saves the state during a step, and keeps the data on its calls.
     async fn save_amid(&self, _run: &str, _state: &Value) -> Result<(), StoreError> {
         Err(Unsupported("the run store").into())
     }
@@ -190,11 +190,11 @@ pub trait RunStore: Send + Sync {
     async fn run(&self, _run: &str) -> Result<Option<SavedRun>, StoreError> {
         Err(Unsupported("the run store").into())
     }
-    /// Notes that a call is about to be dispatched.
+    /// Records that a call is about to be dispatched.
     async fn call_dispatched(&self, _run: &str, _call: &CallId) -> Result<(), StoreError> {
         Err(Unsupported("the run store").into())
     }
-    /// Notes its outcome.
+    /// Records the outcome of a call.
     async fn call_finished(&self, _run: &str, _outcome: &Outcome) -> Result<(), StoreError> {
         Err(Unsupported("the run store").into())
     }

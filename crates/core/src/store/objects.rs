@@ -7,20 +7,20 @@ use serde_json::Value;
 use super::StoreError;
 use crate::error::Unsupported;
 
-/// Keeps objects, each its owner's alone: nobody else finds it.
+/// Stores objects, each visible only to its owner.
 #[async_trait]
 pub trait ObjectStore: Send + Sync {
-    /// Keeps an object, in the place of one of this kind and id.
+    /// Stores an object, replacing one of this kind and id.
     async fn put_object(&self, _owner: &str, _kind: &str, _id: &str, _object: &Value) -> Result<(), StoreError> {
         Err(Unsupported("the store of objects").into())
     }
 
-    /// Keeps an object in the place of one of this kind and id; returns whether there was one. Otherwise keeps nothing.
+    /// Replaces an object of this kind and id. Returns whether there was one; otherwise stores nothing.
     async fn replace_object(&self, _owner: &str, _kind: &str, _id: &str, _object: &Value) -> Result<bool, StoreError> {
         Err(Unsupported("the store of objects").into())
     }
 
-    /// The object, if there is one.
+    /// Returns the object, if there is one.
     async fn object(&self, _owner: &str, _kind: &str, _id: &str) -> Result<Option<Value>, StoreError> {
         Err(Unsupported("the store of objects").into())
     }

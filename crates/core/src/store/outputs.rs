@@ -24,7 +24,7 @@ pub struct OutputSlice {
 pub struct LineRange {
     /// The first one, from 1.
     pub first: u64,
-    /// How many at most.
+    /// Maximal number.
     pub count: u64,
 }
 
@@ -37,24 +37,24 @@ impl<T: std::io::Read + std::io::Seek + Send> ReadSeek for T {}
 pub struct OpenOutput {
     /// Its bytes. Reading blocks: off the async threads.
     pub reader: Box<dyn ReadSeek>,
-    /// How many.
+    /// Size in bytes.
     pub bytes: u64,
     /// Its media type, if it is not text.
     pub binary: Option<String>,
 }
 
-/// An output on its way to the store. Dropped before [`OutputWriter::finish`], nothing is kept.
+/// An output being stored. If dropped before [`OutputWriter::finish`], nothing is kept.
 #[async_trait]
 pub trait OutputWriter: Send {
     /// Appends bytes.
     ///
     /// # Errors
-    /// [`StoreError::Quota`] when the store has no more room; what was written is given up.
+    /// [`StoreError::Quota`] when the store is full; the output is discarded.
     async fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
-    /// Ends it and gives it its handle.
+    /// Ends the output and assigns its handle.
     ///
     /// # Errors
-    /// [`StoreError`] when it cannot be kept.
+    /// [`StoreError`] when it cannot be stored.
     async fn finish(self: Box<Self>) -> Result<StoredOutput, StoreError>;
 }
 
@@ -75,11 +75,11 @@ pub trait OutputStore: Send + Sync {
     ) -> Result<StoredOutput, StoreError> {
         Err(Unsupported("the output store").into())
     }
-    /// Stores an output as it comes, whose size is not known yet.
+    /// Stores an output of unknown size as it arrives.
     async fn writer(&self, _session: &SessionId) -> Result<Box<dyn OutputWriter>, StoreError> {
         Err(Unsupported("the output store").into())
     }
-    /// Reads at most `limit` bytes from byte `offset`, or one character where that is longer.
+    /// Reads at most `limit` bytes from byte `offset`, or one character if that is longer.
     async fn read(
         &self,
         _session: &SessionId,
@@ -89,7 +89,7 @@ pub trait OutputStore: Send + Sync {
     ) -> Result<OutputSlice, StoreError> {
         Err(Unsupported("the output store").into())
     }
-    /// Reads lines, at most `limit` bytes of them: the last may be cut.
+    /// Reads lines, at most `limit` bytes: the last one may be cut.
     async fn read_lines(
         &self,
         _session: &SessionId,
@@ -103,7 +103,7 @@ pub trait OutputStore: Send + Sync {
     async fn open(&self, _session: &SessionId, _handle: &str) -> Result<OpenOutput, StoreError> {
         Err(Unsupported("the output store").into())
     }
-    /// Whether the session has stored anything, so that the reading tools are worth listing.
+    /// Whether the session has stored outputs, so that the reading tools should be listed.
     fn has_outputs(&self, _session: &SessionId) -> bool {
         false
     }

@@ -1,7 +1,7 @@
-//! Defines the session log: one append-only log of the values of sessions and the messages to their conversations.
+//! The session log: an append-only log of sessions' values and of messages to their conversations.
 //!
-//! A row is a *value*, written under a path, or a *message*, written into a mailbox. A session is a mailbox, and so is a
-//! channel. The run of a session tells its model each message once: it keeps the number of the last one in its saved state.
+//! A row is a *value*, written under a path, or a *message*, written into a mailbox. Each session and each
+//! channel has a mailbox. A run gives its model each message once: its saved state has the number of the last one.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -23,17 +23,17 @@ use crate::output::json_bytes;
 pub const MAX_ROW_BYTES: usize = 256 << 10;
 /// Messages that wait in one mailbox.
 pub const MAX_WAITING: u64 = 1_000;
-/// Messages that follow one from another before the next is refused: agents that wake each other stop then.
+/// Bound on chains of messages, so that agents which wake each other stop.
 pub const MAX_HOPS: u32 = 32;
-/// Bytes that one session or channel keeps.
+/// Bytes kept per session or channel.
 pub const MAX_SESSION_BYTES: u64 = 16 << 20;
-/// Bytes that all sessions of one principal keep.
+/// Bytes kept for all sessions of one principal.
 pub const MAX_PRINCIPAL_BYTES: u64 = 256 << 20;
 
-/// Who wrote a row.
+/// The author of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Author {
-    /// The session; `None`: Toolwright itself.
+    /// The session; `None` for Toolwright itself.
     pub session: Option<SessionId>,
     /// The agent of that session, if it has one.
     pub agent: Option<String>,
@@ -48,7 +48,7 @@ impl Author {
         Self { session: Some(session.id.clone()), agent: session.agent.clone(), call: Some(call.clone()) }
     }
 
-    /// The name that a reader is shown: the agent's, else the session's, else `toolwright`.
+    /// The displayed name: the agent's, else the session's, else `toolwright`.
     #[must_use]
     pub fn name(&self) -> &str {
         let session = self.session.as_ref().map_or("toolwright", SessionId::as_str);
@@ -56,12 +56,12 @@ impl Author {
     }
 }
 
-/// What a message is about. It decides how the conversation is told of it.
+/// The subject kind of a message, which decides how the conversation gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageKind {
     /// A background job of the session has ended; `subject` is its id. The store writes it with the job's end, and no
-    /// quota refuses it. Its text is empty: the job's record has what there is to tell.
+    /// quota refuses it. Its text is empty: the job's record has the content.
     Job,
     /// A child run has ended; `subject` names the agent.
     Child,
@@ -76,7 +76,7 @@ pub enum MessageKind {
 impl MessageKind {
     const ALL: [Self; 5] = [Self::Job, Self::Child, Self::Trigger, Self::Channel, Self::Group];
 
-    /// As it is stored.
+    /// Returns its stored form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -98,19 +98,19 @@ impl MessageKind {
 /// A message of a mailbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LogMessage {
-    /// What it is about.
+    /// The kind of subject.
     pub kind: MessageKind,
-    /// Which job, trigger, channel or agent it is about.
+    /// The job, trigger, channel or agent it is about.
     pub subject: String,
-    /// What it says.
+    /// The text.
     pub text: String,
-    /// What programs are told beside the text.
+    /// Further data for programs.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub data: Value,
 }
 
 impl LogMessage {
-    /// Whose words it has.
+    /// Returns the source of its words.
     #[must_use]
     pub fn source(&self) -> String {
         let kind = match self.kind {
@@ -120,7 +120,7 @@ impl LogMessage {
         format!("{kind} {}", self.subject)
     }
 
-    /// What the conversation is told: who writes, and the text as data. `author` is the row's [`Author::name`].
+    /// Formats it for the conversation: the author, and the text as data. `author` is the row's [`Author::name`].
     #[must_use]
     pub fn notice(&self, author: &str) -> String {
         let Self { kind, subject, text, .. } = self;
@@ -167,15 +167,16 @@ impl LogEntry {
 /// A row to append.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewRow {
-    /// The session that keeps the value or is to be told the message, or a channel's address.
+    /// The session that keeps the value or receives the message, or a channel's address.
     pub session: SessionId,
-    /// Whose session that is. The caller checks that the author may write to it.
+    /// The session's principal. The caller checks that the author may write to it.
     pub principal: String,
-    /// Who writes.
+    /// The author.
     pub author: Author,
-    /// What.
+    /// The content.
     pub entry: LogEntry,
-    /// What the row is of: a session has one value of each. Another is not written, and the first keeps its number.
+    /// Key for writing at most once in a session: a second row with the key is not written, and the first keeps its
+    /// number.
     pub once: Option<String>,
 }
 
@@ -204,7 +205,7 @@ impl NewRow {
         }
     }
 
-    /// The same, written once under this key.
+    /// Sets the key for writing at most once.
     #[must_use]
     pub fn once(self, key: String) -> Self {
         Self { once: Some(key), ..self }
@@ -223,17 +224,17 @@ pub struct AppendedRow {
 /// A row of the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LogRow {
-    /// Its number. Later rows have higher ones, in all sessions.
+    /// Its number, ascending across all sessions.
     pub seq: u64,
     /// The session or channel that it is in.
     pub session: SessionId,
-    /// Whose that is.
+    /// The session's principal.
     pub principal: String,
-    /// When it was written.
+    /// Time of writing.
     pub at_ms: u64,
-    /// Who wrote it.
+    /// The author.
     pub author: Author,
-    /// What.
+    /// The content.
     pub entry: LogEntry,
 }
 
@@ -248,10 +249,10 @@ impl LogRow {
     }
 }
 
-/// What stands under a path of a session, and the number of the newest value that had a part in it; 0: there is none.
+/// The value at a path of a session, and the number of the newest row that contributed to it; 0 without one.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ValueAt {
-    /// The value; `None`: nothing stands there.
+    /// The value, if any.
     pub value: Option<Value>,
     /// The untrusted tools that had a part in it.
     pub taint: Taint,
@@ -260,7 +261,7 @@ pub struct ValueAt {
 }
 
 impl ValueAt {
-    /// As [`SessionLog::values`] returned them for `path`, for all instances.
+    /// Builds it from the output of [`SessionLog::values`] for `path`, for all instances.
     #[must_use]
     pub fn of(rows: Vec<LogRow>, path: &str) -> Self {
         let seq = rows.last().map_or(0, |row| row.seq);
@@ -277,18 +278,18 @@ impl ValueAt {
 /// The session log. Every method commits before it returns.
 #[async_trait]
 pub trait SessionLog: Send + Sync {
-    /// Appends a row and returns its number. A message wakes those that [`SessionLog::wait`].
+    /// Appends a row and returns its number. A message wakes callers of [`SessionLog::wait`].
     ///
     /// # Errors
-    /// [`StoreError::Quota`] for a row that is too long, a mailbox in which [`MAX_WAITING`] messages wait that a reader has
-    /// not read, a message that [`MAX_HOPS`] others led to, and a session or principal whose bytes are used up: nothing is
-    /// written, and the message says what its author can do.
+    /// [`StoreError::Quota`] for a row that is too long, a mailbox with [`MAX_WAITING`] unread messages, a message at
+    /// the end of a chain of [`MAX_HOPS`] others, and a session or principal over its byte quota: nothing is written,
+    /// and the error says what the author can do.
     async fn append(&self, _row: NewRow) -> Result<AppendedRow, StoreError> {
         Err(Unsupported("the session log").into())
     }
 
-    /// Appends values of one session together, if the newest value that decides what stands under `path` is still the one
-    /// with the number `seq`. Returns whether they were written: if not, somebody else wrote there first.
+    /// Appends values of one session together, if the newest value relevant to `path` is still the one
+    /// with the number `seq`. Returns whether they were written; if not, another author wrote there first.
     ///
     /// # Errors
     /// As [`SessionLog::append`]: none is written.
@@ -296,18 +297,19 @@ pub trait SessionLog: Send + Sync {
         Err(Unsupported("the session log").into())
     }
 
-    /// The messages of a mailbox behind the number `after` that nobody took, oldest first, at most `limit`.
+    /// Returns the messages of a mailbox after the number `after` that were not taken, oldest first, at most `limit`.
     async fn messages(&self, _session: &SessionId, _after: u64, _limit: usize) -> Result<Vec<LogRow>, StoreError> {
         Ok(Vec::new())
     }
 
-    /// The messages of a mailbox that its own runs have not told: those behind `after` and behind the mailbox's own cursor.
+    /// Returns the messages of a mailbox after both `after` and the mailbox's own cursor: its own runs have not shown
+    /// them.
     async fn unread(&self, session: &SessionId, after: u64, limit: usize) -> Result<Vec<LogRow>, StoreError> {
         let cursor = self.cursor(session, session.as_str()).await?;
         self.messages(session, after.max(cursor), limit).await
     }
 
-    /// The values of a session that decide what stands under `path`: those written at it, above it and below it, oldest
+    /// Returns the values of a session relevant to `path`: those written at it, above it and below it, oldest
     /// first. [`super::fold`] reads them.
     async fn values(&self, _session: &SessionId, _path: &str) -> Result<Vec<LogRow>, StoreError> {
         Err(Unsupported("the session log").into())
@@ -318,7 +320,7 @@ pub trait SessionLog: Send + Sync {
         Err(Unsupported("the session log").into())
     }
 
-    /// Tells of the values of a session as this process writes them, for as long as somebody holds the watcher.
+    /// Reports values of the session as this process writes them, as long as the watcher is alive.
     fn watch(&self, _session: &SessionId, _watcher: Weak<dyn ValueWatcher>) {}
 
     /// The number of the last message that a reader of a mailbox has read; 0 at first. Readers go by the ids of their
@@ -327,15 +329,15 @@ pub trait SessionLog: Send + Sync {
         Ok(0)
     }
 
-    /// Notes that a session has read its mailbox up to `seq`, and that its present work follows from what it read behind
-    /// `since`. Both only move on. What all readers have read is removed first when room is needed.
+    /// Records that a session has read its mailbox up to `seq`, and that its current work is based on messages after
+    /// `since`. Both only increase. Messages read by all readers are removed first when room is needed.
     async fn set_cursor(&self, _mailbox: &SessionId, _seq: u64, _since: u64) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Reads the oldest messages of a channel that others than the session `reader` wrote, at most `limit`: of a queue,
-    /// no other reader of any process gets them; of a broadcast, those behind the reader's cursor, which moves on. The same
-    /// `call` that is made again gets the same messages.
+    /// Takes the oldest messages of a channel that sessions other than `reader` wrote, at most `limit`. From a queue,
+    /// no other reader gets them, in any process; of a broadcast, they are those after the reader's cursor, which
+    /// advances. A repeated `call` gets the same messages.
     async fn take(
         &self,
         _mailbox: &SessionId,
@@ -347,24 +349,24 @@ pub trait SessionLog: Send + Sync {
         Err(Unsupported("the session log").into())
     }
 
-    /// The session that began the tree of agents in which a session is: itself, where no other began it.
+    /// Returns the session at the root of a session's tree of agents, possibly itself.
     async fn root(&self, session: &SessionId) -> Result<SessionId, StoreError> {
         Ok(session.clone())
     }
 
-    /// Waits until a mailbox has a message behind `after`, at most `limit`; whether it has one. Messages of this process
-    /// are heard at once, those of others within a second.
+    /// Waits until a mailbox has a message after `after`, at most `limit`; returns whether it has one. Messages of this
+    /// process are noticed at once, those of others within a second.
     async fn wait(&self, _mailbox: &SessionId, _after: u64, _limit: Duration) -> Result<bool, StoreError> {
         Ok(false)
     }
 
-    /// Counts the messages about `subject` as taken, because the conversation has learned of it otherwise.
+    /// Marks messages about `subject` as taken, because the conversation got the information another way.
     async fn withdraw(&self, _mailbox: &SessionId, _kind: MessageKind, _subject: &str) -> Result<(), StoreError> {
         Ok(())
     }
 }
 
-/// No log: nothing is kept, and nobody is told anything.
+/// A log that keeps and delivers nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoSessionLog;
 

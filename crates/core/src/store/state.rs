@@ -1,16 +1,16 @@
-//! The values of one session in memory: what references read without a wait.
+//! The values of one session in memory, so that references are read without waiting.
 
 use serde_json::Value;
 
 use super::values::{Method, Written, deciding, fold_with_taint, is_below, taint_of};
 use crate::identity::taint::Taint;
 
-/// Where the outputs of calls with a path stand among the values of a session.
+/// Root path of call outputs among the values of a session.
 pub const STATE: &str = "state";
-/// Where the notes of a session stand.
+/// Root path of a session's notes.
 pub const SCRATCH: &str = "scratch";
 
-/// The path in the log of a path below one of these.
+/// Returns the log path of a path below one of these roots.
 #[must_use]
 pub fn log_path(root: &str, path: &str) -> String {
     if path.is_empty() { root.to_owned() } else { format!("{root}.{path}") }
@@ -19,8 +19,8 @@ pub fn log_path(root: &str, path: &str) -> String {
 /// Bytes of a path.
 const MAX_PATH: usize = 400;
 
-/// The path of the state that `written` means, perhaps as a reference to it (`†state.a.b`): names joined by dots. `None`:
-/// it is no path.
+/// Parses a path of the state, also written as a reference (`†state.a.b`): names joined by dots. `None`
+/// if it is no path.
 #[must_use]
 pub fn state_path(written: &str) -> Option<&str> {
     let path = written.trim();
@@ -37,16 +37,16 @@ pub trait ValueWatcher: Send + Sync {
     fn written(&self, seq: u64, value: &Written);
 }
 
-/// The values of one session, in the order of the log, without those that no reader needs any more.
+/// The values of one session in log order, without superseded ones.
 #[derive(Debug, Clone, Default)]
 pub struct SessionValues {
     rows: Vec<(u64, Written)>,
 }
 
 impl SessionValues {
-    /// Takes in the value with this number; once.
+    /// Adds the value with this number, once.
     pub fn put(&mut self, seq: u64, value: Written) {
-        // What was deleted leaves the objects around it, so that it has to be known.
+        // Deletions leave the surrounding objects, so they must be kept.
         let covers = |one: &Written, other: &Written| {
             one.method == Method::Set
                 && is_below(&other.path, &one.path)
@@ -67,19 +67,19 @@ impl SessionValues {
         self.rows.insert(at, (seq, value));
     }
 
-    /// Takes in a value that no log has, as the newest.
+    /// Adds a value outside of any log, as the newest.
     pub fn push(&mut self, value: Written) {
         let next = self.rows.last().map_or(1, |(seq, _)| seq.saturating_add(1));
         self.put(next, value);
     }
 
-    /// What stands at a path, and the untrusted tools that had a part in it.
+    /// Returns the value at a path, and the untrusted tools that contributed to it.
     #[must_use]
     pub fn get(&self, path: &str, instance: Option<&str>) -> Option<(Value, Taint)> {
         fold_with_taint(self.rows.iter().map(|(_, value)| value), path, instance)
     }
 
-    /// The untrusted tools that had a part in what stands at a path, whether or not anything does.
+    /// Returns the untrusted tools that contributed to a path, even if it has no value.
     #[must_use]
     pub fn taint(&self, path: &str, instance: Option<&str>) -> Taint {
         taint_of(&deciding(self.rows.iter().map(|(_, value)| value), path, instance))
@@ -133,7 +133,7 @@ mod tests {
     const READS: [&str; 8] = ["", "a", "a.b", "a.b.c", "a.d", "a.b.0", "ab", "b"];
 
     proptest! {
-        /// In whatever order values become known, reads are those of the whole log.
+        /// Reads equal those of the whole log, in whatever order values arrive.
         #[test]
         fn values_read_as_the_whole_log(
             log in prop::collection::vec(written(), 0..12),

@@ -1,4 +1,4 @@
-//! The to-do list of a session: patched by id, kept among the values of the session log, shown again to the model.
+//! The to-do list of a session: changed by item id, stored in the session log, shown again to the model.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -10,9 +10,9 @@ pub use crate::policy::TODO_ID;
 
 /// Wire name of [`TODO_ID`].
 pub const TODO: &str = "agent__todo";
-/// Where the list stands among the values of a session.
+/// Path of the list among the values of a session.
 pub const TODO_ROOT: &str = "todo";
-/// How many model answers may pass before the list is shown to the model again.
+/// Number of model answers after which the list is shown to the model again.
 pub const REMIND_AFTER: u32 = 8;
 /// Items of one list.
 pub const MAX_ITEMS: usize = 100;
@@ -21,11 +21,11 @@ pub const MAX_TEXT: usize = 500;
 /// Characters of an item's id.
 pub const MAX_ID: usize = 32;
 
-/// How far an item is.
+/// Progress of an item.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TodoStatus {
-    /// Not begun.
+    /// Not started.
     #[default]
     Pending,
     /// Being worked on.
@@ -35,15 +35,15 @@ pub enum TodoStatus {
     Done,
 }
 
-/// One item.
+/// An item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TodoItem {
     /// Its id, unique in the list.
     #[serde(default)]
     pub id: String,
-    /// What is to be done.
+    /// The task.
     pub text: String,
-    /// How far it is.
+    /// Its progress.
     #[serde(default)]
     pub status: TodoStatus,
     /// Its place in the list.
@@ -58,14 +58,14 @@ impl TodoItem {
     }
 }
 
-/// A change of one item. What it does not name stays.
+/// A change of one item. Absent fields stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct TodoPatch {
     /// The item; without it, a new one.
     pub id: Option<String>,
-    /// What is to be done.
+    /// The task.
     pub text: Option<String>,
-    /// How far it is.
+    /// Its progress.
     pub status: Option<TodoStatus>,
     /// Whether it is removed.
     #[serde(default)]
@@ -77,7 +77,7 @@ pub struct TodoPatch {
 pub struct TodoList(Vec<TodoItem>);
 
 impl TodoList {
-    /// The list as it stands at [`TODO_ROOT`]. What is no item is left out.
+    /// Reads the list from the value at [`TODO_ROOT`]. Invalid items are skipped.
     #[must_use]
     pub fn of_value(value: Option<Value>) -> Self {
         let Some(Value::Object(members)) = value else { return Self::default() };
@@ -102,16 +102,16 @@ impl TodoList {
         &self.0
     }
 
-    /// Whether something is left to do.
+    /// Whether items are open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.iter().any(|item| item.status != TodoStatus::Done)
     }
 
-    /// Applies changes in order. Returns what to write, one row for each changed item.
+    /// Applies changes in order. Returns the rows to write, one for each changed item.
     ///
     /// # Errors
-    /// The first change that does not fit, in words; nothing is to be written then.
+    /// The first invalid change; then nothing must be written.
     pub fn patch(&mut self, changes: Vec<TodoPatch>) -> Result<Vec<Written>, String> {
         let mut written = Vec::with_capacity(changes.len());
         for change in changes {

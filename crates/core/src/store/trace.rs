@@ -11,15 +11,15 @@ use crate::model::{Route, Usage};
 use crate::output::provenance::Provenance;
 use crate::store::{LedgerEntry, LedgerStore, StoreError, TraceSummary, TraceSums};
 
-/// Operations that [`read`] takes of one run or session.
+/// Number of operations that [`read`] reads of one run or session.
 pub const MAX_OPERATIONS: usize = 10_000;
-/// How deep operations are nested in the tree; deeper ones stand at this depth.
+/// Maximal nesting in the tree; deeper operations are placed at this depth.
 const MAX_DEPTH: usize = 32;
 
-/// A run, or a session outside of runs, with all of its operations that are known.
+/// A run, or a session outside of runs, with all its known operations.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trace {
-    /// The run, where an agent made them.
+    /// The run, if an agent made them.
     pub run: Option<Arc<str>>,
     /// Session.
     pub session: String,
@@ -27,17 +27,17 @@ pub struct Trace {
     pub started_ms: u64,
     /// Milliseconds from there to the end of the last.
     pub latency_ms: u64,
-    /// Whether it goes on.
+    /// Whether it is active.
     pub live: bool,
     /// Sums over all of them.
     pub totals: TraceSums,
     /// Operations that are not among the turns: only the last are read of very many.
     pub left_out: u64,
-    /// The turns, in order. Outside of runs there is one, with number 0.
+    /// The turns, in order. Outside of runs there is a single turn 0.
     pub turns: Vec<TraceTurn>,
 }
 
-/// One turn.
+/// A turn.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TraceTurn {
     /// Its number, from 1; 0 outside of runs.
@@ -46,14 +46,14 @@ pub struct TraceTurn {
     pub ops: Vec<TraceOp>,
 }
 
-/// One operation.
+/// An operation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TraceOp {
     /// Its place.
     pub op: OpId,
-    /// Its trace, for where it is exported.
+    /// Its trace id, for exports.
     pub trace: String,
-    /// The operation that it was part of, also where that is not known.
+    /// Its parent operation, even if unknown here.
     pub parent: Option<OpId>,
     /// Kind.
     pub kind: OpKind,
@@ -65,15 +65,15 @@ pub struct TraceOp {
     pub status: String,
     /// Milliseconds since the epoch at its start.
     pub started_ms: u64,
-    /// Milliseconds, waits included but for people's.
+    /// Milliseconds, including waits except those for people.
     pub latency_ms: f64,
-    /// Milliseconds of it that it waited for slot and lock.
+    /// Milliseconds of the latency spent waiting for slot and lock.
     pub wait_ms: f64,
-    /// Milliseconds besides that in which people were asked.
+    /// Further milliseconds spent waiting for people.
     pub person_ms: f64,
-    /// How many attempts were made; 0 when it never ran.
+    /// Number of attempts; 0 if it never ran.
     pub attempts: u32,
-    /// Whether the result came out of the response cache.
+    /// Whether the result came from the response cache.
     pub cached: bool,
     /// Characters of input.
     pub characters_in: u64,
@@ -82,31 +82,31 @@ pub struct TraceOp {
     /// Tokens, for a model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// What it cost, in US dollars, where the price is known; `null` for a model without one.
+    /// Its cost in US dollars, if the price is known; `null` for a model without one.
     pub cost_usd: Option<f64>,
-    /// What the request asked that the model's API has no word for.
+    /// Parts of the request that the model's API cannot express.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
-    /// Who ran it, where that is not its own tool.
+    /// Who ran it, if not its own tool.
     #[serde(skip_serializing_if = "Route::is_tool")]
     pub route: Route,
     /// What decided that it may run.
     pub decided_by: String,
-    /// What a person said, where one was asked.
+    /// The person's decision, if one was asked.
     pub approval: Option<String>,
     /// Why it failed, or why a request shows these tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<Arc<str>>,
-    /// What was done to name and arguments, for a tool.
+    /// For a tool: changes made to name and arguments.
     #[serde(skip_serializing_if = "Provenance::is_plain")]
     pub provenance: Provenance,
-    /// What a request showed of the catalogue.
+    /// The tools shown in a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<ExposureRecord>,
     /// The run of an agent that the call began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<TraceAgent>,
-    /// What is part of it, in the order of their start.
+    /// Its child operations, in start order.
     pub children: Vec<TraceOp>,
 }
 
@@ -115,12 +115,12 @@ pub struct TraceOp {
 pub struct TraceAgent {
     /// The run.
     pub run: Arc<str>,
-    /// Sums over its operations and those of the agents below it.
+    /// Totals of its operations and those of its child agents.
     pub totals: TraceSums,
 }
 
 impl Trace {
-    /// The tree of the operations of a run or session and of the runs below it: see
+    /// Builds the tree of a run or session and its child runs: see
     /// [`LedgerStore::trace_tree`](crate::store::LedgerStore::trace_tree).
     #[must_use]
     pub fn of_tree(tree: &[TraceSummary], entries: &[LedgerEntry]) -> Option<Self> {
@@ -133,8 +133,8 @@ impl Trace {
         Some(Self::of(&summary, entries))
     }
 
-    /// The tree of these operations. One whose parent is not among them stands at the top of its turn; those that
-    /// are their own ancestors, as no honest ledger has them, too.
+    /// Builds the tree of these operations. An operation without a known parent is at the top of its turn; so is one
+    /// that is its own ancestor, which only a corrupt ledger has.
     #[must_use]
     pub fn of(summary: &TraceSummary, entries: &[LedgerEntry]) -> Self {
         let known: HashMap<OpId, usize> = entries.iter().enumerate().map(|(at, entry)| (entry.op.id, at)).collect();
@@ -175,8 +175,8 @@ impl Trace {
     }
 }
 
-/// The trees of what `name` means ([`LedgerStore::find_traces`]), the newest first; empty where there is none. Of each run the
-/// `last` operations are read, and [`MAX_OPERATIONS`] of all.
+/// Returns the trees for `name` ([`LedgerStore::find_traces`]), newest first; empty if there is none. Reads the
+/// `last` operations of each run, and [`MAX_OPERATIONS`] in total.
 ///
 /// # Errors
 /// Those of the store.
@@ -234,7 +234,7 @@ fn build(at: usize, entries: &[LedgerEntry], children: &HashMap<usize, Vec<usize
         agent: agent(at, entries, children),
         children: Vec::new(),
     };
-    // Deeper ones follow their parent at its own depth.
+    // Deeper ones follow their parent at its depth.
     for &child in children.get(&at).into_iter().flatten() {
         let mut child = build_bounded(child, entries, children, depth + 1);
         op.children.append(&mut child);
@@ -242,7 +242,7 @@ fn build(at: usize, entries: &[LedgerEntry], children: &HashMap<usize, Vec<usize
     op
 }
 
-/// The run that an operation of another session is part of, if there is one directly inside this operation.
+/// Returns the child run directly inside this operation, if an operation of another session belongs to it.
 fn agent(at: usize, entries: &[LedgerEntry], children: &HashMap<usize, Vec<usize>>) -> Option<TraceAgent> {
     let of = |at: usize| children.get(&at).into_iter().flatten().copied();
     let run = of(at).map(|child| &entries[child]).find(|child| child.session != entries[at].session)?;
@@ -275,7 +275,7 @@ fn build_bounded(
 }
 
 fn milliseconds(micros: u64) -> f64 {
-    // To a microsecond; 2^53 of them are 285 years.
+    // Precise to a microsecond; 2^53 of them are 285 years.
     micros as f64 / 1000.0
 }
 

@@ -1,4 +1,4 @@
-//! Computes the values of a session from its log: a pure fold over what was written.
+//! Computes the values of a session from its log with a pure fold.
 
 use std::collections::HashSet;
 
@@ -8,19 +8,19 @@ use serde_json::{Map, Value};
 use crate::identity::taint::Taint;
 pub use crate::model::call_meta::Method;
 
-/// A value as it was written.
+/// A written value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Written {
-    /// Where: names, joined by dots. A name has no dot.
+    /// The path: names joined by dots. A name has no dot.
     pub path: String,
-    /// For which instance of a request over many inputs; `None`: for all of them.
+    /// The instance of a request over many inputs; `None` for all instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// How it is joined with what stood there.
+    /// How it is combined with the existing value.
     pub method: Method,
-    /// What. Of a value that is a stored output, the log has only a note `{output}`.
+    /// The data. For a value that is a stored output, the log has only a note `{output}`.
     pub data: Value,
-    /// The untrusted tools that it came out of.
+    /// The untrusted tools that it came from.
     #[serde(default, skip_serializing_if = "Taint::is_empty")]
     pub taint: Taint,
     /// The handle of the stored output that holds the value.
@@ -35,24 +35,25 @@ impl Written {
         Self { path: path.into(), instance: None, method: Method::Set, data, taint: Taint::default(), output: None }
     }
 
-    /// Deletes what stands at a path and below it, for all instances.
+    /// Deletes everything at and below a path, for all instances.
     #[must_use]
     pub fn delete(path: impl Into<String>) -> Self {
         Self { method: Method::Delete, ..Self::set(path, Value::Null) }
     }
 }
 
-/// Whether `path` is `above` or lies below it. Everything lies below the empty path.
+/// Whether `path` equals `above` or lies below it. Everything lies below the empty path.
 #[must_use]
 pub fn is_below(path: &str, above: &str) -> bool {
     above.is_empty() || path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// What stands at `path`; `None`: nothing. `written` is in the order in which it was written; entries elsewhere do not
-/// matter. An instance sees what was written for it and for all; without an instance only the latter counts. A name that
-/// is a number also stands for an item of an array.
+/// Returns the value at `path`, if any. `written` is in write order; entries for other paths are
+/// ignored. An instance sees entries for it and for all; without an instance, only the latter. A name that
+/// is a number can also be an array index.
 ///
-/// From the newest to the oldest, the first that replaces the whole of it ends the search; what came after is applied to it.
+/// The search runs from newest to oldest and ends at the first entry that replaces the whole value; later entries are
+/// applied to it.
 #[must_use]
 pub fn fold<'a>(
     written: impl DoubleEndedIterator<Item = &'a Written>,
@@ -62,7 +63,7 @@ pub fn fold<'a>(
     fold_with_taint(written, path, instance).map(|(value, _)| value)
 }
 
-/// As [`fold`], with the untrusted tools that had a part in what stands there.
+/// Like [`fold`], with the untrusted tools that contributed to the value.
 #[must_use]
 pub fn fold_with_taint<'a>(
     written: impl DoubleEndedIterator<Item = &'a Written>,
@@ -89,7 +90,7 @@ pub fn fold_with_taint<'a>(
     Some((at.take(), taint))
 }
 
-/// The values that decide what stands at a path, from the newest to the oldest.
+/// Returns the entries that determine the value at a path, newest first.
 pub(super) fn deciding<'a>(
     written: impl DoubleEndedIterator<Item = &'a Written>,
     path: &str,
@@ -107,7 +108,7 @@ pub(super) fn deciding<'a>(
     newest
 }
 
-/// The untrusted tools that these came out of.
+/// Returns the untrusted tools that these came from.
 pub(super) fn taint_of(written: &[&Written]) -> Taint {
     let mut taint = Taint::default();
     written.iter().for_each(|one| taint.add(&one.taint));
@@ -126,8 +127,8 @@ pub fn decoded_name(name: &str) -> String {
     name.replace("~1", ".").replace("~0", "~")
 }
 
-/// Which of these, from the newest to the oldest, do not count any more for any reader, because a later one of the same
-/// instance replaced them: their places in the list.
+/// Returns the indices of entries, newest first, that no reader needs any more because a later entry of the same
+/// instance replaced them.
 #[must_use]
 pub fn superseded<'a>(newest_first: impl Iterator<Item = (&'a str, Option<&'a str>, Method)>) -> Vec<usize> {
     let mut replaced: HashSet<(&str, Option<&str>)> = HashSet::new();
@@ -143,7 +144,7 @@ pub fn superseded<'a>(newest_first: impl Iterator<Item = (&'a str, Option<&'a st
     gone
 }
 
-/// The last name of a path, and those above it. All stand below the name that is empty, so that there is always one.
+/// Splits a path into its last name and the names above it. The empty name is the root, so there is always one.
 fn names(path: &str) -> (&str, Vec<&str>) {
     let mut names = vec![""];
     names.extend(path.split('.').filter(|name| !name.is_empty()));
@@ -151,8 +152,8 @@ fn names(path: &str) -> (&str, Vec<&str>) {
     (last, names)
 }
 
-/// The place of a path, made if there is none, before the first name that comes after it: values that calls write beside each
-/// other stand in the same order, whichever came first. What is no object and stands above it gives way.
+/// Returns the place of a path, created if missing, before the first name that sorts after it: values of concurrent
+/// calls have the same order whichever came first. Values above it that are no objects are replaced.
 fn place<'a>(tree: &'a mut Map<String, Value>, path: &str) -> &'a mut Value {
     let (last, above) = names(path);
     let mut at = tree;
@@ -184,7 +185,7 @@ fn remove(tree: &mut Map<String, Value>, path: &str) {
     }
 }
 
-/// Joins `data` with what stands at its place.
+/// Combines `data` with the existing value.
 fn join(at: &mut Value, method: Method, data: &Value) {
     match (method, &mut *at, data) {
         (Method::Merge, Value::Object(_), Value::Object(_)) => merge(at, data),

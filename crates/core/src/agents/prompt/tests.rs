@@ -6,7 +6,7 @@ use crate::definition::ToolDefinition;
 use crate::identity::tool_id::ToolId;
 use crate::testing::{FakeProvider, definition, own};
 
-/// What some tools bring to the prompt.
+/// The prompt parts of some tools.
 fn part(tool: &ToolId) -> Option<PromptPart> {
     let skill = |name: &str, description: &str| Skill {
         name: name.into(),

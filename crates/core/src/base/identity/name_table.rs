@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::tool_id::{ToolId, hashed_wire_name, wire_candidate};
 
-/// How many near names an unknown name is answered with.
+/// Number of near names suggested for an unknown name.
 const MAX_SUGGESTIONS: usize = 3;
 
-/// One tool as the table needs it; `provider` counts in registration order.
+/// A tool of the table; `provider` is its index in registration order.
 #[derive(Debug, Clone, Copy)]
 pub struct NamedTool<'a> {
     /// Index of the provider.
@@ -21,11 +21,11 @@ pub struct NamedTool<'a> {
     pub aliases: &'a [String],
 }
 
-/// What models write around a name: their own format's word for the place where functions live. Taken off
-/// only where no tool is called so.
+/// Prefixes that models write before a name: their format's namespace of functions. Removed only if no tool has the
+/// full name.
 const PREFIXES: [&str; 7] = ["functions.", "default_api.", "default_api:", "tools.", "tool.", "mcp__", "mcp."];
 
-/// How a written name was understood.
+/// How a written name was matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NameMatch {
@@ -38,16 +38,16 @@ pub enum NameMatch {
     Alias,
     /// A bare name that exactly one tool has; valid only if the arguments validate there.
     Bare,
-    /// One of these, once what a model's format puts around names was off: `functions.`, `default_api.`,
+    /// Matched after removing decorations of the model's format: `functions.`, `default_api.`,
     /// a call's number (`:0`), an empty pair of brackets.
     Decorated,
-    /// The wire name of exactly one tool, but for case and the characters between words; valid only if the
+    /// Matched exactly one wire name, ignoring case and the characters between words; valid only if the
     /// arguments validate there.
     Spelling,
 }
 
 impl NameMatch {
-    /// Whether it counts only if the arguments validate.
+    /// Whether the match counts only if the arguments validate.
     #[must_use]
     pub fn is_guess(self) -> bool {
         matches!(self, Self::Bare | Self::Spelling)
@@ -59,7 +59,7 @@ impl NameMatch {
 pub enum Resolution {
     /// The tool's index in the order given to [`NameTable::build`].
     Found(usize, NameMatch),
-    /// No tool; the nearest wire names.
+    /// No match; the nearest wire names.
     Unknown(Vec<String>),
 }
 
@@ -116,7 +116,7 @@ impl NameTable {
     }
 
     fn name_provider(&mut self, tools: &[NamedTool<'_>], range: std::ops::Range<usize>, max: usize) {
-        // The highest version of each unversioned id stands for it; the rest are always hashed.
+        // The highest version of an id gets the unhashed name; other versions are always hashed.
         let mut highest: HashMap<&str, usize> = HashMap::new();
         for index in range.clone() {
             let best = highest.entry(tools[index].id.without_version()).or_insert(index);
@@ -186,9 +186,9 @@ impl NameTable {
         self.by_wire.get(wire).copied()
     }
 
-    /// Resolves what a model wrote: control markers and surrounding space off, then wire name, canonical
-    /// id, alias, bare name, in that order; then the same without what models' formats put around names;
-    /// then the spelling.
+    /// Resolves a name as a model wrote it. Control markers and surrounding space are removed; then wire name,
+    /// canonical id, alias and bare name are tried, in that order; then the same without decorations of models'
+    /// formats; then near spellings.
     #[must_use]
     pub fn resolve(&self, written: &str) -> Resolution {
         if let Some(&index) = self.by_wire.get(written) {
@@ -226,8 +226,8 @@ impl NameTable {
             })
     }
 
-    /// The nearest wire names to `name`, best first; only those that are near: by the letters that differ,
-    /// then by the words they share.
+    /// Returns the wire names near `name`, best first: by edit distance,
+    /// then by shared words.
     #[must_use]
     pub fn suggest(&self, name: &str) -> Vec<String> {
         // A name far longer than any wire name cannot be near one, and distance is quadratic.
@@ -247,7 +247,7 @@ impl NameTable {
     }
 }
 
-/// A name that is looked for.
+/// A name to resolve.
 struct Wanted {
     name: String,
     words: Vec<String>,
@@ -261,7 +261,7 @@ impl Wanted {
         Self { words: words(name), limit: (lower.len() / 3).max(2), name: lower }
     }
 
-    /// Distance to a wire name, or to the part of it after the namespace; `None` if far.
+    /// Edit distance to a wire name, or to its part after the namespace; `None` if too far.
     fn distance_to(&self, wire: &str) -> Option<usize> {
         let lower = wire.to_lowercase();
         let bare = lower.split_once("__").map_or(lower.as_str(), |(_, bare)| bare);
@@ -274,8 +274,8 @@ impl Wanted {
             .filter(|&distance| distance <= self.limit)
     }
 
-    /// How many words of either name the other lacks, where they share half of the wanted ones and one of
-    /// them is more than the namespace.
+    /// Number of words in only one of the two names; `None` unless half of the wanted words match, one of them outside
+    /// the namespace.
     fn missing_words(&self, wire: &str) -> Option<usize> {
         let (namespace, bare) = wire.split_once("__").unwrap_or(("", wire));
         let (space, own) = (words(namespace), words(bare));
@@ -287,7 +287,7 @@ impl Wanted {
     }
 }
 
-/// The words of a name: at separators, and where a capital follows a small letter.
+/// Splits a name into words: at separators, and where a capital follows a small letter.
 fn words(name: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut small_before = false;
@@ -322,7 +322,7 @@ fn folded(name: &str) -> String {
     out
 }
 
-/// A name without what models' formats put around it.
+/// Removes decorations of models' formats from a name.
 fn undecorated(name: &str) -> &str {
     let mut plain = name;
     while let Some(rest) = PREFIXES.iter().find_map(|prefix| plain.strip_prefix(prefix)) {
@@ -335,7 +335,7 @@ fn undecorated(name: &str) -> &str {
     }
 }
 
-/// The text without control markers, and without what follows one that stands behind the name: the rest of
+/// Removes control markers, and everything after a marker that follows the name: the rest of
 /// a message's head, such as a channel.
 fn strip_markers(text: &str) -> &str {
     let mut rest = text.trim_start();

@@ -52,11 +52,11 @@ text_id! {
 /// The program at the other end of a connection on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerProcess {
-    /// The owner's: the same user runs it as this process, and no Toolwright started it.
+    /// Run by this process's user, and not started by Toolwright.
     Owners,
-    /// A Toolwright started it, itself or through others: it decides nothing in its owner's name.
+    /// Started by Toolwright, directly or indirectly: it makes no decisions in its owner's name.
     Nested,
-    /// Another user's, or not to be found.
+    /// Run by another user, or not found.
     Unknown,
 }
 
@@ -78,19 +78,19 @@ impl Principal {
         Self { id: "owner".into(), roles: Vec::new(), owner: true }
     }
 
-    /// Whether a tool that is limited to `allowed` roles (empty: all) is open to this principal.
+    /// Whether this principal may use a tool limited to `allowed` roles (empty: all roles).
     #[must_use]
     pub fn may_use(&self, allowed: &[String]) -> bool {
         allowed.is_empty() || self.owner || allowed.iter().any(|role| self.roles.contains(role))
     }
 }
 
-/// One session. Cheap to share; never changes.
+/// A session. Cheap to clone; immutable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
     /// Its id; output handles start with it.
     pub id: SessionId,
-    /// Whose it is.
+    /// The principal of the session.
     pub principal: Principal,
     /// Workspace root: relative paths resolve here, and the path guard keeps writes inside.
     pub root: PathBuf,

@@ -1,29 +1,29 @@
-//! Tracks the origin of values: the tools whose output anybody may have written.
+//! Tracks the origin of values from untrusted tools.
 //!
-//! An output is tainted if nobody vouches for its tool, or if an argument of its call was tainted. A value keeps the taint
-//! through the state, through merges and through further calls. What a model writes itself is not followed: policy asks
-//! the user's own words about that.
+//! An output is tainted if its tool is not trusted, or if an argument of its call was tainted. A value keeps the taint
+//! through the state, merges and further calls. Text written by a model is not tracked: policy compares it with
+//! the user's own words.
 
 use serde::{Deserialize, Serialize};
 
 use crate::identity::tool_id::ToolId;
 
-/// Tools that one value names; what comes from more names the first.
+/// Bound on the tools named by one value; a value from more tools names the first ones.
 const MAX_SOURCES: usize = 8;
 
-/// The untrusted tools that a value came out of, sorted by their ids. Empty: none.
+/// The untrusted tools that contributed to a value, sorted by id. Empty if none did.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Taint(Vec<String>);
 
 impl Taint {
-    /// Of what one tool returned.
+    /// Taint of the output of one tool.
     #[must_use]
     pub fn of(tool: &ToolId) -> Self {
         Self(vec![tool.as_str().to_owned()])
     }
 
-    /// Whether no untrusted tool had a part in the value.
+    /// Whether no untrusted tool contributed to the value.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -35,15 +35,15 @@ impl Taint {
         &self.0
     }
 
-    /// Whether all of it came from tools of one namespace.
+    /// Whether the whole value came from tools of one namespace.
     #[must_use]
     pub fn is_of(&self, namespace: &str) -> bool {
         let is_there = |source: &String| source.split_once(':').is_some_and(|(whose, _)| whose == namespace);
-        // Of more tools than these the names are lost.
+        // At the bound, names may have been dropped.
         self.0.len() < MAX_SOURCES && self.0.iter().all(is_there)
     }
 
-    /// Adds the tools of another value that has become a part of this one.
+    /// Adds the tools of another value that became part of this one.
     pub fn add(&mut self, other: &Self) {
         for source in &other.0 {
             if let Err(at) = self.0.binary_search(source)
@@ -55,10 +55,10 @@ impl Taint {
     }
 }
 
-/// A place in arguments whose value came out of untrusted tools.
+/// A place in arguments whose value came from untrusted tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tainted {
-    /// JSON Pointer to it; what lies below is tainted too.
+    /// JSON Pointer to the value; everything below it is tainted too.
     pub path: String,
     /// The tools.
     pub from: Taint,
@@ -72,7 +72,7 @@ pub fn of_all(tainted: &[Tainted]) -> Taint {
     all
 }
 
-/// Which places came out of which tools, in one line; `None`: none did.
+/// Describes in one line which places came from which tools; `None` if no place did.
 #[must_use]
 pub fn in_words(tainted: &[Tainted]) -> Option<String> {
     let one = |place: &Tainted| {
@@ -82,7 +82,7 @@ pub fn in_words(tainted: &[Tainted]) -> Option<String> {
     (!tainted.is_empty()).then(|| tainted.iter().map(one).collect::<Vec<_>>().join("; "))
 }
 
-/// The taint of arguments that were made out of these: nobody knows which place became which.
+/// Returns the taint of arguments made from these, as a whole, because the places are unknown.
 #[must_use]
 pub fn as_whole(tainted: &[Tainted]) -> Option<Tainted> {
     let from = of_all(tainted);

@@ -1,4 +1,4 @@
-//! Tool identity: canonical ids, the names a model writes, and nothing that is looked up.
+//! Tool identity: canonical ids and wire names. Nothing here looks names up.
 //!
 //! A canonical id is `namespace:name@major.minor.patch`; a wire name is what a model sees. Wire names
 //! are produced here and looked up in [`crate::identity::name_table::NameTable`]; they are never parsed back.
@@ -34,9 +34,9 @@ pub enum IdError {
     /// A namespace or name holds characters outside `[a-z0-9_-]`, or is empty.
     #[error("`{value}` is not a legal {part}: only a-z, 0-9, `_` and `-` are allowed, and at least one of them")]
     Part {
-        /// Which part: `namespace` or `name`.
+        /// The invalid part: `namespace` or `name`.
         part: &'static str,
-        /// What was given.
+        /// The value as given.
         value: String,
     },
     /// The version is not three dot-separated decimal numbers.
@@ -47,7 +47,7 @@ pub enum IdError {
     Separator(String),
 }
 
-/// A canonical tool id. Cheap to clone; equality is exact, version included: there is no range resolution.
+/// A canonical tool id. Cheap to clone; compared exactly, including the version: there is no range resolution.
 #[derive(Clone)]
 pub struct ToolId {
     full: Arc<str>,
@@ -89,9 +89,9 @@ impl ToolId {
         Ok(Self::join(namespace, name, version))
     }
 
-    /// The id of a foreign tool: the configured namespace, the raw name lower-cased with illegal
-    /// characters as `_`, version 0.0.0. Distinct raw names may give equal ids; the snapshot builder
-    /// tells those apart with [`ToolId::with_hash_suffix`].
+    /// The id of a foreign tool: the configured namespace, the raw name lower-cased with illegal characters as `_`,
+    /// version 0.0.0. Distinct raw names may give equal ids; the snapshot builder distinguishes those with
+    /// [`ToolId::with_hash_suffix`].
     ///
     /// # Errors
     /// [`IdError`] when `namespace` is illegal. The raw name never fails.
@@ -217,10 +217,10 @@ impl<'de> Deserialize<'de> for ToolId {
     }
 }
 
-/// The namespace that a configured server named `entry` gets, and whether it differs from the entry.
+/// Returns the namespace of a configured server named `entry`, and whether it differs from the entry.
 ///
-/// People call servers `memory` or `Time Server`; the entry is kept, under `mcp-<name>` in lower case
-/// with other characters as `-`, when its own name is reserved, illegal or in `taken`.
+/// Names like `memory` or `Time Server` are common: if the name is reserved, illegal or in `taken`, the namespace is
+/// `mcp-<name>` in lower case with other characters as `-`.
 #[must_use]
 pub fn server_namespace(entry: &str, taken: &dyn Fn(&str) -> bool) -> String {
     let legal = legal_part("namespace", entry).is_ok() && !entry.contains("__");
@@ -237,16 +237,16 @@ pub fn server_namespace(entry: &str, taken: &dyn Fn(&str) -> bool) -> String {
     if taken(&name) { format!("{name}-{}", short_hash(entry, 8)) } else { name }
 }
 
-/// The wire name of `namespace` and `raw_name` before length and collisions are looked at: illegal
+/// Returns the wire name of `namespace` and `raw_name`, ignoring length and collisions: illegal
 /// characters become `_`, case and `-` are kept, and it starts with a letter or `_` (Gemini refuses others).
 #[must_use]
 pub fn wire_candidate(namespace: &str, raw_name: &str) -> String {
     legal_wire(namespace.chars().chain("__".chars()).chain(raw_name.chars()))
 }
 
-/// Wire names, of at most `max` characters (16 at least), for tools that come without a namespace, in
-/// their order: a name that is legal and that no other becomes stays as it is; what is over-long or
-/// collides gets a hash, every member of a collision, equal names by their order.
+/// Returns wire names of at most `max` characters (16 at least) for tools without a namespace, in their order. Legal,
+/// unique names are kept; a long name and every member of a collision get a hash; equal names are
+/// distinguished by their order.
 #[must_use]
 pub fn wire_names<'a>(names: impl Iterator<Item = &'a str> + Clone, max: usize) -> Vec<String> {
     let max = max.max(16);
@@ -287,8 +287,8 @@ fn legal_wire(name: impl Iterator<Item = char>) -> String {
     wire
 }
 
-/// A name of at most `max` characters that keeps both ends of `candidate` around `digits` hexadecimal
-/// digits of `id`'s hash. Used for over-long names and for collisions, so it hashes even a short one.
+/// Shortens `candidate` to at most `max` characters: both ends around `digits` hexadecimal
+/// digits of `id`'s hash. Used for over-long names and for collisions, so short names get a hash too.
 #[must_use]
 pub fn hashed_wire_name(candidate: &str, id: &ToolId, max: usize, digits: usize) -> String {
     hashed(candidate, id.as_str(), max, digits)

@@ -1,4 +1,4 @@
-//! Canonical JSON (RFC 8785 key order, no insignificant space) and the hashes made of it.
+//! Canonical JSON (RFC 8785 key order, no insignificant space) and its hashes.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// Room for most of what is hashed, in bytes.
+/// Initial buffer size, in bytes, enough for most values.
 const USUAL: usize = 1024;
 
 /// A SHA-256 digest, written as 64 hexadecimal digits.
@@ -21,7 +21,7 @@ impl ContentHash {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The hash of `value` in canonical form: equal JSON values have equal hashes, whatever their key order.
+    /// Hashes the canonical form of `value`: equal JSON values have equal hashes in any key order.
     #[must_use]
     pub fn of_value(value: &Value) -> Self {
         let mut text = Vec::with_capacity(USUAL);
@@ -29,7 +29,7 @@ impl ContentHash {
         Self::of_bytes(&text)
     }
 
-    /// The hash of the object with these fields, each there once: that of [`ContentHash::of_value`] of it.
+    /// Hashes the object with these distinct fields, equal to [`ContentHash::of_value`] of the object.
     #[must_use]
     pub fn of_fields<'v>(fields: impl IntoIterator<Item = (&'v str, &'v Value)>) -> Self {
         let mut text = Vec::with_capacity(USUAL);
@@ -88,7 +88,7 @@ impl<'de> Deserialize<'de> for ContentHash {
     }
 }
 
-/// `value` as canonical JSON text (RFC 8785). Whole numbers beyond 2^53 are written in full, where the RFC has none.
+/// Formats `value` as canonical JSON text (RFC 8785). Whole numbers beyond 2^53, outside the RFC, are written in full.
 #[must_use]
 pub fn canonical_json(value: &Value) -> String {
     let mut out = Vec::new();
@@ -147,7 +147,7 @@ fn in_order(a: &str, b: &str) -> Ordering {
 
 /// A number as ECMAScript writes it (RFC 8785, section 3.2.2.3): the shortest digits that mean it.
 fn put_float(float: f64) -> String {
-    // Of two that are as short and as near, ECMAScript takes the even one, as `serde_json` does and `{:e}` does not.
+    // Of two equally short and near digits, ECMAScript takes the even one; so does `serde_json`, but not `{:e}`.
     let shortest = Value::from(float.abs()).to_string();
     let (mantissa, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));

@@ -1,17 +1,16 @@
-//! Reads JSON of peers that contains lone surrogates or invalid UTF-8, as programs read it whose strings may hold such
-//! characters.
+//! Reads JSON of peers that contains lone surrogates or invalid UTF-8, as peers do whose strings may hold them.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use serde::Deserialize;
 
-/// Reads JSON of a peer, and what [`legible`] makes of it only if it cannot be read as it is: that stays in `room`.
+/// Reads JSON of a peer. If it cannot be read as it is, reads the output of [`legible`], which is kept in `room`.
 ///
 /// # Errors
-/// It is no JSON either way, or not of this form.
+/// The text is not JSON, or not of this type, either way.
 pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8], room: &'a OnceCell<Vec<u8>>) -> serde_json::Result<T> {
-    // Looked at once as a whole, which is faster than each text in it by itself.
+    // Checking the whole text once is faster than checking each string.
     let as_it_is = match std::str::from_utf8(json) {
         Ok(text) => serde_json::from_str(text),
         Err(_) => serde_json::from_slice(json),
@@ -22,10 +21,10 @@ pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8], room: &'a OnceCell<Vec<u8>>)
     })
 }
 
-/// `json` with U+FFFD in place of each half of a surrogate pair that stands alone as an escape (JavaScript writes one
-/// for a text that was cut inside a character, and reads it back), and of bytes that are no UTF-8. `None` where there is
-/// neither: whoever cannot read the text then has another reason. For valid JSON otherwise; one pass, no more bytes than
-/// three times those that came.
+/// Returns `json` with U+FFFD in place of escaped lone surrogates (JavaScript writes one
+/// for a text cut inside a character, and reads it back) and of bytes that are not UTF-8. `None` if there is
+/// neither, so the text is unreadable for another reason. Valid JSON otherwise keeps its meaning; one pass, at most
+/// three times the input's bytes.
 #[must_use]
 pub fn legible(json: &[u8]) -> Option<Vec<u8>> {
     let mut text = match String::from_utf8_lossy(json) {
@@ -37,14 +36,14 @@ pub fn legible(json: &[u8]) -> Option<Vec<u8>> {
     if !halves.is_empty() {
         let text = text.get_or_insert_with(|| json.to_vec());
         for at in halves {
-            // As long as what it replaces.
+            // Same length as the escape it replaces.
             text[at..at + 6].copy_from_slice(b"\\ufffd");
         }
     }
     text
 }
 
-/// Where the escapes begin that are half a pair and stand alone.
+/// Returns the positions of escapes that are lone surrogates.
 fn halves(json: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -56,7 +55,7 @@ fn halves(json: &[u8]) -> Vec<usize> {
                 found.push(at);
                 at += 6;
             }
-            // Another escape, of which a backslash may be the second half.
+            // Any other escape; its second byte may be a backslash.
             _ => at = (at + 2).min(json.len()),
         }
     }
@@ -93,7 +92,7 @@ mod tests {
         check(b"\"caf\xc3\"", Some("caf\u{fffd}"));
         check(b"\"\xff \\udc00\"", Some("\u{fffd} \u{fffd}"));
         for cut in [&b"\"\\"[..], b"\"\\u", b"\"\\ud83", b"\"\\ud83d\\", b"\"\\ud83d\\u", b"", b"\\"] {
-            // What is no JSON is none afterwards, and nothing is read past its end.
+            // Invalid JSON stays invalid, and nothing past its end is read.
             let _ = legible(cut);
         }
     }

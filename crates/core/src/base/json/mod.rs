@@ -12,32 +12,31 @@ use serde_json::Value;
 
 pub use lossy::{legible, read};
 
-/// Containers inside containers that are followed. Lossless parsing takes one more; but objects one after
-/// another are put into an array, and what was mended must be JSON that anyone can read back.
+/// Nesting depth that is followed. Lossless parsing allows one more level; but consecutive objects
+/// are put into an array, and repaired text must be JSON that others can read back.
 pub const MAX_DEPTH: usize = 126;
-/// Layers of escaping that are taken off a text like `{\"a\": 1}`.
+/// Layers of escaping that are removed from a text like `{\"a\": 1}`.
 const MAX_LAYERS: usize = 3;
 
-/// What a text says.
+/// Result of reading a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Repaired {
     /// The value.
     pub value: Value,
     /// The text was not JSON: the value is the likeliest reading.
     pub repaired: bool,
-    /// The innermost object or array that was open where the text ended, as a JSON Pointer into `value`:
-    /// what is in it may not be all that was meant. `None` for a text that was not cut, and for several objects in
-    /// a row.
+    /// JSON Pointer into `value` to the innermost object or array that was open where the text ended: it may be
+    /// incomplete. `None` for a text that was not cut, and for several objects in a row.
     pub cut: Option<String>,
 }
 
-/// Why nothing can be read.
+/// Why a text has no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// White space, comments or nothing.
+    /// Only white space and comments.
     #[error("there is no value in the text")]
     Empty,
-    /// More than [`MAX_DEPTH`] containers inside one another.
+    /// More than [`MAX_DEPTH`] nested containers.
     #[error("nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
     /// A number is larger than any float.
@@ -48,16 +47,16 @@ pub enum Unreadable {
     TooBroken,
 }
 
-/// Reads `text`: without loss if it is JSON, else by mending it in one pass.
+/// Reads `text`: without loss if it is JSON, else by repairing it in one pass.
 ///
-/// Mended are code fences and prose around the first object or array, missing and superfluous commas,
-/// colons, quotes and brackets, other quotation marks, names and texts without any, Python's and
+/// Repairs code fences and prose around the first object or array, missing and superfluous commas,
+/// colons, quotes and brackets, other quotation marks, unquoted names and texts, Python's and
 /// JavaScript's literals, comments, ellipses, function calls around a value, raw line breaks and quotes
-/// in strings, a layer of escaping, and an end that never came. Objects one after another, as in JSON
-/// lines, become an array, so that none is lost. `NaN`, infinities and `undefined` become null.
+/// in strings, one layer of escaping, and a missing end. Consecutive objects, as in JSON
+/// lines, become an array. `NaN`, infinities and `undefined` become null.
 ///
 /// # Errors
-/// [`Unreadable`] where there is no value, or too deep a one.
+/// [`Unreadable`] if there is no value, or it is nested too deeply.
 pub fn repair(text: &str) -> Result<Repaired, Unreadable> {
     let mut text = Cow::Borrowed(text);
     for layer in 0..=MAX_LAYERS {
@@ -74,8 +73,8 @@ pub fn repair(text: &str) -> Result<Repaired, Unreadable> {
     repair::read(&text).map(|(value, cut)| Repaired { value, repaired: true, cut })
 }
 
-/// As [`repair`], for a text that is one object or array and nothing else: `None` where there is anything
-/// around it, or a value would have to be made up.
+/// Like [`repair`], for a text that is only one object or array: `None` if there is anything
+/// around it, or a value would have to be invented.
 pub(crate) fn repair_container(text: &str) -> Option<Repaired> {
     match serde_json::from_str::<Value>(text) {
         Ok(value) => Some(Repaired { value, repaired: false, cut: None }),
@@ -84,12 +83,12 @@ pub(crate) fn repair_container(text: &str) -> Option<Repaired> {
     }
 }
 
-/// Whether it is JSON, but for a number that no float holds.
+/// Whether the text is JSON except for a number outside the range of floats.
 fn is_out_of_range(error: &serde_json::Error) -> bool {
     error.to_string().starts_with("number out of range")
 }
 
-/// What JSON Schema calls the type of `value`; every number is a `number`.
+/// Returns the JSON Schema type of `value`; every number is a `number`.
 #[must_use]
 pub fn type_name(value: &Value) -> &'static str {
     match value {
@@ -102,8 +101,7 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Whether there are more than `levels` containers inside one another. Looks no deeper than that, so that no
-/// value is too deep for it.
+/// Whether containers are nested deeper than `levels`. Looks no deeper than that, so any value is safe.
 pub(crate) fn nests_deeper(value: &Value, levels: usize) -> bool {
     match value {
         Value::Array(items) => levels == 0 || items.iter().any(|item| nests_deeper(item, levels - 1)),
@@ -112,12 +110,12 @@ pub(crate) fn nests_deeper(value: &Value, levels: usize) -> bool {
     }
 }
 
-/// Whether the quotes of the text itself are escaped, as in JSON that was taken out of a JSON string.
+/// Whether the text's own quotes are escaped, as in JSON taken from a JSON string.
 fn is_escaped(text: &str) -> bool {
     text.find('"').is_some_and(|quote| text[..quote].ends_with('\\'))
 }
 
-/// What is wrong with a text that is no JSON: the place, then what was expected there, as in
+/// Describes why a text is not JSON: the position, then what was expected there, as in
 /// `line 1, column 8: expected a value`.
 #[must_use]
 pub fn fault(error: &serde_json::Error) -> String {

@@ -1,8 +1,8 @@
-//! JSON Pointers (RFC 6901): names a place in a value, and takes a member out.
+//! JSON Pointers (RFC 6901): building them, and removing members.
 
 use serde_json::Value;
 
-/// Adds a step to a pointer, escaped where it needs to be.
+/// Appends an escaped step to a pointer.
 pub fn push(pointer: &mut String, step: &str) {
     pointer.push('/');
     if step.contains(['~', '/']) {
@@ -12,20 +12,20 @@ pub fn push(pointer: &mut String, step: &str) {
     }
 }
 
-/// What a step of a pointer names.
+/// Decodes a step of a pointer.
 #[must_use]
 pub fn unescape(step: &str) -> String {
     step.replace("~1", "/").replace("~0", "~")
 }
 
-/// Takes the member at `pointer` out of its object. Returns whether it was there.
+/// Removes the member at `pointer` from its object. Returns whether it existed.
 pub(crate) fn remove_member(value: &mut Value, pointer: &str) -> bool {
     let Some((parent, name)) = pointer.rsplit_once('/') else { return false };
     let Some(Value::Object(members)) = value.pointer_mut(parent) else { return false };
     members.shift_remove(&unescape(name)).is_some()
 }
 
-/// Whether the place `inner` is `outer` or inside it.
+/// Whether the pointer `inner` equals `outer` or lies below it.
 pub(crate) fn is_within(inner: &str, outer: &str) -> bool {
     inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

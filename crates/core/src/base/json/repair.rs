@@ -1,4 +1,4 @@
-//! Repairs broken JSON in one pass, with a stack of open containers: at each place it takes the likeliest next token.
+//! Repairs broken JSON in one pass, with a stack of open containers: at each place it assumes the likeliest next token.
 
 use serde_json::{Map, Value};
 
@@ -41,9 +41,9 @@ impl Frame {
 struct Reader<'a> {
     cursor: Cursor<'a>,
     stack: Vec<Frame>,
-    /// Open objects and arrays, so that no bracket needs a walk over the stack.
+    /// Numbers of open objects and arrays, so that no bracket needs a walk over the stack.
     open: [usize; 2],
-    /// A function call stands around a value: its `)` is due.
+    /// A function call surrounds a value: its `)` is expected.
     in_call: bool,
     /// A name had no value, and got null.
     invented: bool,
@@ -51,7 +51,7 @@ struct Reader<'a> {
     cut: Option<String>,
 }
 
-/// Reads `text` as one container, if it is nothing else and each name in it has a value.
+/// Reads `text` as one container, if there is nothing around it and each name in it has a value.
 pub(super) fn read_whole(text: &str) -> Option<Value> {
     let mut reader = Reader::new(text);
     let value = reader.peek_container()?;
@@ -59,7 +59,7 @@ pub(super) fn read_whole(text: &str) -> Option<Value> {
     (reader.cursor.rest().is_empty() && !reader.invented).then_some(value)
 }
 
-/// Reads the first value of `text`, and the objects that follow it; and where the text ended too early.
+/// Reads the first value of `text`, and objects that follow it; also returns where the text was cut.
 pub(super) fn read(text: &str) -> Result<(Value, Option<String>), Unreadable> {
     let mut reader = Reader::new(text);
     let value = reader.root()?;
@@ -88,12 +88,12 @@ impl<'a> Reader<'a> {
         if all.len() == 1 {
             return Ok(all.swap_remove(0));
         }
-        // Only the last can be cut, and a pointer into it says nothing of the array.
+        // Only the last one can be cut, and a pointer into it does not fit the array.
         self.cut = None;
         Ok(all.into())
     }
 
-    /// Goes over prose, fences and calls to the first value, and reads it.
+    /// Skips prose, fences and calls up to the first value, and reads it.
     fn find_value(&mut self) -> Result<Value, Unreadable> {
         loop {
             self.filler();
@@ -145,7 +145,7 @@ impl<'a> Reader<'a> {
         self.members()
     }
 
-    /// Opens the container whose bracket is next.
+    /// Opens the container at the next bracket.
     fn enter(&mut self) -> Result<(), Unreadable> {
         let frame = match self.cursor.bump() {
             Some('[') => Frame::Array(Vec::new()),
@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Goes over what says nothing between values.
+    /// Skips filler between values.
     fn filler(&mut self) {
         loop {
             self.cursor.skip_while(is_blank);
@@ -223,7 +223,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Closes for `bracket`: the nearest container of its kind and all that it holds, or, where none is
+    /// Handles a closing `bracket`: closes the nearest container of its kind and everything inside, or, if none is
     /// open, the innermost one.
     fn close(&mut self, bracket: char) -> Option<Value> {
         self.cursor.bump();
@@ -277,7 +277,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// At the place of a name.
+    /// Reads a name.
     fn key(&mut self, next: char) -> Result<Option<Value>, Unreadable> {
         let name = match next {
             '{' => {
@@ -346,7 +346,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A string and those that a `+` adds to it.
+    /// Reads a string, with strings joined by `+`.
     fn string(&mut self, place: Place) -> Result<String, Unreadable> {
         let mut text = self.quoted(place);
         if place == Place::Key {
@@ -366,7 +366,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One string. If it ran to the end of the text, it gives back the brackets that were due.
+    /// Reads a string. If it ran to the end of the text, the brackets in its tail are given back.
     fn quoted(&mut self, place: Place) -> String {
         let mut text = read_string(&mut self.cursor, place, self.in_call);
         if !text.closed {
@@ -375,8 +375,8 @@ impl<'a> Reader<'a> {
         text.content
     }
 
-    /// A value without quotes: a literal, or a text up to where the next thing begins. None where it is
-    /// the name of a function around the value, or a mark that says nothing.
+    /// Reads an unquoted value: a literal, or text up to the next delimiter. `None` for the name of a function
+    /// around the value, or a mark without meaning.
     fn bare(&mut self, place: Place) -> Option<Value> {
         let rest = self.cursor.rest();
         if let Some(call) = call_prefix(rest) {
@@ -417,7 +417,7 @@ impl<'a> Reader<'a> {
         Some(literal(word, at_end).unwrap_or_else(|| word.into()))
     }
 
-    /// Whether the quote that is next ends a text that began without one.
+    /// Whether the next quote ends a text that began without one.
     fn ends_bare(&mut self, quote: char) -> bool {
         let after = &self.cursor.rest()[quote.len_utf8()..];
         let following = after.trim_start_matches(is_blank);
@@ -426,7 +426,7 @@ impl<'a> Reader<'a> {
             || following.starts_with(|c| matches!(c, ',' | ':' | '}' | ']' | '{' | '[' | '/') || is_quote(c))
     }
 
-    /// Whether what follows a literal and a space is the next thing, not more of the same text.
+    /// Whether a delimiter follows a literal and a space, and not more of the same text.
     fn next_is_apart(&mut self, place: Place) -> bool {
         let following = self.cursor.rest().trim_start_matches(is_blank);
         let end = following.find(|c| !is_name(c) && c != '.' && c != '+').unwrap_or(following.len());
@@ -459,7 +459,7 @@ fn call_prefix(text: &str) -> Option<usize> {
 #[cfg(test)]
 pub(super) fn steps(text: &str) -> usize {
     let mut reader = Reader::new(text);
-    // What is read does not matter here.
+    // The result does not matter here.
     let _ = reader.root();
     reader.cursor.steps()
 }

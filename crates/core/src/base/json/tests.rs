@@ -11,7 +11,7 @@ fn check(text: &str, expect: Value) {
     assert_eq!(read.repaired, serde_json::from_str::<Value>(text).is_err(), "{text}");
 }
 
-/// Cases of one line each: `{id, input, expected}`; those that fail.
+/// Runs one case per line: `{id, input, expected}`; returns the failed ones.
 fn failures(lines: &str) -> (usize, Vec<String>) {
     let mut failed = Vec::new();
     let cases: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a case")).collect();

@@ -1,8 +1,8 @@
-//! The pieces of broken JSON: a cursor over the text, words that are values, and strings.
+//! Parts of broken JSON: a cursor over the text, unquoted values, and strings.
 //!
-//! A string may have bare quotes inside it or lack its last. Each character is read once. At a quote the text after it tells
-//! whether the string ends there; that look ahead goes over white space and at most to the second quote from there, so it
-//! stays linear.
+//! A string may contain bare quotes or lack its closing one. Each character is read once. At a quote the following text
+//! decides whether the string ends there; that look-ahead skips white space and reads at most up to the second next
+//! quote, so it stays linear.
 
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ impl<'a> Cursor<'a> {
         Self { text, at: 0, steps: 0 }
     }
 
-    /// What was not read yet.
+    /// The unread rest of the text.
     pub(super) fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }
@@ -50,7 +50,7 @@ impl<'a> Cursor<'a> {
         Some(next)
     }
 
-    /// Goes on by `bytes`, which must end a character.
+    /// Skips `bytes`, which must end at a character boundary.
     pub(super) fn skip(&mut self, bytes: usize) {
         self.at += bytes;
         self.steps += bytes;
@@ -61,12 +61,12 @@ impl<'a> Cursor<'a> {
         self.skip(rest.find(|c| !wanted(c)).unwrap_or(rest.len()));
     }
 
-    /// Notes that `bytes` were looked at without being read.
+    /// Counts `bytes` of look-ahead.
     pub(super) fn looked(&mut self, bytes: usize) {
         self.steps += bytes;
     }
 
-    /// Refuses to go on when the text costs more than its length allows.
+    /// Fails if the text costs more than its length allows.
     pub(super) fn within_bounds(&self) -> Result<(), Unreadable> {
         if self.steps > self.text.len() * STEPS_PER_BYTE + BASE_STEPS { Err(Unreadable::TooBroken) } else { Ok(()) }
     }
@@ -78,17 +78,18 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// White space of any script, and the marks that stand for nothing.
+/// White space of any script, and invisible marks.
 pub(super) fn is_blank(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{feff}' | '\u{200b}')
 }
 
-/// What a bare name is made of.
+/// Whether a bare name may contain `c`.
 pub(super) fn is_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '$' | '-')
 }
 
-/// The value that `word` is, if it is no text. At the end of the input a number may lack its last digits.
+/// Returns the literal that `word` denotes, unless it is text. At the end of the input a number may lack its last
+/// digits.
 pub(super) fn literal(word: &str, at_end: bool) -> Option<Value> {
     match word {
         "true" | "True" | "TRUE" => Some(Value::Bool(true)),
@@ -99,8 +100,8 @@ pub(super) fn literal(word: &str, at_end: bool) -> Option<Value> {
     }
 }
 
-/// A number, with what JSON asks for put in: `+1`, `.5` and `2.` are 1, 0.5 and 2.0. Digits after a
-/// leading zero, or two points, make it a text: a telephone number or a version.
+/// Reads a number in relaxed syntax: `+1`, `.5` and `2.` are 1, 0.5 and 2.0. A word with digits after a
+/// leading zero, or with two points, is text: a telephone number or a version.
 fn number(word: &str, at_end: bool) -> Option<Value> {
     let unsigned = word.strip_prefix(['+', '-']).unwrap_or(word);
     let (mantissa, exponent) = match unsigned.find(['e', 'E']) {
@@ -144,7 +145,7 @@ fn number(word: &str, at_end: bool) -> Option<Value> {
     serde_json::from_str(&text).ok()
 }
 
-/// Where a string stands, which tells what may follow it.
+/// The position of a string, which determines what may follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// The name of a member.
@@ -160,13 +161,13 @@ pub(super) enum Place {
 /// A string that was read.
 #[derive(Debug)]
 pub(super) struct Quoted {
-    /// What it says.
+    /// The decoded text.
     pub(super) content: String,
     /// It ended before the text did.
     pub(super) closed: bool,
 }
 
-/// What a quote inside a string is.
+/// The role of a quote inside a string.
 #[derive(Debug, PartialEq, Eq)]
 enum Quote {
     /// The end of the string.
@@ -177,7 +178,7 @@ enum Quote {
     Opens,
 }
 
-/// Whether a string may begin with `c`.
+/// Whether `c` may open a string.
 pub(super) fn is_quote(c: char) -> bool {
     matches!(c, '"' | '\'' | '`' | '´' | '“' | '”' | '„' | '‘' | '’')
 }
@@ -190,7 +191,7 @@ fn is_pair(open: char, close: char) -> bool {
     }
 }
 
-/// Reads the string whose opening quote is next. `in_call` tells that a `)` is due after it.
+/// Reads the string whose opening quote is next. `in_call` says that a `)` may follow it.
 pub(super) fn read_string(cursor: &mut Cursor<'_>, place: Place, in_call: bool) -> Quoted {
     let open = cursor.bump().unwrap_or('"');
     let mut content = String::new();
@@ -233,7 +234,7 @@ pub(super) fn read_string(cursor: &mut Cursor<'_>, place: Place, in_call: bool) 
 }
 
 impl Quoted {
-    /// Takes off the brackets at the end that belong to `open` containers, outermost first.
+    /// Removes brackets at the end that belong to `open` containers, outermost first.
     pub(super) fn give_back(&mut self, open: impl Iterator<Item = char>) {
         let mut rest = self.content.trim_end_matches(|c| is_blank(c) || c == ',');
         let mut found = false;
@@ -302,7 +303,7 @@ fn closes(cursor: &mut Cursor<'_>, following: &str, blank: &str, place: Place, i
     }
 }
 
-/// Whether `text` may go on with a member, or with the end of the object.
+/// Whether `text` may continue with a member, or the end of the object.
 fn member_follows(cursor: &mut Cursor<'_>, text: &str) -> bool {
     let trimmed = text.trim_start_matches(is_blank);
     cursor.looked(text.len() - trimmed.len() + 1);
@@ -326,7 +327,7 @@ fn member_follows(cursor: &mut Cursor<'_>, text: &str) -> bool {
     }
 }
 
-/// Whether an object begins after a brace: with a quoted name.
+/// Whether an object starts after a brace: with a quoted name.
 fn member_follows_brace(cursor: &mut Cursor<'_>, text: &str) -> bool {
     let trimmed = text.trim_start_matches(is_blank);
     cursor.looked(text.len() - trimmed.len() + 1);
@@ -336,7 +337,7 @@ fn member_follows_brace(cursor: &mut Cursor<'_>, text: &str) -> bool {
     }
 }
 
-/// Whether the next quote in `text` is followed by a colon, as at the end of a name, or never comes.
+/// Whether a colon follows the next quote in `text`, as at the end of a name, or there is no other quote.
 fn ends_a_key(cursor: &mut Cursor<'_>, text: &str) -> bool {
     let Some(at) = text.find(|c| is_quote(c) || c == '\n') else {
         cursor.looked(text.len());
@@ -351,15 +352,15 @@ fn ends_a_key(cursor: &mut Cursor<'_>, text: &str) -> bool {
     tail.is_empty() || tail.starts_with(':')
 }
 
-/// Whether the item before `text` ended: with a comma, a bracket or the text.
+/// Whether the item before `text` has ended: at a comma, a bracket or the end of the text.
 fn ends_an_item(cursor: &mut Cursor<'_>, text: &str) -> bool {
     let trimmed = text.trim_start_matches(is_blank);
     cursor.looked(text.len() - trimmed.len() + 1);
     trimmed.is_empty() || trimmed.starts_with([',', ']', '}'])
 }
 
-/// Reads what follows a backslash. An escape that JSON lacks keeps its backslash: it is a pattern's or a
-/// path's own.
+/// Reads the rest of an escape after its backslash. An escape that JSON lacks keeps its backslash: it belongs to a
+/// pattern or a path.
 fn escape(cursor: &mut Cursor<'_>, content: &mut String) {
     let Some(next) = cursor.bump() else { return };
     match next {
@@ -376,8 +377,8 @@ fn escape(cursor: &mut Cursor<'_>, content: &mut String) {
     }
 }
 
-/// Reads what follows `\u`: four digits, or two times four. What is cut off by the end of the text is
-/// dropped; half a pair becomes the replacement character.
+/// Reads the rest of an escape after `\u`: four digits, or a surrogate pair. A part cut by the end of the text is
+/// dropped; a lone surrogate becomes the replacement character.
 fn unicode(cursor: &mut Cursor<'_>, content: &mut String) {
     let Some(unit) = hex(cursor.rest()) else {
         if cursor.rest().len() < 4 {
@@ -404,7 +405,7 @@ fn hex(text: &str) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
-/// Takes one layer of escaping off a whole text.
+/// Removes one layer of escaping from a whole text.
 pub(super) fn unescape(text: &str) -> String {
     let mut cursor = Cursor::new(text);
     let mut content = String::with_capacity(text.len());

@@ -17,16 +17,16 @@ use crate::json::pointer::{self, is_within};
 use crate::policy::{Decision, Effect};
 use crate::secret::Redactor;
 
-/// A person approved a plan as it was shown.
+/// A person's approval of a plan as displayed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanApproval {
     /// The plan.
     pub digest: ContentHash,
-    /// What was shown of the calls that the policy asks about.
+    /// The displayed decisions on the calls that the policy asks about.
     pub calls: Vec<PlanVerdict>,
 }
 
-/// What was shown of one call.
+/// The displayed decision on one call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanVerdict {
     /// The call.
@@ -39,14 +39,14 @@ pub struct PlanVerdict {
     pub arguments: Value,
     /// JSON Pointers to the references.
     pub holes: Vec<String>,
-    /// What it would touch.
+    /// The resources it would touch.
     pub scope: CallScope,
-    /// Why the policy asks.
+    /// The policy's reason to ask.
     pub reason: String,
 }
 
 impl PlanApproval {
-    /// What an approval of the plan covers. The check's policy is the one under which it runs.
+    /// Returns what an approval of the plan covers, under the policy of the check.
     #[must_use]
     pub fn of(plan: &PlanDocument, check: &PlanCheck, redactor: &dyn Redactor) -> Self {
         let verdict = |call: &ValidCall, decision: Option<&Decision>, scope| {
@@ -72,10 +72,9 @@ impl PlanApproval {
         Self { digest: plan.digest(), calls: check.calls.iter().flat_map(verdicts).flatten().collect() }
     }
 
-    /// Whether the approval answers this question: same call, tool and definition, every argument that was written out is as
-    /// it was shown, and the policy asks for no other reason. Values that came in place of references are covered. Where they
-    /// came out of untrusted tools, the call must only read, or give them back to the source that they came from: what else is
-    /// done with them a person has to see.
+    /// Whether the approval covers this request: same call, tool and definition; every argument that was written out is
+    /// as shown; the policy asks for no other reason. Values of references are covered too. If they came from untrusted
+    /// tools, the call must only read, or return them to their source; a person must see any other use.
     #[must_use]
     pub fn covers(&self, request: &ApprovalRequest) -> bool {
         self.calls.iter().any(|shown| {
@@ -163,7 +162,7 @@ mod tests {
             let from = Taint::of(&ToolId::parse(source).expect("id"));
             vec![Tainted { path: path.to_owned(), from }]
         };
-        // Back to where it came from, or to a tool that only reads.
+        // To its source, or to a tool that only reads.
         assert!(asked(&|request| request.tainted = tainted("/text", "x:other@1.0.0")));
         assert!(asked(&|request| request.tainted = tainted("/list/0/1", "x:other@1.0.0")));
         assert!(!asked(&|request| request.tainted = tainted("/text", "web:get@1.0.0")));
@@ -171,7 +170,7 @@ mod tests {
             request.tainted = tainted("/text", "web:get@1.0.0");
             request.effects.read_only = true;
         }));
-        // What was written came out of nothing, unless whoever wrote it had read it.
+        // Written arguments have no taint, unless their author had read tainted data.
         assert!(!asked(&|request| request.tainted = tainted("/to", "x:other@1.0.0")));
         assert!(!asked(&|request| request.tainted = tainted("", "x:other@1.0.0")));
     }

@@ -26,20 +26,20 @@ use crate::model::call_meta::{Method, OUTPUT_METHOD, OUTPUT_PATH, TOOL};
 use crate::policy::{Decision, Effect, Policy, PolicyQuery, UserRequest};
 use crate::schema::{Violation, schema_at};
 
-/// What a plan is checked against.
+/// The context of a plan check.
 #[derive(Clone, Copy)]
 pub struct PlanContext<'a> {
     /// The catalogue.
     pub snapshot: &'a Snapshot,
-    /// On whose behalf, and where.
+    /// The caller's session.
     pub session: &'a Session,
-    /// What decides about the calls.
+    /// The policy that decides about the calls.
     pub policy: Option<&'a Policy>,
     /// The user's own words, for conditions of the policy.
     pub request: Option<&'a Arc<UserRequest>>,
-    /// What references stand for that no call of the plan writes.
+    /// Values of references that no call of the plan writes.
     pub variables: Option<&'a dyn Variables>,
-    /// US dollars that the plan may cost at most, by the hints of its tools.
+    /// Maximal cost of the plan in US dollars, by the hints of its tools.
     pub max_cost: Option<f64>,
 }
 
@@ -48,31 +48,31 @@ pub struct PlanContext<'a> {
 pub struct PlanCheck {
     /// Its calls, in written order.
     pub calls: Vec<CheckedPlanCall>,
-    /// Which calls wait for which.
+    /// Dependencies between the calls.
     pub graph: Graph,
-    /// The faults. Without any the plan may run.
+    /// The faults. A plan without faults may run.
     pub errors: Vec<PlanIssue>,
     /// The possible faults.
     pub warnings: Vec<PlanIssue>,
-    /// What it costs in all.
+    /// Total cost.
     pub cost: PlanCost,
 }
 
 /// A call of a plan after its check.
 #[derive(Debug, Clone)]
 pub struct CheckedPlanCall {
-    /// The call, valid but for the references, or why it is not.
+    /// The call, valid except for references, or the reason why not.
     pub call: Result<ValidCall, Box<Rejection>>,
-    /// What the policy says before the references are replaced.
+    /// The policy's decision before references are replaced.
     pub verdict: Option<Decision>,
-    /// What it would touch, as far as that is known.
+    /// The resources it would touch, as far as known.
     pub scope: CallScope,
     /// The call inside it that its activity runs.
     pub activity: Option<CheckedActivity>,
 }
 
 impl CheckedPlanCall {
-    /// What the policy says: the stricter of the call and of the one that its activity runs.
+    /// Returns the policy's effect: the stricter of the call and its activity's call.
     #[must_use]
     pub fn effect(&self) -> Option<Effect> {
         let within = self.activity.as_ref().and_then(|activity| activity.verdict.as_ref());
@@ -86,18 +86,18 @@ impl CheckedPlanCall {
 pub struct CheckedActivity {
     /// The call, with the defaults of the activity.
     pub call: ValidCall,
-    /// What the policy says before the references are replaced.
+    /// The policy's decision before references are replaced.
     pub verdict: Option<Decision>,
-    /// What it would touch, as far as that is known.
+    /// The resources it would touch, as far as known.
     pub scope: CallScope,
 }
 
-/// The most that a plan costs, by the hints of its tools.
+/// Maximal cost of a plan, by the hints of its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct PlanCost {
-    /// US dollars of the calls whose tools say what they cost.
+    /// US dollars of the calls with a known cost.
     pub usd: f64,
-    /// Calls whose tools do not say.
+    /// Number of calls with unknown cost.
     pub unknown: usize,
 }
 
@@ -122,14 +122,14 @@ impl PlanCheck {
         self.errors.is_empty()
     }
 
-    /// `[from, to]` for each call that reads what another writes.
+    /// Returns `[from, to]` for each call that reads another's output.
     #[must_use]
     pub fn value_edges(&self) -> Vec<[usize; 2]> {
         pairs(self.graph.edges(), Wait::Value)
     }
 
-    /// `{valid, calls, edges: [[from, to]], errors: [{path, kind, message}]}`, `order` for calls that only keep written
-    /// order, `warnings` where there are any, and `cost` where tools say what they cost.
+    /// Returns `{valid, calls, edges: [[from, to]], errors: [{path, kind, message}]}`, plus `order` for calls that only
+    /// keep written order, `warnings` if there are any, and `cost` if known.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut value = json!({
@@ -167,19 +167,19 @@ fn split(path: &str) -> Vec<&str> {
     path.split('.').collect()
 }
 
-/// What a call reads and writes.
+/// Reads and writes of a call.
 struct Reach {
     references: Vec<NamedReference>,
-    /// With what its tool fixes.
+    /// Meta fields, including those fixed by the tool.
     meta: CallMeta,
 }
 
 impl Reach {
-    /// Of a call as it is written. What is no parameter of its tool is none of its arguments.
+    /// Computes it for a call as written. Only the tool's parameters count as arguments.
     fn of(call: &PlanCall, entry: Option<&Entry>) -> Self {
         let (mut arguments, mut meta) = (Value::Object(call.arguments.clone()), call.meta.clone());
         if let Some(entry) = entry {
-            // What is wrong with them is found with the rest.
+            // The check reports faults of meta fields later.
             let _ = lift(entry, &mut arguments, &mut meta, false);
         }
         Self { references: named_references(&arguments), meta }
@@ -204,8 +204,8 @@ impl Reach {
 
 /// Checks a plan. Pure: nothing runs, nobody is asked.
 ///
-/// References are replaced for tools of every origin. A call that a reference names must be in the plan, unless the
-/// context has a value for it. A field that an output schema does not name is an error where the schema is closed, else a
+/// References are replaced for tools of every origin. A call named by a reference must be in the plan, unless the
+/// context has a value for it. A field that an output schema does not name is an error if the schema is closed, else a
 /// warning.
 #[must_use]
 pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
@@ -223,7 +223,7 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
         .map(|(index, call)| {
             let checked = check_one(index, call, &known, &mut errors);
             let own = checked.call.as_ref().ok().and_then(|call| call.entry.definition().cost_usd());
-            // An activity does the work, beside what the call itself may cost.
+            // The activity's cost is added to the call's own.
             let usd = match &checked.activity {
                 Some(activity) => activity.call.entry.definition().cost_usd().map(|usd| usd + own.unwrap_or(0.0)),
                 None => own,
@@ -247,7 +247,7 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
             no_references(&at(index, member), value, &mut errors, &mut warnings);
         }
     }
-    // What a fault of form makes of its place is no further fault.
+    // A fault of form hides further faults at the same place.
     errors.retain(|found| !plan.faults.iter().any(|fault| is_within(&found.path, &fault.path)));
     errors.extend(plan.faults.iter().cloned());
     if let Some(circle) = graph.cycle() {
@@ -258,7 +258,7 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
     PlanCheck { calls, graph, errors, warnings, cost }
 }
 
-/// Texts that look like references and are none.
+/// Reports texts that look like references but are none.
 fn no_references(path: &str, value: &Value, errors: &mut Vec<PlanIssue>, warnings: &mut Vec<PlanIssue>) {
     match value {
         Value::String(text) if is_malformed(text) => {
@@ -292,7 +292,7 @@ fn no_references(path: &str, value: &Value, errors: &mut Vec<PlanIssue>, warning
     }
 }
 
-/// Results that another call takes the place of, and that no call reads.
+/// Reports results that another call replaces before any call reads them.
 fn lost_writes(reaches: &[Reach], graph: &Graph) -> Vec<PlanIssue> {
     let mut is_read = vec![false; reaches.len()];
     let edges = || graph.edges().iter();
@@ -317,7 +317,7 @@ fn lost_writes(reaches: &[Reach], graph: &Graph) -> Vec<PlanIssue> {
     lost.into_iter().map(|(_, issue)| issue).collect()
 }
 
-/// Issues stand in the order of the calls.
+/// Sort key of an issue: calls in order.
 fn place_of(path: &str) -> (usize, String) {
     let index = path.split('/').nth(1).and_then(|index| index.parse().ok()).unwrap_or(usize::MAX);
     (index, path.to_owned())
@@ -344,7 +344,7 @@ fn entry<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s Entry> {
     }
 }
 
-/// What is there before the plan runs; what its calls write is not.
+/// State paths that have a value before the plan runs.
 struct Reached<'a> {
     context: &'a PlanContext<'a>,
     /// Paths, by the instance that they are written for.
@@ -352,7 +352,7 @@ struct Reached<'a> {
 }
 
 impl Reached<'_> {
-    /// Whether a call writes what a call for `instance` reads at `path`.
+    /// Whether a call writes the value that a call for `instance` reads at `path`.
     fn is_written(&self, path: &[&str], instance: Option<&str>) -> bool {
         let is_in =
             |whose| self.written.get(&whose).is_some_and(|paths| paths.iter().any(|written| overlap(written, path)));
@@ -411,7 +411,7 @@ fn check_one(index: usize, written: &PlanCall, known: &Reached<'_>, errors: &mut
     ended
 }
 
-/// Checks the call. A bare name that means one tool is taken for it, so that what is wrong with the arguments is said.
+/// Checks the call. An unambiguous bare name is accepted, so that faults of the arguments are reported.
 fn checked(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<ValidCall, Box<Rejection>> {
     match snapshot.resolve(&call.name) {
         Resolution::Found(place, matched) if matched.is_guess() => {
@@ -422,7 +422,7 @@ fn checked(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<Va
     }
 }
 
-/// What a call touches, and what the policy says of that.
+/// Returns the resources that a call touches, and the policy's decision.
 fn judged(
     index: usize,
     call: &ValidCall,
@@ -445,7 +445,7 @@ fn judged(
     };
     let decision = policy.decide(&query);
     if decision.effect == Effect::Deny {
-        // What a condition says of a value that is not there yet may change with it.
+        // A condition on a missing value may change the decision once the value is there.
         let prospects = policy.prospects(&query);
         if call.pending.is_empty() || !(prospects.allows || prospects.asks) {
             let message = format!("{} is denied: {}", entry.wire_name, decision.reason);
@@ -455,7 +455,7 @@ fn judged(
     (scope, Some(decision))
 }
 
-/// What a rejected call is at fault for, with pointers to the call (`whole`), to the name of its tool and to its arguments.
+/// Returns the faults of a rejected call, with pointers to the call (`whole`), its tool's name and its arguments.
 #[must_use]
 pub fn issues_of(rejection: &Rejection, whole: &str, tool: &str, arguments: &str) -> Vec<PlanIssue> {
     let error = &rejection.error;
@@ -565,7 +565,7 @@ impl Reader<'_> {
     }
 }
 
-/// The types that a tool takes at a place of its arguments.
+/// Returns the types that a tool accepts at a place of its arguments.
 fn wanted(entry: &Entry, path: &str) -> Option<Types> {
     let schema = entry.definition().parameters.as_ref()?;
     Types::of(schema, schema_at(schema, path)?)

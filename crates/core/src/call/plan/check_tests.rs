@@ -84,7 +84,7 @@ fn a_plan_that_can_run_has_edges() {
     );
 }
 
-/// Inputs, and what their references stand for.
+/// Inputs, and the values of references.
 struct Inputs(RunInput, Vec<String>);
 
 impl Variables for Inputs {

@@ -1,4 +1,4 @@
-//! A plan as it is written: a JSON array of calls.
+//! Plans as written: a JSON array of calls.
 
 use std::fmt;
 
@@ -17,16 +17,16 @@ pub const MAX_CALLS: usize = 200;
 /// Bytes of a path that an output is written to.
 const MAX_PATH: usize = 200;
 
-/// What is wrong with a plan, at one place.
+/// A fault of a plan, at one place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanIssue {
     /// JSON Pointer into the document.
     pub path: String,
-    /// What sort of fault.
+    /// The kind of fault.
     pub kind: IssueKind,
-    /// What is wrong and what to do, in words that a model can act on.
+    /// The fault and its remedy, in words that a model can act on.
     pub message: String,
-    /// JSON Pointer to the one of many inputs that it is about; none: all of them.
+    /// JSON Pointer to the input concerned, of many; `None` for all inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
 }
@@ -45,11 +45,11 @@ impl fmt::Display for PlanIssue {
 pub enum IssueKind {
     /// It is no array of calls.
     Parse,
-    /// No tool has this name.
+    /// The tool does not exist.
     UnknownTool,
     /// Arguments do not fit the tool's schema.
     Schema,
-    /// A reference to what nothing writes.
+    /// A reference to a value that nothing writes.
     Reference,
     /// A reference to a value of the wrong type.
     Type,
@@ -64,7 +64,7 @@ pub enum IssueKind {
 }
 
 impl IssueKind {
-    /// As it is written.
+    /// Returns its wire form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -81,31 +81,31 @@ impl IssueKind {
     }
 }
 
-/// A plan: calls whose arguments may refer to what others write.
+/// A plan: calls whose arguments may refer to each other's outputs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlanDocument {
     /// The calls, in written order.
     pub calls: Vec<PlanCall>,
-    /// What is wrong with the form of some of them: the check says it with all else that is wrong.
+    /// Faults of form in single calls; the check reports them with the others.
     pub(super) faults: Vec<PlanIssue>,
 }
 
-/// One call of a plan.
+/// A call of a plan.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlanCall {
-    /// The tool's name as it is written.
+    /// The tool's name as written.
     pub tool: String,
-    /// What is said beside the parameters.
+    /// The meta fields.
     pub meta: CallMeta,
     /// The arguments, with references.
     pub arguments: Map<String, Value>,
 }
 
 impl PlanDocument {
-    /// Reads the text of a plan file.
+    /// Parses the text of a plan file.
     ///
     /// # Errors
-    /// All that is wrong with its form.
+    /// All faults of its form.
     pub fn parse(text: &str) -> Result<Self, Vec<PlanIssue>> {
         let value: Value = serde_json::from_str(text).map_err(|error| {
             vec![issue(
@@ -117,19 +117,19 @@ impl PlanDocument {
         Self::of_value(value)
     }
 
-    /// Reads an array of calls `{"_tool": name, "_outputPath"?, "_outputMethod"?, ...arguments}`. What is wrong with the form
-    /// of single calls is kept for [`super::check_plan`].
+    /// Reads an array of calls `{"_tool": name, "_outputPath"?, "_outputMethod"?, ...arguments}`. Faults of form in
+    /// single calls are kept for [`super::check_plan`].
     ///
     /// # Errors
-    /// Why it is no array of calls.
+    /// The reason why it is no array of calls.
     pub fn of_value(value: Value) -> Result<Self, Vec<PlanIssue>> {
         Self::read(value, MAX_CALLS)
     }
 
-    /// Reads a plan that was kept: it was repeated for many inputs, or others were added in its place.
+    /// Reads a saved plan, as repeated for many inputs or with calls replaced by others.
     ///
     /// # Errors
-    /// As [`PlanDocument::of_value`], and what is wrong with the form of its calls.
+    /// As [`PlanDocument::of_value`], and faults of form in its calls.
     pub fn of_saved(value: Value) -> Result<Self, Vec<PlanIssue>> {
         let plan = Self::read(value, usize::MAX)?;
         if plan.faults.is_empty() { Ok(plan) } else { Err(plan.faults) }
@@ -154,19 +154,19 @@ impl PlanDocument {
         Ok(Self { calls, faults })
     }
 
-    /// The plan as it is written.
+    /// The plan as written.
     #[must_use]
     pub fn to_value(&self) -> Value {
         self.calls.iter().map(PlanCall::to_value).collect()
     }
 
-    /// What an approval of the plan is bound to.
+    /// Hash that binds an approval to the plan.
     #[must_use]
     pub fn digest(&self) -> ContentHash {
         ContentHash::of_value(&self.to_value())
     }
 
-    /// The calls under ids made of their places: `call_0` is the first.
+    /// Returns the calls with ids from their positions: `call_0` is the first.
     #[must_use]
     pub fn tool_calls(&self) -> Vec<ToolCall> {
         self.calls.iter().enumerate().map(|(index, call)| call.tool_call(index)).collect()
@@ -174,7 +174,7 @@ impl PlanDocument {
 }
 
 impl PlanCall {
-    /// The call as it is written.
+    /// The call as written.
     #[must_use]
     pub fn to_value(&self) -> Value {
         let mut written = Map::new();
@@ -265,7 +265,7 @@ fn read_call(index: usize, item: Value, issues: &mut Vec<PlanIssue>) -> PlanCall
     call
 }
 
-/// The path that is meant: names joined by dots, perhaps written as a reference to it.
+/// Returns the denoted path: names joined by dots, optionally written as a reference.
 fn output_path(written: &str) -> Result<&str, String> {
     state_path(written).filter(|path| path.len() <= MAX_PATH).ok_or_else(|| {
         let shown: String = written.chars().take(80).collect();

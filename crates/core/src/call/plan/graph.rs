@@ -1,47 +1,47 @@
-//! Orders calls that read and write values: computes which call waits for which, so that the result is that of one call
-//! after another in written order.
+//! Orders calls that read and write values: computes the dependencies for which the result equals that of running them
+//! one after another in written order.
 
 use hashbrown::HashMap;
 
 use crate::call::variables::overlap;
 
-/// What one call reads and writes, as paths: names, step by step.
+/// The paths that a call reads and writes, as lists of names.
 #[derive(Debug, Clone, Default)]
 pub struct Node<'a> {
-    /// What its references name.
+    /// Paths of its references.
     pub reads: Vec<Vec<&'a str>>,
-    /// What its scopes show of what is there when it runs.
+    /// Paths of its scopes, read as they are when it starts.
     pub sees: Vec<Vec<&'a str>>,
-    /// Where its output goes.
+    /// The path of its output.
     pub writes: Option<Write<'a>>,
-    /// The instance that it is for; none: all of them.
+    /// Its instance; `None` for all instances.
     pub instance: Option<&'a str>,
-    /// Whether it reads something that is none of these calls' output.
+    /// Whether it also reads something other than these calls' outputs.
     pub reads_elsewhere: bool,
 }
 
-/// Where an output goes.
+/// The destination of an output.
 #[derive(Debug, Clone)]
 pub struct Write<'a> {
     /// The path.
     pub path: Vec<&'a str>,
-    /// Whether it takes the place of all that stood there.
+    /// Whether it replaces everything at the path.
     pub replaces: bool,
 }
 
 /// Why a call waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wait {
-    /// It reads what the other writes.
+    /// The reader needs the other's output.
     Value,
-    /// The other comes first at the same path.
+    /// Both use the same path, and the other comes first.
     Order,
 }
 
-/// One call waits for another.
+/// A dependency: one call waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edge {
-    /// The call that has to end first.
+    /// The call that must end first.
     pub from: usize,
     /// The call that waits.
     pub to: usize,
@@ -54,7 +54,7 @@ pub struct Edge {
 pub struct Graph {
     size: usize,
     edges: Vec<Edge>,
-    /// Calls that read what none of the others is known to write.
+    /// Calls that read a path that no other call is known to write.
     open: Vec<usize>,
 }
 
@@ -68,10 +68,11 @@ impl Graph {
     /// The edges among `nodes`. A path overlaps those above and below it.
     ///
     /// A call reads what the calls before it wrote at the path, back to the last that replaced it; where none before it
-    /// writes there, it waits for all those behind it that do. What a scope shows is what the calls before it wrote. Calls
-    /// that write to one path run in written order, and one that writes where an earlier call reads waits for that call.
+    /// writes there, it waits for all those behind it that do. A scope shows the outputs of the calls before it. Calls
+    /// that write to one path run in written order, and a call that writes to a path that an earlier call reads waits
+    /// for that call.
     ///
-    /// A call for an instance reads what was written for it and for all; one for all, only the latter.
+    /// A call for an instance reads outputs for that instance and for all; a call for all reads only the latter.
     #[must_use]
     pub fn of(nodes: &[Node<'_>]) -> Self {
         let (mut edges, mut open) = (Vec::new(), Vec::new());
@@ -80,7 +81,7 @@ impl Graph {
             .enumerate()
             .filter_map(|(index, node)| Some(Writer { index, write: node.writes.as_ref()?, instance: node.instance }))
             .collect();
-        // What a call for an instance meets: what is written for it, and for all.
+        // Writers visible to an instance: those for it, and those for all.
         let mut met: HashMap<Option<&str>, Vec<&Writer<'_>>> = HashMap::new();
         for node in nodes {
             let of = |instance: Option<&str>| {
@@ -147,18 +148,18 @@ impl Graph {
         &self.edges
     }
 
-    /// Whether a call reads something that none of the others is known to write: it may come while any of them runs.
+    /// Whether a call reads a path that no other call is known to write: any running call may still write it.
     #[must_use]
     pub fn is_open(&self, index: usize) -> bool {
         self.open.binary_search(&index).is_ok()
     }
 
-    /// The calls whose values a call reads.
+    /// Returns the calls whose outputs a call reads.
     pub fn producers(&self, of: usize) -> impl Iterator<Item = usize> {
         self.edges.iter().filter(move |edge| edge.to == of && edge.wait == Wait::Value).map(|edge| edge.from)
     }
 
-    /// The calls that wait in a circle, each for the one before it and the first for the last; `None` if all can run.
+    /// Returns a cycle of calls, each waiting for the one before it and the first for the last; `None` if all can run.
     #[must_use]
     pub fn cycle(&self) -> Option<Vec<usize>> {
         let mut schedule = Schedule::of(self);
@@ -168,7 +169,7 @@ impl Graph {
             left[index] = false;
             ready.extend(schedule.ended(index));
         }
-        // Each that is left waits for one that is left: to go back from any comes to a circle.
+        // Each remaining call waits for another remaining one, so following them back from any call leads into a cycle.
         let mut seen = Vec::new();
         let mut at = left.iter().position(|left| *left)?;
         loop {
@@ -182,8 +183,8 @@ impl Graph {
         }
     }
 
-    /// The calls in groups: each call is in the first group behind those of all calls that it waits for. Calls in a circle
-    /// are in none.
+    /// Groups the calls into levels: each call is in the first level after all calls that it waits for. Calls in a
+    /// cycle are in no level.
     #[must_use]
     pub fn levels(&self) -> Vec<Vec<usize>> {
         let mut schedule = Schedule::of(self);
@@ -205,8 +206,8 @@ struct Writer<'a> {
     instance: Option<&'a str>,
 }
 
-/// The edges from the writers before a call, the newest first, back to the last that replaced what it reads. Whether there are
-/// any.
+/// Adds edges from the writers before a call, the newest first, back to the last that replaced the value. Returns
+/// whether there are any.
 fn edges_to<'a>(
     reader: usize,
     path: &[&str],
@@ -226,14 +227,14 @@ fn edges_to<'a>(
 /// The calls of a graph as they end: which can start.
 #[derive(Debug, Clone, Default)]
 pub struct Schedule {
-    /// For each call, how many that it waits for have not ended.
+    /// For each call, the number of calls that it still waits for.
     waits: Vec<usize>,
-    /// For each call, those that wait for it.
+    /// For each call, the calls that wait for it.
     next: Vec<Vec<usize>>,
 }
 
 impl Schedule {
-    /// Before any call has started.
+    /// Creates the schedule, before any call has started.
     #[must_use]
     pub fn of(graph: &Graph) -> Self {
         let mut schedule = Self { waits: vec![0; graph.size], next: vec![Vec::new(); graph.size] };
@@ -244,13 +245,13 @@ impl Schedule {
         schedule
     }
 
-    /// The calls that wait for none.
+    /// Returns the calls without dependencies.
     #[must_use]
     pub fn ready(&self) -> Vec<usize> {
         (0..self.waits.len()).filter(|index| self.waits[*index] == 0).collect()
     }
 
-    /// A call has ended: those that can start now, in written order.
+    /// Records the end of a call. Returns the calls that can start now, in written order.
     pub fn ended(&mut self, index: usize) -> Vec<usize> {
         let next = self.next.get_mut(index).map(std::mem::take).unwrap_or_default();
         let mut ready = Vec::new();
@@ -268,7 +269,7 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    /// Calls as `reads > writes`; `+path` adds to what stands there, `?path` is a scope, `①: ` comes before a call for an
+    /// Parses calls written as `reads > writes`; `+path` appends, `?path` is a scope, `①: ` precedes a call for an
     /// instance.
     fn graph(calls: &[&'static str]) -> Graph {
         let path = |text: &'static str| text.split('.').collect::<Vec<_>>();

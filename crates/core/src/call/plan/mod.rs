@@ -1,5 +1,5 @@
-//! Plans: calls that run together, each as soon as the calls that it waits for have ended. Of a turn (here), or of a document that is
-//! checked as a whole before anything runs.
+//! Plans: calls that run together, each as soon as its dependencies have ended. A plan comes from a turn (here), or
+//! from a document that is checked as a whole before anything runs.
 
 mod approval;
 mod check;
@@ -24,10 +24,10 @@ pub use self::over::check_over;
 /// A turn runs at most this many calls unless configured otherwise.
 pub const DEFAULT_CALLS_PER_TURN: usize = 10;
 
-/// What becomes of one call.
+/// The planned result for one call.
 #[derive(Debug, Clone)]
 pub enum Planned {
-    /// It is to run.
+    /// It will run.
     Run(Box<ValidCall>),
     /// It is not; its error is its result.
     Reject(Box<Rejection>),
@@ -43,7 +43,7 @@ impl Planned {
         }
     }
 
-    /// What it says beside its parameters.
+    /// Its meta fields.
     #[must_use]
     pub fn meta(&self) -> &CallMeta {
         match self {
@@ -52,7 +52,7 @@ impl Planned {
         }
     }
 
-    /// The tool's name: on the wire, or as it was written if there is no such tool.
+    /// The tool's wire name, or the name as written if there is no such tool.
     #[must_use]
     pub fn tool(&self) -> &str {
         match self {
@@ -62,10 +62,10 @@ impl Planned {
     }
 }
 
-/// Why a call that stands among others is not to run with them.
+/// Why a call of the plan does not run with the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Beside {
-    /// It waits for a person, or for leave: what others need of it may still come.
+    /// It waits for a person or for permission: its value may still come.
     Held,
     /// It has ended, and left no value: why, as in `which failed`.
     Lost(String),
@@ -74,16 +74,16 @@ pub enum Beside {
 /// The calls of one turn, in call order, and which wait for which.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// The calls; outcomes come in the same order.
+    /// The calls; outcomes have the same order.
     pub calls: Vec<Planned>,
-    /// Those of them, by their places, that are not to run: others wait for them.
+    /// Indices of the calls that will not run; others may wait for them.
     pub beside: Vec<(usize, Beside)>,
-    /// Which calls wait for others of these.
+    /// Dependencies between the calls.
     pub graph: Graph,
 }
 
 impl Plan {
-    /// The number of calls, rejected ones included.
+    /// Number of calls, including rejected ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.calls.len()
@@ -96,15 +96,14 @@ impl Plan {
     }
 }
 
-/// Plans the calls of one turn, of which `started_before` run already. Calls are independent unless one reads or writes what
-/// another writes. Of more than `limit` calls of the turn the first ones run, the rest are rejected
-/// as `limit_exceeded`; a rejected call does not count.
+/// Plans the calls of one turn, of which `started_before` are already running. Calls are independent unless one reads
+/// or writes what another writes. Beyond `limit` valid calls a turn, calls are rejected as `limit_exceeded`.
 #[must_use]
 pub fn plan(checked: Vec<Result<ValidCall, Box<Rejection>>>, limit: usize, started_before: usize) -> Plan {
     plan_beside(checked, &[], limit, started_before)
 }
 
-/// [`plan`], where some of the calls are not to run.
+/// Like [`plan`], with some calls that will not run.
 #[must_use]
 pub fn plan_beside(
     checked: Vec<Result<ValidCall, Box<Rejection>>>,
@@ -164,26 +163,26 @@ fn written(meta: &CallMeta) -> Option<Write<'_>> {
     Some(Write { path: path.split('.').collect(), replaces: meta.output_method.replaces() })
 }
 
-/// A call whose value others wait for, and that has none.
+/// A call that has no value although others wait for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedCall {
     /// The call.
     pub id: CallId,
     /// Its tool, as a model knows it.
     pub tool: String,
-    /// Where its value would have been.
+    /// The path of its missing value.
     pub path: Option<String>,
     /// The instance that it was for.
     pub instance: Option<String>,
-    /// Why it has none, as in `which failed`.
+    /// The reason, as in `which failed`.
     pub why: String,
 }
 
-/// Puts the values that a call waited for in. What a failed call would have written is not there: a reference to it falls back,
+/// Replaces the pending references of a call. The output of a failed call is absent: a reference to it falls back,
 /// or the call is not run.
 ///
 /// # Errors
-/// As [`resolve_pending`]; what the calls that failed keep from running names them.
+/// As [`resolve_pending`]; the message names the failed calls.
 pub fn land(
     call: ValidCall,
     variables: Option<&dyn Variables>,

@@ -1,4 +1,4 @@
-//! Plans over many inputs: one that names no instance is repeated for each of them.
+//! Plans over many inputs: a plan without instances is repeated for each input.
 
 use indexmap::IndexMap;
 
@@ -7,13 +7,13 @@ use super::document::{IssueKind, PlanDocument, PlanIssue, issue};
 use crate::call::run_input::{MAX_INSTANCES, RunInput};
 
 impl PlanDocument {
-    /// Whether the plan is repeated for each input: there are many, and none of its calls says which it is for.
+    /// Whether the plan is repeated for each input: there are many, and no call names its instance.
     #[must_use]
     pub fn repeats(&self, input: &RunInput) -> bool {
         !input.instances.is_empty() && self.calls.iter().all(|call| call.meta.instance.is_none())
     }
 
-    /// The plan, once for each of these instances: all calls for the first one, then those for the next.
+    /// Repeats the plan for each of these instances: all calls for the first one, then those for the next.
     #[must_use]
     pub fn for_each<'a>(&self, instances: impl IntoIterator<Item = &'a str>) -> Self {
         let for_one = |instance: &'a str| {
@@ -26,7 +26,7 @@ impl PlanDocument {
         Self { calls: instances.into_iter().flat_map(for_one).collect(), faults: self.faults.clone() }
     }
 
-    /// What runs of the plan with this input: it is repeated for each of many.
+    /// Returns the plan to run with this input: repeated for each of many inputs.
     #[must_use]
     pub fn over(&self, input: &RunInput) -> Self {
         if self.repeats(input) { self.for_each(input.instances.keys().map(String::as_str)) } else { self.clone() }
@@ -45,9 +45,9 @@ impl PlanDocument {
     }
 }
 
-/// Checks a plan with the inputs of the context's variables, and has the check of what runs of each hundred inputs handed to
-/// `see`. What is found is said of the plan as it is written: once where it is so for all inputs, else of each input. The inputs
-/// are those behind the first `before` of the whole array, which are done.
+/// Checks a plan with the inputs of the context's variables, and passes the check of each batch of a hundred inputs to
+/// `see`. A finding that holds for all inputs is reported once, else for each input concerned. The inputs follow the
+/// first `before` ones of the whole array, which are done.
 #[must_use]
 pub fn check_over(
     plan: &PlanDocument,
@@ -89,12 +89,12 @@ pub fn check_over(
 /// Inputs that one fault names.
 const MAX_ITEMS: usize = 20;
 
-/// What is found in a plan that is repeated: each fault of it, and the inputs that have it.
+/// Findings in a repeated plan, with the inputs concerned.
 #[derive(Default)]
 struct Found(IndexMap<(String, IssueKind, String), Vec<usize>>);
 
 impl Found {
-    /// Takes what was found in calls of a plan of `count` calls, repeated from the input `first` on.
+    /// Adds findings in a plan of `count` calls, repeated from the input `first` on.
     fn take(&mut self, issues: Vec<PlanIssue>, count: usize, first: usize) {
         for PlanIssue { path, kind, message, .. } in issues {
             let rest = path.strip_prefix('/').unwrap_or_default();
@@ -112,7 +112,7 @@ impl Found {
     fn issues(self, inputs: usize) -> Vec<PlanIssue> {
         let mut issues = Vec::new();
         for ((path, kind, message), items) in self.0 {
-            // Of calls that wait for each other only the first circle is named.
+            // The check finds only the first cycle, so a cycle counts for all inputs.
             if items.len() == inputs || kind == IssueKind::Cycle {
                 issues.push(issue(path, kind, message));
                 continue;

@@ -21,15 +21,15 @@ const NAMES: [(u8, &str); 7] = [
     (ARRAY, "array"),
     (OBJECT, "object"),
 ];
-/// Branches of a schema that are looked into, one inside the other.
+/// Nesting depth of schema branches that are examined.
 const MAX_DEPTH: usize = 8;
 
-/// Some of JSON's types.
+/// A set of JSON types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Types(u8);
 
 impl Types {
-    /// The types of the values that `schema` allows; `None` where it does not say.
+    /// The types that `schema` allows; `None` if it does not say.
     pub(super) fn of(root: &Value, schema: &Value) -> Option<Self> {
         Self::within(root, schema, 0)
     }
@@ -77,8 +77,8 @@ impl Types {
         })
     }
 
-    /// Whether some value of these types can stand where `wanted` are asked for. A number may become text, and a number may
-    /// be a whole one; text that has to spell something else is no such value.
+    /// Whether some value of these types fits where `wanted` are expected. A number may become text, and a number may
+    /// be whole; text that spells another type does not count.
     pub(super) fn fit(self, wanted: Self) -> bool {
         let mut can = self.0;
         if can & (INTEGER | NUMBER) != 0 {
@@ -87,7 +87,7 @@ impl Types {
         can & wanted.0 != 0
     }
 
-    /// In words.
+    /// Names of the types, for messages.
     pub(super) fn names(self) -> String {
         let names: Vec<&str> = NAMES.iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, name)| *name).collect();
         names.join(" or ")
@@ -98,16 +98,16 @@ impl Types {
     }
 }
 
-/// What a schema says of a place inside its values.
+/// A schema's statement about a place inside its values.
 #[derive(Debug, PartialEq)]
 pub(super) enum Place<'a> {
     /// The schema of the place.
     Known(&'a Value),
     /// It does not say.
     Unknown,
-    /// It names members, not this one, and allows others: the member, and one of a name near it.
+    /// It names members, not this one, and allows others; the member, and a similar name.
     Unnamed(String, Option<String>),
-    /// There can be no such place: why.
+    /// There can be no such place; the reason.
     Closed(String),
 }
 

@@ -1,18 +1,18 @@
-//! References in arguments: a text that is wholly `†kind.path` stands for a value that the
-//! caller keeps, and is replaced before validation.
+//! References in arguments: a text of the form `†kind.path` is replaced before validation with a value that the
+//! caller keeps.
 //!
-//! References exist only where the caller supplies [`Variables`], as an agent's run with state does, and
-//! there for tools of our own unless it says otherwise. Everywhere else (clients of the MCP server,
-//! `toolwright call`, tools of foreign servers) such a text is what it is and goes on as it was written.
+//! References exist only if the caller supplies [`Variables`], as an agent's run with state does, and
+//! by default only for our own tools. Elsewhere (clients of the MCP server,
+//! `toolwright call`, tools of foreign servers) such a text is passed on as written.
 //!
 //! A reference is `†kind.path` with the kinds `state`, `input` and `scratch`; other such terms or JSON
-//! literals may follow. `a || b` is `b` where there is no `a`, or only null or false; `a && b` is `b` where
-//! there is an `a` that is neither, and else its place is left out (where the call failed that writes `a`, there is
-//! no value instead); `&&` binds closer. An item of an array is a step of
-//! its path, `a.0` or `a[0]`. Anything else that begins with `†` is plain text, and so is what follows the first mark of
-//! `††`. Values are put in once and never looked through for references.
+//! literals may follow. `a || b` is `b` if `a` is missing, null or false. `a && b` is `b` if
+//! `a` is neither; otherwise its place is left out (if the call that writes `a` failed, the value is missing
+//! instead). `&&` binds closer. An item of an array is a step of
+//! its path, `a.0` or `a[0]`. Any other text that begins with `†` is plain text, and so is the rest of a text after the
+//! first mark of `††`. Replaced values are not searched for references.
 //!
-//! A value keeps the untrusted tools that it came out of. Terms that only decide which value is put in do not count.
+//! A value keeps the untrusted tools that it came from. Terms that only decide which value is used do not count.
 
 #[cfg(test)]
 mod tests;
@@ -28,29 +28,29 @@ use crate::store::Written;
 use crate::identity::taint::{Taint, Tainted};
 pub use crate::output::provenance::PendingReference;
 
-/// What a reference begins with.
+/// First character of a reference.
 pub const MARK: char = '†';
 /// Terms of one reference; more make it plain text.
 const MAX_TERMS: usize = 16;
-/// What the values that references of one call ask for may take, in bytes: a few words ask for much.
+/// Bound on the values of one call's references, in bytes: a short reference can name a large value.
 const MAX_VALUES: usize = 16 << 20;
-/// At most this many references are complained about for one call, each with so many characters.
+/// Bound on the reported references of one call, and on the characters of each.
 const MAX_COMPLAINTS: usize = 12;
 pub(crate) const MAX_QUOTE: usize = 80;
 
-/// Where a value is kept.
+/// The store of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The log that calls write their output to. What is not there yet may still come.
+    /// Outputs written by calls. A missing value may still come.
     State,
-    /// What the run was given. It never changes.
+    /// The run's input. It never changes.
     Input,
-    /// The session's notes. What is not there yet may still come.
+    /// The session's notes. A missing value may still come.
     Scratch,
 }
 
 impl Kind {
-    /// The kind as it is written.
+    /// Returns its written form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -64,13 +64,13 @@ impl Kind {
         [Self::State, Self::Input, Self::Scratch].into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// Whether a value that is not there may come while other calls run.
+    /// Whether a missing value may still come while other calls run.
     fn may_come(self) -> bool {
         self != Self::Input
     }
 }
 
-/// A value, and the untrusted tools that it came out of.
+/// A value with the untrusted tools that it came from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownValue {
     /// The value.
@@ -79,32 +79,32 @@ pub struct KnownValue {
     pub taint: Taint,
 }
 
-/// The values that references stand for. Must not block.
+/// Values of references. Must not block.
 pub trait Variables: Send + Sync {
-    /// The value at `path`, as a call of an instance sees it; `None` if there is none now. Without a step it is the whole of
-    /// the kind.
+    /// Returns the value at `path` as seen by a call of an instance; `None` if there is none now. An empty path is the
+    /// whole kind.
     fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<KnownValue>;
 
-    /// Whether there is no value at `path` because the call failed that writes it.
+    /// Whether the value at `path` is missing because the call that writes it failed.
     fn is_lost(&self, _kind: Kind, _path: &[&str], _instance: Option<&str>) -> bool {
         false
     }
 
-    /// The instances of a request over many inputs: a call can be for one of these alone.
+    /// The instances of a request over many inputs: a call may belong to a single one.
     fn instances(&self) -> &[String] {
         &[]
     }
 
-    /// What the run was given, for the runs that its calls start.
+    /// Returns the run's input, for child runs.
     fn given(&self) -> RunInput {
         RunInput::default()
     }
 
-    /// Takes in a value that no log keeps. Where one does, it is told of by that.
+    /// Adds a value that no log keeps. A log reports its own values.
     fn write(&self, _value: &Written) {}
 
-    /// Whether references are replaced in arguments of tools of this origin. The default leaves those of
-    /// foreign tools alone: their servers get what the model wrote.
+    /// Whether references are replaced in arguments of tools of this origin. By default not in those of
+    /// foreign tools: their servers get what the model wrote.
     fn serve(&self, origin: Origin) -> bool {
         origin == Origin::Own
     }
@@ -121,31 +121,32 @@ impl Variables for Values {
     }
 }
 
-/// Who reads: the values, and the instance that the call is for.
+/// The reader of values: the variables, and the call's instance.
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
     /// The values.
     pub variables: &'a dyn Variables,
-    /// The instance; none: all of them.
+    /// The instance; `None` for all instances.
     pub instance: Option<&'a str>,
 }
 
 impl<'a> Reader<'a> {
-    /// For all instances.
+    /// A reader for all instances.
     #[must_use]
     pub fn of(variables: &'a dyn Variables) -> Self {
         Self { variables, instance: None }
     }
 }
 
-/// Variables without what stands at some paths of the state, above them and below them: the calls failed that write there.
+/// Variables without some paths of the state, and everything above and below them, because the calls that write them
+/// failed.
 pub struct Except<'a> {
     variables: &'a dyn Variables,
     places: Vec<(Vec<&'a str>, Option<&'a str>)>,
 }
 
 impl<'a> Except<'a> {
-    /// Without these places: paths, each with the instance that it is written for.
+    /// Hides these places: paths, each with the instance that it is written for.
     #[must_use]
     pub fn new(variables: &'a dyn Variables, places: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Self {
         let place = |(path, instance): (&'a str, _)| (path.split('.').collect(), instance);
@@ -185,28 +186,28 @@ pub fn step_into<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
     }
 }
 
-/// Whether values that are not there may still come.
+/// Whether missing values may still come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outlook {
     /// Other calls may still write them.
     Open,
-    /// Nothing will write any more: what is not there counts as absent, so that `||` falls back.
+    /// Nothing will write any more: missing values count as absent, so that `||` falls back.
     Closed,
 }
 
 /// Arguments after their references were replaced.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Resolved {
-    /// JSON Pointers to the values that were put in, or left out behind a closed gate, and to texts that lost the mark of their
-    /// escape.
+    /// JSON Pointers to values that were replaced, left out behind a closed gate, or had an escape
+    /// mark removed.
     pub replaced: Vec<String>,
-    /// Those of them whose values came out of untrusted tools.
+    /// Replaced places whose values came from untrusted tools.
     pub tainted: Vec<Tainted>,
     /// References that wait for a value.
     pub pending: Vec<PendingReference>,
-    /// References that no value will ever come for.
+    /// References that will never have a value.
     pub missing: Vec<PendingReference>,
-    /// References whose value, with those before it, is more than one call takes: 16 MiB.
+    /// References whose values exceed the bound of one call, 16 MiB.
     pub oversized: Vec<PendingReference>,
 }
 
@@ -218,7 +219,7 @@ impl Resolved {
         }
     }
 
-    /// What is wrong with the references that will never be replaced, the first twelve.
+    /// Returns violations for the references that will never be replaced, the first twelve.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
         let complain = |hole: &PendingReference, what: &str| {
@@ -232,7 +233,7 @@ impl Resolved {
     }
 }
 
-/// Replaces the references in `value`, each text looked at once.
+/// Replaces the references in `value`; each text is read once.
 pub fn resolve(value: &mut Value, reader: Reader<'_>) -> Resolved {
     let mut walk =
         Walk { values: Source { reader, room: MAX_VALUES }, path: String::new(), found: Resolved::default() };
@@ -240,7 +241,7 @@ pub fn resolve(value: &mut Value, reader: Reader<'_>) -> Resolved {
     walk.found
 }
 
-/// Replaces the references at `holes`, and nothing else.
+/// Replaces only the references at `holes`.
 pub fn resolve_at(value: &mut Value, holes: &[PendingReference], reader: Reader<'_>, outlook: Outlook) -> Resolved {
     let mut found = Resolved::default();
     let mut values = Source { reader, room: MAX_VALUES };
@@ -284,7 +285,7 @@ fn parse(text: &str) -> Option<Reference<'_>> {
     alternatives.into_iter().map(|terms| terms.into_iter().map(|term| parse_term(term.trim())).collect()).collect()
 }
 
-/// The terms between `||`, and in each the terms between `&&`. What stands in a text of a JSON literal separates nothing.
+/// Splits a reference into terms at `||`, and each of these at `&&`. Separators inside a string literal do not count.
 fn terms(text: &str) -> Vec<Vec<&str>> {
     let bytes = text.as_bytes();
     let (mut all, mut terms) = (Vec::new(), Vec::new());
@@ -346,27 +347,27 @@ fn steps(text: &str) -> impl Iterator<Item = &str> {
     std::iter::once(name).chain(items.split("][").filter(|item| !item.is_empty()))
 }
 
-/// A reference in arguments, as it is written.
+/// A reference in arguments, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedReference {
     /// JSON Pointer to its place.
     pub path: String,
     /// Its alternatives, each with all variables that it needs.
     pub alternatives: Vec<Vec<Named>>,
-    /// Whether it is one variable and nothing else, whose value takes its place as it is.
+    /// Whether it is a single variable, whose value replaces the text unchanged.
     pub is_plain: bool,
 }
 
 /// A variable that a reference names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    /// Where it is kept.
+    /// The store of the variable.
     pub kind: Kind,
     /// Its path.
     pub path: Vec<String>,
 }
 
-/// The references in `value`, in the order in which they stand.
+/// Returns the references in `value`, in order.
 #[must_use]
 pub fn named_references(value: &Value) -> Vec<NamedReference> {
     let mut found = Vec::new();
@@ -374,7 +375,7 @@ pub fn named_references(value: &Value) -> Vec<NamedReference> {
     found
 }
 
-/// Whether a text begins as a reference does, `†state.`, `†input[` or the like, and is none: it would stay text.
+/// Whether a text begins like a reference, `†state.`, `†input[` or the like, but is none: it would stay text.
 #[must_use]
 pub fn is_malformed(text: &str) -> bool {
     let Some(rest) = text.strip_prefix(MARK) else { return false };
@@ -382,7 +383,7 @@ pub fn is_malformed(text: &str) -> bool {
     Kind::parse(kind).is_some() && parse(text).is_none()
 }
 
-/// The variables of a reference as it is written; none if it is plain text.
+/// Returns the variables of a reference as written; none for plain text.
 #[must_use]
 pub fn mentioned(reference: &str) -> Vec<Named> {
     named(&parse(reference).unwrap_or_default()).into_iter().flatten().collect()
@@ -427,14 +428,14 @@ fn look(value: &Value, path: &mut String, found: &mut Vec<NamedReference>) {
 
 enum Worth {
     Value(KnownValue),
-    /// There is a value, and a gate before it is closed.
+    /// The gate of a value is closed.
     Closed,
     Pending,
     Absent,
     TooLarge,
 }
 
-/// Where values come from, and how much may still come.
+/// The source of values, and whether more may come.
 struct Source<'a> {
     reader: Reader<'a>,
     room: usize,
@@ -446,7 +447,7 @@ impl Source<'_> {
         for alternative in reference {
             last = self.chain(alternative, outlook);
             match &last {
-                // An alternative that may yet have a value comes before those after it.
+                // An alternative that may still get a value takes precedence over later ones.
                 Worth::Pending | Worth::TooLarge => return last,
                 Worth::Value(known) if stands(&known.value) => return last,
                 _ => {}
@@ -461,7 +462,7 @@ impl Source<'_> {
             match self.worth(gate, outlook) {
                 Worth::Value(known) if stands(&known.value) => {}
                 blocked @ (Worth::Pending | Worth::TooLarge) => return blocked,
-                // Nobody knows what the gate of a failed call would have let through.
+                // The call that writes the gate failed, so its value is unknown.
                 _ if self.is_lost(gate) => return Worth::Absent,
                 _ => return Worth::Closed,
             }
@@ -493,7 +494,7 @@ impl Source<'_> {
     }
 }
 
-/// About what a value takes in memory, in bytes.
+/// Estimates the memory of a value, in bytes.
 fn size(value: &Value) -> usize {
     let inside = match value {
         Value::String(text) => text.len(),
@@ -508,8 +509,8 @@ fn stands(value: &Value) -> bool {
     !matches!(value, Value::Null | Value::Bool(false))
 }
 
-/// Takes the value at `path` out of its object; in an array null takes its place, so that the others keep
-/// theirs.
+/// Removes the value at `path` from its object; in an array it becomes null, so that other items keep their
+/// indices.
 fn leave_out(value: &mut Value, path: &str) {
     if !pointer::remove_member(value, path)
         && let Some(place) = value.pointer_mut(path)
@@ -524,7 +525,7 @@ struct Walk<'a> {
     found: Resolved,
 }
 
-/// What becomes of a place.
+/// The result for a place.
 #[derive(PartialEq)]
 enum Place {
     Stays,
@@ -582,7 +583,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether one path is the other, or above it.
+/// Whether the paths are equal, or one is above the other.
 #[must_use]
 pub fn overlap(one: &[&str], other: &[&str]) -> bool {
     one.iter().zip(other).all(|(one, other)| one == other)

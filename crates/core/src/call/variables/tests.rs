@@ -54,7 +54,7 @@ fn named_references_have_place_and_variables() {
 #[test]
 fn doubled_mark_escapes_and_values_are_final() {
     check(json!("††state.user.name"), json!("†state.user.name"));
-    // What runs is not what was written.
+    // The arguments that run differ from those written.
     assert_eq!(check(json!({"a": "†††x"}), json!({"a": "††x"})).replaced, ["/a"]);
     check(json!("†state.text"), json!("†input.city"));
 }
@@ -102,7 +102,7 @@ fn gates_of_failed_calls_have_no_value() {
         ("†state.user && 1", None, 1),
         ("†state.user && 1 || 2", Some(json!(2)), 0),
         ("†state.text && 1", Some(json!(1)), 0),
-        // It is left out, as what another instance lost is nothing to this one.
+        // It is left out: a value lost by another instance does not matter to this one.
         ("†state.none && 1", None, 0),
         ("†state.of && 1", None, 0),
     ] {

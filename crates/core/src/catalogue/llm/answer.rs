@@ -7,10 +7,10 @@ use crate::model::{ModelResponse, StopReason};
 
 /// Characters of an answer that cannot be read which the error carries.
 pub const SHOWN_CHARACTERS: usize = 500;
-/// Brackets of an answer that are tried as the beginning of its value.
+/// Bound on the brackets of an answer that are tried as the start of its value.
 const STARTS: usize = 64;
 
-/// An answer that is not what the tool promises.
+/// An answer that breaks the tool's contract.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnswer {
     /// It has no text.
@@ -19,10 +19,10 @@ pub enum BadAnswer {
     /// The model, or its provider's filter, refused.
     #[error("the model refused to answer{}", said(.0))]
     Refused(String),
-    /// The token limit cut it before its value was complete, or before it began, where the text is empty.
+    /// The token limit cut it before its value was complete, or before it began (empty text).
     #[error("the answer was cut at its token limit before {}", cut(.0))]
     Cut(String),
-    /// There is no JSON of the wanted kind in it.
+    /// It contains no JSON of the wanted kind.
     #[error("the answer has no readable JSON in it; it began: {0}")]
     NoJson(String),
 }
@@ -39,10 +39,10 @@ fn cut(began: &str) -> String {
     }
 }
 
-/// The text of an answer, without the reasoning that some models write before it.
+/// Returns the text of an answer, without reasoning that some models write before it.
 ///
 /// # Errors
-/// [`BadAnswer`] for a refusal, or where there is no text.
+/// [`BadAnswer`] for a refusal, or if there is no text.
 pub fn text(answer: &ModelResponse) -> Result<&str, BadAnswer> {
     let text = without_reasoning(&answer.text).trim();
     if answer.stop == StopReason::Refusal {
@@ -55,8 +55,8 @@ pub fn text(answer: &ModelResponse) -> Result<&str, BadAnswer> {
     }
 }
 
-/// The JSON value of an answer: all of it, what stands in a code fence, or the first balanced object or array,
-/// where the likes of a superfluous comma are mended and nothing is made up. Only a value that is `wanted` will do.
+/// Returns the JSON value of an answer: the whole text, the content of a code fence, or the first balanced object or
+/// array. Syntax is repaired, but nothing is invented. The value must be `wanted`.
 ///
 /// # Errors
 /// [`BadAnswer`] with the first 500 characters of the text.
@@ -74,10 +74,10 @@ pub fn json(answer: &ModelResponse, wanted: Wanted) -> Result<Value, BadAnswer> 
     Err(if answer.stop == StopReason::MaxTokens { BadAnswer::Cut(shown) } else { BadAnswer::NoJson(shown) })
 }
 
-/// Which values will do.
+/// The accepted kinds of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// Any.
+    /// Any value.
     Any,
     /// An object.
     Object,
@@ -103,8 +103,8 @@ pub fn whole_items(text: &str, member: &str) -> Vec<Value> {
     }
 }
 
-/// The text after a block of reasoning at its beginning. One that does not end is all there is. Where a server's
-/// template has opened it, the text has only its end, on a line of its own, where no JSON and hardly a sentence has it.
+/// Removes a leading block of reasoning. An unclosed block is the whole text. If the server's
+/// template opened the block, the text has only its end marker, on a separate line.
 fn without_reasoning(text: &str) -> &str {
     const END: &str = "</think>";
     match text.trim_start().strip_prefix("<think>") {
@@ -120,17 +120,17 @@ fn without_reasoning(text: &str) -> &str {
     }
 }
 
-/// What stands between code fences, in order.
+/// Returns the contents of code fences, in order.
 fn fences(text: &str) -> impl Iterator<Item = &str> {
-    // Every other piece is inside; what stands on the fence's own line names a language.
+    // Every second piece is inside a fence; the rest of the fence's line names a language.
     text.split("```").skip(1).step_by(2).map(|inside| match inside.split_once('\n') {
         Some((language, rest)) if language.trim().chars().all(char::is_alphanumeric) => rest.trim(),
         _ => inside.trim(),
     })
 }
 
-/// The first part of a text that is a whole object or array. What stands within one that was cut is a part of it and
-/// not the value.
+/// Returns the first part of a text that is a whole object or array. A part inside a container that was cut is not
+/// accepted.
 fn first_balanced(text: &str, wanted: Wanted, stop: &StopReason) -> Option<Value> {
     let is_start = |c: char| c == '{' || (c == '[' && wanted == Wanted::Any);
     let mut from = 0;
@@ -151,7 +151,7 @@ fn first_balanced(text: &str, wanted: Wanted, stop: &StopReason) -> Option<Value
     None
 }
 
-/// Where the bracket that a text begins with is closed, past the closing one. Brackets in strings do not count.
+/// Returns the end of the bracket that opens a text, past the closing one. Brackets in strings do not count.
 fn balanced_end(text: &str) -> Option<usize> {
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -219,7 +219,7 @@ mod tests {
             let said = cut.expect_err("cut").to_string();
             assert_eq!(said, "the answer was cut at its token limit before it began: thinking has taken all of it");
         }
-        // A part of what was cut is not what was asked for.
+        // A part of a cut value is not the requested value.
         let list = "{\"facts\": [{\"a\": 1}, {\"a\": 2}, {\"a\"";
         let cut = json(&answer(list, StopReason::MaxTokens), Wanted::Object);
         assert_eq!(cut, Err(BadAnswer::Cut(list.to_owned())));

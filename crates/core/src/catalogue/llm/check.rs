@@ -1,4 +1,4 @@
-//! Checks the definition of an LLM-backed tool, and says why it makes no tool.
+//! Checks the definition of an LLM-backed tool.
 
 use indexmap::IndexMap;
 use serde_json::json;
@@ -17,12 +17,12 @@ pub struct DefineError {
     pub id: ToolId,
     /// The field, dotted.
     pub field: String,
-    /// What is wrong with it.
+    /// The fault.
     pub reason: String,
 }
 
 impl LlmDefinition {
-    /// Whether it makes a tool: templates can be read, schemas compile, figures make sense, names are unique.
+    /// Checks the definition: templates parse, schemas compile, numbers are in range, names are unique.
     ///
     /// # Errors
     /// [`DefineError`] names the field.
@@ -46,7 +46,7 @@ impl LlmDefinition {
         Ok(())
     }
 
-    /// What a variant may say otherwise. `place` is put before the names of fields.
+    /// Checks fields that a variant may override. `place` is the prefix of field names in errors.
     fn check_way(&self, place: &str) -> Result<(), DefineError> {
         let refused = |name: &str, reason: String| self.error(&format!("{place}{name}"), reason);
         check_template(&self.system).map_err(|error| refused("system", error.to_string()))?;
@@ -111,7 +111,7 @@ impl LlmDefinition {
 }
 
 impl TemplateDefinition {
-    /// Whether it makes a tool.
+    /// Checks the definition.
     ///
     /// # Errors
     /// [`DefineError`] names the field.

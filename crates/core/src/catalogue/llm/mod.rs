@@ -1,5 +1,5 @@
-//! Tools that a model answers, and tools that only fill a text in. All of it is pure: the
-//! executor chooses models by [`resolve`], runs the attempts and accounts for them.
+//! Tools answered by a model, and tools that only fill in a text template. Pure: the
+//! executor chooses models by [`resolve`], runs the attempts and records them.
 
 mod answer;
 mod check;

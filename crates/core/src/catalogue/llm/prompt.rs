@@ -14,47 +14,47 @@ use crate::identity::tool_id::ToolId;
 use crate::model::{Message, ModelRequest, ModelSettings, OutputFormat, PromptCache, Reuse};
 use crate::schema::fill_defaults;
 
-/// What stands first in the system prompt of a tool whose answer is JSON.
+/// First rule in the system prompt of a tool with a JSON answer.
 pub const JSON_RULE: &str = "Your whole answer is one JSON value and nothing else: no sentence before or after it, no \
                              code fence, no comment. It begins with its opening bracket and ends with its closing one.";
 
-/// Tokens of a system prompt from which it is worth keeping for the tool's next call. Anthropic's models keep none that
-/// is much shorter.
+/// Minimal tokens of a system prompt that is worth caching for the tool's next call. Anthropic's models do not cache
+/// much shorter prompts.
 const LONG_PROMPT: usize = 1024;
 
-/// Makes the values that the templates see out of the arguments.
+/// Computes the templates' values from the arguments.
 pub type PrepareHook = Arc<dyn Fn(Map<String, Value>) -> Result<Map<String, Value>, ToolError> + Send + Sync>;
-/// Limits the answer to these arguments; `None` leaves it to the definition.
+/// Limits the answer's tokens for these arguments; `None` uses the definition's limit.
 pub type TokensHook = Arc<dyn Fn(&Map<String, Value>, &dyn TokenCounter) -> Option<u32> + Send + Sync>;
 /// The schema of the answer to these arguments, in place of the definition's.
 pub type SchemaHook = Arc<dyn Fn(&Map<String, Value>) -> Option<Value> + Send + Sync>;
-/// Mends or refuses an answer to these arguments; what it refuses is a failed attempt.
+/// Corrects or refuses an answer to these arguments; a refusal is a failed attempt.
 pub type OutputHook = Arc<dyn Fn(Value, &Map<String, Value>) -> Result<Value, String> + Send + Sync>;
 
-/// What is odd about a result that is taken all the same, in a sentence.
+/// Returns a warning, in one sentence, about an accepted result.
 pub type WarningHook = Arc<dyn Fn(&Value, &Map<String, Value>) -> Option<String> + Send + Sync>;
 
-/// What a definition in Rust can do that one in a file cannot. All are pure.
+/// Code hooks of a definition in Rust, which a file cannot have. All are pure.
 #[derive(Clone, Default)]
 pub struct LlmHooks {
-    /// Before the definition's own `prepare`.
+    /// Runs before the definition's own `prepare`.
     pub prepare: Option<PrepareHook>,
-    /// Before the definition's own rule.
+    /// Runs before the definition's own rule.
     pub max_tokens: Option<TokensHook>,
-    /// For tools whose answer has the form that the caller wants.
+    /// Schema of the answer, for tools whose caller chooses its form.
     pub output_schema: Option<SchemaHook>,
-    /// The schema that the model is asked for, where it is closer than the one that its answer must fit: one without
-    /// properties that may be left out, say, which OpenAI's strict mode does not know.
+    /// The schema to request from the model, if stricter than the answer's schema: without optional
+    /// properties, say, which OpenAI's strict mode does not support.
     pub asked_schema: Option<Value>,
-    /// The member of the result that is a list of objects, of which the whole ones are the result where the token limit
-    /// has cut the answer. The outcome's `extras` say `cut` then.
+    /// Name of the result's only list of objects. If the token limit cuts the answer, its complete items are the
+    /// result, and the outcome's `extras` have `cut`.
     pub cut_list: Option<&'static str>,
-    /// After the answer was read as JSON.
+    /// Runs after the answer was read as JSON.
     pub output: Option<OutputHook>,
-    /// After that: what it says is told by a warning of code `llm_tool_result`, and stands in the outcome's `extras` under
-    /// `warning`.
+    /// Runs after `output`: its text becomes a warning of code `llm_tool_result`, and `warning` in the outcome's
+    /// `extras`.
     pub warning: Option<WarningHook>,
-    /// How often a model is asked once more, told what is wrong with its answer, before the next one is tried.
+    /// How often a model is asked again with the fault of its answer, before the next model is tried.
     pub asks_again: u32,
 }
 
@@ -73,14 +73,14 @@ impl fmt::Debug for LlmHooks {
     }
 }
 
-/// One attempt's request, and how its answer is read.
+/// One attempt's request, and how to read its answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prompted {
     /// The request.
     pub request: ModelRequest,
-    /// The way of asking that was taken.
+    /// The chosen variant.
     pub variant: Option<String>,
-    /// What the answer is.
+    /// The kind of answer.
     pub output: OutputKind,
     /// The schema that it must fit.
     pub schema: Option<Value>,
@@ -90,7 +90,7 @@ pub struct Prompted {
     pub input_tokens: usize,
 }
 
-/// For which model, in which mode, counted how.
+/// Target of a request: model, mode and token counter.
 #[derive(Clone, Copy)]
 pub(super) struct For<'a> {
     pub(super) model: &'a str,
@@ -127,7 +127,7 @@ pub(super) fn prompt(
         Some(schema) => schema(&arguments).or_else(|| way.output_schema.clone()),
         None => way.output_schema.clone(),
     };
-    // It is of the definition's own schema: a variant with another asks for that.
+    // It belongs to the definition's own schema: a variant with another schema requests that.
     let closer = hooks.asked_schema.as_ref().filter(|_| schema == definition.output_schema);
     let asked_schema = closer.or(schema.as_ref());
     let output = way.output_kind();
@@ -140,7 +140,7 @@ pub(super) fn prompt(
     let settings = way.model_preference.settings.clone();
     let preferred = way.model_preference.max_tokens;
     let max_tokens = hooks.max_tokens.as_ref().and_then(|rule| rule(&arguments, asked.tokens));
-    // What a function works out is no author's word, so that the configuration can lower it.
+    // A computed limit is not the author's word, so the configuration may lower it.
     let max_tokens = max_tokens.map(|tokens| preferred.map_or(tokens, |most| tokens.min(most)));
     let max_tokens = max_tokens.or_else(|| way.max_tokens.map(|rule| rule.of(input_tokens)));
     let request = ModelRequest {
@@ -163,8 +163,8 @@ pub(super) fn prompt(
     })
 }
 
-/// What the API is to hold the model to. Without a schema that is a JSON object, which is all that APIs have a word for:
-/// so not where the example is another value.
+/// Returns the output format to demand from the API. Without a schema, APIs can only demand a JSON object, so nothing
+/// is demanded if the example is another value.
 fn demanded(way: &LlmDefinition, output: OutputKind, schema: Option<&Value>) -> Option<OutputFormat> {
     let is_other = schema.is_none() && way.example.as_ref().is_some_and(|example| !example.is_object());
     if output != OutputKind::Json || is_other {
@@ -173,7 +173,7 @@ fn demanded(way: &LlmDefinition, output: OutputKind, schema: Option<&Value>) -> 
     Some(OutputFormat { name: format!("{}_{}", way.id.namespace(), way.id.name()), schema: schema.cloned() })
 }
 
-/// What of a call's request other calls will begin with: a long system prompt, or all that its author says.
+/// Returns how much of the request later calls will repeat: a long system prompt, or all of the author's text.
 fn reuse(settings: &ModelSettings, system_tokens: usize) -> Reuse {
     match settings.cache {
         Some(PromptCache::FiveMinutes | PromptCache::Hour) => Reuse::Conversation,
@@ -197,7 +197,7 @@ fn with_json_rule(system: &str, schema: Option<&Value>, example: Option<&Value>)
     parts.join("\n\n")
 }
 
-/// The arguments do not have what a template uses.
+/// The error for arguments that lack a value that a template uses.
 pub(super) fn unfit(id: &ToolId, field: &str, error: TemplateError) -> ToolError {
     let message = format!("{id}: its `{field}` cannot be filled in: {error}");
     ToolError::new(ErrorKind::InvalidParameters, message).with_source(error)

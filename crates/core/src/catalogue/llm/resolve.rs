@@ -1,4 +1,4 @@
-//! Resolves the models that an LLM-backed tool asks, in the order in which it tries them.
+//! Resolves the models that an LLM-backed tool asks, in order.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -10,34 +10,33 @@ use crate::model::{ModelCard, Usability, is_replay, recorded_of};
 /// Models of a recording that are tried for one call.
 const MAX_RECORDED: usize = 16;
 
-/// What the choice is made of.
+/// Input of the choice of models.
 #[derive(Clone, Copy)]
 pub struct Resolve<'a> {
-    /// The one model that the caller names; no other is asked then.
+    /// The only model to ask, if the caller names one.
     pub forced: Option<&'a str>,
-    /// What benchmarks recommend for the tool.
+    /// Models that benchmarks recommend for the tool.
     pub recommended: &'a [String],
-    /// What its author, or its operator, prefers.
+    /// The author's or operator's preference.
     pub preference: Option<&'a ModelPreference>,
-    /// The configured default, for a tool of which nothing else is known.
+    /// The configured default, for a tool without other preferences.
     pub default: Option<&'a str>,
-    /// The model of the run that makes the call. It counts here only if it is a recording: what that has of the tool's
-    /// models is taken from it.
+    /// The model of the calling run. It counts only if it is a recording: the tool's models are then taken from the
+    /// recording.
     pub run: Option<&'a str>,
-    /// What is known of a model.
+    /// Returns what is known of a model.
     pub card: &'a dyn Fn(&str) -> ModelCard,
 }
 
-/// The models to ask, in order, each once: recommended, preferred, fallbacks; the default only where there is none of
-/// these. Models without a key, and those of no configured provider, are left out.
+/// Returns the models to ask, in order, each once: recommended, preferred, fallbacks; the default only without any of
+/// these. Models without a key or a configured provider are left out.
 ///
-/// Where the caller, its run or the default names a recording, the tool's models are those of them that it has, in the
-/// same order and with or without keys, and then whatever else it has: which of them the call asked when it was
-/// recorded, and which failed, shows when they are asked. A recording that has none of the models that a tool names
-/// takes no part in it, unless the caller names it.
+/// If the caller, its run or the default names a recording, the tool's models are those found in the recording, in the
+/// same order and with or without keys, then the recording's other models: the recording shows which models the call
+/// asked and which failed. A recording with none of the tool's models is ignored, unless the caller names it.
 ///
 /// # Errors
-/// `not_permitted` where nothing is left; it says why of each.
+/// `not_permitted` if no model is left, with the reason for each.
 pub fn models(wanted: &Resolve<'_>) -> Result<Vec<Arc<str>>, ToolError> {
     if let Some(models) = recorded(wanted) {
         return Ok(models);
@@ -189,21 +188,21 @@ mod tests {
                 (got, expect) => panic!("{got:?}, not {expect:?}"),
             }
         };
-        // One model answers by the name of the recording.
+        // A single recorded model answers under the recording's name.
         check(Some("replay:1"), "a/9", "", None, None, Ok(&["replay:1"]));
         check(None, "", "", Some("replay:1"), None, Ok(&["replay:1"]));
         check(None, "", "", None, Some("replay:1"), Ok(&["replay:1"]));
         check(None, "a/1", "", None, Some("replay:1"), Ok(&["replay:1"]));
-        // Of several, those of the tool go first, in its order.
+        // If there are several, the tool's models come first, in its order.
         let of = ["replay:3?model=a/1", "replay:3?model=a/2", "replay:3?model=a/3"];
         check(Some("replay:3"), "", "", None, None, Ok(&of));
         check(None, "", "", Some("a/2"), Some("replay:3"), Ok(&[of[1], of[0], of[2]]));
         check(None, "a/3", "a/1", Some("a/2"), Some("replay:3"), Ok(&[of[2], of[0], of[1]]));
         check(None, "a/3", "a/9", None, Some("replay:3"), Ok(&[of[2], of[0], of[1]]));
-        // What it has nothing of is asked for itself, unless the caller names the recording.
+        // Models missing in the recording are asked directly, unless the caller names the recording.
         check(None, "a/9", "", None, Some("replay:3"), Err("there is no key"));
         check(Some("replay:3"), "a/9", "", None, None, Ok(&of));
-        // Neither does one count that cannot be read, or that somebody else plays.
+        // Neither does an unreadable recording, or one played by another client.
         check(Some("replay:0"), "", "", None, None, Err("no such file"));
         check(Some("a/1"), "", "", None, Some("replay:3"), Err("there is no key"));
     }

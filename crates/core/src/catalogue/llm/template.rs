@@ -1,6 +1,6 @@
 //! Templates: `{{ dotted.path }}` and the rest of Jinja's language, in its strict mode.
 //!
-//! What is missing is an error, null is nothing, and what is no text is written as compact JSON.
+//! A missing value is an error, null renders as nothing, and values other than text render as compact JSON.
 
 use std::io;
 use std::sync::OnceLock;
@@ -10,12 +10,12 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value as Filled};
 use serde_json::{Map, Value};
 
-/// What a template may come to, in bytes.
+/// Bound on a rendered template, in bytes.
 const MAX_BYTES: usize = 16 << 20;
-/// Instructions that one rendering may take: a loop over a few ten thousand items.
+/// Bound on the instructions of one rendering: a loop over a few ten thousand items.
 const FUEL: u64 = 1_000_000;
 
-/// Why a template cannot be read or filled in; in words, with the line where it is known.
+/// Why a template cannot be parsed or rendered, with the line if known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TemplateError(String);
@@ -56,7 +56,7 @@ fn environment() -> &'static Environment<'static> {
     })
 }
 
-/// Whether `template` can be read.
+/// Checks that `template` parses.
 ///
 /// # Errors
 /// [`TemplateError`] with the line.
@@ -64,10 +64,10 @@ pub fn check_template(template: &str) -> Result<(), TemplateError> {
     environment().template_from_str(template).map(drop).map_err(|error| TemplateError::of(&error))
 }
 
-/// The text that `template` makes of `values`.
+/// Renders `template` with `values`.
 ///
 /// # Errors
-/// [`TemplateError`] for a template that cannot be read, a value that is not there, more than a million steps or
+/// [`TemplateError`] for an invalid template, a missing value, more than a million steps or
 /// more than 16 MiB of text.
 pub fn render(template: &str, values: &Map<String, Value>) -> Result<String, TemplateError> {
     let environment: &Environment<'_> = environment();
@@ -80,8 +80,8 @@ pub fn render(template: &str, values: &Map<String, Value>) -> Result<String, Tem
     String::from_utf8(bytes).map_err(|_| TemplateError("it comes to no text".to_owned()))
 }
 
-/// The value of an entry of `prepare`: of a text with `{{` or `{%` what it is rendered to, of any other the value of
-/// the expression that it is.
+/// Evaluates an entry of `prepare`: an entry with `{{` or `{%` is rendered as a template, any other is evaluated as an
+/// expression.
 ///
 /// # Errors
 /// As [`render`].
@@ -100,7 +100,7 @@ pub fn evaluate(entry: &str, values: &Map<String, Value>) -> Result<Value, Templ
     serde_json::to_value(&value).map_err(|error| TemplateError(error.to_string()))
 }
 
-/// Works out the entries of `prepare` in order, each seeing those before it, and puts them among `values`.
+/// Evaluates the entries of `prepare` in order, each with access to the earlier ones, and adds them to `values`.
 ///
 /// # Errors
 /// The entry that fails, and why.
@@ -115,7 +115,7 @@ pub(super) fn prepare(
     Ok(())
 }
 
-/// Whether an entry of `prepare` can be read.
+/// Checks that an entry of `prepare` parses.
 ///
 /// # Errors
 /// [`TemplateError`].
@@ -130,7 +130,7 @@ fn is_text(entry: &str) -> bool {
     entry.contains("{{") || entry.contains("{%")
 }
 
-/// Takes [`MAX_BYTES`] and no more.
+/// Accepts at most [`MAX_BYTES`].
 struct Bounded(Vec<u8>);
 
 impl io::Write for Bounded {

@@ -26,34 +26,34 @@ use crate::schema::CompiledSchema;
 
 /// Code of the warning about an odd result.
 const ODD: &str = "llm_tool_result";
-/// What the outcome's `extras` call an answer that was cut.
+/// Key in the outcome's `extras` for an answer that was cut.
 const CUT: &str = "cut";
-/// Violations that a model is told when it is asked once more.
+/// Bound on the violations listed when a model is asked again.
 const MAX_NAMED: usize = 3;
 
-/// Makes a tool that a model answers.
+/// Creates a tool answered by a model.
 ///
 /// # Errors
-/// [`DefineError`] for a definition that makes none.
+/// [`DefineError`] for an invalid definition.
 pub fn define_llm_tool(definition: LlmDefinition, hooks: LlmHooks) -> Result<Arc<dyn Tool>, DefineError> {
     LlmTool::new(definition, hooks).map(|tool| Arc::new(tool) as _)
 }
 
-/// Makes a tool that fills its arguments into a text.
+/// Creates a tool that fills its arguments into a text template.
 ///
 /// # Errors
-/// [`DefineError`] for a definition that makes none.
+/// [`DefineError`] for an invalid definition.
 pub fn define_template_tool(definition: TemplateDefinition) -> Result<Arc<dyn Tool>, DefineError> {
     TemplateTool::new(definition).map(|tool| Arc::new(tool) as _)
 }
 
-/// What an LLM-backed tool was made of; `None` for other tools.
+/// Returns the definition of an LLM-backed tool; `None` for other tools.
 #[must_use]
 pub fn llm_definition(entry: &Entry) -> Option<LlmDefinition> {
     entry.provider.llm(entry.id()).map(|definition| (*definition).clone())
 }
 
-/// A tool that a model answers. The executor chooses the model and runs the attempts; a run of this is one of them.
+/// A tool answered by a model. The executor chooses the model and runs the attempts; one run is one attempt.
 #[derive(Debug, Clone)]
 pub struct LlmTool {
     definition: Arc<LlmDefinition>,
@@ -61,33 +61,32 @@ pub struct LlmTool {
 }
 
 impl LlmTool {
-    /// Makes the tool.
+    /// Creates the tool.
     ///
     /// # Errors
-    /// [`DefineError`] for a definition that makes none.
+    /// [`DefineError`] for an invalid definition.
     pub fn new(definition: LlmDefinition, hooks: LlmHooks) -> Result<Self, DefineError> {
         let definition = definition.with_listed_output();
         definition.check()?;
         Ok(Self { definition: Arc::new(definition), hooks })
     }
 
-    /// What it was made of.
+    /// Its definition.
     #[must_use]
     pub fn source(&self) -> &Arc<LlmDefinition> {
         &self.definition
     }
 
-    /// What functions it has besides.
+    /// Its code hooks.
     #[must_use]
     pub fn hooks(&self) -> &LlmHooks {
         &self.hooks
     }
 
-    /// One attempt, with the model that the context names.
+    /// Runs one attempt, with the model that the context names.
     ///
     /// # Errors
-    /// `invalid_parameters` for arguments from which no prompt can be made, else what went wrong with the request or
-    /// its answer.
+    /// `invalid_parameters` for arguments that give no prompt, else the failure of the request or its answer.
     pub async fn attempt(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let services = &context.services;
         let Some(model) = services.model_id.as_deref() else {
@@ -128,13 +127,13 @@ impl LlmTool {
         }
     }
 
-    /// Tells what is odd about a result.
+    /// Emits the warning about a result, if any.
     fn warned(&self, output: ToolOutput, prompted: &Prompted, context: &ToolContext) -> ToolOutput {
         let Some(value) = &output.structured else { return output };
         let cut =
             output.extras.contains_key(CUT).then(|| "the list was cut at the token limit of its answer".to_owned());
         let odd = self.hooks.warning.as_ref().and_then(|hook| hook(value, &prompted.arguments));
-        // Of the schema that the tool promises, whoever shapes the result tells.
+        // Violations of the tool's own schema are reported where results are shaped.
         let own = prompted.schema.as_ref().filter(|_| self.definition.on_output_mismatch == OnOutputMismatch::Warn);
         let own = own.filter(|own| self.definition.promised().as_ref() != Some(*own));
         let breach = || breaks(own?, value).err();
@@ -144,8 +143,8 @@ impl LlmTool {
         output.with_extra("warning", warning)
     }
 
-    /// What the answer says, or what is wrong with it. Unless it `insists`, a value that breaks its schema is a result:
-    /// whoever shapes the result tells of it.
+    /// Reads the answer, or returns its fault. Unless it `insists`, a value that breaks its schema is a result:
+    /// the violation is reported where results are shaped.
     fn read(&self, prompted: &Prompted, answer: &ModelResponse, insists: bool) -> Result<ToolOutput, Bad> {
         if prompted.output == OutputKind::Text {
             let output = ToolOutput::text(answer::text(answer)?);
@@ -167,7 +166,7 @@ impl LlmTool {
         Ok(if is_cut { output.with_extra(CUT, true) } else { output })
     }
 
-    /// What is whole of an answer that was cut: the first items of the one list that the result is.
+    /// Returns the complete part of a cut answer: the first items of the single list in the result.
     fn whole_part(&self, answer: &ModelResponse) -> Option<Value> {
         let member = self.hooks.cut_list?;
         let items = answer::whole_items(answer::text(answer).ok()?, member);
@@ -178,21 +177,21 @@ impl LlmTool {
 /// Why an answer is no result.
 #[derive(Debug, thiserror::Error)]
 enum Bad {
-    /// Nothing can be read from it.
+    /// The answer cannot be read.
     #[error(transparent)]
     Answer(#[from] BadAnswer),
-    /// Its value is not what the tool promises.
+    /// The value breaks the tool's contract.
     #[error("{0}")]
     Value(String),
 }
 
 impl Bad {
-    /// Whether the model may do better when it is told. A limit stays what it is.
+    /// Whether the model may do better when told of the fault. A limit cannot be corrected.
     fn can_be_mended(&self) -> bool {
         !matches!(self, Self::Answer(BadAnswer::Cut(_) | BadAnswer::Refused(_)))
     }
 
-    /// In words, with the limit that cut the answer.
+    /// Describes the fault, with the limit that cut the answer.
     fn within(&self, limit: Option<u32>) -> String {
         match (self, limit) {
             (Self::Answer(BadAnswer::Cut(_)), Some(limit)) => format!(
@@ -203,30 +202,30 @@ impl Bad {
     }
 }
 
-/// The limit of an answer: what the model gives, and what its window leaves beside all that it is asked.
+/// Returns the limit of an answer: bounded by the model's maximum, and by the rest of its context window.
 fn limit(wanted: u32, prompted: &Prompted, card: &ModelCard) -> u32 {
-    // After the first come the answer and what is wrong with it.
+    // The messages after the first are earlier answers and their faults.
     let more: usize = prompted.request.messages.iter().skip(1).map(Message::tokens).sum();
     let left = card.left_beside(prompted.input_tokens + more).map(|left| left.max(1));
     [card.max_output, left].into_iter().flatten().fold(wanted, u32::min)
 }
 
-/// The JSON value of an answer. Where it is to be a list in an object, a bare list will do: a model that is not held to
-/// the schema often writes what its prompt asks for.
+/// Returns the JSON value of an answer. If it should be a list in an object, a bare list is accepted: without schema
+/// enforcement models often write the list alone.
 fn value_of(answer: &ModelResponse, schema: Option<&Value>) -> Result<Value, BadAnswer> {
     let Some(schema) = schema else { return answer::json(answer, Wanted::Any) };
     let object = answer::json(answer, Wanted::Object);
     let fits = |value: &Value| breaks(schema, value).is_ok();
     let bare = || as_listed(answer::json(answer, Wanted::Any).ok()?, schema);
     match bare() {
-        // What is an object may have been found inside of the list.
+        // The object may have been found inside the list.
         Some(list) if fits(&list) || !object.as_ref().is_ok_and(fits) => Ok(list),
         _ => object,
     }
 }
 
-/// Says in which ways a value breaks its schema. One that does not compile is broken by nothing: it was refused
-/// before.
+/// Describes how a value breaks its schema. A schema that does not compile was refused earlier, so it counts as
+/// satisfied.
 fn breaks(schema: &Value, value: &Value) -> Result<(), String> {
     let Ok(compiled) = CompiledSchema::compile(schema) else { return Ok(()) };
     if compiled.is_valid(value) {
@@ -244,11 +243,11 @@ fn breaks(schema: &Value, value: &Value) -> Result<(), String> {
     Err(format!("the answer breaks its output schema: {}", violations.join("; ")))
 }
 
-/// Puts the answer and what is wrong with it after the conversation.
+/// Appends the answer and its fault to the conversation.
 fn ask_again(request: &mut ModelRequest, answer: ModelResponse, bad: &Bad) {
     let ModelResponse { text, opaque, .. } = answer;
     if text.trim().is_empty() {
-        // APIs take no empty answer back: it is asked the same once more.
+        // APIs refuse empty answers in a conversation: the request is repeated unchanged.
         return;
     }
     request.messages.push(Message::Assistant { text, calls: Vec::new(), opaque });
@@ -298,7 +297,7 @@ impl Tool for LlmTool {
 
     fn prompt_size(&self, arguments: &Value, model: &str, mode: Option<&str>, tokens: &dyn TokenCounter) -> PromptSize {
         let asked = For { model, mode, tokens };
-        // What cannot be prompted is found out by the attempt.
+        // The attempt reports arguments that give no prompt.
         let Ok(prompted) = prompt(&self.definition, &self.hooks, arguments.clone(), asked) else {
             return PromptSize::default();
         };
@@ -318,19 +317,19 @@ pub struct TemplateTool {
 }
 
 impl TemplateTool {
-    /// Makes the tool.
+    /// Creates the tool.
     ///
     /// # Errors
-    /// [`DefineError`] for a definition that makes none.
+    /// [`DefineError`] for an invalid definition.
     pub fn new(definition: TemplateDefinition) -> Result<Self, DefineError> {
         definition.check()?;
         Ok(Self { definition })
     }
 
-    /// The text for these arguments.
+    /// Renders the text for these arguments.
     ///
     /// # Errors
-    /// `invalid_parameters` where something is missing.
+    /// `invalid_parameters` if a value is missing.
     pub fn fill(&self, arguments: Value) -> Result<String, ToolError> {
         let TemplateDefinition { id, template: text, prepare, .. } = &self.definition;
         let Value::Object(mut values) = arguments else {

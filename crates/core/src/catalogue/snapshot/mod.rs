@@ -17,7 +17,7 @@ use crate::identity::name_table::{NameTable, NamedTool, Resolution};
 use crate::identity::tool_id::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
 use crate::model::Route;
 
-/// One provider with what it listed.
+/// A provider with its list.
 pub struct Listing {
     /// The provider.
     pub provider: Arc<dyn Provider>,
@@ -34,18 +34,18 @@ pub struct Listing {
 pub struct CatalogueIssue {
     /// Provider it concerns.
     pub provider: String,
-    /// In words.
+    /// The problem, as a sentence.
     pub message: String,
 }
 
-/// A tool that its source has and nobody has approved.
+/// A tool that awaits approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unapproved {
     /// Its provider.
     pub provider: String,
     /// The name that its source has for it.
     pub raw_name: String,
-    /// The name that models and clients would see, which its operator may have written.
+    /// The name for models and clients, which its operator may have set.
     pub shown_name: String,
     /// The reason, with the remedy: a clause (`withheld: nobody has approved …`).
     pub why: String,
@@ -74,8 +74,8 @@ impl ProviderStatus {
         &self.withheld
     }
 
-    /// What of its source could not be read: the first `most` names, a line each with the reason, and how many there are
-    /// beyond.
+    /// Describes unreadable tools of its source: the first `most` names, one line each with the reason, then the number
+    /// of the others.
     #[must_use]
     pub fn unreadable(&self, most: usize) -> Vec<String> {
         let all: Vec<&Withheld> = self.withheld.iter().filter(|one| one.is_unreadable).collect();
@@ -101,8 +101,8 @@ pub struct Snapshot {
     derived: Derived,
 }
 
-/// Our own tools that have code, by name: they run the calls of tools of the same name that have none. Of several the first
-/// counts.
+/// Returns our own tools with code, by name: they run calls of tools of the same name without code. The first of equal
+/// names counts.
 fn namesakes<'t>(tools: &[(usize, &'t Arc<RegisteredTool>)], listings: &[Listing]) -> HashMap<&'t str, &'t ToolId> {
     let implements = |index: usize, id: &ToolId| listings[index].provider.implements(id);
     if tools.iter().all(|(index, tool)| implements(*index, &tool.definition().id)) {
@@ -118,7 +118,7 @@ fn namesakes<'t>(tools: &[(usize, &'t Arc<RegisteredTool>)], listings: &[Listing
     found
 }
 
-/// Gives the entries from the `first` on the activities that their routes name. An activity runs its calls itself.
+/// Resolves the activities in the routes of entries from `first` on. An activity runs its calls itself.
 fn find_activities(entries: &mut [Arc<Entry>], first: usize, names: &NameTable) {
     for position in first..entries.len() {
         let Route::Activity(name) = entries[position].route() else { continue };
@@ -193,28 +193,28 @@ impl Snapshot {
         Self { entries, names, by_id, providers, issues, ..Self::default() }
     }
 
-    /// With what the operator has written and nobody provides, for [`Snapshot::why_missing`]: the name of a
+    /// Adds names that the operator configured but nobody provides, for [`Snapshot::why_missing`]: the name of a
     /// provider or the wire name of a tool, and the reason as a clause (`server x is disabled`).
     #[must_use]
     pub fn with_absent(self, absent: Vec<(String, String)>) -> Self {
         Self { absent, ..self }
     }
 
-    /// With what nobody has approved, which [`Listing::withheld`] has too.
+    /// Adds unapproved definitions, which [`Listing::withheld`] also has.
     #[must_use]
     pub fn with_unapproved(self, unapproved: Vec<Unapproved>) -> Self {
         Self { unapproved, ..self }
     }
 
-    /// With more that the operator should know of, behind what the snapshot itself found.
+    /// Adds issues for the operator after the snapshot's own.
     #[must_use]
     pub fn with_issues(mut self, issues: Vec<CatalogueIssue>) -> Self {
         self.issues.extend(issues);
         self
     }
 
-    /// Whether it is what [`Snapshot::build`] would make of these listings with the rest of what it was given, so that there
-    /// is no need to. May be false of one that has problems of its own.
+    /// Whether [`Snapshot::build`] would return an equal snapshot for this input, so a rebuild is not needed. May
+    /// return `false` for a snapshot with issues.
     #[must_use]
     pub fn is_of(
         &self,
@@ -242,8 +242,7 @@ impl Snapshot {
             && self.providers.iter().zip(listings).all(is_same)
     }
 
-    /// With the tools of one more provider behind the others. Nothing of theirs is renamed; an id that is there
-    /// already stays theirs.
+    /// Returns a copy with the tools of one more provider at the end. Existing tools keep their names and ids.
     #[must_use]
     pub fn with(&self, provider: &Arc<dyn Provider>, tools: &[Arc<RegisteredTool>]) -> Self {
         let mut by_id = self.by_id.clone();
@@ -276,13 +275,12 @@ impl Snapshot {
         Self { entries, names, by_id, providers, issues, absent, unapproved, derived: Derived::default() }
     }
 
-    /// The part of it that `keep` lets through; of the others [`Snapshot::why_missing`] says that they are
-    /// `why_not`.
+    /// Returns the entries that `keep` accepts; for others [`Snapshot::why_missing`] says `why_not`.
     #[must_use]
     pub fn only(&self, keep: impl Fn(&Entry) -> bool, why_not: &str) -> Self {
         let mut listings: Vec<Listing> = Vec::new();
         for entry in &self.entries {
-            // Entries of one provider stand together.
+            // Entries of one provider are adjacent.
             if !listings.last().is_some_and(|listing| Arc::ptr_eq(&listing.provider, &entry.provider)) {
                 let provider = Arc::clone(&entry.provider);
                 listings.push(Listing { provider, tools: Vec::new(), error: None, withheld: Vec::new() });
@@ -304,13 +302,13 @@ impl Snapshot {
         &self.entries
     }
 
-    /// The tool with exactly this canonical id; an id without a version finds nothing.
+    /// Returns the tool with exactly this canonical id, including the version.
     #[must_use]
     pub fn get(&self, id: &str) -> Option<&Arc<Entry>> {
         self.by_id.get(id).map(|&index| &self.entries[index])
     }
 
-    /// Resolves what a model wrote.
+    /// Resolves a name as a model wrote it.
     #[must_use]
     pub fn resolve(&self, written: &str) -> Resolution {
         self.names.resolve(written)
@@ -336,32 +334,32 @@ impl Snapshot {
         &self.providers
     }
 
-    /// What the operator should know.
+    /// Issues for the operator.
     #[must_use]
     pub fn issues(&self) -> &[CatalogueIssue] {
         &self.issues
     }
 
-    /// What its sources have and nobody has approved.
+    /// Definitions of its sources that are not approved.
     #[must_use]
     pub fn unapproved(&self) -> &[Unapproved] {
         &self.unapproved
     }
 
-    /// Whether a wire name or id that does not resolve is that of a tool which nobody has approved.
+    /// Whether an unresolved wire name or id belongs to an unapproved tool.
     #[must_use]
     pub fn is_unapproved(&self, written: &str) -> bool {
         let Some((namespace, bare)) = parts(written) else { return false };
         self.provider_of(namespace).is_some_and(|provider| self.held(&provider.name, bare).is_some())
     }
 
-    /// What nobody has approved of a provider, by the name of its source or the one that is shown.
+    /// Returns the unapproved definition of a provider, by the source's name of it or the displayed one.
     fn held(&self, provider: &str, bare: &str) -> Option<&Unapproved> {
         let is_it = |held: &&Unapproved| is_written(&held.raw_name, bare) || is_written(&held.shown_name, bare);
         self.unapproved.iter().filter(|held| held.provider == provider).find(is_it)
     }
 
-    /// That no tool has this name, as far as is known why, and which ones are `near` it.
+    /// Formats the message for an unknown name, with the reason if known, and the names `near` it.
     #[must_use]
     pub fn unknown_message(&self, written: &str, near: &[String]) -> String {
         let why = self.why_missing(written).map(|why| format!(" ({why})")).unwrap_or_default();
@@ -369,7 +367,7 @@ impl Snapshot {
         format!("no tool is called `{written}`{why}{hint}")
     }
 
-    /// Why a wire name or id that does not resolve may be missing: disabled, left out, filtered, withheld, or its
+    /// Returns why an unresolved wire name or id may be missing: disabled, left out, filtered, withheld, or its
     /// provider down.
     #[must_use]
     pub fn why_missing(&self, written: &str) -> Option<String> {
@@ -390,7 +388,7 @@ impl Snapshot {
         provider.error.as_ref().map(|error| format!("provider {namespace} is down: {error}"))
     }
 
-    /// The provider whose tools have this namespace, or would. Those of a document may be grouped: `{name}-{tag}`.
+    /// Returns the provider with this namespace, even without tools. A document's tools may be grouped: `{name}-{tag}`.
     fn provider_of(&self, namespace: &str) -> Option<&ProviderStatus> {
         let is_group = |provider: &&ProviderStatus| {
             let rest = namespace.strip_prefix(provider.name.as_str());
@@ -410,7 +408,7 @@ fn parts(written: &str) -> Option<(&str, &str)> {
     written.split_once("__").or_else(of_id)
 }
 
-/// Whether a source's own name is what was written, as it is or as names go on the wire or in ids.
+/// Whether a source's name equals the written one, directly or in wire or id form.
 fn is_written(name: &str, written: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let mut on_wire = name.chars().map(|c| if legal(c) { c } else { '_' });

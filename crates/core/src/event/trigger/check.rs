@@ -1,4 +1,4 @@
-//! Checks a trigger as it is written, and computes when it fires.
+//! Checks a trigger as configured, and computes when it fires.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::pattern::nearest;
 pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of a webhook's secret, at least.
 pub const MIN_SECRET: usize = 16;
-/// Changes that come within this time are one, unless a trigger says otherwise.
+/// Default time within which changes count as one.
 const DEBOUNCE: Duration = Duration::from_millis(500);
-/// How far the timestamp of a webhook's request may be from now, unless a trigger says otherwise.
+/// Default of the allowed clock difference to a webhook request's timestamp.
 const WINDOW: Duration = Duration::from_secs(300);
 /// Secrets of one webhook, and globs of one trigger.
 const MAX_SECRETS: usize = 4;
@@ -27,14 +27,14 @@ const MAX_PROMPT: usize = 32 << 10;
 /// Why a trigger cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TriggerError {
-    /// A key of another type is set.
+    /// A key of another type of trigger.
     #[error("`{key}` is for triggers of type {of}, and this one is of type {kind}; leave it out")]
     Misplaced {
         /// The key.
         key: &'static str,
         /// The types that have it.
         of: &'static str,
-        /// This one's.
+        /// The trigger's own type.
         kind: &'static str,
     },
     /// A key is not set, or empty.
@@ -42,16 +42,16 @@ pub enum TriggerError {
     Missing {
         /// Its type.
         kind: &'static str,
-        /// What it needs.
+        /// The missing field.
         what: &'static str,
     },
-    /// A value is out of its bounds.
+    /// A value is out of bounds.
     #[error("{0}")]
     Bounds(String),
-    /// The cron expression is none.
+    /// The cron expression is invalid.
     #[error("`{expression}` is no cron expression: {why}; write five fields, like `*/15 8-17 * * MON-FRI`")]
     Cron {
-        /// As it was written.
+        /// The text as written.
         expression: String,
         /// Why.
         why: String,
@@ -59,13 +59,13 @@ pub enum TriggerError {
     /// The cron expression matches no time.
     #[error("`{expression}` never fires: no date matches it; change its day or month")]
     NeverFires {
-        /// As it was written.
+        /// The text as written.
         expression: String,
     },
     /// The time zone is not known.
     #[error("`{zone}` is no time zone; write an IANA name, like {}", .nearest.as_deref().unwrap_or("Europe/Oslo"))]
     Zone {
-        /// As it was written.
+        /// The text as written.
         zone: String,
         /// The name nearest to it.
         nearest: Option<String>,
@@ -87,7 +87,7 @@ impl TriggerError {
     }
 }
 
-/// When a trigger fires, checked.
+/// A checked firing condition of a trigger.
 #[derive(Debug, Clone)]
 pub enum When {
     /// At these times.
@@ -96,27 +96,27 @@ pub enum When {
     Message {
         /// The channel.
         channel: String,
-        /// Only of this sender.
+        /// Only from this sender.
         from: Option<String>,
     },
     /// When files change.
     Change {
-        /// Which: a `*` matches no `/`.
+        /// Patterns of paths: `*` does not match `/`.
         globs: Vec<Glob>,
-        /// How long there must be no further change.
+        /// How long no further change may occur before it fires.
         debounce: Duration,
     },
     /// When a signed request arrives.
     Request {
         /// The variables with its secrets.
         secret_env: Vec<String>,
-        /// How far its timestamp may be from now.
+        /// Allowed difference between its timestamp and the current time.
         window: Duration,
     },
 }
 
 impl TriggerConfig {
-    /// Checks the trigger. Intervals count from `created_ms`; a schedule without a time zone has that of `local`.
+    /// Checks the trigger. Intervals count from `created_ms`; `local` is the default time zone of schedules.
     ///
     /// # Errors
     /// [`TriggerError`], which names the remedy.
@@ -179,7 +179,7 @@ impl TriggerConfig {
         }
     }
 
-    /// When the slot at this time is to start.
+    /// Returns the start time of a slot, in milliseconds since the epoch.
     #[must_use]
     pub fn due_ms(&self, trigger: &str, slot_ms: u64) -> u64 {
         with_jitter(trigger, slot_ms, self.jitter)

@@ -1,7 +1,7 @@
-//! Defines triggers: each starts a run, or puts a message into a session, at a time or on an event.
+//! Triggers: each starts a run, or sends a message to a session, at a time or on an event.
 //!
-//! A trigger is a row of the store. Each thing that makes it fire has a slot, its key: the time, the message, the change,
-//! the delivery. Trigger and slot together are unique, so that one of several processes fires each slot once.
+//! A trigger is a row of the store. Each occasion to fire has a key, its slot: the time, the message, the change,
+//! the delivery. Trigger and slot together are unique, so only one process fires each slot.
 
 mod check;
 mod schedule;
@@ -28,10 +28,10 @@ pub const WEBHOOKS: &str = "/webhooks";
 
 /// Triggers that one principal may have.
 pub const MAX_TRIGGERS: usize = 50;
-/// Firings of one trigger that may wait. What it finds beyond, it finds again when there is room: messages, changes of
-/// files, and slots, of which `catch_up` says how many. Requests beyond are refused.
+/// Bound on the waiting firings of one trigger. When there is room again, it finds further messages, file changes and
+/// slots (limited by `catch_up`). Further requests are refused.
 pub const MAX_WAITING: usize = 1000;
-/// Bytes of what came with a firing, like the body of a webhook.
+/// Bound on a firing's payload in bytes, such as a webhook's body.
 pub const MAX_PAYLOAD: usize = 192 << 10;
 
 /// What makes a trigger fire.
@@ -54,7 +54,7 @@ impl TriggerKind {
     /// Every kind.
     pub const ALL: [Self; 5] = [Self::Timer, Self::Schedule, Self::Channel, Self::File, Self::Webhook];
 
-    /// The kind as it is written.
+    /// Returns its stored form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -85,11 +85,11 @@ pub enum CatchUp {
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected `none`, `one`, `all`, or the most of them as `{all: 100}`")]
 enum WrittenCatchUp {
-    /// In a word.
+    /// A keyword.
     Word(CatchUpWord),
-    /// The last ones fire, this many at most.
+    /// The last ones fire, at most this many.
     Most {
-        /// How many.
+        /// The number.
         #[schemars(range(max = 1000))]
         all: u32,
     },
@@ -207,7 +207,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl TriggerConfig {
-    /// A trigger of this kind, with nothing else set.
+    /// A trigger of this kind with default settings.
     #[must_use]
     pub fn new(kind: TriggerKind, prompt: impl Into<String>) -> Self {
         Self {
@@ -242,13 +242,13 @@ impl TriggerConfig {
         properties.map(|keys| keys.keys().cloned().collect()).unwrap_or_default()
     }
 
-    /// What becomes of a firing while an earlier one runs.
+    /// Returns what happens to a firing while an earlier one runs.
     #[must_use]
     pub fn overlap(&self) -> Overlap {
         self.overlap.unwrap_or(if self.kind == TriggerKind::File { Overlap::Skip } else { Overlap::Queue })
     }
 
-    /// When it fires, in a few words.
+    /// Describes when it fires.
     #[must_use]
     pub fn describe(&self) -> String {
         let zone = || self.time_zone.as_deref().map(|zone| format!(" {zone}")).unwrap_or_default();
@@ -271,17 +271,17 @@ impl TriggerConfig {
     }
 }
 
-/// Where a firing goes.
+/// The receiver of a firing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
-    /// A run of its own.
+    /// A separate run.
     Run,
-    /// The mailbox of this session, whose run wakes.
+    /// The mailbox of this session, which wakes its run.
     Session(SessionId),
 }
 
-/// Who made a trigger.
+/// The creator of a trigger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Creator {
@@ -307,19 +307,19 @@ impl Creator {
 /// A trigger of the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trigger {
-    /// `timer_<8 hex>`, or the name that its configuration gives it.
+    /// `timer_<8 hex>`, or its name in the configuration.
     pub id: String,
     /// When it fires, and what it starts.
     pub config: TriggerConfig,
-    /// Where its firings go.
+    /// The receiver of its firings.
     pub target: Target,
-    /// What it may do.
+    /// Its rights.
     pub rights: Rights,
-    /// Who made it.
+    /// Its creator.
     pub creator: Creator,
     /// Milliseconds since the epoch.
     pub created_ms: u64,
-    /// Up to where its slots, or the messages of its channel, have been looked at.
+    /// Position up to which its slots, or its channel's messages, were examined.
     pub cursor: u64,
 }
 
@@ -341,7 +341,7 @@ impl Trigger {
         })
     }
 
-    /// The trigger as results of tools tell it.
+    /// The trigger as a note in tool results.
     #[must_use]
     pub fn note(&self) -> Value {
         json!({"trigger": self.id, "type": self.config.kind, "fires": self.config.describe()})
@@ -353,18 +353,18 @@ impl Trigger {
         self.creator.session() == Some(&session.id) && self.rights.principal.id == session.principal.id
     }
 
-    /// What there is to say of it in one line.
+    /// Describes it in one line.
     #[must_use]
     pub fn line(&self) -> String {
         format!("{} ({}) fires: {}", self.id, self.config.kind.as_str(), self.config.describe())
     }
 }
 
-/// How far a firing is.
+/// The state of a firing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FiringState {
-    /// Nobody has it.
+    /// Not claimed.
     Pending,
     /// A process is about to start its run.
     Claimed,
@@ -384,7 +384,7 @@ impl FiringState {
     const ALL: [Self; 7] =
         [Self::Pending, Self::Claimed, Self::Fired, Self::Waiting, Self::Done, Self::Failed, Self::Skipped];
 
-    /// The state as it is written.
+    /// Returns its stored form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -398,7 +398,7 @@ impl FiringState {
         }
     }
 
-    /// Reads what [`FiringState::as_str`] wrote.
+    /// Parses the output of [`FiringState::as_str`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
@@ -413,31 +413,31 @@ pub fn run_of(trigger: &str, slot: &str) -> String {
     format!("trigger-{trigger}-{slot}")
 }
 
-/// One firing of a trigger.
+/// A firing of a trigger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Firing {
     /// The trigger.
     pub trigger: String,
     /// Its key among the trigger's firings.
     pub slot: String,
-    /// When it is to start, in milliseconds since the epoch.
+    /// Scheduled start, in milliseconds since the epoch.
     pub due_ms: u64,
-    /// How far it is.
+    /// Its state.
     pub state: FiringState,
-    /// What came with it: a message, paths, the body of a request.
+    /// The payload: a message, paths, the body of a request.
     pub payload: Option<String>,
     /// Why it failed.
     pub error: Option<String>,
 }
 
 impl Firing {
-    /// The id of its run: the same whichever process starts it.
+    /// The id of its run, the same in every process.
     #[must_use]
     pub fn run_id(&self) -> String {
         run_of(&self.trigger, &self.slot)
     }
 
-    /// What its run or session is told. What came from outside stands in it as data.
+    /// The message to its run or session. Text from outside is marked as data.
     #[must_use]
     pub fn message(&self, config: &TriggerConfig) -> String {
         let what = match config.kind {

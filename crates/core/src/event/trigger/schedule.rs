@@ -16,13 +16,13 @@ use crate::ContentHash;
 
 /// Slots that are caught up with at most.
 pub const MAX_CATCH_UP: u32 = 1000;
-/// A slot that is no older than this is on time; of an interval that is shorter, one that is no older than that.
+/// Age up to which a slot is on time, or the interval if that is shorter.
 const ON_TIME_MS: u64 = 60_000;
 
-/// When the slots of a timer or a schedule are.
+/// The slots of a timer or a schedule.
 #[derive(Debug, Clone)]
 pub enum Times {
-    /// Each interval after an origin, and at the origin if it is immediate.
+    /// Each interval after an origin, and the origin itself if it is immediate.
     Every {
         /// Milliseconds from one slot to the next.
         interval_ms: u64,
@@ -31,7 +31,7 @@ pub enum Times {
         /// Whether the origin is a slot.
         immediate: bool,
     },
-    /// Where the clock of a time zone matches a pattern.
+    /// Times in a time zone that match a pattern.
     Clock {
         /// The pattern.
         cron: Box<Cron>,
@@ -45,7 +45,7 @@ pub enum Times {
 pub struct Due {
     /// Milliseconds since the epoch, the earliest first.
     pub slots: Vec<u64>,
-    /// What is later is for the next look.
+    /// The time up to which slots were examined; the next call starts there.
     pub cursor: u64,
 }
 
@@ -58,7 +58,7 @@ impl Times {
     /// The times of a cron expression with five fields, in a time zone.
     ///
     /// # Errors
-    /// [`TriggerError`] for an expression that is none or never matches, and a zone that is not known.
+    /// [`TriggerError`] for an expression that is invalid or never matches, and for an unknown zone.
     pub fn clock(expression: &str, zone: &str) -> Result<Self, TriggerError> {
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
         let cron = parser
@@ -107,8 +107,8 @@ impl Times {
         }
     }
 
-    /// The slots after `cursor` up to `now`, as `catch_up` has it. A slot of the last minute is on time, and fires
-    /// whatever that says. However many have passed, at most [`MAX_CATCH_UP`] are looked at.
+    /// Returns the slots after `cursor` up to `now`, as `catch_up` allows. A slot of the last minute is on time and
+    /// always fires. At most [`MAX_CATCH_UP`] past slots are examined.
     #[must_use]
     pub fn due(&self, cursor: u64, now_ms: u64, catch_up: CatchUp) -> Due {
         let (missed, most) = match catch_up {
@@ -138,7 +138,7 @@ impl Times {
     }
 }
 
-/// When a slot starts that is spread over `jitter`: the same in every process.
+/// Returns the start time of a slot spread over `jitter`: the same in every process.
 pub(super) fn with_jitter(trigger: &str, slot_ms: u64, jitter: Option<Duration>) -> u64 {
     let span = jitter.map_or(0, |jitter| u64::try_from(jitter.as_millis()).unwrap_or(0));
     if span == 0 {
@@ -161,7 +161,7 @@ mod tests {
         Timestamp::from_millisecond(ms.cast_signed()).expect("a time").to_string()
     }
 
-    /// The slots of a day, forwards, and the same backwards.
+    /// The slots of a day, forwards; checks that backwards gives the same.
     fn slots(expression: &str, zone: &str, from: &str, to: &str) -> Vec<String> {
         let times = Times::clock(expression, zone).expect("legal");
         let (from, to) = (ms(from), ms(to));
@@ -180,10 +180,10 @@ mod tests {
         let check = |expression: &str, from: &str, to: &str, expect: &[&str]| {
             assert_eq!(slots(expression, "Europe/Oslo", from, to), expect, "{expression}");
         };
-        // In spring 02:00 becomes 03:00: 02:30 comes when the gap ends.
+        // In spring 02:00 becomes 03:00: the slot of 02:30 comes when the gap ends.
         let spring = ["2026-03-28T02:00:00Z", "2026-03-30T02:00:00Z"];
         check("30 2 * * *", spring[0], spring[1], &["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]);
-        // In autumn 03:00 becomes 02:00: 02:30 comes at its first pass only.
+        // In autumn 03:00 becomes 02:00: the slot of 02:30 comes only once, at its first pass.
         let autumn = ["2026-10-24T02:00:00Z", "2026-10-26T02:00:00Z"];
         check("30 2 * * *", autumn[0], autumn[1], &["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]);
         // Patterns with wildcards follow the clock.
@@ -224,7 +224,7 @@ mod tests {
             let slots: Vec<u64> = due.slots.iter().map(|slot| slot / MINUTE).collect();
             assert_eq!((slots.as_slice(), due.cursor), (expect, now * MINUTE), "{cursor} {now} {catch_up:?}");
         };
-        // On time.
+        // The slot is on time.
         check(5, 10, CatchUp::None, &[10]);
         check(10, 10, CatchUp::All(9), &[]);
         // Three passed, and the last is on time, or is not.

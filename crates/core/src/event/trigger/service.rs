@@ -7,18 +7,18 @@ use crate::error::{StoreError, ToolError, Unsupported};
 use crate::identity::session::Session;
 use crate::policy::Rights;
 
-/// A trigger that is to be installed.
+/// A trigger to install.
 #[derive(Debug, Clone)]
 pub struct TriggerRequest {
-    /// Its id; `None`: a new one.
+    /// Its id; `None` for a new one.
     pub id: Option<String>,
     /// When it fires, and what it starts.
     pub config: TriggerConfig,
-    /// Where its firings go.
+    /// The receiver of its firings.
     pub target: Target,
-    /// What it may do.
+    /// Its rights.
     pub rights: Rights,
-    /// Who makes it.
+    /// Its creator.
     pub creator: Creator,
 }
 
@@ -29,7 +29,7 @@ pub struct Installed {
     pub trigger: Trigger,
     /// Its next slots, in milliseconds since the epoch.
     pub next: Vec<u64>,
-    /// Whether a process runs triggers now.
+    /// Whether some process runs triggers now.
     pub is_run: bool,
 }
 
@@ -50,7 +50,7 @@ pub trait Triggers: Send + Sync {
     async fn remove(&self, id: &str, of: Option<&Session>) -> Result<bool, StoreError>;
 }
 
-/// No triggers at all.
+/// Without triggers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoTriggers;
 

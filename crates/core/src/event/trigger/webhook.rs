@@ -1,6 +1,6 @@
-//! The signature of a webhook's request, as the Standard Webhooks and most services have it: an HMAC-SHA256 over the
-//! timestamp, a full stop and the body. A delivery's key is signed too, so that a request that was seen cannot come again under
-//! another one.
+//! The signature of a webhook's request, as in Standard Webhooks and most services: an HMAC-SHA256 over the
+//! timestamp, a full stop and the body. A delivery's key is signed too, so that a request cannot be replayed under
+//! another key.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::ContentHash;
 pub const SIGNATURE: &str = "x-toolwright-signature";
 /// Seconds since the epoch.
 pub const TIMESTAMP: &str = "x-toolwright-timestamp";
-/// The sender's key of the delivery: one that came before fires nothing.
+/// Header with the sender's delivery key: a repeated key fires nothing.
 pub const DELIVERY: &str = "x-toolwright-delivery";
 
 /// Bytes of a delivery's key.
@@ -22,17 +22,17 @@ const MAX_KEY: usize = 200;
 /// A signed request.
 #[derive(Debug, Clone, Copy)]
 pub struct SignedRequest<'a> {
-    /// As its header has it: `sha256=` and 64 hexadecimal digits.
+    /// The header's value: `sha256=` and 64 hexadecimal digits.
     pub signature: Option<&'a str>,
-    /// As its header has it.
+    /// The header's value.
     pub timestamp: Option<&'a str>,
-    /// As its header has it.
+    /// The header's value.
     pub delivery: Option<&'a str>,
     /// The body.
     pub body: &'a [u8],
 }
 
-/// Why a request fires nothing.
+/// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unsigned {
     /// A header is missing.
@@ -51,7 +51,7 @@ pub enum Unsigned {
     Wrong,
 }
 
-/// Checks a request and returns its replay key: the sender's own, else the hash of what was signed.
+/// Verifies a request and returns its replay key: the sender's own, else the hash of the signed text.
 ///
 /// # Errors
 /// [`Unsigned`].
@@ -66,7 +66,7 @@ pub fn verify<'s>(
     let signature = request.signature.ok_or(Unsigned::Missing(SIGNATURE))?;
     let signature = signature.strip_prefix("sha256=").unwrap_or(signature);
     let signature = from_hex(signature).ok_or(Unsigned::Unreadable(SIGNATURE))?;
-    // Compared in constant time. The window comes after it, so that a stranger learns nothing.
+    // Compared in constant time. The time window is checked afterwards, so that a stranger learns nothing.
     let matches = |secret: &[u8]| {
         mac(secret, written, request.delivery, request.body).is_some_and(|mac| mac.verify_slice(&signature).is_ok())
     };
@@ -93,7 +93,7 @@ pub fn sign(secret: &[u8], timestamp: u64, delivery: Option<&str>, body: &[u8]) 
 
 fn mac(secret: &[u8], timestamp: &str, delivery: Option<&str>, body: &[u8]) -> Option<Hmac<Sha256>> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;
-    // A timestamp begins with a digit, so neither form can be taken for the other.
+    // A timestamp begins with a digit, so the two forms are distinct.
     if let Some(delivery) = delivery {
         mac.update(format!("delivery:{delivery}\n").as_bytes());
     }

@@ -11,29 +11,29 @@ use super::text_diff::{self, step};
 use crate::definition::drop_carriage;
 use crate::schema::wrapped;
 
-/// Differences told of one contract, those of most weight and most words; what is beyond is counted.
+/// Bound on the reported differences of one contract, weightiest first; the others are counted.
 const MAX_CHANGES: usize = 200;
 
-/// How much a difference matters.
+/// The weight of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Weight {
-    /// A call may do more, goes elsewhere, must give more, or hides something from its reader.
+    /// A call may do more, goes elsewhere, needs more input, or hides something from its reader.
     Danger,
     /// A model or a caller would act differently.
     Notable,
-    /// It reads differently.
+    /// Only the wording differs.
     Minor,
 }
 
-/// One difference.
+/// A difference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// How much it matters.
+    /// Its weight.
     pub weight: Weight,
-    /// Where: `description`, `effects.destructive`, `parameters.path`.
+    /// The place: `description`, `effects.destructive`, `parameters.path`.
     pub field: String,
-    /// What, as a clause of which the field is the subject: `is new and required (string)`.
+    /// The change, as a clause with the field as subject: `is new and required (string)`.
     pub message: String,
 }
 
@@ -49,9 +49,9 @@ impl fmt::Display for Change {
     }
 }
 
-/// The differences between two contracts (see [`crate::ToolDefinition::contract`]), the weightiest first. Empty when
-/// both mean the same, though they may be written differently: the order of `required`, of the values of an `enum` or of
-/// several `type`s has no meaning (JSON Schema 2020-12, Validation, sections 6.1 and 6.5).
+/// Returns the differences between two contracts (see [`crate::ToolDefinition::contract`]), weightiest first. Empty if
+/// both have the same meaning: the order of `required`, of the values of an `enum` or of several `type`s has no meaning
+/// (JSON Schema 2020-12, Validation, sections 6.1 and 6.5).
 #[must_use]
 pub fn diff(old: &Value, new: &Value) -> Vec<Change> {
     let empty = Map::new();
@@ -72,7 +72,7 @@ pub fn diff(old: &Value, new: &Value) -> Vec<Change> {
     changes
 }
 
-/// That its source has another name for what it calls by this id: a call runs something else there.
+/// The change of a source's name behind an id: a call would run another tool there.
 #[must_use]
 pub fn renamed(was: &str, is: &str) -> Change {
     Change::new(
@@ -90,7 +90,7 @@ pub(super) fn keys<'a>(old: &'a Map<String, Value>, new: &'a Map<String, Value>)
 fn field(key: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
     match key {
         "effects" => effects(was, is, changes),
-        // A server says the same to clients of the older generation with an object around it.
+        // For clients of the older generation a server wraps the same schema in an object.
         "output_schema" if is_around_other(was, is) || is_around_other(is, was) => {
             schema_diff::diff(key, &wrapped::of_object(was), &wrapped::of_object(is), changes);
         }
@@ -107,14 +107,14 @@ fn field(key: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
     }
 }
 
-/// Whether one is an object around what the other may be.
+/// Whether one value is an object around the other's possible form.
 fn is_around_other(one: &Value, other: &Value) -> bool {
     wrapped::is_around(one) && other.is_object() && !wrapped::is_of_object(other)
 }
 
-/// What a server lists besides, each by its own name; icons only look different.
+/// Compares other listed fields by name; icons are only appearance.
 fn listed(was: &Value, is: &Value, changes: &mut Vec<Change>) {
-    // What was pinned before this was left out of contracts has it.
+    // Older pins still have fields that contracts now omit.
     let lasting = |listed: &Value| {
         let mut listed = listed.as_object().cloned().unwrap_or_default();
         drop_carriage(&mut listed);
@@ -129,7 +129,7 @@ fn listed(was: &Value, is: &Value, changes: &mut Vec<Change>) {
     }
 }
 
-/// Effects that are missing count as the dangerous ones, as in a definition.
+/// Missing effects count as the dangerous ones, as in a definition.
 fn effects(was: &Value, is: &Value, changes: &mut Vec<Change>) {
     for (name, dangerous, now_so, now_not) in [
         ("read_only", false, "now says that it changes nothing", "may now change things, where it only read"),
@@ -145,7 +145,7 @@ fn effects(was: &Value, is: &Value, changes: &mut Vec<Change>) {
         let flag = |effects: &Value| effects.get(name).and_then(Value::as_bool).unwrap_or(dangerous);
         let (before, after) = (flag(was), flag(is));
         if before != after {
-            // A milder word loosens policy where the source's hints are trusted.
+            // A milder hint loosens policy if the source's hints are trusted.
             let weight = if after == dangerous { Weight::Danger } else { Weight::Notable };
             let message = if after { now_so } else { now_not };
             changes.push(Change::new(weight, format!("effects.{name}"), message));
@@ -163,7 +163,7 @@ pub(super) fn text(weight: Weight, field: &str, was: &Value, is: &Value, changes
     changes.push(Change::new(weight, field, format!("reads differently: {}", text_diff::changed(old, new))));
 }
 
-/// That a text has hidden characters which the one before it had not.
+/// Reports hidden characters in a text that were not in the earlier text.
 pub(super) fn hidden(field: &str, old: &str, new: &str) -> Option<Change> {
     let count = |text: &str| text.chars().filter(|&c| text_diff::is_invisible(c)).count();
     let more = count(new).checked_sub(count(old)).filter(|&more| more > 0)?;
@@ -191,13 +191,13 @@ fn inside(weight: Weight, field: &str, was: &Value, is: &Value, depth: usize, ch
                 }
             }
         }
-        // Of what is executed, each value is shown whole.
+        // Executed values are shown whole.
         (Value::String(_), Value::String(_)) if weight != Weight::Danger => text(weight, field, was, is, changes),
         _ => changes.push(leaf(weight, field, was, is)),
     }
 }
 
-/// A value that is shown as it was and is.
+/// A change shown with the old and the new value.
 pub(super) fn leaf(weight: Weight, field: &str, was: &Value, is: &Value) -> Change {
     let message = match (was, is) {
         (Value::Null, is) => format!("is new: {}", shown(is)),

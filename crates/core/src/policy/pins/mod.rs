@@ -1,8 +1,8 @@
 //! Compares foreign definitions with their pins: the definition when it was first used or last approved.
 //!
-//! A pin is of the definition as its source gave it, by the source's own name for the tool: neither what an operator
-//! calls it here nor the id it gets beside others enters the question whose it is. A source is a provider as one place
-//! defines it ([`PinSource`]). All here is pure; the store keeps the rows, the catalogue asks.
+//! A pin holds the definition as its source gave it, under the source's own name for the tool; the operator's name and
+//! the id do not matter. A source is a provider as defined in one place ([`PinSource`]). This module is pure; the store
+//! keeps the rows, the catalogue applies the decisions.
 
 mod diff;
 mod schema_diff;
@@ -53,51 +53,51 @@ pub struct PinConfig {
     pub drift: OnDrift,
 }
 
-/// One definition, by its hash, and when it was noted.
+/// Hash of a definition, and the time of its record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinMark {
     /// Hash of its contract, see [`crate::ToolDefinition::contract_hash`].
     pub hash: ContentHash,
     /// Milliseconds since the epoch.
     pub at_ms: u64,
-    /// What made it count: `first use` or who approved it; empty for one that waits.
+    /// Why it counts: `first use` or who approved it; empty while it waits.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }
 
-/// Whose definitions are pinned: a provider by its name, as one place defines it. Providers of one name that different
-/// places define know nothing of each other's pins.
+/// The source of pinned definitions: a provider's name and the place that defines it. Providers of equal name that are
+/// defined in different places do not share pins.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PinSource {
     /// Name of the provider.
     pub provider: String,
-    /// What defines it, see [`Provider::defined_in`](crate::catalogue::Provider::defined_in); empty where nothing is said of it.
+    /// The defining place, see [`Provider::defined_in`](crate::catalogue::Provider::defined_in); may be empty.
     pub scope: String,
 }
 
 impl PinSource {
-    /// A source of which nothing says what defines it.
+    /// A source without a defining place.
     #[must_use]
     pub fn unscoped(provider: impl Into<String>) -> Self {
         Self { provider: provider.into(), scope: String::new() }
     }
 }
 
-/// What is pinned of one tool, without the definitions themselves.
+/// The pin of one tool, without the definitions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
-    /// Whose it is.
+    /// Its source.
     #[serde(flatten)]
     pub source: PinSource,
     /// The name at its source.
     pub tool: String,
     /// Its id, when it was last noted.
     pub id: ToolId,
-    /// What may be offered; `None` when nothing of it is approved.
+    /// The approved definition; `None` if none is approved.
     pub approved: Option<PinMark>,
-    /// What its source said instead, and nobody has approved.
+    /// The changed definition that waits for approval.
     pub waiting: Option<PinMark>,
-    /// The name that its source has for what waits, where that is another one.
+    /// The source's name for the waiting definition, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renamed: Option<String>,
 }
@@ -113,48 +113,48 @@ impl Pin {
         }
     }
 
-    /// Its name as commands take it: `provider/tool`.
+    /// Its name in commands: `provider/tool`.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}/{}", self.source.provider, self.tool)
     }
 
-    /// The name that its source has for what waits.
+    /// Returns the source's name for the waiting definition.
     #[must_use]
     pub fn waiting_name(&self) -> &str {
         self.renamed.as_deref().unwrap_or(&self.tool)
     }
 
-    /// Whether it is this that waits.
+    /// Whether this definition is the waiting one.
     fn awaits(&self, now: CurrentTool<'_>) -> bool {
         self.waiting_name() == now.tool && self.waiting.as_ref().is_some_and(|mark| mark.hash == now.hash)
     }
 }
 
-/// A definition, as its source says it now.
+/// The source's current definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CurrentTool<'a> {
     /// The name at its source.
     pub tool: &'a str,
-    /// Hash of its contract as its source gave it.
+    /// Hash of its original contract.
     pub hash: ContentHash,
 }
 
-/// What a definition is beside its pin.
+/// Result of comparing a definition with its pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// What was pinned.
+    /// Equal to the pin.
     Same,
-    /// Nothing is known of it.
+    /// Without a pin.
     New,
     /// It is known, and not approved.
     Unapproved,
-    /// Not what was pinned.
+    /// Different from the pin.
     Drifted,
 }
 
-/// Judges a definition by its pin, or by the one whose place it takes, see [`PinIndex`]: under another name it is not the same,
-/// whatever else it says.
+/// Compares a definition with its pin, or with the pin of the tool it replaces, see [`PinIndex`]. A definition under
+/// another name is never equal.
 #[must_use]
 pub fn judge(pin: Option<&Pin>, now: CurrentTool<'_>) -> Verdict {
     let Some(pin) = pin else { return Verdict::New };
@@ -165,29 +165,29 @@ pub fn judge(pin: Option<&Pin>, now: CurrentTool<'_>) -> Verdict {
     }
 }
 
-/// What becomes of a definition.
+/// The decision on a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
     /// Whether it is offered.
     pub offered: bool,
-    /// What is to be noted.
+    /// The change to record.
     pub note: Note,
 }
 
-/// What the store is to note of a definition.
+/// The change that the store records for a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Note {
-    /// Nothing.
+    /// No change.
     Nothing,
-    /// It is pinned as it is.
+    /// Pin the definition.
     Pin,
     /// It waits for approval.
     Wait,
-    /// Nothing waits any more: the source says again what was pinned.
+    /// Drop the waiting definition: the source is back at the pinned one.
     Settle,
 }
 
-/// What becomes of a definition that was judged so, under these terms.
+/// Decides about a definition with this verdict, under the configuration.
 #[must_use]
 pub fn decide(config: PinConfig, verdict: Verdict, pin: Option<&Pin>, now: CurrentTool<'_>) -> Decision {
     let waiting = pin.and_then(|pin| pin.waiting.as_ref());
@@ -200,10 +200,10 @@ pub fn decide(config: PinConfig, verdict: Verdict, pin: Option<&Pin>, now: Curre
     }
 }
 
-/// The pins of one source, to be looked up.
+/// Lookup of one source's pins.
 ///
-/// Pins go by the name at the source. Policy, scripts and people go by the id, which several such names may come to
-/// (`get`, `Get`): a name without a pin whose id is that of a pinned tool takes that tool's place, and is judged by its pin.
+/// Pins are keyed by the name at the source. Policy, scripts and people use ids, which several such names may share
+/// (`get`, `Get`): an unpinned name with the id of a pinned tool replaces that tool, and is compared with its pin.
 #[derive(Debug)]
 pub struct PinIndex<'a> {
     pins: &'a [Pin],
@@ -212,22 +212,22 @@ pub struct PinIndex<'a> {
 }
 
 impl<'a> PinIndex<'a> {
-    /// Of these.
+    /// An index of these pins.
     #[must_use]
     pub fn new(pins: &'a [Pin]) -> Self {
         let by_tool = pins.iter().map(|pin| (pin.tool.as_str(), pin)).collect();
         Self { pins, by_tool, by_id: OnceCell::new() }
     }
 
-    /// The pin by which a tool of this name and id is judged: its own, or that of the tool whose place it takes.
+    /// Returns the pin for a tool of this name and id: its own, or that of the tool it replaces.
     #[must_use]
     pub fn of(&self, tool: &str, id: &ToolId) -> Option<&'a Pin> {
         let own = self.by_tool.get(tool).copied();
-        // Most have one of their own.
+        // Most tools have their own pin.
         own.or_else(|| self.by_id.get_or_init(|| self.ids()).get(id.without_version()).copied())
     }
 
-    /// By the ids that the pinned tools had, and by those that they would have while no other has theirs.
+    /// Maps pins by the ids of the pinned tools, and by the ids they would have without collisions.
     fn ids(&self) -> HashMap<String, &'a Pin> {
         let mut by_id: HashMap<String, &Pin> = HashMap::with_capacity(self.pins.len());
         for pin in self.pins {
@@ -271,7 +271,7 @@ mod tests {
             (usual, Some(pin(Some("a"), Some("b"))), "b", Verdict::Drifted, false, Note::Nothing),
             (usual, Some(pin(Some("a"), Some("b"))), "c", Verdict::Drifted, false, Note::Wait),
             (lax, Some(pin(Some("a"), None)), "b", Verdict::Drifted, true, Note::Wait),
-            // What was refused once is not let in because the terms are others now.
+            // A refused definition stays refused when the configuration changes.
             (lax, Some(pin(None, Some("a"))), "a", Verdict::Unapproved, false, Note::Nothing),
             (usual, Some(pin(None, Some("a"))), "b", Verdict::Unapproved, false, Note::Wait),
         ] {
@@ -312,7 +312,7 @@ mod tests {
         };
         let pins = [
             pin("get", "s:get@0.0.0"),
-            // Both were listed at once.
+            // Both were listed at the same time.
             pin("Put", "s:put_11111111@0.0.0"),
             pin("put", "s:put_22222222@0.0.0"),
             pin("a.b", "s:a_b@0.0.0"),
@@ -327,7 +327,7 @@ mod tests {
             ("put_22222222", "s:put_22222222@0.0.0", Some("put")),
             ("a b", "s:a_b@0.0.0", Some("a.b")),
             ("Greet", "s:greet@2.0.0", Some("greet")),
-            // Listed beside `get`, it has an id of its own.
+            // If listed beside `get`, it has its own id.
             ("Get", "s:get_33333333@0.0.0", None),
             ("Get", "s-admin:get@0.0.0", None),
             ("gets", "s:gets@0.0.0", None),

@@ -5,20 +5,20 @@ use serde_json::{Map, Value};
 use super::diff::{Change, Weight, hidden, keys, leaf, shown, text};
 use super::text_diff::{short, step};
 
-/// Schemas inside schemas that are looked into; below, a difference is told as one.
+/// Nesting depth of schemas that is compared; deeper differences are reported as one.
 const MAX_DEPTH: usize = 24;
 
-/// Keywords of which each member is a schema by a name, and that say nothing of what must be given.
+/// Keywords whose members are named schemas and do not affect required input.
 const NAMED: [&str; 4] = ["$defs", "definitions", "patternProperties", "dependentSchemas"];
 /// Keywords that are one schema.
 const INNER: [&str; 8] =
     ["not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties"];
 /// Keywords that are a list of schemas.
 const LISTS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
-/// Keywords that nobody acts on.
+/// Keywords without effect.
 const REMARKS: [&str; 4] = ["$comment", "$schema", "$id", "examples"];
 
-/// Tells the differences of the schema that stands at `field`.
+/// Adds the differences of the schema at `field`.
 pub(super) fn diff(field: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
     match (was, is) {
         (Value::Object(_), Value::Null) => {
@@ -63,7 +63,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A schema where there was none, and whatever it says besides its type and description.
+    /// Reports a new schema, with its parts besides type and description.
     fn fresh(&mut self, weight: Weight, field: &str, what: &str, is: &Value, depth: usize) {
         let description = is.get("description").and_then(Value::as_str);
         let about = description.map(|about| format!(": {}", short(about))).unwrap_or_default();
@@ -100,7 +100,7 @@ impl Walk<'_> {
                 (None, None) => {}
             }
         }
-        // One that is new has said that it is required.
+        // A new property has already been reported as required.
         for name in needs.iter().filter(|name| !needed.contains(name)) {
             if was.contains_key(*name) || !is.contains_key(*name) {
                 self.note(Weight::Danger, &format!("{field}.{}", step(name)), "must be given now");
@@ -145,7 +145,7 @@ impl Walk<'_> {
                 match (*was != Value::Bool(false), *is != Value::Bool(false)) {
                     (false, true) => self.note(Weight::Notable, field, "takes parameters now that it does not name"),
                     (true, false) => self.note(Weight::Notable, field, "takes only the parameters that it names now"),
-                    // Missing and true mean the same.
+                    // A missing value means true.
                     _ => {}
                 }
             }
@@ -202,7 +202,7 @@ fn required(schema: &Map<String, Value>) -> Vec<&str> {
     names
 }
 
-/// The types of a `type`, which may be one or several, in any order.
+/// Returns the types of a `type`, in any order.
 fn set(kind: &Value) -> Vec<String> {
     let mut kinds: Vec<String> = match kind {
         Value::Array(kinds) => kinds.iter().map(Value::to_string).collect(),
@@ -221,7 +221,7 @@ fn types(kind: &Value) -> String {
     }
 }
 
-/// ` (string)`, where a schema says so.
+/// Formats the type of a schema, if stated: ` (string)`.
 fn kind_of(schema: &Value) -> String {
     schema.get("type").map(|kind| format!(" ({})", types(kind))).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Compares two texts, word by word.
+//! Compares two texts by words.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -6,17 +6,17 @@ use std::collections::HashSet;
 use serde_json::Value;
 use similar::{Algorithm, DiffTag, capture_diff_slices};
 
-/// Words of either text that are compared one by one; of longer texts only the ends that differ are shown.
+/// Words of either text that are compared; for longer texts only the differing middle is shown.
 const MAX_WORDS: usize = 2000;
 /// Characters of one piece that are shown.
 const MAX_PIECE: usize = 400;
-/// Pieces that are shown, those that add most.
+/// Maximal number of shown pieces; those that add most are kept.
 const MAX_PIECES: usize = 24;
 /// Characters of one name that are shown.
 const MAX_NAME: usize = 80;
 
-/// What was taken out of `old` and put into `new`: `[-gone-]` and `{+come+}`, with the word before each, so that it
-/// reads in its place. Invisible characters are written out.
+/// Shows removed and added text as `[-gone-]` and `{+come+}`, each with the word before it for
+/// context. Invisible characters are written out.
 pub(super) fn changed(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.split_whitespace().collect(), new.split_whitespace().collect());
     if old == new {
@@ -70,12 +70,12 @@ fn piece(before: Option<&str>, gone: &[&str], come: &[&str]) -> String {
     text
 }
 
-/// The text, its middle left out where it is long.
+/// Shortens a long text in the middle.
 pub(super) fn short(text: &str) -> String {
     cut(text, MAX_PIECE)
 }
 
-/// The name of a member as a path has it: as it is where that is plain, else in quotes, so that it is taken for nothing else.
+/// Formats the name of a member in a path: plain names as they are, others in quotes, to be unambiguous.
 pub(super) fn step(name: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '$' | '@' | '/' | '.');
     if !name.is_empty() && name.len() <= MAX_NAME && name.chars().all(is_plain) {
@@ -94,7 +94,7 @@ fn cut(text: &str, max: usize) -> String {
     format!("{} … {} characters … {}", visible(&head), length - max, visible(&tail))
 }
 
-/// On one line: line feeds and tabs as they are escaped, invisible characters as their numbers, `⟨U+200B⟩`.
+/// Formats a text on one line: line feeds and tabs escaped, invisible characters as numbers, `⟨U+200B⟩`.
 fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -109,8 +109,8 @@ fn visible(text: &str) -> String {
     out
 }
 
-/// Whether a reader would not see the character, or see the text in another order: controls other than line feeds and
-/// tabs, separators of lines, zero-width and bidirectional marks, tags, variation selectors beyond the one of emoji.
+/// Whether the character is invisible or changes the order of the text: controls other than line feeds and
+/// tabs, line separators, zero-width and bidirectional marks, tags, variation selectors other than the emoji one.
 #[must_use]
 pub fn is_invisible(c: char) -> bool {
     matches!(c,

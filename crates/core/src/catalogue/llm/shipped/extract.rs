@@ -1,4 +1,4 @@
-//! The tools that take data out of a text: `llm:structure` and `llm:fact-extract`.
+//! Tools that extract data from a text: `llm:structure` and `llm:fact-extract`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -76,13 +76,13 @@ pub(super) fn structure() -> (LlmDefinition, LlmHooks) {
     (definition, hooks)
 }
 
-/// Facts where nobody says how many.
+/// Default number of facts.
 const USUAL: u32 = 20;
-/// Tokens of a fact, of what is around them, and at most.
+/// Tokens of a fact, of the surrounding text, and the maximum.
 const FACT: u32 = 80;
 const AROUND: u32 = 200;
 const MOST: u32 = 4096;
-/// What a fact is about.
+/// Categories of facts.
 const CATEGORIES: [&str; 9] =
     ["person", "organisation", "place", "time", "quantity", "decision", "preference", "task", "other"];
 
@@ -135,7 +135,8 @@ pub(super) fn fact_extract() -> (LlmDefinition, LlmHooks) {
         }));
         closed(json!({"facts": {"type": "array", "items": fact}}))
     };
-    // A model writes each, if empty: strict modes know no property that may be left out. A result has none that is empty.
+    // The model writes every field, even if empty, because strict modes allow no optional ones. Results omit empty
+    // fields.
     let asked_schema = facts("The words of the text; empty where no short passage says it.");
     let mut output = facts("The words of the text.");
     output["properties"]["facts"]["items"]["required"] = json!(["key", "value", "category"]);
@@ -171,7 +172,7 @@ pub(super) fn fact_extract() -> (LlmDefinition, LlmHooks) {
     (definition, hooks)
 }
 
-/// The facts, each once, as many as were asked for, without quotes that are none.
+/// Returns the distinct facts, as many as requested, without quotes that are not in the text.
 fn sound(value: &Value, arguments: &Map<String, Value>) -> Value {
     let text = folded(arguments.get("text").and_then(Value::as_str).unwrap_or_default());
     let most = count(arguments.get("max_facts")).unwrap_or(USUAL) as usize;

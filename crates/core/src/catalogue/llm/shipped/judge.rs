@@ -162,7 +162,7 @@ pub(super) fn score() -> (LlmDefinition, LlmHooks) {
         let criteria = u32::try_from(texts(arguments.get("criteria")).len()).unwrap_or(u32::MAX);
         Some(CRITERION.saturating_mul(criteria).saturating_add(FEEDBACK))
     });
-    // Its criteria by name: APIs with structured output take no others then.
+    // Lists its criteria by name: APIs with structured output then allow no others.
     let output_schema: SchemaHook = Arc::new(move |arguments| {
         let criteria = texts(arguments.get("criteria")).into_iter().map(|name| (name.to_owned(), figure.clone()));
         let breakdown = closed(Value::Object(criteria.collect::<Map<String, Value>>()));
@@ -181,7 +181,7 @@ pub(super) fn score() -> (LlmDefinition, LlmHooks) {
     (definition, hooks)
 }
 
-/// The score is the mean of the breakdown, whatever the model says it is: to one decimal place.
+/// Replaces the score with the mean of the breakdown, rounded to one decimal place.
 fn mean() -> OutputHook {
     Arc::new(|mut value, _| {
         let figures: Vec<f64> = value

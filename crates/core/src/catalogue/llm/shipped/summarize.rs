@@ -10,9 +10,9 @@ use crate::llm::prompt::{LlmHooks, PrepareHook, TokensHook, WarningHook};
 
 /// Tokens of an English word, on average.
 const TOKENS_A_WORD: f64 = 1.33;
-/// How much longer than it should be a summary may be.
+/// Factor by which a summary may exceed its requested length.
 const LEEWAY: f64 = 1.15;
-/// Tokens of an answer whose length nobody limits.
+/// Tokens of an answer without a requested length.
 const UNLIMITED: u32 = 800;
 
 const STRICT: &str = concat!(
@@ -155,7 +155,7 @@ pub(super) fn summarize() -> (LlmDefinition, LlmHooks) {
     (definition, hooks)
 }
 
-/// Models count badly: a summary may have some more words than it should, and with more than that it is told.
+/// Models count badly: a summary that exceeds its length by more than the leeway gets a warning.
 fn too_long(value: &Value, arguments: &Map<String, Value>) -> Option<String> {
     let most = count(arguments.get("max_length"))?;
     let words = value.get("summary").and_then(Value::as_str)?.split_whitespace().count();
