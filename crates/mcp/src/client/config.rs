@@ -105,7 +105,7 @@ pub struct McpServerConfig {
 }
 
 impl Default for McpServerConfig {
-    /// The settings that an entry leaves out; it always says how the server is reached.
+    /// The default settings. Configuration always sets the transport.
     fn default() -> Self {
         Self {
             enabled: true,
@@ -248,7 +248,7 @@ fn at_url(f: &mut fmt::Formatter<'_>, name: &str, url: &str, headers: &BTreeMap<
     f.debug_struct(name).field("url", &url).field("headers", &headers.keys()).finish()
 }
 
-/// The keys of all transports as keys of the entry, as people write them: `type` may be left out.
+/// Merges the keys of all transports into the entry's, as people write them: `type` is optional.
 fn in_one_object(schema: &mut Schema) {
     let Some(object) = schema.as_object_mut() else { return };
     let Some(Value::Array(transports)) = object.remove("oneOf") else { return };
@@ -276,25 +276,25 @@ fn in_one_object(schema: &mut Schema) {
     *own = all;
 }
 
-/// One configured MCP server, and what surrounds it.
+/// A configured MCP server with its runtime options.
 #[derive(Debug, Clone)]
 pub struct McpServerOptions {
     /// Name of the entry, and of the provider.
     pub name: String,
     /// Namespace of its tools; must be legal (see [`toolwright_core::tool_id`]).
     pub namespace: String,
-    /// What defines it, see [`Provider::defined_in`](toolwright_core::catalogue::Provider::defined_in).
+    /// The defining place, see [`Provider::defined_in`](toolwright_core::catalogue::Provider::defined_in).
     pub defined_in: String,
     /// Its entry.
     pub config: McpServerConfig,
     /// Environment variables that its process does not inherit, as `*` and `?` patterns; the transport's
-    /// `env` gives back what it is to have.
+    /// `env` adds wanted ones back.
     pub withheld_env: Vec<String>,
-    /// What its process is kept in; `None` is its user's own rights. Nothing for a URL.
+    /// Sandbox of its process; `None` for the user's own rights. Unused for a URL.
     pub sandbox: Option<Sandbox>,
-    /// Adds what a server at a URL demands of its callers.
+    /// Adds credentials that a server at a URL demands.
     pub authorizer: Option<Arc<dyn Authorizer>>,
-    /// Sees its messages.
+    /// Receives its messages.
     pub frames: Option<Arc<dyn FrameSink>>,
 }
 
@@ -314,13 +314,13 @@ impl McpServerOptions {
         }
     }
 
-    /// Limits of its calls.
+    /// Returns the limits of its calls.
     pub(crate) fn limits(&self) -> CallLimits {
         let McpServerConfig { request_timeout, idle_timeout, retries, .. } = self.config;
         CallLimits { timeout: request_timeout, idle_timeout, retries: Some(retries) }
     }
 
-    /// Tells what it is reached by and with, secret values included, from anything else.
+    /// Identifies its address and credentials, including secret values.
     pub(crate) fn credential_scope(&self) -> ContentHash {
         ContentHash::of_value(&match &self.config.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
@@ -332,7 +332,7 @@ impl McpServerOptions {
         })
     }
 
-    /// The same beside whoever is logged in now; `fixed` is what [`Self::credential_scope`] said.
+    /// Combines [`Self::credential_scope`] (`fixed`) with the current login.
     pub(crate) fn scope_now(&self, fixed: ContentHash) -> ContentHash {
         let identity = self.authorizer.as_ref().map(|authorizer| authorizer.identity());
         match identity.filter(|identity| !identity.is_empty()) {
@@ -341,7 +341,7 @@ impl McpServerOptions {
         }
     }
 
-    /// Key of its cached list: changes with what decides which tools it has, and holds no secret value.
+    /// Key of its cached list: depends on settings that decide its tools, and holds no secret value.
     pub(crate) fn manifest_key(&self) -> String {
         let source = match &self.config.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
@@ -354,7 +354,7 @@ impl McpServerOptions {
             }
         };
         let mut key = json!({"name": self.name, "source": source});
-        // What another file's entry of the name was told may be meant for its account alone, and would be pinned as ours.
+        // Another file's entry of the same name may use another account, whose list must not be pinned as ours.
         if !self.defined_in.is_empty() {
             key["defined_in"] = self.defined_in.as_str().into();
         }
@@ -362,14 +362,14 @@ impl McpServerOptions {
     }
 }
 
-/// What a provider of the application gets.
+/// Dependencies from the application.
 #[derive(Clone)]
 pub struct McpOptions {
     /// Keeps tool lists between runs.
     pub manifests: Arc<dyn ManifestCache>,
-    /// Takes warnings.
+    /// Receives warnings.
     pub events: Arc<dyn EventSink>,
-    /// What servers are told that ask for folders while no call runs.
+    /// Answers servers that ask for folders while no call runs.
     pub roots: Arc<Roots>,
 }
 

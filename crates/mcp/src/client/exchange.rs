@@ -1,4 +1,4 @@
-//! Sends a request for a call and follows it to its end: puts the server's questions to the call's client and repeats
+//! Sends a request for a call and follows it to its end: asks the call's client the server's questions and repeats
 //! the request with the answers (2026-07-28: `input_required`), and follows a task that the server makes of it.
 
 use std::fmt;
@@ -27,14 +27,14 @@ use crate::protocol::message::RpcError;
 use crate::protocol::revision::{CLIENT_CAPABILITIES, Era, LOG_LEVEL};
 use crate::transport::UNREADABLE;
 
-/// Bound on how often one request is made again with more input.
+/// Bound on how often one request is repeated with more input.
 const MAX_ROUNDS: u32 = 32;
-/// Bound on what is asked in one round.
+/// Bound on the questions of one round.
 const MAX_QUESTIONS: usize = 64;
-/// Pause before a request is made again that the server only put off, times the rounds so far.
+/// Pause before repeating a request that the server only postponed, times the rounds so far.
 const PUT_OFF: Duration = Duration::from_millis(50);
 
-/// Whose request it is, and on which connection.
+/// The context of a request: the caller and the connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Exchange<'a> {
     /// Name of the server.
@@ -45,31 +45,31 @@ pub(crate) struct Exchange<'a> {
     pub(crate) context: &'a ToolContext,
 }
 
-/// What is sent.
+/// A request to send.
 pub(crate) struct Sent<'a> {
     /// The method.
     pub(crate) method: &'a str,
-    /// What it is, for error messages.
+    /// Its description, for error messages.
     pub(crate) what: What<'a>,
-    /// What it names, for the header `Mcp-Name`.
+    /// The object that it names, for the header `Mcp-Name`.
     pub(crate) name: Option<&'a str>,
-    /// Headers of its own.
+    /// Further headers.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// Its parameters, without `_meta`.
     pub(crate) params: Params<'a>,
-    /// Goes along in `_meta`.
+    /// Sent in `_meta`.
     pub(crate) idempotency_key: Option<&'a str>,
 }
 
 impl<'a> Sent<'a> {
-    /// A request of the protocol's own; `name` is what it names.
+    /// A protocol request; `name` is the object that it names.
     pub(crate) fn of(method: &'a str, name: Option<&'a str>, params: Map<String, Value>) -> Self {
         let params = params.into();
         Self { method, what: method.into(), name, headers: Vec::new(), params, idempotency_key: None }
     }
 }
 
-/// What a request is, in two parts: `the call of ` and the tool's name.
+/// Description of a request, in two parts: `the call of ` and the tool's name.
 #[derive(Clone, Copy)]
 pub(crate) struct What<'a>(pub(crate) &'a str, pub(crate) &'a str);
 
@@ -87,12 +87,12 @@ impl fmt::Display for What<'_> {
 }
 
 impl<'a> Exchange<'a> {
-    /// Makes a request and sees it to its result. Dropping the future cancels it at the server.
+    /// Sends a request and follows it to its result. Dropping the future cancels it at the server.
     ///
     /// # Errors
-    /// [`ErrorKind::ExecutionError`] for what the server answers as an error, [`ErrorKind::TransportError`]
-    /// for a lost or senseless answer. Retryable only if nothing was sent at all: a server that has answered once has
-    /// begun, and the request made anew could have its effect twice.
+    /// [`ErrorKind::ExecutionError`] for an error of the server, [`ErrorKind::TransportError`]
+    /// for a lost or malformed answer. Retryable only if nothing was sent: a server that has answered once has
+    /// started, and a repeated request could have its effect twice.
     pub(crate) async fn run<R: Reply>(&self, mut sent: Sent<'a>) -> Result<R, ToolError> {
         sent.params.meta = self.meta(sent.method, sent.idempotency_key);
         let headers = sent.headers.clone();
@@ -115,9 +115,9 @@ impl<'a> Exchange<'a> {
         result.and_then(|result| R::deserialize(result).map_err(unreadable)).map_err(ToolError::not_retryable)
     }
 
-    /// Gives a call that was refused for its headers those that the tool's definition wants by now (2026-07-28,
-    /// `x-mcp-header`): the last list is older. Whether they are others; the call was not run then, so that it may be
-    /// made again.
+    /// Updates the mirrored headers of a call that was refused for its headers, from the tool's current definition
+    /// (2026-07-28, `x-mcp-header`): the last list may be outdated. Returns whether they changed; the call did not run
+    /// then, so it may be repeated.
     async fn takes_listed_headers(&self, sent: &mut Sent<'_>) -> bool {
         let (Some(name), "tools/call") = (sent.name, sent.method) else { return false };
         self.connection.tools_have_changed();
@@ -133,14 +133,14 @@ impl<'a> Exchange<'a> {
         are_others
     }
 
-    /// Whether an answer is the request's result: the server wants nothing, and has made no task of it.
+    /// Whether an answer is the final result: neither a request for input nor a task.
     fn is_complete(&self, result: &impl Reply) -> bool {
         let server = self.connection.server();
         let says_more = || !matches!(result.field("resultType").and_then(Value::as_str), None | Some("complete"));
         !tasks::is_task(server, result) && (server.era == Era::Legacy || !says_more())
     }
 
-    /// Sees a request that was answered with `result`, which is not complete, to its end.
+    /// Follows a request with the incomplete answer `result` to its end.
     async fn proceed(&self, sent: Sent<'_>, mut result: Value) -> Result<Value, ToolError> {
         let Sent { method, what, name, headers, mut params, .. } = sent;
         for round in 1..=MAX_ROUNDS {
@@ -184,7 +184,7 @@ impl<'a> Exchange<'a> {
         Err(transport(self.server, &reason))
     }
 
-    /// Whoever came back with answers may want other log messages than before.
+    /// Sends the log level again: a client that returned with answers may want another one.
     fn resend_level(&self, meta: &mut Map<String, Value>) {
         match self.context.client.log_level() {
             Some(level) => _ = meta.insert(LOG_LEVEL.to_owned(), level.into()),
@@ -192,7 +192,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Makes one request of which the server may ask back and report progress.
+    /// Sends one request, during which the server may ask back and report progress.
     ///
     /// # Errors
     /// As [`Exchange::run`].
@@ -208,7 +208,7 @@ impl<'a> Exchange<'a> {
         asked.map_err(|error| tool_error(self.server, what, error))
     }
 
-    /// The same, whose failure is still to be judged.
+    /// Like [`Exchange::ask`], with the raw failure.
     ///
     /// # Errors
     /// [`AskError`].
@@ -224,7 +224,7 @@ impl<'a> Exchange<'a> {
         pin!(self.connection.ask(request, params)).await
     }
 
-    /// What a request says beside its parameters: what the client of the call said, then what is ours to say.
+    /// Returns the `_meta` of a request: the client's own members, then ours.
     pub(crate) fn meta(&self, method: &str, idempotency_key: Option<&'a str>) -> Meta<'a> {
         let (server, context) = (self.connection.server(), self.context);
         let mut meta = context.client.meta();
@@ -243,7 +243,7 @@ impl<'a> Exchange<'a> {
         Meta { others: meta, idempotency_key, traceparent, progress_token: None }
     }
 
-    /// Puts what a server asks, by its own keys, to the client of the call; the answers by the same keys.
+    /// Asks the call's client the server's questions, and returns the answers by the server's keys.
     ///
     /// # Errors
     /// The client cannot or will not answer.
@@ -257,7 +257,7 @@ impl<'a> Exchange<'a> {
         let mut questions = Vec::with_capacity(requests.len());
         for (key, mut request) in requests {
             let method = request.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
-            // A question without parameters (`roots/list`) has empty ones.
+            // Missing parameters (`roots/list`) count as empty ones.
             let params = request.get_mut("params").map(Value::take).filter(|params| !params.is_null());
             let params = params.unwrap_or_else(|| Map::new().into());
             if asking::missing(&capabilities, &method, &params).is_some() {
@@ -288,12 +288,12 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Whether a request was refused, and not run, because of what its headers say or leave out.
+/// Whether a request was refused before running because of wrong or missing headers.
 fn misses_headers(error: &ToolError) -> bool {
     error.protocol().is_some_and(|error| error.code == RpcError::HEADER_MISMATCH)
 }
 
-/// A failed exchange with the server called `server`, as the error of a call; `what` was asked of it.
+/// Converts a failed exchange with the server called `server` to a call's error; `what` describes the request.
 pub(crate) fn tool_error(server: &str, what: What<'_>, error: AskError) -> ToolError {
     match error {
         AskError::Rpc(error) => refusal(server, what, error),
@@ -308,7 +308,7 @@ pub(crate) fn tool_error(server: &str, what: What<'_>, error: AskError) -> ToolE
     }
 }
 
-/// The server called `server` refused `what` with an error object.
+/// Converts an error object of the server called `server` in answer to `what`.
 pub(crate) fn refusal(server: &str, what: What<'_>, error: RpcError) -> ToolError {
     let RpcError { code, message, data, .. } = error;
     let message = message.into_owned();
@@ -324,7 +324,7 @@ pub(crate) fn transport(server: &str, reason: &str) -> ToolError {
         .with_model_message(format!("the connection to the tool failed: {first_line}"))
 }
 
-/// Runs one call. Dropping the future cancels it at the server.
+/// Runs a call. Dropping the future cancels it at the server.
 ///
 /// # Errors
 /// As [`Exchange::run`].

@@ -1,4 +1,4 @@
-//! Resources and prompts of a server as tools, where its entry asks for that.
+//! Offers resources and prompts of a server as tools, if its entry requests that.
 
 use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::ProviderCall;
@@ -10,10 +10,10 @@ use super::exchange::{Exchange, Sent, transport};
 use super::listing::StandsFor;
 use super::reply::block;
 
-/// Raw names of the tools that stand for resources.
+/// Raw names of the tools for resources.
 const LIST: &str = "list_resources";
 const READ: &str = "read_resource";
-/// What the raw name of a tool that stands for a prompt begins with.
+/// Prefix of the raw name of a prompt's tool.
 const PROMPT: &str = "prompt_";
 
 /// A tool of ours.
@@ -21,9 +21,9 @@ const PROMPT: &str = "prompt_";
 pub(crate) struct ListedTool {
     /// Its raw name.
     pub(crate) name: String,
-    /// What a server would list for it.
+    /// Its definition, as a server would list it.
     pub(crate) fields: Map<String, Value>,
-    /// What it stands for.
+    /// The prompt or resource method behind it.
     pub(crate) stands_for: StandsFor,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn resources() -> Vec<ListedTool> {
     ]
 }
 
-/// One tool a prompt. Those without a name are left out.
+/// Returns a tool for each prompt. Prompts without a name are skipped.
 pub(crate) fn prompts(listed: &[Value]) -> Vec<ListedTool> {
     let shown = |prompt: &Value| {
         let name = prompt.get("name").and_then(Value::as_str).filter(|name| !name.is_empty())?;
@@ -88,7 +88,7 @@ pub(crate) fn prompts(listed: &[Value]) -> Vec<ListedTool> {
     listed.iter().filter_map(shown).collect()
 }
 
-/// Runs a tool of ours.
+/// Runs a tool that stands for a prompt or resource method.
 ///
 /// # Errors
 /// As [`Exchange::run`].

@@ -1,4 +1,4 @@
-//! Turns a server's tool list into tools of the catalogue, and keeps the list between runs.
+//! Converts a server's tool list to tools of the catalogue, and stores the list between runs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,30 +32,30 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Those of the list of tools.
+    /// Bounds of a tool list.
     const TOOLS: Self = Self { pages: 500, entries: 20_000 };
 }
 
 /// Fields of a tool that have a place of their own in a definition.
 const PLACED: [&str; 5] = ["name", "title", "description", "inputSchema", "outputSchema"];
 
-/// A list as the server gave it.
+/// A list as the server sent it.
 #[derive(Debug, Default)]
 pub(crate) struct RawList {
     /// Its entries.
     pub(crate) entries: Vec<Value>,
-    /// How long it may be kept (2026-07-28), where the server says.
+    /// How long it may be cached (2026-07-28), if stated.
     pub(crate) ttl: Option<Duration>,
     /// Why it is not whole, when a bound was reached.
     pub(crate) cut: Option<String>,
 }
 
-/// Reads all pages of `method`, a list of what is called `key` in its results, within the bounds of tools.
+/// Reads all pages of `method`, with items under `key` in its results, within the bounds of tool lists.
 pub(crate) async fn fetch(connection: &Connection, method: &str, key: &str) -> Result<RawList, AskError> {
     fetch_checked(connection, method, key, Bounds::TOOLS, &mut |_| {}).await
 }
 
-/// As [`fetch`], within these bounds. `check` sees each page first and may mend it.
+/// Like [`fetch`], within these bounds. `check` may correct each page.
 pub(crate) async fn fetch_checked(
     connection: &Connection,
     method: &str,
@@ -104,38 +104,38 @@ pub(crate) async fn fetch_checked(
     Ok(list)
 }
 
-/// What a list is made of: what a server gave, and is kept between runs.
+/// A raw list as the server sent it, which is stored between runs.
 #[derive(Debug, Default)]
 pub(crate) struct Raw<'a> {
     /// Its tools.
     pub(crate) tools: &'a [Value],
-    /// Tools of ours that stand for its resources and prompts.
+    /// Our tools for its resources and prompts.
     pub(crate) shown: Vec<ListedTool>,
-    /// What becomes of marks for headers.
+    /// How header marks are handled.
     pub(crate) marks: Marks,
 }
 
-/// What becomes of `x-mcp-header` in input schemas.
+/// How `x-mcp-header` in input schemas is handled.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Marks {
-    /// They mean nothing: on a pipe, or up to 2025-11-25.
+    /// Ignored: on a pipe, or up to 2025-11-25.
     #[default]
     Ignored,
-    /// Parameters are said again in headers, and a tool whose marks make no sense is not offered.
+    /// Marked parameters are repeated in headers, and a tool with invalid marks is not offered.
     Followed,
 }
 
-/// Tools of the catalogue, what is known of them, and the names that are not offered, each with its reason.
+/// Tools for the catalogue, facts about them, and withheld names with reasons.
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) tools: Vec<Arc<RegisteredTool>>,
     pub(crate) facts: Facts,
     pub(crate) withheld: Vec<Withheld>,
-    /// What is wrong with how the server lists its tools, in words. Clients get it mended; here all stays as it came.
+    /// Faults of the server's lists, in words. Clients get corrected lists; here everything stays as received.
     pub(crate) mistakes: Option<String>,
 }
 
-/// Makes tools of a raw list. One that makes no sense does not take the others away.
+/// Converts a raw list to tools. An invalid tool does not affect the others.
 ///
 /// # Errors
 /// When the namespace is illegal.
@@ -170,7 +170,7 @@ pub(crate) fn build(spec: &McpServerOptions, raw: Raw<'_>) -> Result<Listed, Pro
     let wrong: Vec<_> = wrong.filter(|(_, fields)| !fields.is_empty()).collect();
     let wrong: Vec<String> = wrong.iter().map(|(name, fields)| list_validation::mistake(name, fields)).collect();
     listed.mistakes = list_validation::mistakes_warning(&spec.name, "tools", &wrong);
-    // All names, filtered ones too, so that a filter never renames a tool.
+    // All names, including filtered ones, so that a filter never renames a tool.
     let raw_names: Vec<&str> = sound.iter().map(|(name, ..)| *name).collect();
     let ids = foreign_ids(&spec.namespace, &raw_names)
         .map_err(|error| ProviderError { message: error.to_string(), source: Some(Arc::new(error)) })?;
@@ -189,10 +189,10 @@ pub(crate) fn build(spec: &McpServerOptions, raw: Raw<'_>) -> Result<Listed, Pro
     Ok(listed)
 }
 
-/// What is worth knowing of a tool; `None` for most.
+/// Returns facts about a tool; `None` for most.
 ///
 /// # Errors
-/// Why it cannot be offered where parameters are said again in headers.
+/// Why it cannot be offered where marked parameters are repeated in headers.
 fn fact(tool: &Map<String, Value>, marks: Marks) -> Result<Option<Fact>, String> {
     let mirrored = match tool.get("inputSchema") {
         Some(schema) if marks == Marks::Followed => headers::mirrored(schema)?,
@@ -246,7 +246,7 @@ fn definition(spec: &McpServerOptions, id: toolwright_core::ToolId, tool: &Map<S
     definition.queue.clone_from(&spec.config.queue);
     definition.no_schema_mode = spec.config.no_schema_mode;
     let name = text(tool, "name").unwrap_or_default();
-    // What its operator says of its effects goes before the server's word.
+    // The operator's effects override the server's hints.
     let said = spec.config.tools.get(&name).and_then(|shown| shown.effects);
     let of_server = spec.config.cache.0.filter(|_| said.unwrap_or(definition.effects).read_only);
     definition.cache_ttl = spec.config.tools_cache.get(&name).map_or(of_server, |ttl| ttl.0);
@@ -274,31 +274,31 @@ fn effects(annotations: Option<&Map<String, Value>>) -> Effects {
     }
 }
 
-/// What a server listed.
+/// The lists of a server.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Manifest {
     /// Its tools.
     pub(crate) tools: Vec<Value>,
-    /// Its prompts, where they are offered as tools.
+    /// Its prompts, if they are offered as tools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) prompts: Vec<Value>,
-    /// What it tells a model.
+    /// Its instructions for models.
     pub(crate) instructions: Option<String>,
-    /// What it announced.
+    /// Its announced capabilities.
     pub(crate) capabilities: Arc<Map<String, Value>>,
     /// The revision that it spoke.
     pub(crate) version: Option<String>,
-    /// Whether it asked for folders before it was called.
+    /// Whether it asked for folders before calls.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) asks_folders: bool,
-    /// The generation that was found, under the key `KEPT` of `VersionProbe`.
+    /// The protocol era found, under the key `KEPT` of `VersionProbe`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) generation: Option<Found>,
 }
 
 impl Manifest {
-    /// That of a server that said this of itself.
+    /// Builds it from a server's self-description and lists.
     pub(crate) fn new(server: &ServerInfo, found: Option<Found>, tools: Vec<Value>, prompts: Vec<Value>) -> Self {
         Self {
             tools,
@@ -311,7 +311,7 @@ impl Manifest {
         }
     }
 
-    /// The tools that it makes.
+    /// Builds the tools.
     ///
     /// # Errors
     /// When the namespace is illegal.
@@ -330,22 +330,22 @@ impl Manifest {
     }
 }
 
-/// What is known of a tool. Most have nothing worth knowing, and are not here.
+/// Facts by tool. Most tools have none.
 #[derive(Debug, Default)]
 pub(crate) struct Facts(pub(crate) HashMap<String, Fact>);
 
-/// What is known of one tool.
+/// Facts about one tool.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fact {
-    /// Its parameters that are said again in headers.
+    /// Its parameters that are repeated in headers.
     pub(crate) mirrored: Vec<Mirrored>,
     /// It cannot be called but as a task (up to 2025-11-25).
     pub(crate) wants_task: bool,
-    /// It is no tool of the server, but something else that is offered as one.
+    /// Set if it is not a tool of the server, but a prompt or resource method.
     pub(crate) stands_for: Option<StandsFor>,
 }
 
-/// What a tool of ours stands for.
+/// The prompt or resource method behind one of our tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StandsFor {
     /// `resources/list` and `resources/templates/list`.
@@ -357,7 +357,7 @@ pub(crate) enum StandsFor {
 }
 
 impl Facts {
-    /// What is known of the tool with this raw name.
+    /// Returns the facts about the tool with this raw name.
     pub(crate) fn of(&self, raw_name: &str) -> Option<&Fact> {
         self.0.get(raw_name)
     }

@@ -1,5 +1,5 @@
-//! Provides the methods of a server besides its tools, with its lists of prompts and resources: a provider whose tools
-//! are the methods of the protocol.
+//! Provides the other methods of a server, with its lists of prompts and resources: a provider whose tools
+//! are protocol methods.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -32,7 +32,7 @@ use crate::protocol::list_validation;
 use crate::protocol::message::{RpcError, to_json};
 use crate::protocol::revision::Era;
 
-/// A method, what it does, the parameter that it needs, and the parameter that names its object (header `Mcp-Name`).
+/// A method: its description, required parameter, and the parameter that names its object (header `Mcp-Name`).
 struct Method {
     name: &'static str,
     description: &'static str,
@@ -56,14 +56,14 @@ const METHODS: [Method; 9] = [
     Method { required: &["level"], ..method(SET_LEVEL, "Sets how much the server logs.") },
 ];
 
-/// Those that a server has over one connection of all sessions alone.
+/// Methods that need one connection for all sessions.
 const FOLLOWING: [&str; 2] = ["resources/subscribe", "resources/unsubscribe"];
 
 /// The methods of one server.
 pub(crate) struct McpMethods {
     source: Arc<Source>,
     credential_scope: ContentHash,
-    /// Made when they are first asked for.
+    /// Built on first use.
     tools: OnceLock<Vec<Arc<RegisteredTool>>>,
 }
 
@@ -74,7 +74,7 @@ impl McpMethods {
         Arc::new(Self { credential_scope, source, tools: OnceLock::new() })
     }
 
-    /// How much a server is to log that is not running and is told it when it starts: a lazy one, or that of one session.
+    /// Stores the log level of a server that is not running, for its start: a lazy server, or that of one session.
     fn put_off(&self, method: &str, params: &Map<String, Value>, context: &ToolContext) -> Option<Value> {
         let spec = &self.source.spec;
         let is_later = method == SET_LEVEL && (spec.config.lazy || !spec.config.shared);
@@ -83,7 +83,7 @@ impl McpMethods {
     }
 }
 
-/// The id says the method with `-` for `/`: `{namespace}__resources-read` on the wire.
+/// The id contains the method with `-` for `/`: `{namespace}__resources-read` on the wire.
 fn tool(namespace: &str, method: &Method) -> Option<Arc<RegisteredTool>> {
     let id = ToolId::foreign(namespace, &method.name.replace('/', "-")).ok()?;
     let schema = json!({"type": "object", "required": method.required});
@@ -104,9 +104,9 @@ impl Provider for McpMethods {
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
         let spec = &self.source.spec;
-        // Nobody follows what sessions have for themselves.
+        // Subscriptions need a shared connection.
         let had = METHODS.iter().filter(|method| spec.config.shared || !FOLLOWING.contains(&method.name));
-        // A namespace that is illegal has no tools either, and a list says so.
+        // An illegal namespace gives no methods; the list of tools reports it.
         Ok(self.tools.get_or_init(|| had.filter_map(|method| tool(&spec.namespace, method)).collect()).clone())
     }
 
@@ -118,10 +118,10 @@ impl Provider for McpMethods {
         if let Some(result) = self.put_off(call.raw_name, &params, context) {
             return Ok(ToolOutput::default().with_extra(METHOD_RESULT, result));
         }
-        // What is followed is followed for all sessions, and longer than one of them is at work.
+        // Subscriptions are shared by all sessions, and outlast any of them.
         let choice = match call.raw_name {
             method if FOLLOWING.contains(&method) => ConnectionChoice::Shared,
-            // On the one connection of all sessions nothing of this need be asked back in the older style.
+            // On a shared connection these need no questions in the older style.
             _ => ConnectionChoice::OfSession(AskStyle::Either),
         };
         let result = self
@@ -188,7 +188,7 @@ async fn run(
         SET_LEVEL => {
             let proposed = connection.log_level().keep(params.clone());
             if is_modern {
-                // There every request says it for itself. Nobody waits for the connection beside it.
+                // Modern requests state the level themselves. The older connection is told without waiting.
                 proposed.taken();
                 if let Some(beside) = source.pool.beside() {
                     beside.send_level();
@@ -197,7 +197,7 @@ async fn run(
             }
             let result = send(&exchange, method, params).await?;
             if !proposed.taken() {
-                // What is newer may have gone out before this.
+                // A newer level may have been sent before this one.
                 connection.send_level();
             }
             Ok(result)
@@ -213,31 +213,32 @@ async fn send(exchange: &Exchange<'_>, method: &str, params: Map<String, Value>)
     exchange.run(Sent::of(method, name, params)).await
 }
 
-/// Bounds on one of these lists.
+/// Bounds on each of these lists.
 const BOUNDS: Bounds = Bounds { pages: 100, entries: 10_000 };
-/// Longest list that is kept of a lazy server, in bytes.
+/// Maximal bytes of a stored list of a lazy server.
 const MAX_KEPT: usize = 1 << 20;
 
-/// Lists what one server has besides tools, over the connection that lists its tools.
+/// Lists prompts, resources and templates of a server, over the connection that lists its tools.
 pub(crate) struct OtherLists {
     source: Arc<Source>,
     credential_scope: ContentHash,
     manifests: Arc<dyn ManifestCache>,
-    /// What the operator was told of each list: the same is not told again.
+    /// The last warning about each list: equal warnings are not repeated.
     warned: Mutex<[Option<String>; 3]>,
 }
 
 impl OtherLists {
-    /// The lists of `source`; those of a lazy one are kept in `manifests`, so that it is not started for them again.
+    /// The lists of `source`; those of a lazy one are stored in `manifests`, so that it need not be started for them
+    /// again.
     pub(crate) fn new(source: Arc<Source>, manifests: Arc<dyn ManifestCache>) -> Self {
         let credential_scope = source.spec.credential_scope();
         Self { source, credential_scope, manifests, warned: Mutex::default() }
     }
 
-    /// All pages of a list, each item checked; empty where the server does not announce that it has such a list.
+    /// Lists all pages of a kind, each item checked; empty if the server does not announce such a list.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// Why there is none.
     pub(crate) async fn list(&self, kind: ListKind) -> Result<Arc<[Value]>, String> {
         if let Some(kept) = self.kept(kind).await {
             return Ok(kept);
@@ -292,7 +293,7 @@ impl OtherLists {
         *last = Some(message);
     }
 
-    /// What a lazy server that is not running listed last.
+    /// Returns the stored list of a lazy server that is not running.
     async fn kept(&self, kind: ListKind) -> Option<Arc<[Value]>> {
         if !self.source.spec.config.lazy || !self.source.pool.are_idle() {
             return None;
@@ -323,7 +324,7 @@ impl OtherLists {
         }
     }
 
-    /// Under what a list is kept: unlike that of the tools, it is of whoever is logged in, as a hash.
+    /// Returns the storage key of a list: unlike that of tools, it depends on the login, as a hash.
     fn key(&self, kind: ListKind) -> String {
         let spec = &self.source.spec;
         format!("{} {} {}", spec.manifest_key(), spec.scope_now(self.credential_scope), kind.method())

@@ -7,28 +7,27 @@
 //!                                                                 (answers, questions, notices)
 //! ```
 //!
-//! The wire is written here, over the messages of [`protocol`](crate::protocol): a result stays the text that came
-//! until whoever asked reads it, and what is not known of it passes as it is, so that nothing that a server said is
-//! lost. The task of a call writes its request to the pipe itself, and the task that reads hands the answer straight to
-//! it.
+//! The client reads and writes messages of [`protocol`](crate::protocol) itself: a result stays raw text until its
+//! requester parses it, and unknown members are passed on, so that nothing of a server's answer is lost. A call's task
+//! writes its request to the pipe itself, and the reading task hands the answer directly to it.
 //!
 //! # Which generation is tried first
-//! `server/discover`, for two seconds at most: a server that speaks both generations is used as what it newly is, with
-//! the keys of its questions and the capabilities of each call's client. Servers up to 2025-11-25 refuse it at once, and
-//! over a pipe are asked to `initialize` in the same process. One that is silent, which may be starting still, is asked so
-//! too, and what it says late of the first question is remembered. Where it stays silent or ends on a message that it does
-//! not know, it is started again and gets `initialize` first. Where no process is at stake (HTTP, WebSocket) a failed
-//! attempt costs one request. What was found is kept with the server's cached manifest (`VersionProbe`), so that all this
-//! is paid once a server and not once a start; an older server is looked at anew when it says that it is another
-//! version of itself. The legacy HTTP+SSE transport knows `initialize` alone.
+//! `server/discover`, for two seconds at most: a server of both generations is used in the newer one, with keys for its
+//! questions and the capabilities of each call's client. Servers up to 2025-11-25 refuse it at once, and over a pipe
+//! are asked to `initialize` in the same process. A silent server, which may still be starting, is also asked to
+//! `initialize`, and its late answer to the first request is remembered. If it stays silent or exits on the unknown
+//! message, it is restarted and gets `initialize` first. Without a process (HTTP, WebSocket) a failed attempt costs one
+//! request. The result is stored with the server's cached manifest (`VersionProbe`), so that this cost occurs once per
+//! server, not per start; an older server is probed again when its version changes. The legacy HTTP+SSE transport uses
+//! only `initialize`.
 //!
 //! # What a server asks back
 //! A question (`elicitation/create`, `sampling/createMessage`, `roots/list`) goes to the client of the call that it
-//! belongs to: an older server's request is answered on the way (`questions`), a newer one's `input_required` result has
-//! the request made again with the answers (`exchange`). On a connection that several sessions share, an older server
-//! does not say which call it asks for: while calls of one client alone are in flight it is one of them, otherwise the
-//! question is refused, and `shared: false` gives each session a connection. A task that a server makes of a call is
-//! followed to its end inside the call (`tasks`).
+//! belongs to: an older server's request is answered during the call (`questions`); after a newer server's
+//! `input_required` result the request is sent again with the answers (`exchange`). On a shared connection, an older
+//! server does not say which call it asks for: if all calls in flight are from one client, it is one of them, otherwise
+//! the question is refused; `shared: false` gives each session its own connection. If a server turns a call into a
+//! task, the call follows it to its end (`tasks`).
 
 pub(crate) mod config;
 pub(crate) mod connection;

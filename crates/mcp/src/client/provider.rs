@@ -33,13 +33,13 @@ use super::listing::{self, Listed as Built, Manifest, RawList};
 use super::methods::{McpMethods, OtherLists};
 use super::source::{Announced, Attempt, Changes, ConnectionChoice, Relist, Source};
 
-/// Bound on one whole list, unless calls have less. It stays below what a catalogue waits for a list, so that
-/// a server that does not answer is found out here, where it can be probed.
+/// Time limit for a whole list, unless calls have less. It is below the catalogue's own limit, so that
+/// a server that does not answer is noticed here, where it can be probed.
 const LIST_TIMEOUT: Duration = Duration::from_secs(50);
 
-/// One configured MCP server as a source of tools.
+/// A configured MCP server as a source of tools.
 ///
-/// It connects when it is first asked to list, call or warm up, keeps one connection, and makes it again
+/// It connects on the first list, call or warm-up, keeps one connection, and restores it
 /// when it ends. A call that may have reached the server is never sent twice.
 pub struct McpProvider {
     source: Arc<Source>,
@@ -56,15 +56,15 @@ pub struct McpProvider {
     announced: Announced,
 }
 
-/// What the last list, or the cached one, brought.
+/// Result of the last list, or the cached one.
 #[derive(Default)]
 struct Listed {
     withheld: Vec<Withheld>,
-    /// What is wrong with it, as it was told.
+    /// Its faults, as last reported.
     mistakes: Option<String>,
     instructions: Option<String>,
     capabilities: Option<Arc<Map<String, Value>>>,
-    /// The outcome of the last list; `None` before the first.
+    /// Outcome of the last list; `None` before the first.
     outcome: Option<Result<(), String>>,
 }
 
@@ -119,7 +119,7 @@ impl McpProvider {
         })
     }
 
-    /// What is configured.
+    /// The configuration.
     #[must_use]
     pub fn spec(&self) -> &McpServerOptions {
         &self.source.spec
@@ -129,8 +129,8 @@ impl McpProvider {
         &self.source.pool.shared
     }
 
-    /// Asks for the list. Whatever goes wrong once there is a connection, being dropped included, the list is
-    /// asked for again after a pause; without a connection, the next one is announced.
+    /// Fetches the list. If the connection exists and anything goes wrong, including being dropped, the list is
+    /// fetched again after a pause; without a connection, the next connection is announced.
     async fn fetch(&self) -> Result<(Attempt<'_>, RawList), String> {
         let bound = list_bound(self.spec().config.request_timeout);
         let mut renewed = false;
@@ -141,8 +141,8 @@ impl McpProvider {
             attempt.was_answered = fetched.is_ok();
             return match fetched {
                 Ok(Ok(list)) => Ok((attempt, list)),
-                // A list may be asked for again: it changes nothing.
-                // In another session, that is: what is refused there as well is told.
+                // A list may be repeated, because it changes nothing. It is repeated in a new session only;
+                // a second refusal is reported.
                 Ok(Err(AskError::NotSent(_) | AskError::Expired | AskError::Rpc(_)))
                     if connection.is_expired() && !renewed =>
                 {
@@ -160,7 +160,7 @@ impl McpProvider {
         }
     }
 
-    /// Its prompts, where they are offered as tools. A server that does not list them keeps its tools.
+    /// Lists its prompts, if they are offered as tools. If that fails, the tools stay.
     async fn prompts(&self, attempt: &Attempt<'_>) -> Vec<Value> {
         if self.spec().config.prompts == AsTools::No || !attempt.connection.server().offers("prompts") {
             return Vec::new();
@@ -186,7 +186,7 @@ impl McpProvider {
         }
     }
 
-    /// What is kept of the last run.
+    /// Returns the stored manifest of the last run.
     async fn manifest(&self) -> Option<Manifest> {
         let mut kept = match self.deps.manifests.manifest(&self.manifest_key).await {
             Ok(kept) => kept?,
@@ -200,7 +200,7 @@ impl McpProvider {
         Some(Manifest { tools, ..Manifest::deserialize(kept).ok()? })
     }
 
-    /// Takes over what a manifest tells; what it offers.
+    /// Takes over a manifest. Returns the tools it offers.
     fn take(&self, manifest: &Manifest, outcome: Option<Result<(), String>>) -> Result<Built, ProviderError> {
         let mut built = manifest.build(self.spec())?;
         if manifest.asks_folders {
@@ -208,7 +208,7 @@ impl McpProvider {
         }
         self.source.keep(std::mem::take(&mut built.facts));
         let mut listed = self.listed();
-        // Once, until it is something else.
+        // Reported once until it changes.
         if let Some(mistakes) = built.mistakes.as_ref().filter(|mistakes| listed.mistakes.as_ref() != Some(mistakes)) {
             tracing::warn!("{mistakes}");
         }
@@ -223,7 +223,7 @@ impl McpProvider {
         Ok(built)
     }
 
-    /// The tools of an earlier run, where the server need not be started for them.
+    /// Returns the tools of an earlier run, if the server need not be started for them.
     async fn put_off(&self) -> Option<Built> {
         if !self.spec().config.lazy || !self.managed().is_idle() {
             return None;
@@ -296,7 +296,7 @@ impl Provider for McpProvider {
         let facts = self.source.facts();
         let fact = facts.of(call.raw_name);
         let server = &self.spec().name;
-        // Who cannot be asked needs no connection over which it could be.
+        // A client without capabilities cannot be asked, so any connection serves.
         let ask_style =
             if context.client.capabilities().is_empty() { AskStyle::Either } else { context.client.ask_style() };
         let work = |connection| async move {
@@ -398,7 +398,7 @@ impl Drop for McpProvider {
     }
 }
 
-/// Why there is no list of `what`.
+/// Describes why there is no list of `what`.
 pub(crate) fn reason(error: AskError, what: &str) -> String {
     match error {
         AskError::Rpc(error) => format!("it refused to list its {what}: {} (code {})", error.message, error.code),
@@ -411,7 +411,7 @@ pub(crate) fn reason(error: AskError, what: &str) -> String {
     }
 }
 
-/// How long one whole list may take.
+/// Returns the time limit for a whole list.
 pub(crate) fn list_bound(request_timeout: Option<Duration>) -> Duration {
     request_timeout.map_or(LIST_TIMEOUT, |limit| limit.min(LIST_TIMEOUT))
 }

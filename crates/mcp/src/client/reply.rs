@@ -1,4 +1,4 @@
-//! Reads the answer to a request from its text, without a tree in between. Fields pass unchanged, and are interpreted
+//! Parses the answer to a request directly from its text. Members are passed on unchanged, and interpreted
 //! only where needed.
 
 use std::fmt;
@@ -17,13 +17,13 @@ use crate::protocol::revision::Era;
 /// Longest piece of an unknown block that is shown, in characters.
 const EXCERPT: usize = 500;
 
-/// A result, or what the server says in place of one: that it wants input, or has made a task of the request.
+/// A result, or the server's request for input, or a task in its place.
 pub(crate) trait Reply: DeserializeOwned + Send {
-    /// A field of those that say which of these it is, and how it goes on.
+    /// Returns a member that says which of these it is and how to continue.
     fn field(&self, name: &str) -> Option<&Value>;
-    /// Whether it has the content that results have.
+    /// Whether it has a result's content.
     fn has_content(&self) -> bool;
-    /// All the fields that [`Reply::field`] knows.
+    /// Returns all members that [`Reply::field`] knows.
     fn into_value(self) -> Value;
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct CallReply {
     others: Map<String, Value>,
 }
 
-/// What stands where a result has its content.
+/// The content member of a result.
 #[derive(Debug, Default)]
 enum Content {
     #[default]
@@ -62,7 +62,7 @@ enum Content {
 }
 
 impl CallReply {
-    /// As the output of a tool, of a server of `era`.
+    /// Converts it to the output of a tool, for a server of `era`.
     ///
     /// # Errors
     /// Why it is not a result.
@@ -72,9 +72,9 @@ impl CallReply {
             Content::Blocks(blocks) => blocks,
             Content::NoList => return Err("the content of its result is not a list"),
         };
-        // Complete, or it would not be taken for one.
+        // It is complete here.
         self.others.shift_remove("resultType");
-        // It is an object up to 2025-11-25: a null is what serialisers write for none.
+        // It is an object up to 2025-11-25: some serialisers write null for an absent one.
         let structured = self.structured.filter(|value| era == Era::Modern || !value.is_null());
         let mut extras = Map::new();
         if !self.others.is_empty() {
@@ -105,9 +105,9 @@ impl Reply for CallReply {
     }
 }
 
-/// What is read from JSON of any type.
+/// A type that is read from JSON of any type.
 trait FromAny<'de>: Sized {
-    /// From what is neither a list nor an object.
+    /// From a scalar.
     fn from_scalar<E: Error>(value: Value) -> Result<Self, E>;
     /// From a list.
     fn from_list<A: SeqAccess<'de>>(items: A) -> Result<Self, A::Error>;
@@ -115,7 +115,7 @@ trait FromAny<'de>: Sized {
     fn from_object<A: MapAccess<'de>>(fields: A) -> Result<Self, A::Error>;
 }
 
-/// Reads what it is of. No error of its own quotes the server, whose texts may be long.
+/// Visitor for any JSON type. Its own errors do not quote the server, whose texts may be long.
 struct Any<T>(PhantomData<T>);
 
 impl<'de, T: FromAny<'de>> Visitor<'de> for Any<T> {
@@ -158,7 +158,7 @@ impl<'de, T: FromAny<'de>> Visitor<'de> for Any<T> {
     }
 }
 
-/// A `T`, read from JSON of whatever type.
+/// A `T`, read from JSON of any type.
 struct Lenient<T>(T);
 
 impl<'de, T: FromAny<'de>> Deserialize<'de> for Lenient<T> {
@@ -279,7 +279,7 @@ impl<'de> FromAny<'de> for ContentBlock {
     }
 }
 
-/// A content block; one of an unknown type, or without what its type needs, becomes a text that says so.
+/// Converts a content block; an unknown or incomplete one becomes a text that says so.
 pub(crate) fn block(value: Value) -> ContentBlock {
     let has = |key: &str| value.get(key).is_some_and(Value::is_string);
     let kind = value.get("type").and_then(Value::as_str).unwrap_or("missing").to_owned();
@@ -321,7 +321,7 @@ mod tests {
 
     use super::*;
 
-    /// As read from the text, which must say the same as what is read from a value.
+    /// Reads it from text, which must give the same result as from a value.
     fn output(result: &Value, era: Era) -> Result<ToolOutput, String> {
         let read = |reply: serde_json::Result<CallReply>| Ok(reply.map_err(|error| error.to_string())?.output(era)?);
         let from_text: Result<_, String> = read(serde_json::from_str(&result.to_string()));

@@ -1,4 +1,4 @@
-//! One server: its connections, its known tools, and the times at which its lists are fetched again (after an announced
+//! One server: its connections, its known tools, and the refresh of its lists (after an announced
 //! change, and after a failure).
 
 use std::borrow::Cow;
@@ -26,26 +26,26 @@ use super::listing::Facts;
 
 /// How long announcements of a changed list are collected before one is passed on.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// The least and the most that a server may say a list may be kept for.
+/// Bounds of the cache lifetime that a server may state for a list.
 const TTL_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(86_400));
 
-/// One server.
+/// A server.
 pub(crate) struct Source {
-    /// What is configured.
+    /// The configuration.
     pub(crate) spec: Arc<McpServerOptions>,
     /// Its connections.
     pub(crate) pool: ConnectionPool,
-    /// Takes what it says by itself.
+    /// Handles its messages outside of calls.
     pub(crate) listener: Arc<Listener>,
     /// Its resources that are followed.
     pub(crate) followed: Arc<Followed>,
     facts: Mutex<Arc<Facts>>,
 }
 
-/// Which of a server's connections a request takes.
+/// The choice of connection for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionChoice {
-    /// That of the call's session, where each has its own, or else one on which the server asks in this style.
+    /// The session's own connection if sessions have them, else one on which the server asks in this style.
     OfSession(AskStyle),
     /// The one that outlives sessions.
     Shared,
@@ -62,18 +62,18 @@ impl Source {
         Arc::new(Self { spec, pool, listener, followed, facts: Mutex::default() })
     }
 
-    /// The server as calls are told of it.
+    /// Returns the server's identity for calls.
     pub(crate) fn peer(&self) -> McpPeer {
         let version = self.pool.shared.current().map(|connection| Cow::Borrowed(connection.server().version));
         McpPeer { server: Arc::clone(&self.listener.server), protocol_version: version, session: None }
     }
 
-    /// What the last list told of its tools beyond their definitions.
+    /// Returns facts about its tools from the last list, beyond their definitions.
     pub(crate) fn facts(&self) -> Arc<Facts> {
         Arc::clone(&self.locked())
     }
 
-    /// Keeps what a list told.
+    /// Stores facts from a list.
     pub(crate) fn keep(&self, facts: Facts) {
         *self.locked() = Arc::new(facts);
     }
@@ -82,8 +82,9 @@ impl Source {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does `work` on the connection that goes this way, until the call is cancelled. One that ran into its time limit
-    /// has the server probed; one that was given up before has it watched, as callers' limits may be shorter than ours.
+    /// Runs `work` on the chosen connection until the call is cancelled. After a timeout
+    /// the server is probed; if the caller gave up earlier it is watched, because callers' limits may be shorter than
+    /// ours.
     ///
     /// # Errors
     /// Those of `work`; there is no connection; the call was cancelled.
@@ -108,7 +109,7 @@ impl Source {
             }
         };
         let mut cancelled = std::pin::pin!(context.cancel.cancelled());
-        // Held to the end: what the call works with is not ended for being unused.
+        // Held to the end, so that the connection does not count as idle.
         let lent = tokio::select! {
             biased;
             cause = &mut cancelled => return Err(ToolError::canceled(cause)),
@@ -123,7 +124,7 @@ impl Source {
                 result = work => return result,
             }
         };
-        // The call has let go of the server, which is told so before it is probed.
+        // The call is cancelled at the server before the server is probed.
         match cause {
             CancelCause::Deadline => connection.probe(),
             CancelCause::Shutdown => {}
@@ -156,7 +157,7 @@ impl Changes {
         let changes = Arc::clone(self);
         tokio::spawn(async move {
             tokio::time::sleep(DEBOUNCE).await;
-            // Before the notifier runs: what is announced from here on counts again.
+            // Reset before the notifier runs, so that later announcements count.
             changes.collecting.store(false, Ordering::Release);
             let notify = changes.notify.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if let Some(notify) = notify {
@@ -166,7 +167,7 @@ impl Changes {
     }
 }
 
-/// Has failed lists asked for again, with growing pauses.
+/// Repeats failed lists, with growing pauses.
 pub(crate) struct Relist {
     changes: Arc<Changes>,
     state: Mutex<State>,
@@ -200,15 +201,15 @@ impl Relist {
         Attempt { relist: self, connection, was_answered: false, has_succeeded: false }
     }
 
-    /// A list that may be kept for so long is due again after that; one that is said to be old at once is not asked
-    /// for without need.
+    /// Schedules a refresh after a list's lifetime; a list that is stale at once is not refreshed
+    /// without need.
     pub(crate) fn due_after(&self, ttl: Option<Duration>) {
         if let Some(ttl) = ttl.filter(|ttl| !ttl.is_zero()) {
             self.announce_after(ttl.clamp(TTL_BOUNDS.0, TTL_BOUNDS.1));
         }
     }
 
-    /// Nothing is announced from here on.
+    /// Stops announcements.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -251,19 +252,19 @@ impl Relist {
     }
 }
 
-/// A list under way. Dropped before it succeeded, it is asked for again; a server that was silent until then
-/// is probed, and its connection made again if it does not answer that either.
+/// A list in progress. If dropped before it succeeded, it is repeated; a server that was silent until then
+/// is probed, and reconnected if it does not answer that either.
 pub(crate) struct Attempt<'a> {
     relist: &'a Relist,
-    /// What it is asked on.
+    /// The connection.
     pub(crate) connection: Arc<Connection>,
-    /// Whether the server said anything to it, or cannot any more.
+    /// Whether the server sent anything for it, or cannot any more.
     pub(crate) was_answered: bool,
     has_succeeded: bool,
 }
 
 impl Attempt<'_> {
-    /// The list need not be asked for again.
+    /// Marks the list as successful.
     pub(crate) fn succeeded(mut self) {
         self.has_succeeded = true;
         self.relist.succeeded();
@@ -282,16 +283,16 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// What a server announced.
+/// A server's announced capabilities.
 type Said = Arc<Map<String, Value>>;
 
-/// What is told of a server's announcement: one object for each, since connections are known by it.
+/// Capabilities shown to others: one object per announcement, because connections are told apart by it.
 #[derive(Default)]
 pub(crate) struct Announced(Mutex<Option<(Said, Said)>>);
 
 impl Announced {
-    /// It without subscriptions to resources, for a server of which each session has a connection of its own: what one
-    /// of them tells is of that session, and may end while others follow the same.
+    /// Returns them without resource subscriptions, for a server with a connection per session: an update belongs to
+    /// one session, whose connection may end while other sessions are subscribed to the same resource.
     pub(crate) fn without_subscriptions(&self, said: Said) -> Said {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, shown)) = last.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &said)) {

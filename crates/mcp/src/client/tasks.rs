@@ -1,9 +1,9 @@
 //! Follows tasks of a server: polls a call that continues after its first answer until it has ended. So a task ends
 //! with the call that made it, and the caller sees a result.
 //!
-//! Up to 2025-11-25 a tool says that it wants to be a task and the request asks for one; the result is fetched with
-//! `tasks/result`. From 2026-07-28 on (extension `io.modelcontextprotocol/tasks`) a server makes a task of any call it
-//! likes; `tasks/get` brings its questions and its result, `tasks/update` the answers.
+//! Up to 2025-11-25 a tool declares that it supports tasks and the request asks for one; the result is fetched with
+//! `tasks/result`. From 2026-07-28 on (extension `io.modelcontextprotocol/tasks`) a server may turn any call into a
+//! task; `tasks/get` returns its questions and its result, `tasks/update` sends the answers.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,27 +25,27 @@ use crate::protocol::revision::Era;
 use crate::transport::has_come;
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
-/// How often a task is looked at, where the server does not say; the least and the most that it may say.
+/// Default poll interval of a task, and the bounds of the server's choice.
 const POLL: Duration = Duration::from_secs(1);
 const POLL_BOUNDS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(30));
-/// How many answers to one request of a task may be such as no server gives that knows of the task.
+/// Bound on answers to one task request that show no knowledge of the task.
 const MAX_STRANGE: u32 = 8;
-/// Bound on telling a server that a task is not wanted any more.
+/// Time limit for cancelling a task at the server.
 const CANCEL_BOUND: Duration = Duration::from_secs(5);
 
-/// Whether the server may be told that tasks are understood, in a request of this method.
+/// Whether a request of this method may tell the server that tasks are supported.
 pub(crate) fn are_offered(server: &ServerInfo, method: &str) -> bool {
     server.extends(EXTENSION) && (method == "tools/call" || method.starts_with("tasks/"))
 }
 
-/// Says so in a request's capabilities.
+/// Adds tasks to a request's capabilities.
 pub(crate) fn announce(capabilities: &mut Map<String, Value>) {
     if let Value::Object(extensions) = capabilities.entry("extensions").or_insert_with(|| json!({})) {
         extensions.insert(EXTENSION.to_owned(), json!({}));
     }
 }
 
-/// Whether a call of a tool that wants to be a task can be one (up to 2025-11-25).
+/// Whether calls can be requested as tasks (up to 2025-11-25).
 pub(crate) fn can_be_asked_for(server: &ServerInfo) -> bool {
     server.era == Era::Legacy && server.offers("tasks.requests.tools.call")
 }
@@ -58,7 +58,7 @@ pub(crate) fn is_task(server: &ServerInfo, result: &impl Reply) -> bool {
     }
 }
 
-/// Follows the task that `created` tells of to its end; `params` are those of the request that made it. Dropping the
+/// Follows the task in `created` to its end; `params` are those of the request that made it. Dropping the
 /// future cancels the task at the server.
 ///
 /// # Errors
@@ -78,7 +78,7 @@ pub(crate) async fn finish(
     let Some(id) = task.get("taskId").and_then(Value::as_str).map(str::to_owned) else {
         return Err(transport(exchange.server, "it answers with a task that has no id"));
     };
-    // The token under which progress was asked for stands for the task as well.
+    // The progress token of the request is also that of the task.
     let _progress: Option<HeldRequest> =
         params.meta.progress_token.map(|token| exchange.connection.hold(token, Caller::from(exchange.context)));
     let mut unfinished = Unfinished { connection: exchange.connection, id: &id, is_open: true };
@@ -103,7 +103,7 @@ pub(crate) async fn finish(
                 let text = format!("MCP server {} cancelled the task that it had made of {what}", exchange.server);
                 return Err(ToolError::new(ErrorKind::ExecutionError, text));
             }
-            // It answers when the task has ended, and asks on the way there.
+            // It answers when the task has ended, and may ask before that.
             "completed" | "failed" | "input_required" if is_legacy => {
                 let result = look(exchange, "tasks/result", what, &id, pause(&task)).await;
                 unfinished.is_open = false;
@@ -145,12 +145,12 @@ pub(crate) async fn finish(
     }
 }
 
-/// Looks at the task, again and again with growing pauses until the server has answered: to look twice changes nothing,
-/// and the task goes on meanwhile. The call's own limit and its cancel bound this while the server is away, and
-/// [`MAX_STRANGE`] where another has taken its place.
+/// Polls the task, with growing pauses until the server has answered: polling twice is harmless,
+/// and the task continues meanwhile. The call's own limit and cancellation bound this while the server is away, and
+/// [`MAX_STRANGE`] if another server has replaced it.
 ///
 /// # Errors
-/// The server refuses, the connection on which the task was made is over, or another try would fare no better.
+/// The server refuses, the connection of the task has ended, or a retry would not help.
 async fn look(
     exchange: &Exchange<'_>,
     method: &str,
@@ -168,7 +168,7 @@ async fn look(
     }
 }
 
-/// Sends answers to what a task asked, as [`look`] does: a server leaves alone what it was told already ("Task Input
+/// Sends answers to a task's questions, retried as in [`look`]: a server ignores repeated answers ("Task Input
 /// Requests" of the extension).
 ///
 /// # Errors
@@ -185,7 +185,7 @@ async fn deliver(
     loop {
         match exchange.attempt::<IgnoredAny>("tasks/update", Some(id), Vec::new(), &mut params.clone()).await {
             Ok(_) => return Ok(()),
-            // They may have arrived the first time, and the task have ended by them: the next look tells.
+            // They may have arrived the first time, and the task may have ended: the next poll shows that.
             Err(AskError::Rpc(_)) if may_have_arrived => return Ok(()),
             Err(error) => {
                 may_have_arrived |= matches!(error, AskError::Broken(_) | AskError::Fault(_));
@@ -195,10 +195,10 @@ async fn deliver(
     }
 }
 
-/// Waits before a request of a task is made again.
+/// Waits before a task's request is repeated.
 ///
 /// # Errors
-/// Another try would fare no better.
+/// A retry would not help.
 async fn put_off(
     exchange: &Exchange<'_>,
     (method, what): (&str, What<'_>),
@@ -207,7 +207,7 @@ async fn put_off(
 ) -> Result<(), ToolError> {
     let connection = exchange.connection;
     let is_forgotten = connection.is_expired() && connection.server().era == Era::Legacy;
-    // On a pipe nothing is sent any more once its process has closed its input.
+    // On a pipe nothing can be sent after its process has closed its input.
     let is_write_closed = connection.is_write_closed() && matches!(error, AskError::NotSent(_));
     if !tries.may_go_on(&error) || connection.is_closed() || is_forgotten || is_write_closed {
         return Err(tool_error(exchange.server, what, error));
@@ -222,9 +222,9 @@ async fn put_off(
 /// The tries of one request of a task.
 #[derive(Debug)]
 struct Tries {
-    /// Before the next one.
+    /// The pause before the next attempt.
     pause: Duration,
-    /// How many were answered as by a server that knows nothing of the task.
+    /// Number of answers that show no knowledge of the task.
     strange: u32,
 }
 
@@ -233,20 +233,20 @@ impl Tries {
         Self { pause, strange: 0 }
     }
 
-    /// One more such answer. Whether there may be others.
+    /// Counts such an answer. Returns whether more are allowed.
     fn count(&mut self) -> bool {
         self.strange += 1;
         self.strange < MAX_STRANGE
     }
 
-    /// Whether another try may fare better than the one that failed like this.
+    /// Whether a retry may succeed after this error.
     fn may_go_on(&mut self, error: &AskError) -> bool {
         match error {
             AskError::Rpc(_) | AskError::Final(_) | AskError::Ended(_) => false,
-            // As large as it is, it would come again.
+            // A retry would give the same oversized answer.
             AskError::Broken(reason) if has_come(reason) => false,
-            // Without a session there may be servers behind one address of which another knows the task; where none does,
-            // one that knows nothing of tasks has taken its place.
+            // Without a session, another server behind the address may know the task; if none does,
+            // a server without tasks has replaced it.
             AskError::Broken(_) | AskError::Expired => self.count(),
             // It is away for a while.
             AskError::NotSent(_) | AskError::Fault(_) | AskError::Full => true,
@@ -258,7 +258,7 @@ fn params_of<'a>(exchange: &Exchange<'a>, method: &str, id: &str) -> Params<'a> 
     Params::from(Map::from_iter([("taskId".to_owned(), id.into())])).with(exchange.meta(method, None))
 }
 
-/// How long to wait before the task is looked at again.
+/// Returns the pause before the next poll of the task.
 fn pause(task: &Value) -> Duration {
     let said = task.get("pollIntervalMs").or_else(|| task.get("pollInterval")).and_then(Value::as_u64);
     said.map_or(POLL, Duration::from_millis).clamp(POLL_BOUNDS.0, POLL_BOUNDS.1)
@@ -286,7 +286,7 @@ impl Drop for Unfinished<'_> {
                 params.meta.others = modern_meta(capabilities);
             }
             let request = Request { name: Some(&id), ..Request::internal("tasks/cancel") };
-            // A server that does not care lets the task run to its end.
+            // A server that ignores this runs the task to its end.
             let _ = tokio::time::timeout(CANCEL_BOUND, connection.ask::<IgnoredAny>(request, &mut params)).await;
         });
     }

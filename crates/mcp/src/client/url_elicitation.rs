@@ -18,26 +18,26 @@ use crate::protocol::asking;
 use crate::protocol::elicitation::Page;
 use crate::protocol::message::RpcError;
 
-/// How long a page that nobody can be asked about is waited for.
+/// How long to wait for a page that nobody can be asked about.
 const UNASKED_WAIT: Duration = Duration::from_secs(60);
 
-/// Whether this is the refusal.
+/// Whether the error requires pages.
 pub(crate) fn are_required(error: &ToolError) -> bool {
     error.protocol().is_some_and(|error| error.code == RpcError::PAGES_REQUIRED)
 }
 
-/// A page, as the server asks for it and as it is shown.
+/// A requested page, in the server's form and for display.
 struct RequestedPage {
     params: Value,
     page: Page,
     id: Option<String>,
 }
 
-/// Sees a call that was refused with `refused` through: its user is shown the pages, and it is made once more.
+/// Handles a call that was refused with `refused`: shows its user the pages, and makes the call once more.
 ///
 /// # Errors
-/// The refusal, with the addresses for the operator, where nobody can be shown them or it comes again;
-/// [`ErrorKind::Denied`] where the user does not go there; those of the second request.
+/// The refusal, with the addresses for the operator, if nobody can see the pages or it is repeated;
+/// [`ErrorKind::Denied`] if the user declines; those of the second request.
 pub(crate) async fn follow<R: Reply>(
     exchange: &Exchange<'_>,
     sent: &mut Sent<'_>,
@@ -45,7 +45,7 @@ pub(crate) async fn follow<R: Reply>(
 ) -> Result<R, ToolError> {
     let pages = pages(refused.protocol());
     let ids = pages.iter().filter_map(|asked| asked.id.clone()).collect();
-    // Its own id: what other requests wait for under the same name is theirs.
+    // The request's own id: other requests may wait for the same name.
     let request = sent.params.meta.progress_token.unwrap_or_default();
     let awaited = Awaited { pages: exchange.connection.pages(), request, ids };
     let client = &exchange.context.client;
@@ -62,7 +62,8 @@ pub(crate) async fn follow<R: Reply>(
     let done = awaited.all();
     let form = form(sent.what, &pages);
     if asking::missing(&capabilities, asking::ELICIT, &form).is_none() {
-        // Not dropped when the server says that it is done: the call must have back what it gave up to ask.
+        // Not dropped when the server reports completion: the call must take back the resources that it released to
+        // ask.
         let expired = AtomicBool::new(false);
         let over = async {
             expired.store(tokio::time::timeout(EXPIRY, done).await.is_err(), Ordering::Relaxed);
@@ -80,7 +81,7 @@ pub(crate) async fn follow<R: Reply>(
     }
     let headers = sent.headers.clone();
     let again = exchange.ask(sent.method, sent.what, sent.name, headers, &mut sent.params).await;
-    // The client is not to do once more what was done for it.
+    // The client must not open the pages once more.
     again.map_err(|error| {
         if !are_required(&error) {
             return error;
@@ -90,12 +91,12 @@ pub(crate) async fn follow<R: Reply>(
     })
 }
 
-/// Asks the user.
+/// The question to the user.
 fn question(params: Value) -> ClientRequest {
     ClientRequest { key: None, method: asking::ELICIT.to_owned(), params }
 }
 
-/// The user's word on what they were asked.
+/// Whether the user agreed.
 fn agrees(answers: Result<Vec<Result<Value, ProtocolError>>, ToolError>) -> Result<bool, ToolError> {
     let answer = answers?.into_iter().next().unwrap_or_else(|| Ok(Value::Null)).map_err(|refusal| {
         let text = format!("the client refused to show its user what the tool needs: {}", refusal.message);
@@ -104,7 +105,7 @@ fn agrees(answers: Result<Vec<Result<Value, ProtocolError>>, ToolError>) -> Resu
     Ok(answer.get("action").and_then(Value::as_str) == Some("accept"))
 }
 
-/// What the refusal names; nothing where that is too much, or one of it is no page.
+/// Returns the pages of the refusal; none if there are too many, or one is invalid.
 fn pages(refused: Option<&ProtocolError>) -> Vec<RequestedPage> {
     let data = refused.and_then(|error| error.data.as_ref());
     let Some(list) = data.and_then(|data| data.get("elicitations")).and_then(Value::as_array) else {
@@ -120,14 +121,14 @@ fn pages(refused: Option<&ProtocolError>) -> Vec<RequestedPage> {
     if list.len() > MAX_PAGES { Vec::new() } else { list.iter().map(asked).collect::<Option<_>>().unwrap_or_default() }
 }
 
-/// Asks whether the user is done: not every server says so.
+/// The form that asks whether the user is done: not every server reports it.
 fn form(what: What<'_>, pages: &[RequestedPage]) -> Value {
     let hosts: Vec<&str> = pages.iter().map(|asked| asked.page.host()).collect();
     let message = format!("Accept this once you are done at {}: {what} is then made again.", hosts.join(" and "));
     json!({"message": message, "requestedSchema": {"type": "object", "properties": {}}})
 }
 
-/// The refusal, with the addresses for whoever sees what operators do. The model gets none: it is not to send anybody
+/// Adds the addresses to the refusal's operator message. The model gets none: it must not send anybody
 /// anywhere.
 fn with_pages(refused: ToolError, pages: &[RequestedPage]) -> ToolError {
     if pages.is_empty() {
@@ -143,7 +144,7 @@ fn with_pages(refused: ToolError, pages: &[RequestedPage]) -> ToolError {
     }
 }
 
-/// Without what a client would act on.
+/// Removes data that a client would act on.
 fn bare(error: ToolError) -> ToolError {
     ToolError::new(error.kind(), error.message()).with_model_message(error.model_message())
 }

@@ -13,8 +13,8 @@ pub const SAMPLE: &str = "sampling/createMessage";
 /// Asks for the client's folders.
 pub const ROOTS: &str = "roots/list";
 
-/// The capabilities that this request needs and `capabilities` (MCP's `ClientCapabilities`) do not have, in the form of
-/// `requiredCapabilities` (MCP 2026-07-28, error -32021); `None` where nothing is missing.
+/// Returns the capabilities that this request needs and `capabilities` (MCP's `ClientCapabilities`) lack, in the form
+/// of `requiredCapabilities` (MCP 2026-07-28, error -32021); `None` if nothing is missing.
 #[must_use]
 pub fn missing(capabilities: &Map<String, Value>, method: &str, params: &Value) -> Option<Value> {
     let has = |key: &str| capabilities.get(key).and_then(Value::as_object);
@@ -23,7 +23,7 @@ pub fn missing(capabilities: &Map<String, Value>, method: &str, params: &Value) 
         ELICIT => {
             let is_url = params.get("mode").and_then(Value::as_str) == Some("url");
             let mode = if is_url { "url" } else { "form" };
-            // An empty object stands for forms: there was nothing else when it was introduced.
+            // An empty object means forms, which were the only mode at first.
             let offered =
                 has("elicitation").is_some_and(|modes| modes.contains_key(mode) || (modes.is_empty() && !is_url));
             (!offered).then(|| json!({"elicitation": {mode: {}}}))
@@ -41,8 +41,8 @@ pub fn missing(capabilities: &Map<String, Value>, method: &str, params: &Value) 
 /// Messages of one request of [`SAMPLE`].
 const MAX_MESSAGES: usize = 256;
 
-/// What of a request of [`SAMPLE`] is heeded. Which model answers, and what it knows of a server's context, is not the
-/// server's to say.
+/// The supported parameters of [`SAMPLE`]. The server chooses neither the model nor the context that the
+/// model sees.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SamplingParams {
@@ -75,11 +75,11 @@ enum Content {
     One(ContentBlock),
 }
 
-/// The request to a model that the parameters of [`SAMPLE`] ask for (MCP 2025-11-25 and 2026-07-28, "Sampling"), its answer
-/// bounded by `max_tokens` too.
+/// Builds the model request for the parameters of [`SAMPLE`] (MCP 2025-11-25 and 2026-07-28, "Sampling"), with
+/// `max_tokens` as an additional bound.
 ///
 /// # Errors
-/// In words, for parameters that cannot be read or ask for what is not offered.
+/// The reason, for parameters that cannot be read or are not supported.
 pub fn request_of(params: &Value, max_tokens: u32) -> Result<ModelRequest, String> {
     let params = SamplingParams::deserialize(params).map_err(|error| format!("the request cannot be read: {error}"))?;
     if params.tools.is_some_and(|tools| !tools.is_null()) || params.tool_choice.is_some_and(|choice| !choice.is_null())
@@ -89,7 +89,7 @@ pub fn request_of(params: &Value, max_tokens: u32) -> Result<ModelRequest, Strin
     if params.messages.is_empty() || params.messages.len() > MAX_MESSAGES {
         return Err(format!("a request has from 1 to {MAX_MESSAGES} messages"));
     }
-    // More than APIs take, and blank ones, which some refuse, are a wish that is not granted.
+    // More than APIs support, and blank ones, which some refuse, are dropped.
     let mut stop = params.stop_sequences.unwrap_or_default();
     stop.retain(|text| !text.trim().is_empty());
     stop.truncate(MAX_STOP);

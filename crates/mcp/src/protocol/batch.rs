@@ -11,17 +11,18 @@ use crate::protocol::message::{Refused, RpcError, unreadable};
 /// Messages that one batch may hold.
 pub const MAX_BATCH: usize = 64;
 
-/// Whether this is several messages at once, or would be; [`batch`] reads it.
+/// Whether this is, or starts like, a batch of messages; [`batch`] reads it.
 #[must_use]
 pub fn is_batch(bytes: &[u8]) -> bool {
     bytes.trim_ascii_start().starts_with(b"[")
 }
 
-/// The messages of a batch (JSON-RPC 2.0, "Batch"), of which there are at most [`MAX_BATCH`], each still to be
-/// [parsed](crate::protocol::message::parse). Only a peer of [`BATCHING`](crate::protocol::revision::BATCHING) may send one.
+/// Splits a batch (JSON-RPC 2.0, "Batch") of at most [`MAX_BATCH`] messages, each still to be
+/// [parsed](crate::protocol::message::parse). Only a peer of [`BATCHING`](crate::protocol::revision::BATCHING) may send
+/// one.
 ///
 /// # Errors
-/// [`Refused`]: it is no JSON, empty, or over the bound.
+/// [`Refused`]: it is not JSON, empty, or over the bound.
 pub fn batch(bytes: &[u8]) -> Result<Vec<&RawValue>, Refused> {
     let mut messages = Vec::new();
     let taken = each_of_batch(bytes, |message| {
@@ -39,10 +40,10 @@ pub fn batch(bytes: &[u8]) -> Result<Vec<&RawValue>, Refused> {
     Ok(messages)
 }
 
-/// Hands over the messages of a batch as they are read, until one is refused.
+/// Passes on the messages of a batch as they are read, until one is refused.
 ///
 /// # Errors
-/// It is no array, or broken; the message after those that were handed over is refused, for this reason.
+/// It is no array, or broken; the message after those already passed on is refused for this reason.
 pub fn each_of_batch<'a>(
     bytes: &'a [u8],
     each: impl FnMut(&'a RawValue) -> Result<(), String>,

@@ -6,20 +6,20 @@ use toolwright_core::content::ContentBlock;
 use crate::protocol::message::RpcError;
 use crate::protocol::revision::{Era, SERVER_INFO};
 
-/// The revision that has no word for completions yet.
+/// The revision without a capability for completions.
 const BEFORE_COMPLETIONS: &str = "2024-11-05";
-/// Methods whose results say how long they may be kept (2026-07-28, "Caching").
+/// Methods with a cache lifetime in their results (2026-07-28, "Caching").
 const CACHEABLE: [&str; 6] =
     ["tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read", "server/discover"];
 
-/// Whether a method's result says how long it may be kept.
+/// Whether a method's result has a cache lifetime.
 #[must_use]
 pub fn is_cacheable(method: &str) -> bool {
     CACHEABLE.contains(&method)
 }
 
-/// A server's own result of `method`, whichever generation it speaks, as ours for a client of `era`. All that is
-/// not of one generation alone stays as it is.
+/// Converts a server's result of `method`, in either era, for a client of `era`. Members common to both
+/// eras stay unchanged.
 pub fn result(era: Era, method: &str, result: &mut Map<String, Value>, server_info: &Value) {
     if era == Era::Legacy {
         for key in ["resultType", "ttlMs", "cacheScope"] {
@@ -46,19 +46,19 @@ pub fn result(era: Era, method: &str, result: &mut Map<String, Value>, server_in
     if !meta.is_object() {
         *meta = json!({});
     }
-    // The response is ours, whoever made the result.
+    // We send the response, whoever produced the result.
     meta[SERVER_INFO] = server_info.clone();
 }
 
-/// Whether a request of 2026-07-28 may be answered that input is required, and with it whether its client may be asked
-/// anything ("Multi Round-Trip Requests", "Supported Requests").
+/// Whether a request of 2026-07-28 may be answered with `input_required`, so that its client can be asked
+/// ("Multi Round-Trip Requests", "Supported Requests").
 #[must_use]
 pub fn may_require_input(method: &str) -> bool {
     matches!(method, "tools/call" | "prompts/get" | "resources/read")
 }
 
-/// The parameters of `elicitation/create` as a client of 2025-11-25 takes them: a page has an id there, which
-/// 2026-07-28 knows no more. `id` is given to one without.
+/// Converts the parameters of `elicitation/create` for a client of 2025-11-25, where a page has an id, which
+/// 2026-07-28 removed. `id` makes a missing one.
 pub fn name_page(params: &mut Value, id: impl FnOnce() -> String) {
     let is_page = params.get("mode").and_then(Value::as_str) == Some("url");
     if let Some(fields) = params.as_object_mut().filter(|_| is_page)
@@ -68,8 +68,8 @@ pub fn name_page(params: &mut Value, id: impl FnOnce() -> String) {
     }
 }
 
-/// A server's own error about `method`, as ours for a client of `era`. The generations say in different ways that
-/// there is no such resource; `uri` is the one that was asked for.
+/// Converts a server's error for `method` for a client of `era`. The eras report a missing
+/// resource differently; `uri` is the requested one.
 #[must_use]
 pub fn error(era: Era, method: &str, uri: Option<&str>, error: RpcError) -> RpcError {
     if method != "resources/read" {
@@ -88,7 +88,7 @@ pub fn error(era: Era, method: &str, uri: Option<&str>, error: RpcError) -> RpcE
     RpcError { code, data, ..error }
 }
 
-/// That there is no such resource, as `era` says it.
+/// The error for a missing resource in `era`.
 #[must_use]
 pub fn no_resource(era: Era, uri: &str) -> RpcError {
     let code = match era {
@@ -98,8 +98,8 @@ pub fn no_resource(era: Era, uri: &str) -> RpcError {
     RpcError { data: Some(Box::new(json!({"uri": uri}))), ..RpcError::new(code, "there is no such resource") }
 }
 
-/// What a gateway announces for servers with these capabilities: of each what is carried on, a part being there if
-/// one of them has it. Changes of the list of tools are told in any case, since tools come and go with policy too.
+/// Returns the capabilities that a gateway announces for servers with these: the supported ones, each set if
+/// any server has it. Tool list changes are always announced, because policy can change the list too.
 #[must_use]
 pub fn server_capabilities<'a>(servers: impl Iterator<Item = &'a Map<String, Value>>) -> Map<String, Value> {
     let mut all = Map::new();
@@ -123,7 +123,7 @@ pub fn server_capabilities<'a>(servers: impl Iterator<Item = &'a Map<String, Val
     all
 }
 
-/// The capability of a server that a method takes, and the flag within it; `None` where every server has it.
+/// Returns the server capability that a method needs, and the flag within it; `None` if every server has the method.
 #[must_use]
 pub fn needs(method: &str) -> Option<(&'static str, Option<&'static str>)> {
     Some(match method {
@@ -136,8 +136,8 @@ pub fn needs(method: &str) -> Option<(&'static str, Option<&'static str>)> {
     })
 }
 
-/// Adds to what a server announced in this revision what it may have without a word for it: 2024-11-05 completes the
-/// arguments of prompts and resources, and has no capability for that, which 2025-03-26 added.
+/// Adds capabilities that servers of this revision may have without announcing them: 2024-11-05 has completion of
+/// arguments, but its capability exists only since 2025-03-26.
 pub fn unannounced(capabilities: &mut Map<String, Value>, version: &str) {
     let has = |part: &str| capabilities.get(part).is_some_and(Value::is_object);
     if version == BEFORE_COMPLETIONS
@@ -148,7 +148,7 @@ pub fn unannounced(capabilities: &mut Map<String, Value>, version: &str) {
     }
 }
 
-/// Whether a server with these capabilities has a method.
+/// Whether a server with these capabilities supports a method.
 #[must_use]
 pub fn has_method(capabilities: &Map<String, Value>, method: &str) -> bool {
     let Some((part, flag)) = needs(method) else { return true };
@@ -161,10 +161,10 @@ const AUDIO: &str = "2025-03-26";
 /// The first revision with links to resources, and with structured content.
 const LINKS: &str = "2025-06-18";
 
-/// Whether clients of this legacy revision know `structuredContent`; to the others a result is its content.
+/// Whether clients of this legacy revision support `structuredContent`; others use only the content.
 #[must_use]
 pub fn has_structured(version: &str) -> bool {
-    // Revisions are dates: in the order of time as they are in that of texts.
+    // Revisions are dates: their text order is their time order.
     version >= LINKS
 }
 
@@ -176,8 +176,8 @@ fn knows(version: &str, kind: &str) -> bool {
     }
 }
 
-/// Puts a line of text in the place of each block that a client of this legacy revision does not know. The SDKs of such
-/// clients take a closed list of kinds, and refuse the whole result for one block of another kind.
+/// Replaces each block that this legacy revision lacks with a line of text. The SDKs of such
+/// clients accept a closed list of kinds, and refuse the whole result for one unknown block.
 pub fn content(version: &str, blocks: &mut [ContentBlock]) {
     for block in blocks {
         let kind = match block {
@@ -191,7 +191,7 @@ pub fn content(version: &str, blocks: &mut [ContentBlock]) {
     }
 }
 
-/// Does what [`content`] does to the messages of a result of `prompts/get`.
+/// Does the same as [`content`] for the messages of a result of `prompts/get`.
 pub fn prompt(version: &str, result: &mut Map<String, Value>) {
     for message in result.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten() {
         let Some(block) = message.get_mut("content") else { continue };

@@ -1,8 +1,7 @@
-//! `elicitation/create`: what a server asks a person, by a form or by a page that the person opens.
+//! `elicitation/create`: a server's question to a person, as a form or as a page that the person opens.
 //!
-//! The schemas of forms are the flat ones of MCP 2025-06-18 to 2026-07-28 ("Elicitation", "Requested Schema"). A page (the
-//! mode `url` of MCP 2025-11-25 and 2026-07-28, "URL Mode") is shown and never opened: what happens there is between the
-//! person and the page.
+//! The schemas of forms are the flat ones of MCP 2025-06-18 to 2026-07-28 ("Elicitation", "Requested Schema"). A page
+//! (the mode `url` of MCP 2025-11-25 and 2026-07-28, "URL Mode") is shown but never opened or fetched by us.
 
 use serde_json::{Map, Value};
 use toolwright_core::schema::CompiledSchema;
@@ -11,38 +10,38 @@ use url::Url;
 /// Fields of a form, and choices of a field.
 const MAX_FIELDS: usize = 64;
 const MAX_CHOICES: usize = 256;
-/// Bytes of a form, or of what a page is asked for with: nobody reads more before they answer.
+/// Maximal bytes of a form or of a page's request: nobody reads more before answering.
 pub(crate) const MAX_BYTES: usize = 64 << 10;
 
-/// What a person is asked.
+/// A form for a person.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Form {
-    /// Why, in the words of the source.
+    /// The source's message.
     pub message: String,
-    /// What for, in its order.
+    /// The fields in order.
     pub fields: Vec<Field>,
     schema: Value,
 }
 
-/// One thing that is asked for.
+/// A field of a form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Field {
     /// Its name in the answer.
     pub name: String,
     /// Its name for people.
     pub title: Option<String>,
-    /// What it is.
+    /// Its description.
     pub description: Option<String>,
-    /// What it may be.
+    /// The type of its value.
     pub kind: Kind,
-    /// Whether the answer must have it.
+    /// Whether it must be filled in.
     pub is_required: bool,
-    /// What it is where nothing is said.
+    /// Its default value.
     pub default: Option<Value>,
     schema: Value,
 }
 
-/// What a field may be.
+/// The type of a field's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A text.
@@ -53,35 +52,35 @@ pub enum Kind {
     Number,
     /// Yes or no.
     Boolean,
-    /// One of these.
+    /// One choice.
     One(Vec<Choice>),
     /// Any of these.
     Many(Vec<Choice>),
 }
 
-/// One of several values.
+/// A choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// As it is answered.
+    /// The value in the answer.
     pub value: String,
-    /// As it is shown.
+    /// The displayed label.
     pub label: String,
 }
 
 impl Form {
-    /// The form that the parameters of `elicitation/create` ask to have filled in.
+    /// Reads the form in the parameters of `elicitation/create`.
     ///
     /// # Errors
-    /// In words, for what is no form, or has a field that is not of the flat kinds.
+    /// The reason, if it is no form, or has a field of an unsupported type.
     pub fn of(params: &Value) -> Result<Self, String> {
         let message = text(params, "message").ok_or("it has no message")?;
         Self::new(message, params.get("requestedSchema").ok_or("it has no requestedSchema")?)
     }
 
-    /// A form of this schema.
+    /// Builds a form from a schema.
     ///
     /// # Errors
-    /// In words, where it has a field that is not of the flat kinds, or more than 64 KiB.
+    /// The reason, if it has a field of an unsupported type, or is larger than 64 KiB.
     pub fn new(message: String, schema: &Value) -> Result<Self, String> {
         if message.len() + schema.to_string().len() > MAX_BYTES {
             return Err(format!("it has more than {MAX_BYTES} bytes"));
@@ -111,16 +110,16 @@ impl Form {
         Ok(Self { message, fields: fields?, schema: schema.clone() })
     }
 
-    /// The schema, as it was given.
+    /// The schema as given.
     #[must_use]
     pub fn schema(&self) -> &Value {
         &self.schema
     }
 
-    /// What was given, as the answer to the form; what was left out and has a default is filled in.
+    /// Checks a filled-in form and adds missing defaults.
     ///
     /// # Errors
-    /// All that is wrong with it, in words.
+    /// All faults.
     pub fn check(&self, mut given: Map<String, Value>) -> Result<Map<String, Value>, Vec<String>> {
         let mut content = Map::new();
         let mut wrong = Vec::new();
@@ -159,7 +158,7 @@ impl Kind {
     }
 }
 
-/// The choices of a schema, if it has any: bare values with names beside them, or titled constants.
+/// Returns the choices of a schema, if any: plain values with separate names, or titled constants.
 fn choices(
     values: Option<&Value>,
     names: Option<&Value>,
@@ -188,10 +187,10 @@ fn choices(
 }
 
 impl Field {
-    /// What was typed, as a value of this field.
+    /// Parses typed text as a value of this field.
     ///
     /// # Errors
-    /// In words, for what it cannot be.
+    /// Why the text is not valid.
     pub fn read(&self, typed: &str) -> Result<Value, String> {
         let word = typed.trim();
         let value = match &self.kind {
@@ -237,23 +236,23 @@ fn text(of: &Value, key: &str) -> Option<String> {
     of.get(key).and_then(Value::as_str).map(str::to_owned)
 }
 
-/// Bytes of an address. A longer one cannot be looked at before one goes there.
+/// Maximal bytes of an address. Nobody can check a longer one before opening it.
 const MAX_ADDRESS: usize = 4000;
 
-/// A page that a person is asked to open.
+/// A page for a person to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Why, in the words of the source.
+    /// The source's message.
     pub message: String,
-    /// Where, as browsers read it: a host of other letters stands in its ASCII form.
+    /// The address in normalised form: an international host name is in ASCII form.
     pub address: Url,
 }
 
 impl Page {
-    /// The page that the parameters of `elicitation/create` name.
+    /// Reads the page in the parameters of `elicitation/create`.
     ///
     /// # Errors
-    /// In words, for what is no address of a web page, or one that hides where it leads.
+    /// The reason, if it is no web address, or hides its target.
     pub fn of(params: &Value) -> Result<Self, String> {
         let text = |key: &str| params.get(key).and_then(Value::as_str);
         let message = text("message").ok_or("it has no message")?;
@@ -266,7 +265,7 @@ impl Page {
             return Err(too_long());
         }
         let address = Url::parse(address).map_err(|error| format!("its url cannot be read: {error}"))?;
-        // What is shown is this: one letter of a path may be nine bytes here.
+        // The normalised form is shown: one letter of a path may take nine bytes in it.
         if address.as_str().len() > MAX_ADDRESS {
             return Err(too_long());
         }
@@ -279,7 +278,7 @@ impl Page {
         Ok(Self { message: message.to_owned(), address })
     }
 
-    /// The host, which tells whose page it is.
+    /// The host, which identifies the page's owner.
     #[must_use]
     pub fn host(&self) -> &str {
         self.address.host_str().unwrap_or_default()

@@ -10,16 +10,16 @@ use serde_json::{Map, Value};
 
 /// Header of a request's method.
 pub const METHOD: &str = "mcp-method";
-/// Header of what a request names: a tool, a prompt, a resource's URI.
+/// Header with the object of a request: a tool, a prompt, a resource's URI.
 pub const NAME: &str = "mcp-name";
-/// What the header of a mirrored parameter begins with.
+/// Prefix of the headers of mirrored parameters.
 pub const PARAM_PREFIX: &str = "mcp-param-";
 
 const MARK: &str = "x-mcp-header";
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
 
-/// Keywords whose value is a schema, a list of schemas, a map of schemas. Data (`default`, `enum`) is never entered, and
-/// no `$ref` is followed.
+/// Keywords whose value is a schema, a list of schemas, or a map of schemas. Data (`default`, `enum`) is not searched,
+/// and no `$ref` is followed.
 const ONE: [&str; 11] = [
     "items",
     "contains",
@@ -36,7 +36,7 @@ const ONE: [&str; 11] = [
 const LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 const MAPS: [&str; 4] = ["patternProperties", "dependentSchemas", "$defs", "definitions"];
 
-/// A text as a header's value: as it is if a header carries it unchanged, else in base64 with a mark around it.
+/// Encodes a text for a header: unchanged if possible, else marked base64.
 #[must_use]
 pub fn encode(text: &str) -> Cow<'_, str> {
     let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && text.trim() == text;
@@ -46,7 +46,7 @@ pub fn encode(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}{}{}", ENCODED.0, STANDARD.encode(text), ENCODED.1))
 }
 
-/// The text of a header's value; `None` where it is marked as encoded and is not.
+/// Decodes a header value; `None` if its encoding is invalid.
 #[must_use]
 pub fn decode(value: &str) -> Option<String> {
     let value = value.trim_matches([' ', '\t']);
@@ -60,27 +60,27 @@ fn encoded_part(value: &str) -> Option<&str> {
     value.strip_prefix(ENCODED.0)?.strip_suffix(ENCODED.1)
 }
 
-/// A parameter that is said again in a header.
+/// A parameter that is repeated in a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mirrored {
     /// The header's name, in lower case.
     pub header: String,
-    /// Where it is in the arguments.
+    /// Its path in the arguments.
     pub path: Vec<String>,
 }
 
 impl Mirrored {
-    /// The header's value, encoded; `None` where the arguments have none.
+    /// Returns the encoded header value; `None` if the arguments do not have it.
     #[must_use]
     pub fn value(&self, arguments: &Map<String, Value>) -> Option<String> {
         Some(encode(&text(self.argument(arguments)?)?).into_owned())
     }
 
-    /// Checks that the header says what the arguments do (2026-07-28, streamable HTTP, "Custom Headers"): both are
-    /// there and agree, or neither is.
+    /// Checks that header and argument agree (2026-07-28, streamable HTTP, "Custom Headers"): both are
+    /// present and equal, or both are absent.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The mismatch, in words.
     pub fn check(&self, arguments: &Map<String, Value>, sent: Sent<'_>) -> Result<(), String> {
         let (header, argument) = (&self.header, self.path.join("."));
         let value = self.argument(arguments).filter(|value| !value.is_null());
@@ -104,18 +104,18 @@ impl Mirrored {
     }
 }
 
-/// How a header was sent.
+/// The received state of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent<'a> {
-    /// Not at all.
+    /// Absent.
     Absent,
     /// Once, with this value.
     Once(&'a str),
-    /// More than once, or with bytes that are no text: nobody can tell what it says.
+    /// Repeated, or not text, so it is ambiguous.
     Unreadable,
 }
 
-/// A value as a header has it, before it is encoded; `None` for what no header can say.
+/// Converts a value to header text, before encoding; `None` for unsupported types.
 fn text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::String(text) => Some(Cow::Borrowed(text.as_str())),
@@ -124,7 +124,7 @@ fn text(value: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Whether a text is the integer of a value, however either is written: `42.0` is 42.
+/// Whether a text denotes the same integer as a value, in whatever form: `42.0` is 42.
 fn is_same_integer(value: &Value, written: &str) -> bool {
     fn whole(text: &str) -> Option<i128> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
@@ -134,7 +134,7 @@ fn is_same_integer(value: &Value, written: &str) -> bool {
     value.is_number() && whole(written).is_some_and(|read| whole(&value.to_string()) == Some(read))
 }
 
-/// Whether a schema may have marked parameters at all: a quick look, since most have none.
+/// Whether a schema may have marked parameters: a quick check, since most have none.
 #[must_use]
 pub fn may_be_marked(schema: &Value) -> bool {
     match schema {
@@ -144,10 +144,10 @@ pub fn may_be_marked(schema: &Value) -> bool {
     }
 }
 
-/// The parameters that a tool with this input schema has mirrored.
+/// Returns the mirrored parameters of a tool with this input schema.
 ///
 /// # Errors
-/// What is wrong with a mark; such a tool must not be offered over HTTP.
+/// An invalid mark; such a tool must not be offered over HTTP.
 pub fn mirrored(schema: &Value) -> Result<Vec<Mirrored>, String> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();

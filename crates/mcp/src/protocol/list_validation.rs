@@ -1,6 +1,6 @@
-//! Checks what servers list (tools, prompts, resources) and mends it. A client reads a list as a whole: one wrong field
-//! of one item, and the client refuses the list with all that is in it. Here each field is what the
-//! strictest of the official SDKs takes (`ToolSchema` of TypeScript, `Tool` of Python, and so on), or is left out.
+//! Checks and corrects lists of servers (tools, prompts, resources). A client parses a list as a whole: one invalid
+//! field makes it refuse the entire list. Here each field is made valid for the strictest official SDK (`ToolSchema` of
+//! TypeScript, `Tool` of Python, and so on), or removed.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ pub fn input_schema(schema: Option<&Value>) -> Cow<'_, Value> {
     }
 }
 
-/// Whether arguments, which are an object, may fit a schema as far as its `type` says.
+/// Whether a schema's `type` allows objects, which arguments always are.
 #[must_use]
 pub fn takes_objects(schema: &Map<String, Value>) -> bool {
     match schema.get("type") {
@@ -43,7 +43,7 @@ pub fn takes_objects(schema: &Map<String, Value>) -> bool {
     }
 }
 
-/// An output schema, for clients of `era`: up to 2025-11-25 it is of an object, and one of anything else is put inside
+/// Returns an output schema for clients of `era`: up to 2025-11-25 other schemas than objects are wrapped in
 /// one, as results are by [`structured`].
 #[must_use]
 pub fn output_schema(schema: &Value, era: Era) -> Cow<'_, Value> {
@@ -65,7 +65,7 @@ pub fn structured(value: Value, schema: Option<&Value>, era: Era) -> Value {
     if era == Era::Modern || is_object { value } else { wrapped::around(value) }
 }
 
-/// Any other field of a tool; `None`: nothing in it is as it must be. Fields that no revision knows stay.
+/// Corrects another field of a tool; `None` if no part of it is valid. Unknown fields stay.
 #[must_use]
 pub fn field<'a>(key: &str, value: &'a Value) -> Option<Cow<'a, Value>> {
     match key {
@@ -84,8 +84,8 @@ pub fn field<'a>(key: &str, value: &'a Value) -> Option<Cow<'a, Value>> {
     }
 }
 
-/// A page of such a list as every client takes it: its items, each under its own name or address, and what leads to the
-/// next page. What has nothing to be found by is left out. Returns what was mended: whose fields, as [`mistakes_warning`] names it.
+/// Corrects a page of a list for all clients: items with unique names or addresses, and the cursor.
+/// Items without a name or address are removed. Returns the corrections, by item, for [`mistakes_warning`].
 #[must_use]
 pub fn page(kind: ListKind, page: &mut Map<String, Value>) -> Vec<String> {
     let mut mended = Vec::new();
@@ -120,8 +120,8 @@ pub fn page(kind: ListKind, page: &mut Map<String, Value>) -> Vec<String> {
     mended
 }
 
-/// A prompt, resource or template as every client takes it. One without a `name` beside its address is called by that.
-/// Returns the fields that were mended.
+/// Corrects a prompt, resource or template for all clients. A missing `name` is replaced with the address.
+/// Returns the corrected fields.
 fn item(kind: ListKind, item: &mut Map<String, Value>) -> Vec<String> {
     let mut wrong = Vec::new();
     item.retain(|key, value| {
@@ -151,7 +151,7 @@ fn item(kind: ListKind, item: &mut Map<String, Value>) -> Vec<String> {
     wrong
 }
 
-/// What becomes of a field.
+/// How a field was handled.
 #[derive(PartialEq, Eq)]
 enum Fate {
     Sound,
@@ -159,7 +159,7 @@ enum Fate {
     LeftOut,
 }
 
-/// Puts what `sound` makes of a value in its place.
+/// Replaces a value with the output of `sound`.
 fn mend(value: &mut Value, sound: impl Fn(&Value) -> Option<Cow<'_, Value>>) -> Fate {
     let mended = match sound(value) {
         None => return Fate::LeftOut,
@@ -170,15 +170,15 @@ fn mend(value: &mut Value, sound: impl Fn(&Value) -> Option<Cow<'_, Value>>) -> 
     Fate::Mended
 }
 
-/// Whose fields are not as the specification has them, for [`mistakes_warning`].
+/// Describes an item's invalid fields, for [`mistakes_warning`].
 #[must_use]
 pub fn mistake(name: &str, fields: &[impl AsRef<str>]) -> String {
     let fields: Vec<&str> = fields.iter().map(AsRef::as_ref).collect();
     format!("{name:.100} ({})", fields.join(", "))
 }
 
-/// What an operator is told of a server whose lists are mended; `what` are the things that it lists. `None` where there is
-/// no [`mistake`].
+/// Formats the operator's warning about a server with corrected lists; `what` names the kind of items. `None` without a
+/// [`mistake`].
 #[must_use]
 pub fn mistakes_warning(server: &str, what: &str, mistakes: &[String]) -> Option<String> {
     let (count, named) = (mistakes.len(), mistakes.get(..NAMED).unwrap_or(mistakes).join(", "));
@@ -186,7 +186,7 @@ pub fn mistakes_warning(server: &str, what: &str, mistakes: &[String]) -> Option
     (count > 0).then(line)
 }
 
-/// `Annotations` of what is shown to somebody.
+/// Corrects `Annotations`.
 fn shown_to(value: &Value) -> Option<Cow<'_, Value>> {
     kept(value, |key, value| match key {
         "audience" => {
@@ -199,7 +199,7 @@ fn shown_to(value: &Value) -> Option<Cow<'_, Value>> {
     })
 }
 
-/// Whether this is a moment of ISO 8601 as the SDKs read it: date, `T`, time to the second, zone.
+/// Whether this is an ISO 8601 time as the SDKs read it: date, `T`, time to the second, zone.
 fn is_moment(text: &str) -> bool {
     let digits = |text: &str, shape: &str| {
         text.len() == shape.len()
@@ -236,7 +236,7 @@ fn arguments(value: &Value) -> Option<Cow<'_, Value>> {
     })
 }
 
-/// What is wrong with how a server lists a tool, by the names of its fields: all that is mended here.
+/// Returns the names of a tool's fields that are corrected here.
 #[must_use]
 pub fn mistakes(tool: &Map<String, Value>) -> Vec<&str> {
     let is_sound = |key: &str, value: &Value| match key {
@@ -253,7 +253,7 @@ pub fn mistakes(tool: &Map<String, Value>) -> Vec<&str> {
     wrong
 }
 
-/// An object without the fields that `is_sound` does not let through.
+/// Removes fields that `is_sound` rejects from an object.
 fn kept(value: &Value, is_sound: impl Fn(&str, &Value) -> bool) -> Option<Cow<'_, Value>> {
     let fields = value.as_object()?;
     if fields.iter().all(|(key, value)| is_sound(key, value)) {
@@ -273,7 +273,7 @@ fn icons(value: &Value) -> Option<Cow<'_, Value>> {
     })
 }
 
-/// A list of objects, those of it that have a text under `key`, without the fields that `is_sound` does not let through.
+/// Keeps the objects of a list with a text under `key`, without fields that `is_sound` rejects.
 fn named<'a>(value: &'a Value, key: &str, is_sound: impl Fn(&str, &Value) -> bool) -> Option<Cow<'a, Value>> {
     let all = value.as_array()?;
     let sound: Vec<Cow<'_, Value>> = all
@@ -287,8 +287,8 @@ fn named<'a>(value: &'a Value, key: &str, is_sound: impl Fn(&str, &Value) -> boo
     Some(Cow::Owned(sound.into_iter().map(Cow::into_owned).collect()))
 }
 
-/// The fields of a schema with those keywords at its root mended that clients look at; `None` where nothing is wrong.
-/// What it lets through stays the same, as far as it meant anything.
+/// Corrects the keywords at the root of a schema that clients read; `None` if they are valid.
+/// The schema accepts the same values, as far as it had a meaning.
 fn mended_root(fields: &Map<String, Value>) -> Option<Map<String, Value>> {
     let is_sound = |key: &str, value: &Value| match key {
         "$schema" => value.is_string(),
@@ -302,7 +302,7 @@ fn mended_root(fields: &Map<String, Value>) -> Option<Map<String, Value>> {
     let mut mended = fields.clone();
     mended.retain(|key, value| match (key.as_str(), value) {
         ("properties", Value::Object(properties)) => {
-            // A schema may be `true` or `false`, which not every client reads; anything else means nothing.
+            // A schema may be `true` or `false`, which not every client reads; any other non-object has no meaning.
             for schema in properties.values_mut().filter(|schema| !schema.is_object()) {
                 *schema = if *schema == Value::Bool(false) { json!({"not": {}}) } else { json!({}) };
             }

@@ -1,5 +1,5 @@
-//! Merges the lists of many servers: every item has a unique name or address, and is found by it. A resource keeps its
-//! own address where no other server has it.
+//! Merges the lists of many servers: every item gets a unique name or address. A resource keeps its
+//! own address if no other server has it.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use toolwright_core::catalogue::ListKind;
 use toolwright_core::tool_id::{short_hash, wire_candidate};
 
-/// Digits of a hash that tells two names apart.
+/// Hash digits that distinguish two names.
 const DIGITS: usize = 6;
 
 fn shown(kind: ListKind, server: &str, own: &str) -> String {
@@ -18,7 +18,7 @@ fn shown(kind: ListKind, server: &str, own: &str) -> String {
     }
 }
 
-/// For an item whose usual name another has.
+/// Returns another name for an item whose usual name is taken.
 fn apart(kind: ListKind, server: &str, own: &str) -> String {
     match kind {
         ListKind::Prompts => {
@@ -29,7 +29,7 @@ fn apart(kind: ListKind, server: &str, own: &str) -> String {
     }
 }
 
-/// Whose an item is, and what its server calls it.
+/// The server of an item, and the server's name for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedBy {
     /// The server.
@@ -38,18 +38,18 @@ pub struct ListedBy {
     pub own: String,
 }
 
-/// One list out of many.
+/// A list merged from several.
 #[derive(Debug, Default)]
 pub struct Merged {
     /// The items, in the order of their servers, under the names that they have here.
     pub items: Vec<Value>,
-    /// Whose each is, by that name.
+    /// The origin of each item, by its displayed name.
     pub by_shown_name: HashMap<String, ListedBy>,
 }
 
-/// Merges lists of servers, whose order decides who keeps the usual name of two that would have the same. An item
-/// that has nothing to be found by is left out, and so is a second one of the same name by the same server. The lists are as
-/// [`list_validation::page`](crate::protocol::list_validation::page) leaves them.
+/// Merges the lists of servers; their order decides who keeps the usual name on a collision. Items
+/// without a name or address are skipped, and so are duplicates of the same server. The lists must have passed
+/// [`list_validation::page`](crate::protocol::list_validation::page).
 #[must_use]
 pub fn merge(kind: ListKind, lists: Vec<(&str, &[Value])>) -> Merged {
     let mut merged = Merged::default();
@@ -77,7 +77,7 @@ fn free_name(kind: ListKind, server: &str, own: &str, taken: &HashMap<String, Li
     names.into_iter().find(|name| !taken.contains_key(name))
 }
 
-/// Puts the address that a resource has here in the place of its own, in a result of `resources/read`.
+/// Replaces a resource's own address in a result of `resources/read` with the merged one.
 pub fn readdress(result: &mut Map<String, Value>, own: &str, shown: &str) {
     for content in result.get_mut("contents").and_then(Value::as_array_mut).into_iter().flatten() {
         if content.get("uri").and_then(Value::as_str) == Some(own) {
@@ -88,25 +88,26 @@ pub fn readdress(result: &mut Map<String, Value>, own: &str, shown: &str) {
 
 /// Scheme of an address that names its server.
 const SCHEME: &str = "toolwright-resource://";
-/// What stands bare in no address. Braces stay, a template is one still; and so does all that an address may have, `%`
-/// among it: a client that fills in a template encodes what it puts there (RFC 6570), and nobody can tell later who did.
+/// Characters that are encoded in addresses. Braces stay, so that templates work; so do all characters legal in an
+/// address, including `%`: a client encodes values of a template (RFC 6570), and this cannot be told apart later.
 const NEVER: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
 
-/// The address of a server's resource, or template, that names the server: for one that another server has too.
+/// Returns an address that includes the server, for a resource or template that another server has too.
 #[must_use]
 pub fn qualify(server: &str, uri: &str) -> String {
     format!("{SCHEME}{server}/{}", utf8_percent_encode(uri, NEVER))
 }
 
-/// Server and own address of one that [`qualify`] made, or that a client made of such a template. An own address that
-/// is none by RFC 3986 (it has blanks, say) comes back percent-encoded: only the list that it stands in has it as it is.
+/// Splits an address made by [`qualify`], or expanded by a client from such a template, into server and own address. An
+/// own address that is invalid by RFC 3986 (with blanks, say) comes back percent-encoded; only its list has the
+/// original.
 #[must_use]
 pub fn qualified(uri: &str) -> Option<(&str, &str)> {
     let (server, own) = uri.strip_prefix(SCHEME)?.split_once('/')?;
     (!server.is_empty() && !own.is_empty()).then_some((server, own))
 }
 
-/// Whether an address is this resource, or one below it: its path goes on there, or a query or fragment follows.
+/// Whether an address equals this resource or is below it: a path, query or fragment follows.
 #[must_use]
 pub fn is_within(resource: &str, uri: &str) -> bool {
     uri.strip_prefix(resource).is_some_and(|rest| {
@@ -114,9 +115,9 @@ pub fn is_within(resource: &str, uri: &str) -> bool {
     })
 }
 
-/// Whether an address can be one of a template (RFC 6570): its literal parts stand in the address, in their order, the
-/// first at its beginning and the last at its end. What an expression stands for is the server's to say. Gives the
-/// number of literal bytes, so that of several templates the nearest can be told.
+/// Whether an address can be an expansion of a template (RFC 6570): the literal parts occur in order, the
+/// first at the beginning and the last at the end. Values of expressions are not checked. Returns the
+/// number of literal bytes, to find the closest of several templates.
 #[must_use]
 pub fn fits(template: &str, uri: &str) -> Option<usize> {
     let mut literals = Vec::new();

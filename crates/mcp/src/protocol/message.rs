@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0 messages: parsing what arrives, writing what leaves.
+//! JSON-RPC 2.0 messages: parsing and writing.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -14,8 +14,8 @@ use toolwright_core::json;
 use crate::protocol::batch::is_batch;
 use crate::protocol::strict::{Object, ShownId, object};
 
-/// Id of a request, or a progress token: they have the same form. It is given back as it came; whoever made it looks for
-/// the very same.
+/// Id of a request, or a progress token, which have the same form. It is returned exactly as received, because its
+/// sender compares it literally.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Id {
     /// An integer of 64 bits.
@@ -27,7 +27,7 @@ pub enum Id {
 }
 
 impl<'de> Deserialize<'de> for Id {
-    /// Out of JSON text only: what was read into a [`Value`] before may have lost already.
+    /// Only from JSON text: a [`Value`] may already have lost precision.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = <&RawValue>::deserialize(deserializer)?.get();
         match json.as_bytes().first() {
@@ -35,7 +35,7 @@ impl<'de> Deserialize<'de> for Id {
             Some(b'-' | b'0'..=b'9') => {
                 let whole = json.parse::<u64>().map(Number::from);
                 let whole = whole.or_else(|_| json.parse::<i64>().map(Number::from)).ok();
-                // That is no other number, but another text.
+                // Not another number, but another text.
                 let whole = whole.filter(|_| json != "-0");
                 Ok(whole.map_or_else(|| Self::Exact(json.into()), Self::Number))
             }
@@ -45,7 +45,7 @@ impl<'de> Deserialize<'de> for Id {
 }
 
 impl Serialize for Id {
-    /// As JSON text; a [`Value`] of it may lose.
+    /// As JSON text; a [`Value`] may lose precision.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Number(number) => number.serialize(serializer),
@@ -57,12 +57,12 @@ impl Serialize for Id {
     }
 }
 
-/// Who says an error.
+/// The origin of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SaidBy {
-    /// Whoever writes it here.
+    /// This program.
     Us,
-    /// Somebody else, whose words go on: what its code stands for is its own.
+    /// Another party, whose error is passed on: its code is defined there.
     #[default]
     Source,
 }
@@ -74,20 +74,20 @@ pub struct RpcError {
     pub code: i64,
     /// Message, for people.
     pub message: Cow<'static, str>,
-    /// Anything else.
+    /// Further data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Box<Value>>,
-    /// Who says so. It is not written; what was read is another's.
+    /// Its origin. Not serialised; a parsed error comes from another party.
     #[serde(skip)]
     pub said_by: SaidBy,
 }
 
 impl RpcError {
-    /// Not JSON.
+    /// Invalid JSON.
     pub const PARSE: i64 = -32700;
-    /// Not a request.
+    /// Not a valid request.
     pub const INVALID_REQUEST: i64 = -32600;
-    /// No such method.
+    /// The method does not exist.
     pub const METHOD_NOT_FOUND: i64 = -32601;
     /// Wrong parameters.
     pub const INVALID_PARAMS: i64 = -32602;
@@ -101,9 +101,9 @@ impl RpcError {
     pub const UNSUPPORTED_VERSION: i64 = -32022;
     /// MCP 2025-11-25: the client's user must open a page first.
     pub const PAGES_REQUIRED: i64 = -32042;
-    /// MCP up to 2025-11-25: there is no such resource (2026-07-28 says [`RpcError::INVALID_PARAMS`]).
+    /// MCP up to 2025-11-25: the resource does not exist (2026-07-28 uses [`RpcError::INVALID_PARAMS`]).
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
-    /// Of the range for implementations: a bound was reached; try again.
+    /// A bound was reached; try again. From the range for implementations.
     pub const BUSY: i64 = -32000;
 
     /// An error of our own without data.
@@ -116,7 +116,7 @@ impl RpcError {
         Self::new(Self::INVALID_PARAMS, message)
     }
 
-    /// No such method.
+    /// The error for an unknown method.
     #[must_use]
     pub fn method_not_found(method: &str) -> Self {
         let shown: String = method.chars().take(100).collect();
@@ -124,12 +124,12 @@ impl RpcError {
     }
 }
 
-/// The parameters that any served method takes; each method reads its own.
+/// The parameters of all served methods; each method reads its own.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Params {
     #[serde(rename = "_meta", deserialize_with = "object")]
-    /// Of the protocol.
+    /// `_meta` of the protocol.
     pub meta: Meta,
     /// `tools/call`, and the methods that name a thing.
     pub name: Option<String>,
@@ -149,11 +149,11 @@ pub struct Params {
     pub notifications: Option<Filter>,
     /// `logging/setLevel`.
     pub level: Option<String>,
-    /// The answers of a request that is sent again because it was answered `input_required` (2026-07-28).
+    /// The answers of a request that is repeated after `input_required` (2026-07-28).
     pub input_responses: Option<Value>,
-    /// What that answer gave to be sent again with them.
+    /// The state in that answer, to be sent back with the responses.
     pub request_state: Option<String>,
-    /// That a call is to be a task (2025-11-25).
+    /// Requests a task for the call (2025-11-25).
     pub task: Option<Value>,
     /// `tasks/*`.
     pub task_id: Option<String>,
@@ -171,15 +171,15 @@ pub struct Meta {
     /// Revision of a modern request.
     #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
     pub protocol_version: Option<String>,
-    /// What the maker of a modern request can be asked.
+    /// Capabilities of the client of a modern request.
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
     pub client_capabilities: Option<Map<String, Value>>,
-    /// The least severe log message that the maker of a modern request wants; without it none.
+    /// Minimum level of log messages that a modern request wants; no messages without it.
     #[serde(rename = "io.modelcontextprotocol/logLevel")]
     pub log_level: Option<String>,
 }
 
-/// What a subscription asks for (2026-07-28, `SubscriptionFilter`).
+/// The wanted notifications of a subscription (2026-07-28, `SubscriptionFilter`).
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Filter {
@@ -204,49 +204,49 @@ pub struct Request {
     pub id: Id,
     /// Its method.
     pub method: String,
-    /// What is read of its parameters.
+    /// The parsed parameters.
     pub params: Box<Params>,
-    /// All of its parameters, for who passes them on.
+    /// The raw parameters, to pass on.
     pub raw: Option<Box<RawValue>>,
 }
 
 /// A message from a client.
 #[derive(Debug)]
 pub enum Message {
-    /// To be answered.
+    /// A request, which needs a response.
     Request(Request),
-    /// Not to be answered.
+    /// A notification, which gets no response.
     Notification {
         /// Its method.
         method: String,
-        /// What is read of its parameters.
+        /// The parsed parameters.
         params: Box<Params>,
-        /// All of its parameters, for who passes them on.
+        /// The raw parameters, to pass on.
         raw: Option<Box<RawValue>>,
     },
-    /// An answer to what we asked.
+    /// A response to our request.
     Response(Response),
 }
 
 /// An answer to a request of ours.
 #[derive(Debug)]
 pub struct Response {
-    /// Of the request; errors about messages that could not be read have none.
+    /// The request's id; errors about unreadable messages have none.
     pub id: Option<Id>,
     /// The result, or the error.
     pub outcome: Result<Value, RpcError>,
 }
 
-/// A message that cannot be taken, with the id to answer to if it shows one.
+/// A message that is refused, with its id if known.
 #[derive(Debug)]
 pub struct Refused {
     /// The id that it shows.
     pub id: Option<Id>,
-    /// What to answer.
+    /// The error to send.
     pub error: RpcError,
 }
 
-/// The methods whose parameters are [`Params`].
+/// The methods with parameters of type [`Params`].
 const METHODS: [&str; 20] = [
     "initialize",
     "ping",
@@ -284,7 +284,7 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// That something is no message, or no JSON at all.
+/// The error for an invalid message, or invalid JSON.
 pub(crate) fn unreadable(error: &serde_json::Error) -> Refused {
     let error = if error.is_data() {
         RpcError::new(RpcError::INVALID_REQUEST, format!("not a JSON-RPC message: {error}"))
@@ -294,14 +294,14 @@ pub(crate) fn unreadable(error: &serde_json::Error) -> Refused {
     Refused { id: None, error }
 }
 
-/// Parses one message. A batch is none.
+/// Parses a single message, not a batch.
 ///
 /// # Errors
-/// [`Refused`] says what is wrong.
+/// [`Refused`] with the fault.
 pub fn parse(bytes: &[u8]) -> Result<Message, Refused> {
     let refuse = |id, code, message: String| Err(Refused { id, error: RpcError::new(code, message) });
     if is_batch(bytes) {
-        // Serde would take the elements for the fields, in their order.
+        // Serde would accept an array of the fields in order.
         return refuse(None, RpcError::INVALID_REQUEST, "an array is no JSON-RPC message".into());
     }
     let room = OnceCell::new();
@@ -328,7 +328,7 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Refused> {
             refuse(id, RpcError::INVALID_REQUEST, "there is neither a method nor a result".into())
         };
     };
-    // A notification is one whatever it shows, and is not answered.
+    // A notification has no id and gets no response.
     if is_null && !method.starts_with("notifications/") {
         return refuse(
             None,
@@ -342,7 +342,8 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Refused> {
         Err(error) if id.is_some() && METHODS.contains(&method.as_str()) => {
             return refuse(id, RpcError::INVALID_PARAMS, format!("the params of {method}: {error}"));
         }
-        // A notification is never answered (JSON-RPC 2.0, section 4.1), and another method's parameters are its own.
+        // A notification is never answered (JSON-RPC 2.0, section 4.1), and parameters of other methods are not
+        // checked.
         Err(_) => Box::new(Params { meta: envelope.params.map(meta_of).unwrap_or_default(), ..Params::default() }),
     };
     Ok(match id {
@@ -351,7 +352,7 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Refused> {
     })
 }
 
-/// What can be read of the `_meta` of parameters that are otherwise not known.
+/// Reads the `_meta` of unknown parameters, as far as possible.
 fn meta_of(params: &RawValue) -> Meta {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -429,7 +430,7 @@ pub fn to_json(value: &impl Serialize) -> Vec<u8> {
     out
 }
 
-/// Adds the JSON text of a value that has one (maps with text keys, and numbers), `null` for another.
+/// Appends a value as JSON text; `null` if it has none (maps with other keys than text or numbers).
 pub fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
     let before = out.len();
     if let Err(error) = serde_json::to_writer(&mut *out, value) {
@@ -511,7 +512,7 @@ mod tests {
         let broken = parse(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"caf\xc3\"}");
         let Ok(Message::Request(request)) = broken else { panic!("{broken:?}") };
         assert_eq!(request.method, "caf\u{fffd}");
-        // What nobody can read is refused, and told by its id.
+        // An unparsable message is refused with its id.
         let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
         for beyond in [deep.as_str(), "1e400"] {
             let text = format!(r#"{{"params":{{"arguments":{beyond}}},"method":"tools/call","jsonrpc":"2.0","id":7}}"#);

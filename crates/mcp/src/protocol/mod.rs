@@ -1,5 +1,5 @@
-//! The Model Context Protocol, as far as both its sides share it: messages, revisions, what one revision says in
-//! terms of another. Pure: no I/O, no clock. `client` is the client over it, `gateway/mcp` the server.
+//! The parts of the Model Context Protocol that client and server share: messages, revisions, and conversion between
+//! revisions. Pure: no I/O, no clock. `client` has the client, `gateway/mcp` the server.
 
 pub mod asking;
 pub mod batch;

@@ -5,21 +5,21 @@ use serde_json::Value;
 
 /// Revisions with `initialize`, newest first.
 pub const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// Revisions whose requests stand alone, newest first.
+/// Revisions without sessions, newest first.
 pub const MODERN_VERSIONS: [&str; 1] = ["2026-07-28"];
 
-/// The one revision whose clients and servers may send several messages at once, as a JSON array (basic, "Batching").
+/// The only revision with batches of messages as a JSON array (basic, "Batching").
 pub const BATCHING: &str = "2025-03-26";
 
 /// `_meta` key of a subscription's id.
 pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
-/// `_meta` key under which a modern result says who made it.
+/// `_meta` key of the server's identity in a modern result.
 pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-/// `_meta` key under which a modern request says who makes it.
+/// `_meta` key of the client's identity in a modern request.
 pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 /// `_meta` key of the revision of a modern request.
 pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// `_meta` key of what the maker of a modern request can be asked.
+/// `_meta` key of the client's capabilities in a modern request.
 pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// `_meta` key of the least severe log message that the maker of a modern request wants.
 pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
@@ -35,24 +35,24 @@ pub enum Era {
 
 impl Era {
     /// Whether this `nextCursor` of a server leads to another page. From 2026-07-28 an empty one does
-    /// (server/utilities/pagination); older servers write it for the end.
+    /// (server/utilities/pagination); older servers write an empty one at the end.
     #[must_use]
     pub fn leads_on(self, cursor: &str) -> bool {
         self == Self::Modern || !cursor.is_empty()
     }
 }
 
-/// The revision to answer an `initialize` with: the client's, or else our newest.
+/// Returns the revision for the answer to `initialize`: the client's if supported, else our newest.
 #[must_use]
 pub fn negotiate(requested: Option<&str>) -> &'static str {
     LEGACY_VERSIONS.into_iter().find(|version| Some(*version) == requested).unwrap_or(LEGACY_VERSIONS[0])
 }
 
-/// How severe a log message is (`LoggingLevel`, the words of RFC 5424); the order is that of severity.
+/// Severity of a log message (`LoggingLevel`, in the words of RFC 5424), in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
-    /// For who debugs.
+    /// Debugging information.
     Debug,
     /// Usual events.
     Info,
@@ -64,14 +64,14 @@ pub enum Level {
     Error,
     /// A part failed.
     Critical,
-    /// To be acted upon at once.
+    /// Needs immediate action.
     Alert,
     /// The system is not usable.
     Emergency,
 }
 
 impl Level {
-    /// All levels, the least severe first.
+    /// All levels, least severe first.
     pub const ALL: [Self; 8] = [
         Self::Debug,
         Self::Info,
@@ -83,7 +83,7 @@ impl Level {
         Self::Emergency,
     ];
 
-    /// The word on the wire.
+    /// Returns its wire form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -98,14 +98,14 @@ impl Level {
         }
     }
 
-    /// The level of this word.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.as_str() == word)
     }
 
-    /// The level of a message (the parameters of `notifications/message`). One without a known level counts as an
-    /// error: nobody's filter may lose it.
+    /// Returns the level of a message (the parameters of `notifications/message`). An unknown level counts as an
+    /// error, so that no filter loses the message.
     #[must_use]
     pub fn of_message(message: &Value) -> Self {
         message.get("level").and_then(Value::as_str).and_then(Self::parse).unwrap_or(Self::Error)

@@ -33,10 +33,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Reads a field out of an object only.
+/// Reads a field that must be an object.
 ///
 /// # Errors
-/// It is none, or not of this form.
+/// It is not an object, or not of this type.
 pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     Object::deserialize(deserializer).map(|Object(inner)| inner)
 }
@@ -44,12 +44,12 @@ pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserialize
 /// The id that a message shows.
 #[derive(Default)]
 pub(crate) enum ShownId {
-    /// There is none.
+    /// Without an id.
     #[default]
     Absent,
-    /// One that no request may have.
+    /// With a null id, which is invalid for a request.
     Null,
-    /// This one.
+    /// With this id.
     Is(Id),
 }
 
@@ -72,12 +72,12 @@ mod tests {
         }
         for text in [
             r#"{"jsonrpc":"2.0","method":"ping"}"#,
-            // Nobody could be answered anyway.
+            // There is nobody to answer.
             r#"{"jsonrpc":"2.0","id":null,"method":"notifications/initialized"}"#,
         ] {
             assert!(matches!(parse(text.as_bytes()), Ok(Message::Notification { .. })), "{text}");
         }
-        // That is how what cannot be read is answered.
+        // Errors about unreadable messages look like this.
         let answer = parse(br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}"#);
         assert!(matches!(answer, Ok(Message::Response(Response { id: None, outcome: Err(_) }))), "{answer:?}");
     }
@@ -90,7 +90,7 @@ mod tests {
             assert_eq!((refused.error.code, refused.id), (RpcError::INVALID_PARAMS, Some(Id::Number(7.into()))));
             let message = &refused.error.message;
             assert!(message.contains("expected an object") && !message.contains("struct"), "{text}: {message}");
-            // Another method's are its own, and nothing of them is read here.
+            // Parameters of unknown methods are not parsed.
             let text = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"own/x","params":{params}}}"#);
             let Ok(Message::Request(request)) = parse(text.as_bytes()) else { panic!("{text}") };
             assert_eq!(request.params.meta.progress_token, None, "{text}");

@@ -1,8 +1,8 @@
 //! Calls that outlive one request: as tasks, or by a signed `requestState`.
 //!
-//! Both generations write tasks: those of 2025-11-25, and the extension `io.modelcontextprotocol/tasks` of 2026-07-28
-//! (SEP-2663). A `requestState` (2026-07-28, "Multi Round-Trip Requests") is what a client sends back with its answers,
-//! signed, so that it can only be what it was given.
+//! Tasks exist in both generations: those of 2025-11-25, and the extension `io.modelcontextprotocol/tasks` of
+//! 2026-07-28 (SEP-2663). A `requestState` (2026-07-28, "Multi Round-Trip Requests") is sent back by a client with its
+//! answers; it is signed, so that it cannot be changed.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use crate::protocol::revision::Era;
 
 /// The extension's name.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
-/// Key of `_meta` that says which task a message belongs to (2025-11-25).
+/// `_meta` key of the task that a message belongs to (2025-11-25).
 pub const RELATED: &str = "io.modelcontextprotocol/related-task";
-/// A task is kept no longer, whatever its client wishes.
+/// Maximal lifetime of a task, whatever its client requests.
 pub const MAX_TTL: Duration = Duration::from_secs(3600);
-/// A task is kept at least so long: a client must be able to ask for it.
+/// Minimal lifetime of a task: a client must be able to ask for it.
 pub const MIN_TTL: Duration = Duration::from_secs(1);
-/// How often a client is told to look.
+/// Poll interval suggested to clients.
 const POLL: Duration = Duration::from_secs(1);
 
-/// How a task stands.
+/// State of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// It runs.
@@ -36,14 +36,14 @@ pub enum Status {
     InputRequired,
     /// It has a result.
     Completed,
-    /// It has an error; in 2025-11-25 also: its result is one of failure.
+    /// It has an error; in 2025-11-25 also a result with `isError`.
     Failed,
     /// It was cancelled.
     Cancelled,
 }
 
 impl Status {
-    /// The protocol's word.
+    /// Returns its wire form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -56,20 +56,20 @@ impl Status {
     }
 }
 
-/// What is said of a task.
+/// Description of a task for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskDescription {
     /// Its id.
     pub id: String,
-    /// How it stands.
+    /// Its state.
     pub status: Status,
     /// More on that, for people.
     pub message: Option<String>,
-    /// When it was made, as ISO 8601.
+    /// Creation time in ISO 8601.
     pub created: String,
-    /// When it last changed, as ISO 8601.
+    /// Time of the last change in ISO 8601.
     pub updated: String,
-    /// How long it is kept from when it was made.
+    /// Lifetime from creation.
     pub ttl: Duration,
 }
 
@@ -100,7 +100,7 @@ fn millis(time: Duration) -> Value {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).into()
 }
 
-/// How long a task is kept whose request says this of it (2025-11-25, `task`).
+/// Returns the lifetime of a requested task (2025-11-25, `task`).
 ///
 /// # Errors
 /// When it is no `TaskMetadata`.
@@ -114,13 +114,13 @@ pub fn ttl(task: &Value) -> Result<Duration, RpcError> {
     Ok(wished.clamp(MIN_TTL, MAX_TTL))
 }
 
-/// Whether a client announces the extension among its capabilities.
+/// Whether a client's capabilities include the extension.
 #[must_use]
 pub fn announced(capabilities: &Map<String, Value>) -> bool {
     capabilities.get("extensions").and_then(|extensions| extensions.get(EXTENSION)).is_some_and(Value::is_object)
 }
 
-/// Says among a server's capabilities that it has tasks.
+/// Adds tasks to a server's capabilities.
 pub fn announce(capabilities: &mut Map<String, Value>, era: Era) {
     match era {
         Era::Legacy => {
@@ -143,8 +143,8 @@ pub fn not_announced() -> RpcError {
     RpcError { data: Some(Box::new(data)), ..error }
 }
 
-/// What a tool's `execution` says to our clients: tasks that its server wants are made here where a client does not,
-/// so that it requires none (2025-11-25, `taskSupport`).
+/// Converts a tool's `execution` for our clients: tasks that its server requires are made here if the client makes
+/// none, so tasks are never required (2025-11-25, `taskSupport`).
 #[must_use]
 pub fn execution(of_server: &Value) -> Value {
     let mut execution = of_server.clone();
@@ -162,13 +162,13 @@ pub fn supports(execution: &Value) -> bool {
     matches!(execution.get("taskSupport").and_then(Value::as_str), Some("optional" | "required"))
 }
 
-/// Of the form below; a change of the form changes it.
+/// Version of the format below; change it with the format.
 const FORM: u8 = 1;
 /// Form, call, round, expiry, binding.
 const BODY: usize = 1 + 16 + 4 + 8 + 32;
 const TAG: usize = 32;
 
-/// Signs states. Whoever has the key can make them.
+/// Signs states. The key allows making them.
 #[derive(Clone)]
 pub struct StateKey([u8; 32]);
 
@@ -178,23 +178,23 @@ impl std::fmt::Debug for StateKey {
     }
 }
 
-/// Which question a client answers.
+/// The question that a client answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestState {
     /// The call that waits.
     pub call: u128,
-    /// Which of its questions, from 0. An answer to an earlier one is void.
+    /// Number of the question, from 0. An answer to an earlier one is void.
     pub round: u32,
-    /// When it is void, in seconds since the Unix epoch.
+    /// Expiry, in seconds since the Unix epoch.
     pub expires: u64,
-    /// Hash of what the request must still be: whose, where, which method, with which parameters.
+    /// Hash of the data that the request must repeat: principal, address, method, parameters.
     pub binding: ContentHash,
 }
 
-/// Why a state is not taken. Told to clients as it is: it gives nothing away.
+/// Why a state is refused. Clients get it as it is: it reveals nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
-    /// Not of ours, or changed.
+    /// Not signed by us, or changed.
     #[error("this requestState was not made by this server, or was changed")]
     Forged,
     /// Too late.
@@ -202,7 +202,7 @@ pub enum StateError {
         "too late: the call of this requestState has ended, or went on without the answers; it may have had effects"
     )]
     Expired,
-    /// Another request than the one that was answered with it.
+    /// The state of another request.
     #[error("this requestState belongs to another request")]
     Foreign,
 }
@@ -230,17 +230,17 @@ impl StateKey {
         BASE64.encode(bytes)
     }
 
-    /// The call and round of a text that [`StateKey::seal`] made for this request, at `now` in seconds since the
-    /// Unix epoch.
+    /// Returns the call and round of a text that [`StateKey::seal`] made for this request, at `now` in seconds since
+    /// the Unix epoch.
     ///
     /// # Errors
-    /// [`StateError`]; nothing of a text whose signature is wrong is looked at.
+    /// [`StateError`]; a text with a wrong signature is not parsed.
     pub fn open(&self, text: &str, binding: ContentHash, now: u64) -> Result<(u128, u32), StateError> {
         let bytes = BASE64.decode(text).map_err(|_| StateError::Forged)?;
         let (body, tag) = bytes.split_at_checked(BODY).ok_or(StateError::Forged)?;
         let mut mac = self.mac().ok_or(StateError::Forged)?;
         mac.update(body);
-        // In constant time.
+        // Compared in constant time.
         mac.verify_slice(tag).map_err(|_| StateError::Forged)?;
         let mut rest = body;
         let [FORM] = take::<1>(&mut rest)? else { return Err(StateError::Forged) };
@@ -257,7 +257,7 @@ impl StateKey {
     }
 
     fn mac(&self) -> Option<Hmac<Sha256>> {
-        // HMAC takes a key of any length.
+        // HMAC accepts a key of any length.
         Hmac::new_from_slice(&self.0).ok()
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::{Outgoing, OutgoingKind, PipeIncoming, RequestId, SendError};
 
-/// Bytes that may wait to be written; over them senders wait. One message may be larger.
+/// Bytes that may wait to be written; above that senders wait. A single message may be larger.
 const MAX_WAITING: usize = 1 << 20;
 
 /// Messages that wait for the task that writes them.
@@ -17,20 +17,20 @@ pub(crate) struct Outbox {
     state: Mutex<State>,
     /// Something waits, or no more will.
     more: Notify,
-    /// What waits is as much as the server has to do: told to who waits for more to write with it.
+    /// Enough waits to keep the server busy; wakes a writer that waits for more.
     enough: Notify,
-    /// Held by the one who waits for room: messages go out in the order in which they were sent.
+    /// Held by the sender that waits for room, so that messages keep their order.
     turn: tokio::sync::Mutex<()>,
-    /// There is room again, or nothing is taken any more.
+    /// There is room again, or the outbox is closed.
     room: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     batch: Batch,
-    /// Requests that wait for room, or for those before them.
+    /// Requests that wait for room, or behind others.
     outside: Vec<RequestId>,
-    /// No more is taken, for this reason.
+    /// Set once it is closed, with the reason.
     closed: Option<String>,
 }
 
@@ -62,7 +62,7 @@ impl Batch {
         }
     }
 
-    /// Leaves a request out. Whether it was there.
+    /// Removes a request. Returns whether it was there.
     fn remove(&mut self, id: RequestId) -> bool {
         let Some(index) = self.requests.iter().position(|(other, ..)| *other == id) else { return false };
         let (_, start, end) = self.requests.remove(index);
@@ -82,11 +82,11 @@ impl Batch {
 }
 
 impl Outbox {
-    /// Has a message written after all that were sent before it. Waits only for room. A request whose message cannot be
-    /// written is told so by the inbox.
+    /// Queues a message after all earlier ones. Waits only for room. If a request cannot be written, the inbox
+    /// reports that to it.
     ///
     /// # Errors
-    /// [`SendError::NotSent`]: nothing is taken any more.
+    /// [`SendError::NotSent`]: the outbox is closed.
     pub(crate) async fn send(&self, message: Outgoing<'_>) -> Result<(), SendError> {
         let mut standing = None;
         let turn = match self.turn.try_lock() {
@@ -118,9 +118,9 @@ impl Outbox {
         Ok(())
     }
 
-    /// To be called when something was sent: has what waits written, if the server has no more to do than that. One that
-    /// is busy gets as much together as costs it least; one that is about to be idle does not wait for who is still to
-    /// send.
+    /// Call after sending: writes the queue if the server has no other work. A busy server gets larger
+    /// batches, which cost it least; a server that would become idle does not wait for further
+    /// senders.
     pub(crate) fn flush_if_idle(&self, inbox: &dyn PipeIncoming) {
         if self.is_enough(inbox) {
             self.enough.notify_waiters();
@@ -132,15 +132,15 @@ impl Outbox {
         inbox.in_flight().saturating_sub(waiting) <= waiting
     }
 
-    /// Notes a request that has to wait before it is taken; `None` for what is none.
+    /// Registers a request that has to wait for room; `None` for other messages.
     fn stand_outside(&self, message: &Outgoing<'_>) -> Option<RequestId> {
         let OutgoingKind::Request { id, .. } = message.kind else { return None };
         self.lock().outside.push(id);
         Some(id)
     }
 
-    /// Leaves out a request that nobody waits for any more, if nothing of it was written yet, or it was not even taken.
-    /// Whether that was so.
+    /// Removes an abandoned request that was not written yet, or is still waiting for room. Returns
+    /// whether it was removed.
     pub(crate) fn take_back(&self, id: RequestId) -> bool {
         let was_there = {
             let mut state = self.lock();
@@ -151,7 +151,7 @@ impl Outbox {
         was_there
     }
 
-    /// Takes no more. Requests that wait are not sent, and are told so; what else waits is still written.
+    /// Closes it. Waiting requests are not sent and are told so; other waiting messages are still written.
     pub(crate) fn close(&self, reason: &str, inbox: &dyn PipeIncoming) {
         let waiting = {
             let mut state = self.lock();
@@ -169,15 +169,15 @@ impl Outbox {
         }
     }
 
-    /// Whether no more is taken.
+    /// Whether it is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed.is_some()
     }
 
-    /// Writes what is sent, until [`Outbox::close`] and the last message.
+    /// Writes messages until [`Outbox::close`] and the last message.
     ///
     /// # Errors
-    /// `input` broke, in words; nothing is taken any more then.
+    /// `input` broke; then the outbox is closed.
     pub(crate) async fn write(
         &self,
         mut input: impl AsyncWrite + Unpin,
@@ -210,7 +210,7 @@ impl Outbox {
         }
     }
 
-    /// Tells every request that was not written to its end; why.
+    /// Reports every unwritten request as failed, with the reason.
     fn broke(&self, error: &io::Error, batch: Batch, written: usize, inbox: &dyn PipeIncoming) -> String {
         let closed = format!("the server closed its standard input ({error})");
         self.close(&closed, inbox);
@@ -231,7 +231,7 @@ impl Outbox {
     }
 }
 
-/// Counts what has been written, also of what fails.
+/// Writes all bytes and counts those written, even on failure.
 async fn write_all(input: &mut (impl AsyncWrite + Unpin), bytes: &[u8], written: &mut usize) -> io::Result<()> {
     while *written < bytes.len() {
         match input.write(&bytes[*written..]).await? {
@@ -324,7 +324,7 @@ mod tests {
             let calls = {
                 let (outbox, inbox) = (Arc::clone(&outbox), Arc::clone(&inbox));
                 async move {
-                    // The writer is there before them.
+                    // The writer runs before them.
                     tokio::task::yield_now().await;
                     for id in 1..=4 {
                         let (outbox, inbox) = (Arc::clone(&outbox), Arc::clone(&inbox));
@@ -332,7 +332,7 @@ mod tests {
                             let answer = inbox.register(id, Purpose::Internal).map_err(drop).expect("room");
                             outbox.send(message(Some(id), id.to_string())).await.expect("taken");
                             outbox.flush_if_idle(&*inbox);
-                            // A call goes on waiting.
+                            // A call still waits.
                             answer.await.ok();
                         });
                     }
@@ -412,7 +412,7 @@ mod tests {
 
     #[tokio::test]
     async fn broken_pipes_tell_how_far_requests_came() {
-        // Bytes that are written before the pipe breaks, and what becomes of the requests `11`, `22` and `33`.
+        // Bytes written before the pipe breaks, and the results of the requests `11`, `22` and `33`.
         for (left, expect) in [
             (0, ["not sent", "not sent", "not sent"]),
             (3, ["waits", "not sent", "not sent"]),
@@ -430,7 +430,7 @@ mod tests {
                 Ok(Answer::Lost(SendError::NotSent(_))) => "not sent",
                 Ok(Answer::Lost(SendError::Broken(_))) => "broken",
                 Ok(_) => "something else",
-                // Whether it had its effect is known when the connection ends.
+                // Whether it had an effect is known when the connection ends.
                 Err(_) => "waits",
             });
             assert_eq!(ends.collect::<Vec<_>>(), expect, "{left} bytes");

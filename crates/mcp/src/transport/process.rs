@@ -15,12 +15,12 @@ use toolwright_sandbox::SupervisedChild;
 
 use super::RequestId;
 
-/// How long a server may take to end once its input is closed, and again once it is asked to end.
-/// Together they stay well below a second, the time that the whole program has.
+/// How long a server may take to end after its input is closed, and again after SIGTERM.
+/// Together this is well below a second, the limit for the whole program.
 const GRACE: Duration = Duration::from_millis(300);
-/// How long its last words may take to arrive after its end.
+/// How long to wait for the last output after its end.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// Lines of standard error that are kept, and how much of each, in bytes.
+/// Number of standard error lines that are kept, and bytes of each.
 const KEPT_LINES: usize = 20;
 const KEPT_LINE: usize = 500;
 
@@ -32,7 +32,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Watches `child`, whose input and output belong to the transport.
+    /// Watches `child`, whose standard streams belong to the transport.
     pub(crate) fn watch(mut child: SupervisedChild, server: Arc<str>) -> Self {
         let lines = Arc::new(LastLines::default());
         let stderr = child.stderr.take();
@@ -63,8 +63,8 @@ impl Process {
         Self { end, lines, stop }
     }
 
-    /// How it ended and what it last said, waiting at most `bound` for its end; `reason` is why the connection ended,
-    /// where that was not the end of the process.
+    /// Describes how it ended, with its last output, waiting at most `bound` for its end; `reason` is why the
+    /// connection ended, if that was not the end of the process.
     pub(crate) async fn end_reason(&self, bound: Duration, reason: &str) -> String {
         let mut end = self.end.clone();
         let ended = tokio::time::timeout(bound, end.wait_for(Option::is_some)).await;
@@ -78,12 +78,12 @@ impl Process {
         }
     }
 
-    /// What it last said on standard error.
+    /// Returns its last lines on standard error.
     pub(crate) fn last_lines(&self) -> String {
         self.lines.text()
     }
 
-    /// Ends it: a grace, then a signal, then another. Its input should be closed already.
+    /// Stops it: waits, then sends SIGTERM, then kills. Its input should be closed already.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
         // The watching task bounds it; an error means that the task is gone, and the child with it.
@@ -97,8 +97,8 @@ impl Drop for Process {
     }
 }
 
-/// What happened, and on lines of their own what the server said before. The first line stands by itself:
-/// models get no more than that.
+/// Joins an event's description and the server's last output on separate lines. The first line must be complete in
+/// itself: models get only that.
 pub(crate) fn with_last_words(what: &str, lines: &str) -> String {
     format!("{what}\nits last words on standard error:\n{lines}")
 }
@@ -145,27 +145,27 @@ impl LastLines {
     }
 }
 
-/// How much of it may come without a message in between, in lines and in bytes. A tool that prints the log of a long build
-/// by mistake stays below; a server that does nothing but print is over it within a second.
+/// Bounds on lines and bytes without a message in between. A tool that prints the log of a long build
+/// by mistake stays below; a server that only prints exceeds them within a second.
 const MAX_LINES: u64 = 100_000;
 const MAX_BYTES: u64 = 16 << 20;
-/// What is shown of the first, in characters.
+/// Characters shown of the first line.
 const EXCERPT: usize = 80;
 
-/// Whether bytes that cannot be read were meant as a message: JSON-RPC, alone or in a batch, as far as it shows. Anything
-/// else, log lines in JSON among it, is noise.
+/// Whether unreadable bytes were apparently meant as a JSON-RPC message or batch. Other
+/// output, including log lines in JSON, is noise.
 pub(crate) fn seems_message(line: &[u8]) -> bool {
     may_be_message(line) && memchr::memmem::find(line, b"\"jsonrpc\"").is_some()
 }
 
-/// The same of a line of which only the beginning is known.
+/// Like [`seems_message`], given only the beginning of a line.
 pub(crate) fn may_be_message(head: &[u8]) -> bool {
     let head = head.trim_ascii_start();
     let head = head.strip_prefix(b"[").map_or(head, <[u8]>::trim_ascii_start);
     head.starts_with(b"{")
 }
 
-/// The request that a response answers of which only the beginning is known; `None` where the id does not come before the
+/// Returns the request that a response answers, given only its beginning; `None` if the id does not precede the
 /// result, or the line is something else.
 pub(crate) fn id_of_head(head: &[u8]) -> Option<RequestId> {
     struct Fields<'a>(&'a Cell<Option<RequestId>>);
@@ -181,7 +181,7 @@ pub(crate) fn id_of_head(head: &[u8]) -> Option<RequestId> {
             while let Some(key) = map.next_key::<String>()? {
                 match key.as_str() {
                     "id" => id = Some(map.next_value()?),
-                    // Only now is the number known to be whole, and the message to be no request.
+                    // Only here is the number complete, and the message known to be a response.
                     "result" | "error" => {
                         self.0.set(id);
                         return Ok(());
@@ -198,7 +198,7 @@ pub(crate) fn id_of_head(head: &[u8]) -> Option<RequestId> {
     seen.get()
 }
 
-/// Counts what is no message.
+/// Counts lines that are no messages.
 #[derive(Debug, Default)]
 pub(crate) struct StdoutNoise {
     count: AtomicU64,
@@ -209,7 +209,7 @@ pub(crate) struct StdoutNoise {
 }
 
 impl StdoutNoise {
-    /// Takes a line that is none.
+    /// Adds a line.
     pub(crate) fn add(&self, line: &[u8]) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.lines.fetch_add(1, Ordering::Relaxed);
@@ -222,19 +222,19 @@ impl StdoutNoise {
 
     /// A message has come.
     pub(crate) fn interrupted(&self) {
-        // Looked at first: as a rule there is nothing to forget.
+        // Checked first, because usually there is nothing to reset.
         if self.lines.load(Ordering::Relaxed) != 0 {
             self.lines.store(0, Ordering::Relaxed);
             self.bytes.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Whether so much has come since the last message that none is to be expected any more.
+    /// Whether the bounds since the last message are exceeded.
     pub(crate) fn is_flood(&self) -> bool {
         self.lines.load(Ordering::Relaxed) > MAX_LINES || self.bytes.load(Ordering::Relaxed) > MAX_BYTES
     }
 
-    /// What happened, and on its first line that such came meanwhile, if it did.
+    /// Adds the number of such lines, if any, to the first line of a message.
     pub(crate) fn explain(&self, what: String) -> String {
         let (count, Some(first)) = (self.count.load(Ordering::Relaxed), self.first.get()) else { return what };
         let (head, rest) = what.split_at(what.find('\n').unwrap_or(what.len()));

@@ -18,9 +18,9 @@ use super::process::Process;
 use super::{CancelNotice, Outgoing, PipeIncoming, RequestId, SendError, TOO_LARGE, Transport};
 use crate::protocol::batch::{each_of_batch, is_batch};
 
-/// How long the end of a process may lag behind that of its output.
+/// How long the end of a process may lag behind the end of its output.
 const END_LAG: Duration = Duration::from_secs(1);
-/// How long what was sent last may take to go out when the connection is closed.
+/// How long the last messages may take to be written when the connection is closed.
 const CLOSE_LAG: Duration = Duration::from_millis(100);
 
 /// The pipes of a child, and the child. Dropping it ends the process tree.
@@ -28,13 +28,13 @@ pub(crate) struct StdioTransport {
     outbox: Arc<Outbox>,
     process: Process,
     reader: JoinHandle<()>,
-    /// Until the connection is closed.
+    /// The writing task, until the connection is closed.
     writer: Mutex<Option<JoinHandle<()>>>,
     inbox: Arc<dyn PipeIncoming>,
 }
 
 impl StdioTransport {
-    /// Takes the pipes over; messages to `inbox` are at most `max` bytes. Must be called inside a runtime.
+    /// Takes over the pipes; messages to `inbox` are at most `max` bytes. Must be called inside a runtime.
     pub(crate) fn new(
         (stdin, stdout): (ChildStdin, ChildStdout),
         process: Process,
@@ -61,7 +61,7 @@ impl StdioTransport {
         Arc::new(Self { outbox, process, reader, writer: Mutex::new(Some(writer)), inbox })
     }
 
-    /// What the process last said on standard error.
+    /// Returns the process's last lines on standard error.
     pub(crate) fn last_lines(&self) -> String {
         self.process.last_lines()
     }
@@ -102,7 +102,7 @@ impl Transport for StdioTransport {
     async fn end_reason(&self) -> Option<String> {
         let reason = self.inbox.end_reason().unwrap_or("the connection is closed");
         if self.inbox.stdout_noise().is_flood() {
-            // How its process takes that says nothing.
+            // The message for a process that prints nothing.
             return Some(reason.to_owned());
         }
         Some(self.process.end_reason(END_LAG, reason).await)
@@ -123,17 +123,17 @@ struct Reader {
     frames: FrameReader<ChildStdout>,
     max: usize,
     inbox: Arc<dyn PipeIncoming>,
-    /// What is sent, which nobody takes any more after the end.
+    /// Outgoing messages; closed at the end.
     outbox: Arc<Outbox>,
 }
 
 impl Reader {
     async fn run(mut self) {
         loop {
-            // A read error is the end as well: nothing more can come.
+            // A read error is an end too: nothing more can come.
             match self.frames.next().await.unwrap_or(Frame::End) {
                 Frame::Line(line) => self.line(&line),
-                // Half a message is what a dying server leaves behind: its end says more.
+                // A dying server leaves half a message; the reason of its end is more informative.
                 Frame::Rest(rest) if serde_json::from_slice::<IgnoredAny>(&rest).is_err() => {}
                 Frame::Rest(rest) => self.line(&rest),
                 Frame::TooLong(head) => {
@@ -153,7 +153,7 @@ impl Reader {
         self.inbox.ended(reason);
     }
 
-    /// Takes a line: one message, or a batch of them, which revisions up to 2025-03-26 allow.
+    /// Handles a line: one message, or a batch, which revisions up to 2025-03-26 allow.
     fn line(&self, line: &[u8]) {
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
         if !is_batch(line) {
@@ -171,18 +171,18 @@ impl Reader {
     }
 }
 
-/// What is kept of the beginning of a line that is too long.
+/// Bytes kept of the beginning of an overlong line.
 const HEAD: usize = 1024;
 const BUFFER: usize = 64 * 1024;
 
-/// One thing read.
+/// A unit of input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// A line without its line feed, never blank.
     Line(Vec<u8>),
-    /// What came after the last line feed before the end: a whole message, or half of one.
+    /// The data after the last line feed at the end: a whole message, or half of one.
     Rest(Vec<u8>),
-    /// A line has gone over the bound. This is its beginning; the rest of it is skipped.
+    /// A line exceeds the bound. This is its beginning; the rest is skipped.
     TooLong(Vec<u8>),
     /// The pipe is closed.
     End,
@@ -204,14 +204,14 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Self { source: BufReader::with_capacity(BUFFER, source), line: Vec::new(), is_skipping: false, max }
     }
 
-    /// The next frame. Cancel-safe: what has been read stays for the next time. Of much that is there already others
-    /// get their turn in between: the worker may be the only one.
+    /// Returns the next frame. Cancel-safe: data already read stays for the next call. While much data is buffered,
+    /// other tasks get turns in between: there may be only one worker.
     ///
     /// # Errors
-    /// Of the pipe.
+    /// Those of the pipe.
     pub(crate) async fn next(&mut self) -> io::Result<Frame> {
         loop {
-            // Of itself only what is read from the pipe counts against a turn, at 64 KiB a read: 30,000 lines in one.
+            // Tokio itself counts only reads from the pipe, of 64 KiB each: one may hold 30,000 lines.
             consume_budget().await;
             let chunk = self.source.fill_buf().await?;
             let at_end = chunk.is_empty();
@@ -224,7 +224,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             }
             self.source.consume(length);
             if self.line.len() > self.max {
-                // A copy: what it is cut from has the room of a whole message.
+                // Copied, because the original has the capacity of a whole message.
                 let head = self.line[..HEAD.min(self.line.len())].to_vec();
                 self.line = Vec::new();
                 self.is_skipping = !line_ends;
@@ -251,7 +251,7 @@ mod frames_tests {
     use tokio::io::AsyncWriteExt as _;
 
     async fn check(input: &str, expect: &[Frame]) {
-        // One byte at a time and all at once must give the same frames.
+        // Reading one byte at a time must give the same frames as reading all at once.
         for capacity in [1, 4096] {
             let (reader, mut writer) = tokio::io::duplex(capacity);
             let bytes = input.as_bytes().to_vec();

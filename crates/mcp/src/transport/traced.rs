@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::{CancelNotice, Outgoing, RequestId, SendError, Transport};
 use crate::protocol::revision::Era;
 
-/// Which way a message goes.
+/// Direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// To the server.
@@ -17,9 +17,9 @@ pub enum Direction {
     Received,
 }
 
-/// Sees every message from and to MCP servers, as it is on the wire. Must not block for long.
+/// Receives every message from and to MCP servers, as on the wire. Must not block for long.
 pub trait FrameSink: fmt::Debug + Send + Sync {
-    /// One message.
+    /// Shows a message.
     fn frame(&self, server: &str, direction: Direction, json: &[u8]);
 }
 

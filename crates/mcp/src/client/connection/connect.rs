@@ -1,5 +1,5 @@
-//! Connects to a server: starts the process or reaches the URL, and detects the protocol generation. A server that
-//! would start this Toolwright again is refused.
+//! Connects to a server: starts the process or opens the URL, and detects the protocol generation. Refuses a server
+//! that would start this Toolwright again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
@@ -24,64 +24,64 @@ use crate::transport::remote::{self, RemoteKind, Target, header_map};
 use crate::transport::stdio::StdioTransport;
 use crate::transport::{Incoming, SendError, Transport};
 
-/// What a server of unknown generation has for its answer to a `server/discover` that comes first, a third of its time at
-/// the most. On a pipe an older one may leave it unanswered, or be starting still: it is asked to `initialize` beside it,
-/// and has all the time for that but what is kept for one more attempt. Over HTTP each request has a response of its own, so
-/// that silence there is slowness, unless a bridge stands before a pipe: there it has a third.
+/// Time for the answer to a first `server/discover` of a server with unknown revision, at most a third of its connect
+/// timeout. On a pipe an older server may not answer it, or may still be starting: `initialize` is sent as well
+/// and gets the rest of the time, except for one more attempt. Over HTTP each request has its own response, so
+/// silence there means slowness, unless a bridge to a pipe answers; there it gets a third.
 const DISCOVER_FIRST: Duration = Duration::from_secs(2);
-/// What is kept of a server's time for the attempt after one that may be met with silence, a sixth at the most.
+/// Time reserved for the attempt after one that may meet silence, at most a sixth of the connect timeout.
 const SECOND_CHANCE: Duration = Duration::from_secs(5);
-/// Of a server that no time was left for.
+/// The error if no time is left for an attempt.
 const NO_TIME: &str = "it has no time to answer: give it more (`connect_timeout`)";
 
 /// Connects to a server.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    /// What is configured.
+    /// The configuration.
     pub(crate) spec: Arc<McpServerOptions>,
-    /// Takes warnings.
+    /// Receives warnings.
     pub(crate) events: Arc<dyn EventSink>,
-    /// Takes what the server says by itself.
+    /// Handles messages outside of calls.
     pub(crate) listener: Arc<Listener>,
     /// The resources that are followed.
     pub(crate) followed: Arc<Followed>,
-    /// How much the server is to log.
+    /// The server's log level.
     pub(crate) log_level: Arc<LogLevel>,
-    /// The folders that the server may work in, as far as it asks outside of calls.
+    /// The folders for the server, as far as it asks outside of calls.
     pub(crate) folders: Arc<Folders>,
-    /// What its server speaks, as far as that is known.
+    /// The protocol era that the server supports, as far as known.
     pub(crate) version_probe: Arc<VersionProbe>,
-    /// The generation that is wanted, where that is not the newest; what is found then says nothing of the server.
+    /// The wanted era, if not the newest; then the result does not update the version probe.
     pub(crate) wanted: Option<EraPreference>,
 }
 
 /// A generation that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EraPreference {
-    /// Before the other, which serves as well.
+    /// Prefer this era, but accept the other.
     Prefer(Era),
-    /// Where the server speaks it: another connection serves until that is known.
+    /// Only this era. Another connection is used until the server is known to support it.
     Only(Era),
 }
 
-/// One try at a handshake, and what is kept of the server's time for those after it.
+/// An attempt at a handshake, and the time reserved for later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Attempt {
     era: Era,
     kept: Duration,
-    /// Whether it is the first of a server on a pipe of which nothing is known.
+    /// Whether it is the first attempt, on a pipe to an unknown server.
     is_guess: bool,
 }
 
 impl Attempt {
-    /// One with all the time that is left.
+    /// An attempt that may use all remaining time.
     fn last(era: Era) -> Self {
         Self { era, kept: Duration::ZERO, is_guess: false }
     }
 }
 
 impl Connector {
-    /// Connects. Bounded by the connect timeout, and what a process takes that has to be ended.
+    /// Connects within the connect timeout, plus the time to end a process.
     ///
     /// # Errors
     /// Cause and remedy, for the operator.
@@ -136,7 +136,7 @@ impl Connector {
                 Err(failure) => failure,
             };
             if inbox.stdout_noise.is_flood() {
-                // Whatever it is asked, it would print as much again.
+                // Any further request would cause the same output.
                 process.close().await;
                 return Err(inbox.last_word.get().cloned().unwrap_or_default());
             }
@@ -150,10 +150,11 @@ impl Connector {
                 }
                 Failure::Silent(message) => {
                     let lines = process.last_lines();
-                    // What it holds alone must be free for the next.
+                    // The next process may need resources that this one holds exclusively.
                     process.close().await;
                     if attempt.is_guess {
-                        // It was asked for both: what is left is that it went deaf on the first.
+                        // Both were tried in one process; maybe it stopped reading after the first, so a new process
+                        // gets only `initialize`.
                         attempts = VecDeque::from([Attempt::last(Era::Legacy)]);
                     }
                     if lines.is_empty() { message } else { with_last_words(&message, &lines) }
@@ -162,8 +163,8 @@ impl Connector {
                     let end = if peer.inbox.over.is_cancelled() { process.end_reason().await } else { None };
                     let end = end.map_or_else(String::new, |end| format!(": {end}"));
                     process.close().await;
-                    // A process that ends on `server/discover`, or once it has refused that, may be an old one; any
-                    // other just ends.
+                    // A process that exits on `server/discover`, or after refusing it, may be an old server; otherwise
+                    // it just ended.
                     if attempt.era == Era::Legacy {
                         attempts.clear();
                         attempts.extend(is_used.then_some(attempt));
@@ -188,8 +189,8 @@ impl Connector {
         inbox
     }
 
-    /// Notes what was found, and lets a server that will ask for its folders do so: what is called before it has them is
-    /// refused by it.
+    /// Records the result, and waits for a server that will ask for its folders: it may refuse calls before it
+    /// has them.
     async fn connected(&self, peer: Arc<Peer>, server: ServerInfo, tried: &Tried) -> Arc<Connection> {
         if self.wanted.is_none() {
             self.version_probe.note(&server, tried.certainty);
@@ -253,13 +254,13 @@ impl Connector {
             peer.transport.close().await;
             match failure {
                 Failure::Final(message) | Failure::Unreachable(message) => return Err(message),
-                // Neither silence nor a fault says what it speaks; what is wanted is tried again later.
+                // Neither silence nor a fault tells which era it supports; the wanted one is tried again later.
                 Failure::Silent(message) | Failure::Fault(message)
                     if self.wanted == Some(EraPreference::Only(attempt.era)) =>
                 {
                     return Err(message);
                 }
-                // What an old server says to `initialize` tells more than its word on `server/discover`.
+                // An old server's answer to `initialize` is more informative than its error for `server/discover`.
                 Failure::Refused(message)
                 | Failure::Fault(message)
                 | Failure::Silent(message)
@@ -274,13 +275,13 @@ impl Connector {
     }
 }
 
-/// What is kept for one more attempt.
+/// Returns the time reserved for one more attempt.
 fn second_chance(timeout: Duration) -> Duration {
     (timeout / 6).min(SECOND_CHANCE)
 }
 
-/// Which handshakes are tried on a pipe (`None`) or at a URL, in this order, where the server has `timeout` for all of
-/// them. One that ends early leaves its time to the next.
+/// Returns the handshakes to try on a pipe (`None`) or at a URL, in order, with `timeout` for all of
+/// them. An attempt that ends early leaves its time to the next.
 fn attempts(kind: Option<RemoteKind>, known: Option<Era>, timeout: Duration) -> Vec<Attempt> {
     let third = timeout / 3;
     let kept = second_chance(timeout);
@@ -300,13 +301,13 @@ fn attempts(kind: Option<RemoteKind>, known: Option<Era>, timeout: Duration) -> 
     }
 }
 
-/// What the attempts so far tell of the newest that a server speaks, and of the time that it has.
+/// Findings of the attempts so far on the server's era, and the time.
 struct Tried {
     limit: Duration,
     end: Instant,
     certainty: Certainty,
     was_silent: bool,
-    /// Whether the server said late that it speaks the newest, in a process that came to nothing.
+    /// Whether the server answered late that it supports the newest revision, in a process that failed.
     speaks_newest: bool,
 }
 
@@ -316,7 +317,7 @@ impl Tried {
         Self { limit, end, certainty, was_silent: false, speaks_newest: false }
     }
 
-    /// How long this attempt may take from now on.
+    /// Returns the time limit of this attempt.
     fn bound(&self, attempt: Attempt) -> Duration {
         self.end.saturating_duration_since(Instant::now()).saturating_sub(attempt.kept)
     }
@@ -344,7 +345,7 @@ impl Tried {
         match (&shaken, attempt.era) {
             (Err(Failure::Silent(_)), Era::Modern) => self.was_silent = true,
             (Err(Failure::Refused(_) | Failure::Broken(_)), Era::Modern) => self.certainty = Certainty::Tried,
-            // It is not slow: it was silent because it did not know what it was asked.
+            // It is not slow: it did not answer because it did not know the first request.
             (Ok(_), Era::Legacy) if self.was_silent && start.elapsed() < DISCOVER_FIRST / 2 => {
                 self.certainty = Certainty::Tried;
             }
@@ -362,8 +363,8 @@ const MAX_DEPTH: u32 = 3;
 /// Checks that a server may be started.
 ///
 /// # Errors
-/// Why it must not be, and the remedy: this process is too deep down itself, or the server would be this
-/// program with the configuration that the entry is in.
+/// The reason and the remedy: this process is nested too deeply, or the server would be this
+/// program with the same configuration.
 fn check_recursion(
     command: &str,
     args: &[String],
@@ -385,14 +386,14 @@ fn check_recursion(
     Ok(())
 }
 
-/// Whether the arguments ask a Toolwright to serve the configuration that it finds.
+/// Whether the arguments make a Toolwright serve its default configuration.
 fn asks_for_the_same(args: &[String], env: &BTreeMap<String, String>) -> bool {
     let names_another = |arg: &String| arg == "--config" || arg.starts_with("--config=");
     args.iter().any(|arg| arg == "serve") && !args.iter().any(names_another) && !env.contains_key(CONFIG_VARIABLE)
 }
 
-/// Whether the command is the file that this process runs, in the folder that it runs in, which is where
-/// it looks for its configuration.
+/// Whether the command is this process's own executable in its own working directory, where it
+/// looks for its configuration.
 fn starts_this_program(command: &str, env: &BTreeMap<String, String>, cwd: Option<&Path>) -> bool {
     let Ok(here) = std::env::current_dir() else { return false };
     let folder = cwd.map_or_else(|| here.clone(), |cwd| here.join(cwd));

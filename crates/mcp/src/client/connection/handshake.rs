@@ -17,10 +17,10 @@ use crate::protocol::revision::{
 };
 use crate::transport::SendError;
 
-/// How long the answer to one of two questions that were asked together may come after the other.
+/// How long one of two concurrent requests may be answered after the other.
 const MEANWHILE: Duration = Duration::from_millis(250);
 
-/// What a server said of itself.
+/// A server's self-description.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerInfo {
     /// The generation that is spoken.
@@ -29,7 +29,7 @@ pub(crate) struct ServerInfo {
     pub(crate) version: &'static str,
     /// `ServerCapabilities`.
     pub(crate) capabilities: Arc<Map<String, Value>>,
-    /// What a model should know of it.
+    /// Instructions for a model.
     pub(crate) instructions: Option<String>,
     /// `Implementation`: its name and its version.
     pub(crate) program: Option<Value>,
@@ -56,13 +56,13 @@ impl ServerInfo {
 static OUR_INFO: LazyLock<Value> =
     LazyLock::new(|| json!({"name": "toolwright", "title": "Toolwright", "version": env!("CARGO_PKG_VERSION")}));
 
-/// What a client of any call might be asked. A session has one announcement for all its calls; what the client of a
-/// call lacks is refused when it is asked.
+/// Returns capabilities of a client of any call. A session announces them once for all calls; if a
+/// call's client lacks one, the request is refused when the server makes it.
 fn legacy_capabilities() -> Value {
     json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"context": {}, "tools": {}}, "roots": {"listChanged": true}})
 }
 
-/// What every request of 2026-07-28 carries in `_meta`.
+/// Returns the members of `_meta` required in every request of 2026-07-28.
 pub(crate) fn modern_meta(capabilities: Map<String, Value>) -> Map<String, Value> {
     let mut meta = Map::with_capacity(6);
     meta.insert(PROTOCOL_VERSION.to_owned(), MODERN_VERSIONS[0].into());
@@ -71,8 +71,8 @@ pub(crate) fn modern_meta(capabilities: Map<String, Value>) -> Map<String, Value
     meta
 }
 
-/// Shakes hands as `era` does. Without an answer within `bound` it has failed, [`Failure::Silent`]; `limit` is what the
-/// server has for all attempts, which is what the operator is told.
+/// Performs the handshake of `era`. Without an answer within `bound` it fails with [`Failure::Silent`]; `limit` is the
+/// time for all attempts, for the message to the operator.
 ///
 /// # Errors
 /// [`Failure`].
@@ -96,9 +96,9 @@ pub(crate) async fn shake(peer: &Peer, era: Era, bound: Duration, limit: Duratio
     }
 }
 
-/// Shakes hands over a pipe with a server of which it is not known what it speaks: as 2026-07-28 does, and where no answer
-/// has come by the time `first`, as the older ones do in the same process, for `beside` at the most. It may only be starting
-/// still, or not know what it was asked. What it says of that late is told too.
+/// Performs the handshake over a pipe with a server of unknown era: first that of 2026-07-28; without an answer
+/// by `first`, also the older one in the same process, for at most `beside`. The server may still be
+/// starting, or not know the first request. Also returns its late answer to that.
 ///
 /// # Errors
 /// As [`shake`].
@@ -123,7 +123,7 @@ pub(crate) async fn shake_unknown(
         }
     };
     if matches!(shaken, Some(Ok(_))) && said.is_none() {
-        // Not every server answers in the order in which it was asked.
+        // Not every server answers in request order.
         said = tokio::time::timeout(MEANWHILE, &mut asked).await.ok();
     }
     let discovery = if said.as_ref().is_some_and(speaks_newest) {
@@ -133,7 +133,7 @@ pub(crate) async fn shake_unknown(
     };
     match (shaken, said) {
         (Some(shaken @ (Ok(_) | Err(Failure::Broken(_) | Failure::Unreachable(_)))), _) => (shaken, discovery),
-        // One that speaks the newest alone refuses the other question, or passes it over.
+        // A server that supports only the newest refuses or ignores the other request.
         (_, Some(said)) if discovery == DelayedDiscovery::SpeaksNewest => {
             (discovered(peer, said), DelayedDiscovery::Unsaid)
         }
@@ -142,12 +142,12 @@ pub(crate) async fn shake_unknown(
     }
 }
 
-/// What a server that was asked for the newest, and then for an older one, has said of the first meanwhile.
+/// A server's late answer to the first request, after it was also sent the older one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DelayedDiscovery {
-    /// Nothing that its handshake does not tell.
+    /// No information beyond the handshake.
     Unsaid,
-    /// It speaks it.
+    /// It supports the newest.
     SpeaksNewest,
     /// It refused, or passed it over.
     SpeaksOlder,
@@ -181,7 +181,7 @@ async fn ask_to_discover(peer: &Peer) -> Result<Value, AskError> {
         peer.ask::<Value>(request, &mut params).await
     };
     match ask().await {
-        // A server that refuses the version and yet lists it is asked once more, as the specification wants.
+        // A server that refuses a version and yet lists it is asked once more, as the specification says.
         Err(AskError::Rpc(error)) if lists(&error, version) => ask().await,
         asked => asked,
     }
@@ -232,7 +232,7 @@ fn failure(error: AskError) -> Failure {
     }
 }
 
-/// Whether a refusal of a version says that the server speaks it.
+/// Whether an error for a version lists it as supported.
 fn lists(error: &RpcError, version: &str) -> bool {
     let supported = error.data.as_ref().and_then(|data| data.get("supported")).and_then(Value::as_array);
     error.code == RpcError::UNSUPPORTED_VERSION
@@ -266,28 +266,28 @@ fn senseless() -> Failure {
     Failure::Broken("its answer to the handshake is not what MCP prescribes; is it an MCP server?".to_owned())
 }
 
-/// How an attempt to connect ended without a connection.
+/// How an attempt to connect failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The server answers, but not to this generation. What carries the connection may be used again.
+    /// The server answers, but refuses this era. The process or socket can be used again.
     Refused(String),
-    /// Something went wrong on the server's side: it may speak this generation all the same. What carries the connection
-    /// may be used again.
+    /// The server failed: it may support this era all the same. The process or socket can be used
+    /// again.
     Fault(String),
     /// No answer in time.
     Silent(String),
     /// The answer makes no sense, or the connection ended.
     Broken(String),
-    /// Nothing could be sent.
+    /// The server cannot be reached.
     Unreachable(String),
-    /// Another attempt would fare no better.
+    /// A retry would not help.
     Final(String),
 }
 
-/// Key of what is kept in a manifest.
+/// Key of the stored finding in a manifest.
 pub(crate) const KEPT: &str = "generation";
 
-/// What is known of one server.
+/// The known protocol era of one server.
 pub(crate) struct VersionProbe {
     manifests: Arc<dyn ManifestCache>,
     key: String,
@@ -296,39 +296,39 @@ pub(crate) struct VersionProbe {
 
 #[derive(Default)]
 struct State {
-    /// That of the last connection of this process.
+    /// The era of the last connection of this process.
     last: Option<Era>,
-    /// What was found by trying both.
+    /// The finding of an attempt with both eras.
     found: Option<Found>,
     was_read: bool,
 }
 
-/// What trying both found, and of which program: another version of it may speak what this one did not.
+/// Result of trying both eras, and the program's version: another version may support other eras.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Found {
     is_modern: bool,
     program: Option<Value>,
 }
 
-/// How sure a handshake makes which generation is the newest that a server speaks.
+/// How certain a handshake is about the newest era of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Certainty {
-    /// It speaks the newest too, as it said too late for this connection.
+    /// It also supports the newest, but answered too late for this connection.
     Newer,
     /// The newest was tried, and the server does not speak it.
     Tried,
-    /// It was not tried, or not for long enough.
+    /// The newest was not tried, or not for long enough.
     #[default]
     Untried,
 }
 
 impl VersionProbe {
-    /// Nothing is known yet but what `manifests` has under `key`.
+    /// Starts with only the manifest under `key`.
     pub(crate) fn new(manifests: Arc<dyn ManifestCache>, key: String) -> Arc<Self> {
         Arc::new(Self { manifests, key, state: Mutex::default() })
     }
 
-    /// What to try first.
+    /// Returns the era to try first.
     pub(crate) async fn known(&self) -> Option<Era> {
         let (last, was_read) = {
             let state = self.lock();
@@ -346,18 +346,18 @@ impl VersionProbe {
         state.found.as_ref().map(|found| if found.is_modern { Era::Modern } else { Era::Legacy })
     }
 
-    /// Notes what a handshake ended with.
+    /// Records the result of a handshake.
     pub(crate) fn note(&self, server: &ServerInfo, certainty: Certainty) {
         let mut state = self.lock();
         let newest = if certainty == Certainty::Newer { Era::Modern } else { server.era };
         state.last = Some(newest);
         let now = Found { is_modern: newest == Era::Modern, program: server.program.clone() };
-        // Who speaks the newest has nothing left to be found; of an older one only the same program is still known.
+        // Support of the newest is final; an older result is valid only for the same program.
         let still_holds = now.is_modern || certainty == Certainty::Tried || state.found.as_ref() == Some(&now);
         state.found = still_holds.then_some(now);
     }
 
-    /// What to keep with the manifest.
+    /// Returns the finding to store with the manifest.
     pub(crate) fn found(&self) -> Option<Found> {
         self.lock().found.clone()
     }

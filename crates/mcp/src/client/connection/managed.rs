@@ -1,4 +1,4 @@
-//! Keeps one connection: connects on first use, and reconnects after its end with growing pauses.
+//! Maintains one connection: connects on first use, and reconnects after its end with growing pauses.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -14,7 +14,7 @@ use super::inbox::LAST_CALLS;
 use super::subscription::LogLevel;
 use crate::client::config::McpTransport;
 
-/// Pauses before a connection is made again: the first after an end, the last for good.
+/// Pauses before reconnecting: the first after an end, the last for all further ones.
 const BACK_OFF: [Duration; 7] = [
     Duration::ZERO,
     Duration::from_secs(1),
@@ -32,22 +32,22 @@ pub(crate) fn back_off(failures: usize) -> Duration {
     BACK_OFF[failures.min(BACK_OFF.len() - 1)]
 }
 
-/// How a caller takes a connection that is being made again.
+/// What a caller does while the connection is being restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitPolicy {
     /// Waits for it, and will list as soon as it is there.
     WaitToList,
     /// Waits for it.
     Wait,
-    /// Fails at once: calls. The first connection is waited for all the same.
+    /// Fails at once: for calls. Only the first connection is waited for.
     FailFast,
 }
 
 #[derive(Clone)]
 enum State {
-    /// Nothing was asked yet, or the session has expired.
+    /// Never used, or its session has expired.
     Idle,
-    /// A task is connecting; `again` after a connection has ended.
+    /// A task is connecting; `again` after an earlier connection has ended.
     Connecting { again: bool },
     /// Connected.
     Up(Arc<Connection>),
@@ -57,7 +57,7 @@ enum State {
     Closed,
 }
 
-/// The connection of one provider, and the tasks that keep it.
+/// The connection of one provider, and the tasks that maintain it.
 pub(crate) struct ManagedConnection {
     connector: Connector,
     state: watch::Sender<State>,
@@ -72,14 +72,14 @@ pub(crate) struct ManagedConnection {
 #[derive(Default)]
 struct Memory {
     failures: usize,
-    /// When the connection that there is was made.
+    /// Start time of the current connection.
     since: Option<Instant>,
-    /// The process that takes no new calls and has some still.
+    /// The expired process that still has calls.
     retired: Weak<Connection>,
 }
 
 impl Memory {
-    /// Whether the connection that has ended now is the first to do so for a while.
+    /// Whether this is the first connection loss for a while.
     fn is_first_end(&mut self) -> bool {
         if self.since.take().is_some_and(|since| since.elapsed() >= STABLE) {
             self.failures = 0;
@@ -101,10 +101,10 @@ impl ManagedConnection {
         })
     }
 
-    /// The connection, made now if there is none.
+    /// Returns the connection, made now if there is none.
     ///
     /// # Errors
-    /// Why there is none, in words; nothing was sent then.
+    /// Why there is none; nothing was sent then.
     pub(crate) async fn connection(self: &Arc<Self>, wait: WaitPolicy) -> Result<Arc<Connection>, String> {
         if let Some(connection) = self.current()
             && !connection.is_expired()
@@ -114,7 +114,7 @@ impl ManagedConnection {
         Box::pin(self.awaited(wait)).await
     }
 
-    /// The connection once there is one.
+    /// Waits for the connection.
     async fn awaited(self: &Arc<Self>, wait: WaitPolicy) -> Result<Arc<Connection>, String> {
         let _lister = (wait == WaitPolicy::WaitToList).then(|| PendingLister::new(self));
         let mut state = self.state.subscribe();
@@ -135,7 +135,7 @@ impl ManagedConnection {
                     let pause = until.saturating_duration_since(Instant::now()).as_secs() + 1;
                     return Err(format!("{reason} (tried again in {})", duration::format(Duration::from_secs(pause))));
                 }
-                // Whether anybody will be there to try again is not known.
+                // There may be nobody to try again.
                 State::Down { reason, .. } => return Err(reason.to_string()),
                 State::Closed => return Err("the server was shut down".to_owned()),
                 // Its end is being noted, or a task is connecting: the state changes soon.
@@ -148,7 +148,7 @@ impl ManagedConnection {
         }
     }
 
-    /// The connection, if there is one now.
+    /// Returns the current connection, if any.
     pub(crate) fn current(&self) -> Option<Arc<Connection>> {
         match &*self.state.borrow() {
             State::Up(connection) if !connection.is_closed() => Some(Arc::clone(connection)),
@@ -156,17 +156,17 @@ impl ManagedConnection {
         }
     }
 
-    /// Whether nothing was asked of it yet.
+    /// Whether it was never used.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(&*self.state.borrow(), State::Idle)
     }
 
-    /// How much is logged on its connections.
+    /// The log level of its connections.
     pub(crate) fn log_level(&self) -> &LogLevel {
         &self.connector.log_level
     }
 
-    /// Why there is no connection, while it is paused.
+    /// Returns why there is no connection, during a pause.
     pub(crate) fn failure(&self) -> Option<Arc<str>> {
         match &*self.state.borrow() {
             State::Down { reason, .. } => Some(Arc::clone(reason)),
@@ -187,7 +187,7 @@ impl ManagedConnection {
         futures_util::future::join_all(closed.iter().map(|connection| connection.close("it was shut down"))).await;
     }
 
-    /// Nothing is started from here on. The connection that there was, and the process before it.
+    /// Closes it for good. Returns the current connection and the earlier expired one.
     fn closed(&self) -> Vec<Arc<Connection>> {
         self.closing.cancel();
         let current = match self.state.send_replace(State::Closed) {
@@ -197,10 +197,10 @@ impl ManagedConnection {
         current.into_iter().chain(self.memory().retired.upgrade()).collect()
     }
 
-    /// Has the next caller shake hands anew. Calls on the expired connection go on: behind one address there may be
-    /// servers that know it still, and a process that has closed its input may answer what it has read. It ends with the
-    /// last of them, and is closed after [`LAST_CALLS`]. Of such processes there is one at a time, and for the pauses it
-    /// counts as one that has ended.
+    /// Makes the next caller perform a new handshake. Calls on the expired connection continue: behind one address
+    /// other servers may still know the session, and a process with closed input may still answer. The expired
+    /// connection ends with its last call, at the latest after [`LAST_CALLS`]. Only one such process exists at a time,
+    /// and its expiry counts as an end for the back-off.
     fn renew(self: &Arc<Self>, expired: &Arc<Connection>) {
         let is_process = matches!(self.connector.spec.config.transport, McpTransport::Stdio { .. });
         let mut begins_pause = false;
@@ -245,7 +245,7 @@ impl ManagedConnection {
         }
     }
 
-    /// Starts connecting unless somebody else did.
+    /// Starts connecting unless another task did.
     fn start(self: &Arc<Self>, again: bool) {
         let started = self.state.send_if_modified(|state| {
             let may = matches!(state, State::Idle | State::Down { .. });
@@ -263,7 +263,7 @@ impl ManagedConnection {
     async fn connect(self: Arc<Self>) {
         let connected = tokio::select! {
             connected = self.connector.connect() => connected,
-            // What was started is dropped, and a process with it ended.
+            // Dropping the attempt ends a started process.
             () = self.closing.cancelled() => return,
         };
         match connected {
@@ -286,7 +286,7 @@ impl ManagedConnection {
             return;
         }
         let managed = Arc::downgrade(self);
-        // Held by none but its users, an expired one ends with the last of them.
+        // Only its users hold an expired connection, so it ends with the last of them.
         let (ended, connection) = (connection.ending(), Arc::downgrade(&connection));
         tokio::spawn(async move {
             let reason = ended.await;
@@ -328,7 +328,7 @@ impl ManagedConnection {
     fn pause(self: &Arc<Self>, reason: Arc<str>) {
         let pause = {
             let mut memory = self.memory();
-            // Only after an end is there an attempt without a pause; it has been made, or there was no end.
+            // Only the attempt right after an end has no pause; either it was made, or there was no end.
             memory.failures = (memory.failures.max(1) + 1).min(BACK_OFF.len());
             back_off(memory.failures - 1)
         };
@@ -357,7 +357,7 @@ impl ManagedConnection {
     }
 }
 
-/// Counts a caller that will list, so that it is not told to list.
+/// Counts a caller that will list, so that it gets no change notice.
 struct PendingLister<'a>(&'a ManagedConnection);
 
 impl<'a> PendingLister<'a> {

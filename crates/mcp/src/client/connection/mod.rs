@@ -1,4 +1,4 @@
-//! One connection to a server, from its handshake to its end.
+//! A connection to a server, from its handshake to its end.
 
 pub(crate) mod connect;
 pub(crate) mod handshake;
@@ -28,17 +28,17 @@ use crate::transport::{Incoming as _, RequestId, has_come};
 
 /// Bound on learning why a connection has ended.
 const CAUSE_BOUND: Duration = Duration::from_secs(2);
-/// Bound on closing a connection, the end of its process included.
+/// Time limit for closing a connection, including the end of its process.
 const CLOSE_BOUND: Duration = Duration::from_secs(2);
 /// Bound on telling how much to log.
 const TELL_BOUND: Duration = Duration::from_secs(10);
 /// Bound on the answer to a probe.
 const PROBE_BOUND: Duration = Duration::from_secs(5);
-/// Bound on the list that an older server is asked for once it has answered a ping: one that works out its tools may
+/// Time limit for an older server to list its tools after it has answered a ping: computing them may
 /// take a while.
 const PROBE_LIST_BOUND: Duration = Duration::from_secs(20);
-/// How long a server that somebody gave up may say nothing at all, once it is done with older calls: servers that do one
-/// thing at a time say nothing during them.
+/// How long a server may be silent after a caller gave up, once its older calls are done: single-threaded servers
+/// are silent during calls.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// A connection in use.
@@ -47,7 +47,7 @@ pub(crate) struct Connection {
     server: ServerInfo,
     log_level: Arc<LogLevel>,
     close: CancellationToken,
-    /// Cancelled once another connection is to follow what this one followed.
+    /// Cancelled when another connection takes over the subscriptions.
     retired: CancellationToken,
     /// Why we ended it, if we did.
     verdict: OnceLock<String>,
@@ -57,23 +57,23 @@ pub(crate) struct Connection {
     teller: Arc<Teller>,
 }
 
-/// Whether somebody tells the server how much to log.
+/// Ensures that only one task at a time sends the log level.
 #[derive(Default)]
 struct Teller(Mutex<Telling>);
 
 #[derive(Default, Clone, Copy)]
 enum Telling {
-    /// Nobody does.
+    /// Nobody is sending.
     #[default]
     No,
-    /// Somebody does.
+    /// A task is sending.
     Once,
-    /// And is to look once more.
+    /// A task is sending and must check once more.
     Again,
 }
 
 impl Teller {
-    /// Whether somebody tells it already; they look once more then. Else whoever asks is to tell it.
+    /// Whether another task is already sending, which will check once more; otherwise the caller must send.
     fn is_begun_by_another(&self) -> bool {
         let mut telling = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let was = std::mem::replace(&mut *telling, Telling::Again);
@@ -83,7 +83,7 @@ impl Teller {
         !matches!(was, Telling::No)
     }
 
-    /// Whether there is nothing more to tell.
+    /// Whether there is nothing more to send.
     fn is_at_its_end(&self) -> bool {
         let mut telling = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *telling = if matches!(*telling, Telling::Again) { Telling::Once } else { Telling::No };
@@ -92,7 +92,7 @@ impl Teller {
 }
 
 impl Connection {
-    /// Takes over after a handshake. What was followed, and how much is logged, goes on as on the connection before.
+    /// A connection after its handshake. It takes over subscriptions and log level of the previous connection.
     /// Must be called inside a runtime.
     pub(crate) fn new(
         peer: Arc<Peer>,
@@ -134,19 +134,19 @@ impl Connection {
             if ended_itself {
                 peer.transport.close().await;
             }
-            // Whatever the transport says of it.
+            // Regardless of the transport's result.
             peer.inbox.ended("the connection is closed".to_owned());
         });
         connection
     }
 
-    /// How much its server is to log, on this connection and those that follow it.
+    /// The server's log level, kept across connections.
     pub(crate) fn log_level(&self) -> &LogLevel {
         &self.log_level
     }
 
-    /// Has the server told how much to log, if that is known. One telling at a time, each bounded by ten seconds and the
-    /// end of the connection; what comes meanwhile is told after it. Must be called inside a runtime.
+    /// Sends the log level to the server, if one is set. One send at a time, each bounded by ten seconds and the
+    /// end of the connection; changes during it are sent afterwards. Must be called inside a runtime.
     pub(crate) fn send_level(&self) {
         if self.teller.is_begun_by_another() {
             return;
@@ -170,17 +170,17 @@ impl Connection {
         });
     }
 
-    /// What its users have to do elsewhere.
+    /// Pages that its users must visit.
     pub(crate) fn pages(&self) -> &Pages {
         &self.peer.inbox.pages
     }
 
-    /// What the server said of itself.
+    /// The server's self-description.
     pub(crate) fn server(&self) -> &ServerInfo {
         &self.server
     }
 
-    /// Has the list of tools asked for again. Must be called inside a runtime.
+    /// Lists tools again. Must be called inside a runtime.
     pub(crate) fn tools_have_changed(&self) {
         self.peer.inbox.listener.tools_changed();
     }
@@ -190,23 +190,23 @@ impl Connection {
         self.peer.inbox.has_expired()
     }
 
-    /// Whether nothing can be sent over it any more: a process has closed its input.
+    /// Whether nothing can be sent any more: the process has closed its input.
     pub(crate) fn is_write_closed(&self) -> bool {
         self.peer.transport.is_write_closed()
     }
 
-    /// Whether it is over.
+    /// Whether it has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.close.is_cancelled() || self.peer.inbox.over.is_cancelled()
     }
 
-    /// Leaves what is followed to the connection that comes after this one, which is only for the calls on it from here
-    /// on, and ends with them.
+    /// Hands subscriptions over to its successor. From then on it only serves its running calls,
+    /// and ends with them.
     pub(crate) fn retire(&self) {
         self.retired.cancel();
     }
 
-    /// Waits for its end; the reason, with a process's last words. Does not keep the connection.
+    /// Waits for its end; returns the reason, with a process's last output. Does not keep the connection.
     pub(crate) fn ending(&self) -> impl Future<Output = Arc<str>> + Send + use<> {
         let mut end = self.end.subscribe();
         async move {
@@ -224,7 +224,7 @@ impl Connection {
 
     /// Ends it: input closed, a grace, then signals to the process tree; bounded by two seconds.
     pub(crate) async fn close(&self, reason: &str) {
-        // The first verdict stands.
+        // The first verdict is kept.
         let _ = self.verdict.set(reason.to_owned());
         self.close.cancel();
         if tokio::time::timeout(CLOSE_BOUND, self.ending()).await.is_err() {
@@ -247,11 +247,11 @@ impl Connection {
         self.ask(Request::internal(method), &mut params).await
     }
 
-    /// Sends a request whose `_meta` is complete and waits for its result. Dropping the future tells the server
-    /// that the result is not wanted any more; nothing waits for the server then.
+    /// Sends a request with complete `_meta` and waits for its result. Dropping the future sends a cancellation
+    /// without waiting for the server.
     ///
     /// # Errors
-    /// [`AskError`]; never [`AskError::Ended`], whose reason is told.
+    /// [`AskError`]; never [`AskError::Ended`], which becomes its reason.
     pub(crate) async fn ask<R>(&self, request: Request<'_>, params: &mut Params<'_>) -> Result<R, AskError>
     where
         R: DeserializeOwned,
@@ -265,7 +265,7 @@ impl Connection {
         }
     }
 
-    /// Has progress and questions of a request that has been answered go to `caller` until this is dropped.
+    /// Routes progress and questions of an answered request to `caller` until the guard is dropped.
     pub(crate) fn hold(&self, id: RequestId, caller: Caller) -> HeldRequest {
         self.peer.inbox.hold(id, caller);
         HeldRequest { inbox: Arc::clone(&self.peer.inbox), id }
@@ -279,8 +279,8 @@ impl Connection {
         }
     }
 
-    /// Checks a server that somebody gave up before their time limit, with more patience: it is asked at once, while it has
-    /// nothing newer to do, and the connection is ended if nothing at all comes for long. One such check at a time.
+    /// Checks a server after a caller gave up before its time limit: it is asked at once, if it has
+    /// nothing newer to do, and the connection is ended if nothing arrives for long. One check at a time.
     pub(crate) fn watch(self: &Arc<Self>) {
         if self.is_closed() || self.watching.swap(true, Ordering::AcqRel) {
             return;
@@ -295,7 +295,7 @@ impl Connection {
             let silent = inbox.falls_silent(SILENCE);
             let is_sick = tokio::select! {
                 is_silent = silent => is_silent,
-                // Whatever it answers. What could not be sent is for others to find out.
+                // Any answer counts. Others will notice if nothing could be sent.
                 _ = connection.ask_plainly::<IgnoredAny>(method, Map::new()) => false,
                 () = inbox.over.cancelled() => false,
                 () = connection.close.cancelled() => false,
@@ -307,8 +307,8 @@ impl Connection {
         });
     }
 
-    /// Checks a server that let a call run into its time limit, and ends the connection if it is sick.
-    /// One check at a time, and none of a connection that takes no new calls: it ends with those on it.
+    /// Checks a server after a call reached its time limit, and ends the connection if the server does not respond.
+    /// One check at a time, and none on a connection that takes no new calls: it ends with its last call.
     pub(crate) fn probe(self: &Arc<Self>) {
         if self.is_closed() || self.is_expired() || self.probing.swap(true, Ordering::AcqRel) {
             return;
@@ -316,7 +316,7 @@ impl Connection {
         let connection = Arc::clone(self);
         tokio::spawn(async move {
             let checks: &[_] = match connection.server.era {
-                // One that answers a ping may be stuck behind it all the same.
+                // A server that answers a ping may still be stuck.
                 Era::Legacy => &[("ping", "a ping", PROBE_BOUND), ("tools/list", "tools/list", PROBE_LIST_BOUND)],
                 Era::Modern => &[("tools/list", "tools/list", PROBE_BOUND)],
             };
@@ -324,7 +324,7 @@ impl Connection {
             for (method, name, bound) in checks {
                 let answered = connection.ask_plainly::<IgnoredAny>(method, Map::new());
                 sick = match tokio::time::timeout(*bound, answered).await {
-                    // A refusal is an answer too; who is too busy to be asked is not sick.
+                    // A refusal is an answer too; a server without capacity for the probe is not sick.
                     Ok(Ok(_) | Err(AskError::Rpc(_) | AskError::Full)) => None,
                     Ok(Err(AskError::Broken(reason))) if has_come(&reason) => None,
                     Ok(Err(_)) | Err(_) => Some(*name),
@@ -348,7 +348,7 @@ fn stopped(name: &str) -> String {
     format!("it answered neither a call nor {name} in time and was stopped")
 }
 
-/// A request that has been answered and goes on all the same.
+/// A request that was answered but continues.
 pub(crate) struct HeldRequest {
     inbox: Arc<Inbox>,
     id: RequestId,

@@ -16,7 +16,7 @@ use crate::protocol::message::{RpcError, notification, read, write_json};
 use crate::transport::traced::Traced;
 use crate::transport::{CancelNotice, Outgoing, OutgoingKind, RequestId, SendError, Transport, UNREADABLE};
 
-/// What is said of a request that came too late for its session.
+/// The error for a request sent after its session expired.
 pub(crate) const EXPIRED: &str = "the server has forgotten the session; the next call begins a new one";
 /// Bound on telling a server about a cancellation.
 const CANCEL_BOUND: Duration = Duration::from_secs(5);
@@ -24,17 +24,17 @@ const CANCEL_BOUND: Duration = Duration::from_secs(5);
 /// A request that failed.
 #[derive(Debug)]
 pub(crate) enum AskError {
-    /// The server says so.
+    /// The server answered with an error.
     Rpc(RpcError),
     /// The answer cannot be had; the request may have had its effect.
     Broken(String),
-    /// The same, since something went wrong on the server's side; what it says of itself.
+    /// The same, because of a server fault; the server's message.
     Fault(String),
     /// The request had no effect.
     NotSent(String),
-    /// The same, since the server has forgotten the session, or does not speak any more what was agreed on.
+    /// The same, because the server has forgotten the session, or no longer supports the negotiated version.
     Expired,
-    /// The request had no effect, and another would fare no better.
+    /// The request had no effect, and a retry would not help.
     Final(String),
     /// The connection ended; whether the request may have had its effect.
     Ended(Reached),
@@ -63,17 +63,17 @@ impl From<SendError> for AskError {
     }
 }
 
-/// One request.
+/// A request.
 pub(crate) struct Request<'a> {
     /// Its method.
     pub(crate) method: &'a str,
-    /// What it names, for the header `Mcp-Name`.
+    /// The object that it names, for the header `Mcp-Name`.
     pub(crate) name: Option<&'a str>,
-    /// Headers of its own over HTTP.
+    /// Further headers over HTTP.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    /// What it is for.
+    /// Its purpose.
     pub(crate) purpose: Purpose,
-    /// The revision that it is written in, where that is not the agreed one.
+    /// Its protocol revision, if not the negotiated one.
     pub(crate) version: Option<&'static str>,
 }
 
@@ -86,15 +86,15 @@ impl<'a> Request<'a> {
 
 /// Our end of a connection.
 pub(crate) struct Peer {
-    /// What carries it.
+    /// The transport.
     pub(crate) transport: Arc<dyn Transport>,
-    /// What arrives over it.
+    /// Handles incoming messages.
     pub(crate) inbox: Arc<Inbox>,
     next_id: AtomicU64,
 }
 
 impl Peer {
-    /// An end over `transport`, which hands what arrives to `inbox`.
+    /// A peer that sends over `transport` and passes incoming messages to `inbox`.
     pub(crate) fn new(transport: Arc<dyn Transport>, inbox: Arc<Inbox>) -> Arc<Self> {
         let listener = &inbox.listener;
         let transport: Arc<dyn Transport> = match listener.frames.clone() {
@@ -111,8 +111,8 @@ impl Peer {
         let _ = self.inbox.version.set(version);
     }
 
-    /// Sends a request and waits for its result, read as an `R`. For a call, a progress token is added to `params`.
-    /// Dropping the future tells the server that the result is not wanted any more; nothing waits for the server then.
+    /// Sends a request and waits for its result, parsed as `R`. For a call, a progress token is added to `params`.
+    /// Dropping the future sends a cancellation without waiting for the server.
     ///
     /// # Errors
     /// [`AskError`].
@@ -170,7 +170,7 @@ impl Peer {
         self.inbox.version.get().copied()
     }
 
-    /// Tells the server that an answer is not wanted any more.
+    /// Sends a cancellation to the server.
     fn cancel(&self, id: RequestId) {
         if self.transport.abandon(id) == CancelNotice::Unneeded {
             return self.inbox.asks_no_more_for(id);
@@ -183,7 +183,7 @@ impl Peer {
         let message = Outgoing { json, kind, version: self.version(), headers: Vec::new() };
         let transport = Arc::clone(&self.transport);
         runtime.spawn(async move {
-            // A server that takes no cancellation is found out by the probe.
+            // The probe will notice a server that reads no cancellation.
             let _ = tokio::time::timeout(CANCEL_BOUND, transport.send(message)).await;
         });
     }
@@ -209,7 +209,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// `_meta` key under which a call's idempotency key goes along.
+/// `_meta` key of a call's idempotency key.
 const IDEMPOTENCY_KEY: &str = "io.github.toolwright/idempotency-key";
 const TRACEPARENT: &str = "traceparent";
 const PROGRESS_TOKEN: &str = "progressToken";
@@ -221,18 +221,18 @@ pub(crate) struct Params<'a> {
     pub(crate) name: Option<&'a str>,
     /// Arguments of a call.
     pub(crate) arguments: Option<Value>,
-    /// All others.
+    /// The other parameters.
     pub(crate) others: Map<String, Value>,
     /// `_meta`.
     pub(crate) meta: Meta<'a>,
 }
 
-/// `_meta`. Where two say the same key, the later field counts.
+/// `_meta`. For equal keys, the later field counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Meta<'a> {
-    /// What is passed on, or of the revision.
+    /// Members passed on, or required by the revision.
     pub(crate) others: Map<String, Value>,
-    /// The call's, for who may be asked twice.
+    /// The call's key, for servers that may get it twice.
     pub(crate) idempotency_key: Option<&'a str>,
     /// W3C trace context.
     pub(crate) traceparent: Option<&'a str>,
@@ -241,7 +241,7 @@ pub(crate) struct Meta<'a> {
 }
 
 impl From<Map<String, Value>> for Params<'_> {
-    /// Without `_meta`: one among them is left out.
+    /// Ignores a `_meta` member.
     fn from(mut others: Map<String, Value>) -> Self {
         others.shift_remove("_meta");
         Self { others, ..Self::default() }
@@ -249,7 +249,7 @@ impl From<Map<String, Value>> for Params<'_> {
 }
 
 impl<'a> Params<'a> {
-    /// The same with this `_meta`.
+    /// Sets the `_meta`.
     pub(crate) fn with(self, meta: Meta<'a>) -> Self {
         Self { meta, ..self }
     }
@@ -323,7 +323,7 @@ impl Meta<'_> {
     }
 }
 
-/// A JSON object that is being written. Keys that are known have nothing to escape.
+/// Writes a JSON object. Known keys need no escaping.
 struct Object<'o> {
     out: &'o mut Vec<u8>,
     is_empty: bool,
@@ -367,16 +367,16 @@ impl<'o> Object<'o> {
     }
 }
 
-/// How long the first call of a connection waits for a server that is known to ask.
+/// How long the first call of a connection waits for a server that is known to ask for folders.
 const FIRST: Duration = Duration::from_secs(2);
 
 impl Folders {
-    /// Has a new connection told: of changes as long as it is there; and now, where its server is known to ask, which is
-    /// waited for. Must be called inside a runtime.
+    /// Sends a new connection the folders' changes while it lasts. If its server is known to ask for folders, waits for
+    /// that first. Must be called inside a runtime.
     pub(crate) async fn follow(&self, peer: &Arc<Peer>) {
         let (roots, inbox, peer_of) = (Arc::clone(&self.roots), Arc::clone(&peer.inbox), Arc::downgrade(peer));
         let mut seen = roots.version();
-        // Nobody may wait for this to its end: of a connection that is given up nothing is left.
+        // The caller may stop waiting: an abandoned connection must leave nothing behind.
         let abandoned = CancellationToken::new();
         let unless_held = abandoned.clone().drop_guard();
         tokio::spawn(async move {

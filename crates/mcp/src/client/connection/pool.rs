@@ -1,6 +1,6 @@
-//! The connections to one server: one for all sessions, or (`shared: false`) one a session. A server that speaks both
-//! generations gets a second one, of the older, once a call's client can be asked in the older's way alone: what a
-//! server has to ask in the middle of a call it may not know how to ask in the newer way.
+//! The connections to one server: one for all sessions, or (`shared: false`) one per session. A server of both eras
+//! gets a second connection, in the older era, once a call's client can only be asked that way: the server may not be
+//! able to express a question during a call in the newer era.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,40 +18,40 @@ use super::managed::{ManagedConnection, WaitPolicy};
 use crate::client::config::McpTransport;
 use crate::protocol::revision::Era;
 
-/// Longest pause before a connection of the older generation that came to nothing is tried again; one that the server does
-/// not speak is tried again after as long, since another may take its place unnoticed.
+/// Longest pause before a failed connection of the older era is retried. An unsupported era is retried after the
+/// same time, because another server may have replaced this one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// The connections to one server.
 pub(crate) struct ConnectionPool {
-    /// That of all sessions; where each has its own, the one that lists.
+    /// The connection of all sessions; if each has its own, the one that lists.
     pub(crate) shared: Arc<ManagedConnection>,
     older: Older,
     own: Option<Own>,
     closed: AtomicBool,
 }
 
-/// What makes the connection of the older generation, where the shared one is of the newer.
+/// Makes the connection of the older era, if the shared one is of the newer.
 struct Older {
     connector: Connector,
     tried: Mutex<Tried>,
 }
 
-/// The connection of the older generation, as far as one was tried.
+/// The connection of the older generation, if it was tried.
 #[derive(Default)]
 struct Tried {
     managed: Option<Arc<ManagedConnection>>,
-    /// Whether there has been one.
+    /// Whether it was ever connected.
     was_up: bool,
-    /// How often in a row there was none.
+    /// Number of consecutive failures.
     failures: u32,
     pause: Option<Pause>,
 }
 
-/// The time in which it is not tried again.
+/// The time without further attempts.
 struct Pause {
     until: Instant,
-    /// The program that it was tried with. Another version of it is tried at once.
+    /// The program of the failed attempt. Another version of it is tried at once.
     with: Option<Found>,
 }
 
@@ -61,16 +61,16 @@ impl Pause {
     }
 }
 
-/// What a try that came to nothing says.
+/// How a failed attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SecondFailure {
     /// The server does not speak the older generation.
     NotSpoken,
-    /// Nothing of what it speaks.
+    /// It is unknown whether the server supports the era.
     Unknown,
 }
 
-/// What makes a session's own connection.
+/// Makes a session's own connection.
 struct Own {
     connector: Connector,
     sessions: Arc<Sessions>,
@@ -91,9 +91,9 @@ impl From<Arc<Connection>> for Lent {
 }
 
 impl ConnectionPool {
-    /// Connections that `connector` makes; `changed` is told when the one that lists has changed.
+    /// A pool with connections from `connector`; `changed` is called when the listing connection has changed.
     pub(crate) fn new(connector: Connector, changed: Arc<dyn Fn() + Send + Sync>) -> Self {
-        // What is followed is followed by the connection that lists.
+        // Only the listing connection has subscriptions.
         let apart = Connector { followed: Arc::default(), ..connector.clone() };
         let own = (!connector.spec.config.shared).then(|| Own { connector: apart.clone(), sessions: Arc::default() });
         let older = Older {
@@ -103,12 +103,12 @@ impl ConnectionPool {
         Self { shared: ManagedConnection::new(connector, changed), older, own, closed: AtomicBool::new(false) }
     }
 
-    /// The connection of a call of this session, whose client is asked in this style. It is to be held until the call
-    /// has ended. `of_session` says how the client of all calls of the session is asked: a connection of its own is for
+    /// Returns the connection for a call of this session, whose client is asked in this style. Hold it until the call
+    /// has ended. `of_session` is the style for all calls of the session: a session's own connection serves
     /// all of them, whichever comes first.
     ///
     /// # Errors
-    /// Why there is none, in words; nothing was sent then.
+    /// Why there is none; nothing was sent then.
     pub(crate) async fn connection(
         &self,
         session: &SessionId,
@@ -134,14 +134,14 @@ impl ConnectionPool {
         Ok(Lent { connection, in_use: Some(in_use) })
     }
 
-    /// Ends the connection that this session has of its own, with its last call.
+    /// Ends this session's own connection with its last call.
     pub(crate) fn session_ended(&self, session: &SessionId) {
         if let Some(own) = &self.own {
             own.sessions.ended(session);
         }
     }
 
-    /// Whether nothing runs that this session's requests would go to.
+    /// Whether no connection runs that this session's requests would use.
     pub(crate) fn is_idle(&self, session: &SessionId) -> bool {
         match &self.own {
             Some(own) => own.sessions.find(session).is_none_or(|managed| managed.is_idle()),
@@ -151,15 +151,15 @@ impl ConnectionPool {
         }
     }
 
-    /// Whether nothing runs at all: what does may have said that its lists are others.
+    /// Whether no connection runs at all; a running one may have announced changed lists.
     pub(crate) fn are_idle(&self) -> bool {
         self.shared.is_idle()
             && self.older.tried().managed.as_ref().is_none_or(|managed| managed.is_idle())
             && self.own.as_ref().is_none_or(|own| own.sessions.are_idle())
     }
 
-    /// Keeps how much is logged on the connection of this session (parameters of `logging/setLevel`) for when there is
-    /// one. Whether it was idle; otherwise it is to be told.
+    /// Stores the log level of this session's connection (parameters of `logging/setLevel`) for its next connection.
+    /// Returns whether it is idle; otherwise the level must be sent.
     pub(crate) fn keep_level(&self, session: &SessionId, of_session: AskStyle, params: &Map<String, Value>) -> bool {
         if !self.is_idle(session) {
             return false;
@@ -170,7 +170,7 @@ impl ConnectionPool {
             None => Arc::clone(&self.shared),
         };
         managed.log_level().keep(params.clone()).taken();
-        // Who began to connect meanwhile may have looked before.
+        // A concurrent connect may have read the level before.
         if let Some(connection) = managed.current() {
             connection.send_level();
         }
@@ -180,25 +180,25 @@ impl ConnectionPool {
     /// The connection of this session's calls. A session has one client, and so one style.
     fn of(&self, own: &Own, session: &SessionId, ask_style: AskStyle) -> Result<InUse, String> {
         let in_use = own.sessions.of(session, || {
-            // What its tools are is told by the connection that lists.
+            // Only the listing connection reports tools.
             let connector = match ask_style {
                 AskStyle::Either => own.connector.clone(),
                 AskStyle::Requests => {
                     Connector { wanted: Some(EraPreference::Prefer(Era::Legacy)), ..own.connector.clone() }
                 }
             };
-            // Each session says for itself how much is logged, and nobody else hears it.
+            // Each session sets its own log level, and only it gets the messages.
             let listener = Arc::new(connector.listener.of_session(session.clone()));
             ManagedConnection::new(Connector { log_level: Arc::default(), listener, ..connector }, Arc::new(|| {}))
         })?;
         if self.closed.load(Ordering::Acquire) {
-            // It says so.
+            // The connection reports it.
             in_use.managed.give_up();
         }
         Ok(in_use)
     }
 
-    /// The connection of the older generation beside the shared one, if there is one now.
+    /// Returns the current connection of the older generation besides the shared one, if any.
     pub(crate) fn beside(&self) -> Option<Arc<Connection>> {
         self.older.tried().managed.as_ref().and_then(|managed| managed.current())
     }
@@ -215,7 +215,7 @@ impl ConnectionPool {
         futures_util::future::join_all(self.all().iter().map(|managed| managed.shut_down())).await;
     }
 
-    /// All there are; no more are made.
+    /// Closes the pool and returns all connections.
     fn all(&self) -> Vec<Arc<ManagedConnection>> {
         let mut all = vec![Arc::clone(&self.shared)];
         self.closed.store(true, Ordering::Release);
@@ -227,7 +227,7 @@ impl ConnectionPool {
     }
 }
 
-/// The pause after so many failures: a second, doubled with each. A call waits for every try, which may take as long as
+/// Returns the pause after so many failures: a second, doubled each time. A call waits for every attempt, for up to
 /// `connect_timeout`.
 fn pause(failures: u32) -> Duration {
     let doubled = 1_u64.checked_shl(failures.saturating_sub(1)).unwrap_or(u64::MAX);
@@ -235,7 +235,7 @@ fn pause(failures: u32) -> Duration {
 }
 
 impl Older {
-    /// The connection of the older generation, where the server speaks both.
+    /// Returns the connection of the older generation, if the server supports both.
     async fn connection(&self, closed: &AtomicBool) -> Option<Arc<Connection>> {
         if self.connector.version_probe.known().await != Some(Era::Modern) {
             return None;
@@ -253,13 +253,13 @@ impl Older {
                 return None;
             }
             Err(_) if managed.failure().is_some() => self.drop_failed(&managed, SecondFailure::Unknown),
-            // It is being made again, or was given up.
+            // It is reconnecting, or was dropped.
             Err(_) => {}
         }
         connection.ok()
     }
 
-    /// The connection that is kept, or a new one; `None` in the pause after one that failed.
+    /// Returns the current connection, or a new one; `None` during the pause after a failure.
     fn managed(&self) -> Option<Arc<ManagedConnection>> {
         let program = self.connector.version_probe.found();
         let mut tried = self.tried();
@@ -277,8 +277,8 @@ impl Older {
         (tried.was_up, tried.failures) = (true, 0);
     }
 
-    /// Gives a connection up that came to nothing: by itself it would try again for good, though no call may ever need it. Over
-    /// HTTP that may pass; a process that ends or hangs is not started again and again to find out whether it speaks it.
+    /// Drops a failed connection: it would retry for ever, though no call may need it. Over
+    /// HTTP a failure may be temporary; a process that ends or hangs is not restarted just to learn its era.
     fn drop_failed(&self, managed: &Arc<ManagedConnection>, failure: SecondFailure) {
         managed.give_up();
         let is_process = matches!(self.connector.spec.config.transport, McpTransport::Stdio { .. });
@@ -300,9 +300,9 @@ impl Older {
 
 /// Bound on the sessions that have a connection of their own at once.
 const MAX_SESSIONS: usize = 64;
-/// How long a session's own connection is kept without a call, from the end of its last one.
+/// How long a session's own connection stays without calls.
 const IDLE: Duration = Duration::from_secs(600);
-/// How often that is looked at.
+/// Interval of the check for that.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// The connections that sessions have of their own.
@@ -314,9 +314,9 @@ struct SessionConnection {
     usage: Arc<Usage>,
 }
 
-/// A session's own connection, in use until this is dropped: it is ended by nobody but its server until then.
+/// A session's own connection in use: until this is dropped, only its server can end it.
 pub(crate) struct InUse {
-    /// What keeps the connection.
+    /// Keeps the connection open.
     pub(crate) managed: Arc<ManagedConnection>,
     usage: Arc<Usage>,
 }
@@ -329,7 +329,7 @@ impl Drop for InUse {
     }
 }
 
-/// How much a connection is used.
+/// Counts the uses of a connection.
 #[derive(Default)]
 struct Usage(Mutex<Used>);
 
@@ -337,19 +337,19 @@ struct Usage(Mutex<Used>);
 struct Used {
     /// Calls under way.
     running: usize,
-    /// When the last call ended.
+    /// End of the last call.
     last_used: Option<Instant>,
-    /// Whether the session is over.
+    /// Whether the session has ended.
     has_ended: bool,
 }
 
 impl Used {
-    /// Since when nothing has used it; `None` while something does.
+    /// Time since it is unused; `None` while in use.
     fn idle_since(self) -> Option<Instant> {
         self.last_used.filter(|_| self.running == 0)
     }
 
-    /// Whether it is to be ended: nothing uses it, and nobody will or has for long.
+    /// Whether it can be ended: it is unused, and its session has ended or was idle for long.
     fn is_over(self, now: Instant) -> bool {
         let is_long_ago = |since: Instant| now.saturating_duration_since(since) >= IDLE;
         self.idle_since().is_some_and(|since| self.has_ended || is_long_ago(since))
@@ -367,7 +367,7 @@ impl SessionConnection {
         *self.usage.lock()
     }
 
-    /// One more use of it.
+    /// Adds a use.
     fn in_use(&self) -> InUse {
         self.usage.lock().running += 1;
         InUse { managed: Arc::clone(&self.managed), usage: Arc::clone(&self.usage) }
@@ -375,11 +375,11 @@ impl SessionConnection {
 }
 
 impl Sessions {
-    /// The session's connection, made by `new` if it has none. Where all that there may be are there, the one that has
-    /// gone unused for the longest time makes room. Must be called inside a runtime.
+    /// Returns the session's connection, made by `new` if there is none. At the limit, the connection unused for the
+    /// longest time is ended. Must be called inside a runtime.
     ///
     /// # Errors
-    /// All of them are in use, in words.
+    /// All connections are in use.
     pub(crate) fn of(
         self: &Arc<Self>,
         session: &SessionId,
@@ -412,7 +412,7 @@ impl Sessions {
         self.lock().get(session).map(|entry| Arc::clone(&entry.managed))
     }
 
-    /// Ends the session's connection if it has one: now, or when it is looked at next after its last call.
+    /// Ends the session's connection, if any: now, or at the next check after its last call.
     pub(crate) fn ended(&self, session: &SessionId) {
         if let Some(entry) = self.lock().get(session) {
             entry.usage.lock().has_ended = true;
@@ -420,17 +420,17 @@ impl Sessions {
         self.end_idle(Instant::now());
     }
 
-    /// Whether none of them was connected yet.
+    /// Whether no connection was used yet.
     pub(crate) fn are_idle(&self) -> bool {
         self.lock().values().all(|entry| entry.managed.is_idle())
     }
 
-    /// Takes all out.
+    /// Removes all.
     pub(crate) fn drain(&self) -> Vec<Arc<ManagedConnection>> {
         self.lock().drain().map(|(_, entry)| entry.managed).collect()
     }
 
-    /// Ends what has gone unused for long enough. Whether nothing is left.
+    /// Ends connections that were unused for long enough. Returns whether none is left.
     fn end_idle(&self, now: Instant) -> bool {
         let mut sessions = self.lock();
         sessions.retain(|_, entry| {
@@ -448,7 +448,7 @@ impl Sessions {
     }
 }
 
-/// Ends the connections of sessions that have gone, until none is left.
+/// Ends idle connections of sessions, until none is left.
 async fn sweep(sessions: Weak<Sessions>) {
     loop {
         tokio::time::sleep(SWEEP).await;
@@ -501,7 +501,7 @@ mod sessions_tests {
     use crate::client::config::McpServerOptions;
     use crate::client::config::{AsTools, McpTransport};
 
-    /// A connection that nobody has made yet.
+    /// A connection that was not made yet.
     fn managed() -> Arc<ManagedConnection> {
         let transport = McpTransport::Http { url: "http://127.0.0.1:1/mcp".into(), headers: BTreeMap::new() };
         let connector = Connector {
@@ -534,7 +534,7 @@ mod sessions_tests {
         let long = of(0).expect("room");
         let mut others: Vec<_> = (1..MAX_SESSIONS).map(|number| of(number).expect("room")).collect();
         assert!(of(MAX_SESSIONS).is_err_and(|reason| reason.contains("all in use")));
-        // The one whose last call ended first makes room, and not the one whose call began first.
+        // Evicts by the end of the last call, not by its start.
         drop(others.remove(1));
         drop(others.remove(0));
         drop(of(2).expect("the same one again"));

@@ -18,19 +18,19 @@ use super::peer::{AskError, Params, Peer, Request};
 use crate::protocol::message::RpcError;
 use crate::protocol::revision::Era;
 
-/// First and longest pause before a broken subscription is made again.
+/// First and longest pause before a broken subscription is renewed.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Shortest and longest time between two rounds of what a server may have announced unheard.
+/// Shortest and longest pause between two catch-ups on missed announcements.
 const CATCH_UP_PAUSES: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(1800));
-/// Bound on a server's word on what it accepts of a subscription.
+/// Time limit for a server to accept a subscription.
 const ACCEPT_BOUND: Duration = Duration::from_secs(10);
 /// Bound on the resources of one server that are followed.
 const MAX_FOLLOWED: usize = 1024;
 
-/// The resources that are followed at one server, whatever connection there is.
+/// Subscribed resources of one server, kept across connections.
 pub(crate) struct Followed {
     uris: watch::Sender<BTreeSet<String>>,
-    /// What the server of the connection in use accepted (2026-07-28), once it has spoken.
+    /// URIs that the current connection's server accepted (2026-07-28), once it has answered.
     accepted: watch::Sender<Option<BTreeSet<String>>>,
 }
 
@@ -41,15 +41,15 @@ impl Default for Followed {
 }
 
 impl Followed {
-    /// Whether this resource is followed.
+    /// Whether this resource is subscribed.
     pub(crate) fn has(&self, uri: &str) -> bool {
         self.uris.borrow().contains(uri)
     }
 
-    /// Notes that this resource is to be followed.
+    /// Adds a resource to the subscription.
     ///
     /// # Errors
-    /// Too many are.
+    /// There are too many.
     pub(crate) fn add(&self, uri: &str) -> Result<(), RpcError> {
         let mut is_full = false;
         self.uris.send_if_modified(|uris| {
@@ -63,15 +63,15 @@ impl Followed {
         Ok(())
     }
 
-    /// Notes that this resource is not to be followed any more.
+    /// Removes a resource from the subscription.
     pub(crate) fn remove(&self, uri: &str) {
         self.uris.send_if_modified(|uris| uris.remove(uri));
     }
 
-    /// Waits until the server (2026-07-28) has said whether it follows this resource for us.
+    /// Waits until the server (2026-07-28) has accepted the subscription to this resource.
     ///
     /// # Errors
-    /// It does not, or says nothing.
+    /// It refuses, or does not answer.
     pub(crate) async fn accepted(&self, uri: &str) -> Result<(), RpcError> {
         let mut accepted = self.accepted.subscribe();
         let accepted_now = accepted.wait_for(|accepted| accepted.as_ref().is_some_and(|uris| uris.contains(uri)));
@@ -85,7 +85,7 @@ impl Followed {
     }
 }
 
-/// Follows what the server announces until `over`.
+/// Receives announcements of the server until `over`.
 pub(crate) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Followed>, over: CancellationToken) {
     let following = async {
         match server.era {
@@ -106,7 +106,7 @@ pub(crate) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Fo
     followed.accepted.send_replace(None);
 }
 
-/// A new session of an older server does not know what was followed in the last one.
+/// Subscribes again in a new session of an older server.
 async fn resume(peer: &Peer, followed: &Followed) {
     let uris: Vec<String> = followed.uris.borrow().iter().cloned().collect();
     for uri in uris {
@@ -117,7 +117,7 @@ async fn resume(peer: &Peer, followed: &Followed) {
     }
 }
 
-/// Announces what a server may have said while it was not heard.
+/// Announces changes that may have been missed.
 async fn catch_up(peer: &Peer, server: &ServerInfo, followed: &Followed) {
     let mut pace = Pace::default();
     loop {
@@ -128,8 +128,8 @@ async fn catch_up(peer: &Peer, server: &ServerInfo, followed: &Followed) {
     }
 }
 
-/// How soon after a round the next may come. Something on the way may end streams every minute for good, and every
-/// round has all lists asked for again: the pauses grow until streams hold.
+/// Pause between catch-ups. A proxy may end streams every minute, and
+/// every catch-up lists everything again: pauses grow until streams last.
 struct Pace(Duration);
 
 impl Default for Pace {
@@ -139,7 +139,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// The pause after a round that came when nothing had been missed for so long.
+    /// Returns the pause after a catch-up, given how long nothing had been missed.
     fn pause(&mut self, quiet: Duration) -> Duration {
         let (first, longest) = CATCH_UP_PAUSES;
         if quiet >= longest {
@@ -151,9 +151,9 @@ impl Pace {
     }
 }
 
-/// How a subscription came to its end.
+/// How a subscription ended.
 enum End {
-    /// Other resources are to be followed.
+    /// The wanted resources changed.
     Changed,
     /// The server ended it, or it broke.
     Over,
@@ -161,7 +161,7 @@ enum End {
     Refused(String),
 }
 
-/// Keeps one subscription to all that is wanted. One that is to change is replaced before it is given up.
+/// Keeps one subscription to everything wanted. A changed one is opened before the old one is closed.
 async fn listen(peer: &Peer, server: &ServerInfo, followed: &Followed) {
     let mut uris = followed.uris.subscribe();
     let (first, longest) = PAUSES;
@@ -202,7 +202,7 @@ async fn listen(peer: &Peer, server: &ServerInfo, followed: &Followed) {
             End::Refused(reason) => {
                 tracing::debug!(server = &*peer.inbox.listener.server, "no announcements: {reason}");
                 drop(former.take());
-                // Another filter may please it.
+                // The server may accept another filter.
                 if uris.changed().await.is_err() {
                     return;
                 }
@@ -220,7 +220,7 @@ async fn listen(peer: &Peer, server: &ServerInfo, followed: &Followed) {
     }
 }
 
-/// What may have been announced while nobody heard it.
+/// Announces everything that may have been missed.
 fn missed(peer: &Peer, server: &ServerInfo, followed: &Followed) {
     let listener = &peer.inbox.listener;
     if server.offers("tools.listChanged") {
@@ -255,10 +255,10 @@ fn filter(server: &ServerInfo, uris: &BTreeSet<String>) -> Map<String, Value> {
     filter
 }
 
-/// A subscription under way, which ends with the reason where the server refuses it. Dropped, it is cancelled there.
+/// A running subscription, which resolves to the reason if the server refuses it. Dropping it cancels it at the server.
 type Running<'a> = Pin<Box<dyn Future<Output = Option<String>> + Send + 'a>>;
 
-/// A subscription, and what the server accepts of it.
+/// Starts a subscription; returns the accepted part and the running request.
 fn start(peer: &Peer, filter: Map<String, Value>) -> (watch::Receiver<Option<Value>>, Running<'_>) {
     let (sender, acceptance) = watch::channel(None);
     let answer = async move {
@@ -273,13 +273,13 @@ fn start(peer: &Peer, filter: Map<String, Value>) -> (watch::Receiver<Option<Val
     (acceptance, Box::pin(answer))
 }
 
-/// The resources that a server says to follow.
+/// Returns the resources that a server accepted.
 fn resources(accepted: Option<&Value>) -> BTreeSet<String> {
     let uris = accepted.and_then(|accepted| accepted.get("resourceSubscriptions")).and_then(Value::as_array);
     uris.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The method that tells it.
+/// The method that sets it.
 pub(crate) const SET_LEVEL: &str = "logging/setLevel";
 
 /// The parameters of the last [`SET_LEVEL`] that was not refused, if there was one.
@@ -288,30 +288,30 @@ pub(crate) struct LogLevel(Mutex<LogLevelState>);
 
 #[derive(Default)]
 struct LogLevelState {
-    /// What a server has taken last, and the number of its proposal.
+    /// The level that a server last accepted, with its number.
     taken: Option<(u64, Map<String, Value>)>,
-    /// What servers have not said a word of, the newest last. Each is of a call that runs.
+    /// Levels without an answer yet, newest last. Each belongs to a running call.
     proposed: Vec<(u64, Map<String, Value>)>,
     /// The number of the last proposal.
     last: u64,
 }
 
 impl LogLevelState {
-    /// What connections begin with.
+    /// Returns the level for new connections.
     fn newest(&self) -> Option<&(u64, Map<String, Value>)> {
         self.proposed.last().or(self.taken.as_ref())
     }
 }
 
-/// A level that is kept until the server has said what it thinks of it. Dropped without its word, as where its call is
-/// cancelled, it counts as refused: what was taken last is kept again, unless there is something newer.
+/// A proposed level until the server has answered. If dropped without an answer, as when its call is
+/// cancelled, it counts as refused: the last accepted level applies again, unless there is a newer one.
 pub(crate) struct Proposed<'a> {
     levels: &'a LogLevel,
     number: u64,
 }
 
 impl Proposed<'_> {
-    /// The server takes it. Returns whether it is the last word.
+    /// The server accepted the level. Returns whether it is still the newest.
     pub(crate) fn taken(self) -> bool {
         let mut kept = self.levels.lock();
         let Some(at) = kept.proposed.iter().position(|(number, _)| *number == self.number) else { return false };
@@ -330,7 +330,7 @@ impl Drop for Proposed<'_> {
 }
 
 impl LogLevel {
-    /// From now on connections begin with this.
+    /// Proposes a level, which new connections use from now on.
     pub(crate) fn keep(&self, params: Map<String, Value>) -> Proposed<'_> {
         let mut kept = self.lock();
         kept.last += 1;
@@ -339,8 +339,8 @@ impl LogLevel {
         Proposed { levels: self, number }
     }
 
-    /// Tells a new session of an older server, which knows nothing of the last one; again, while there is something
-    /// newer than `last`, the number of what was told last. Ends with the answer.
+    /// Sends the level to a new session of an older server; again while there is a newer one than
+    /// `last`, the number of the level sent last. Ends with the answer.
     pub(crate) async fn tell(&self, peer: &Peer, server: &ServerInfo, last: &mut Option<u64>) {
         if server.era != Era::Legacy || !server.offers("logging") {
             return;
@@ -421,7 +421,7 @@ mod log_level_tests {
             }
             begins_with(&levels, "info");
         }
-        // The newer is refused, and the older taken after that.
+        // The newer one is refused, and the older one accepted after that.
         let levels = LogLevel::default();
         let (one, two) = (levels.keep(level("info")), levels.keep(level("loud")));
         drop(two);

@@ -18,12 +18,12 @@ use crate::protocol::batch::{each_of_batch, is_batch};
 use crate::protocol::message::RpcError;
 use crate::transport::{Incoming, RequestId, own_id};
 
-/// Room for the name of a field and what else a line has besides its value.
+/// Room on a line for the field's name and separators.
 const LINE_SLACK: usize = 1024;
-/// Longest id of an event that is kept for resuming; there are servers that put a token into it.
+/// Maximal length of an event id kept for resuming; some servers put a token into it.
 const MAX_ID: usize = 4096;
 
-/// One event with data.
+/// An event with data.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Event<'a> {
     /// Its type; empty is `message`.
@@ -33,7 +33,7 @@ pub(super) struct Event<'a> {
 }
 
 impl Event<'_> {
-    /// Whether it carries a message of the protocol.
+    /// Whether it carries a protocol message.
     pub(super) fn is_message(&self) -> bool {
         matches!(self.kind, b"" | b"message")
     }
@@ -47,23 +47,23 @@ pub(super) struct TooLarge;
 #[derive(Debug)]
 pub(super) struct Events {
     max: usize,
-    /// The beginning of a line whose end has not come.
+    /// An incomplete line.
     line: Vec<u8>,
     data: Vec<u8>,
     kind: Vec<u8>,
-    /// Of the last event that had one and was dispatched.
+    /// Id of the last dispatched event that had one.
     id: Option<HeaderValue>,
-    /// Of the event whose end has not come, if it has one.
+    /// Id of the current event, if it has one.
     next_id: Option<Option<HeaderValue>>,
     retry: Option<Duration>,
     after_return: bool,
     started: bool,
-    /// Whether any event has ended, one without data included.
+    /// Whether any event has ended, including events without data.
     any: bool,
 }
 
 impl Events {
-    /// A parser of events whose data is at most `max` bytes.
+    /// A parser of events with at most `max` bytes of data.
     pub(super) fn new(max: usize) -> Self {
         Self {
             max,
@@ -79,23 +79,23 @@ impl Events {
         }
     }
 
-    /// Id of the last event that had one, for `Last-Event-ID`. That of an event which was cut before its end does not
-    /// count: the server would go on behind it.
+    /// Id of the last event that had one, for `Last-Event-ID`. The id of an incomplete event does not
+    /// count: the server would resume after it.
     pub(super) fn last_id(&self) -> Option<&HeaderValue> {
         self.id.as_ref()
     }
 
-    /// How long the server wants its clients to wait before they connect again.
+    /// Reconnection delay requested by the server.
     pub(super) fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// Whether any event has come.
+    /// Whether any event has arrived.
     pub(super) fn any(&self) -> bool {
         self.any
     }
 
-    /// Takes some bytes and hands over each event that they complete.
+    /// Reads bytes and passes on each completed event.
     ///
     /// # Errors
     /// [`TooLarge`].
@@ -146,7 +146,7 @@ impl Events {
                 let millis = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
                 self.retry = millis.map(Duration::from_millis).or(self.retry);
             }
-            // A comment, or a field that nobody knows.
+            // A comment, or an unknown field.
             _ => {}
         }
         Ok(())
@@ -176,7 +176,7 @@ impl Events {
     }
 }
 
-/// Requests whose answer may come over another way than the one that is watched.
+/// Requests whose answer may arrive on another stream than the watched one.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     requests: Mutex<HashMap<RequestId, oneshot::Sender<()>>>,
@@ -199,12 +199,12 @@ impl Waiting {
     pub(super) fn answered(&self, id: RequestId) {
         let sender = self.lock().remove(&id);
         if let Some(sender) = sender {
-            // It has just ended by itself.
+            // It may have just ended.
             let _ = sender.send(());
         }
     }
 
-    /// Notes that no answer will come to any of them.
+    /// Reports that none of them will be answered.
     pub(super) fn end_all(&self) {
         self.lock().clear();
     }
@@ -225,12 +225,12 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// What some bytes were.
+/// What some bytes contained.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Delivered {
     /// Ids of requests that they answered.
     pub(super) answered: Vec<RequestId>,
-    /// Whether they were no JSON-RPC message, or had something that is none.
+    /// Whether they contained anything other than JSON-RPC messages.
     pub(super) garbage: bool,
 }
 
@@ -282,8 +282,8 @@ fn number(id: &RawValue) -> Option<RequestId> {
     own_id(id.get())
 }
 
-/// The JSON-RPC error in the body of a failed response, as the answer to request `id`: it belongs to that one,
-/// whatever id a server gives it that could not read ours.
+/// Returns the JSON-RPC error in the body of a failed response as the answer to request `id`,
+/// even if the server could not read the id.
 pub(super) fn error_for(id: RequestId, body: &[u8]) -> Option<Vec<u8>> {
     #[derive(Deserialize)]
     struct Failed<'a> {
@@ -305,7 +305,7 @@ pub(super) fn rpc_error(body: &[u8]) -> Option<RpcError> {
     read::<Failed>(body, &OnceCell::new()).ok().map(|failed| failed.error)
 }
 
-/// Whether a body is a JSON-RPC error with the id of this very request: who wrote it has read the request.
+/// Whether a body is a JSON-RPC error with this request's id: its author has read the request.
 pub(super) fn is_answer_to(id: RequestId, body: &[u8]) -> bool {
     let envelope = serde_json::from_slice::<Envelope<'_>>(body).ok();
     envelope.is_some_and(|envelope| envelope.error.is_some() && envelope.id.and_then(number) == Some(id))

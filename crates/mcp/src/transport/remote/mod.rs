@@ -1,8 +1,8 @@
 //! Transports to servers at a URL: streamable HTTP, HTTP with SSE, WebSocket.
 //!
-//! All of them make their requests through one [`Target`]: the pooled client of one origin, under the application's address
-//! policy and proxies, with the configured headers and, where there is one, what an [`Authorizer`] adds. A request
-//! that may have reached its server is never repeated.
+//! All of them make their requests through one [`Target`]: the pooled client of one origin, under the application's
+//! address policy and proxies, with the configured headers and those of an optional [`Authorizer`]. A request that may
+//! have reached its server is never repeated.
 //!
 //! [`Authorizer`]: toolwright_net::Authorizer
 
@@ -24,10 +24,10 @@ mod target;
 mod tests;
 mod websocket;
 
-/// How a server at a URL is spoken to.
+/// The transport to a server at a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RemoteKind {
-    /// Streamable HTTP, and HTTP with SSE where the server turns out to be older.
+    /// Streamable HTTP, or HTTP with SSE if the server turns out to be older.
     Http,
     /// HTTP with SSE.
     Sse,
@@ -35,7 +35,7 @@ pub(crate) enum RemoteKind {
     WebSocket,
 }
 
-/// Opens a transport of its own to `target`. Over streamable HTTP nothing is sent by that.
+/// Opens a separate transport to `target`. Streamable HTTP sends nothing yet.
 ///
 /// # Errors
 /// [`SendError`]: no message was sent.
@@ -54,32 +54,32 @@ pub(crate) async fn open(
 /// A failed HTTP exchange.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HttpFailure {
-    /// No connection was made.
+    /// The connection failed.
     #[error("cannot connect: {0}; is the server running, and are host and port of `url` right?")]
     Connect(String),
     /// The connection broke.
     #[error("the connection broke: {0}")]
     Broken(String),
-    /// The server answered with a status that says failure.
+    /// The server answered with an error status.
     #[error("{}", status_text(*.status, .location.as_deref(), .body))]
     Status {
         /// Status code.
         status: u16,
-        /// Where it redirects to.
+        /// Target of the redirect.
         location: Option<String>,
         /// Beginning of the body.
         body: String,
     },
-    /// It refuses the credentials that are configured as a header, and says this.
+    /// It refuses the credentials in a configured header, with this message.
     #[error("HTTP 401: it refuses what `headers.Authorization` is set to: check that value{}", said(.0))]
     KeyRefused(String),
-    /// What the server demands of its callers cannot be given.
+    /// The required credentials are not available.
     #[error("{0}")]
     Unauthorized(String),
     /// The session that the request belonged to is gone.
     #[error("the server has forgotten the session; the next call begins a new one")]
     SessionExpired,
-    /// The response is something else altogether.
+    /// The response is not MCP.
     #[error("it answers with `{0}`, which is not MCP: check the path of `url` (often /mcp)")]
     NotMcp(String),
     /// The response is JSON, but no message.
@@ -88,7 +88,7 @@ pub(crate) enum HttpFailure {
     /// A message over the bound, in bytes.
     #[error("{TOO_LARGE} ({0})", TOO_LARGE = TOO_LARGE)]
     TooLarge(usize),
-    /// Anything else.
+    /// Another failure.
     #[error("{0}")]
     Other(String),
 }
@@ -96,7 +96,7 @@ pub(crate) enum HttpFailure {
 impl From<reqwest::Error> for HttpFailure {
     fn from(error: reqwest::Error) -> Self {
         let connect = error.is_connect();
-        // Its text names the URL, whose query may be secret; the cause says more anyway.
+        // The error's text has the URL, whose query may be secret; the cause is more informative anyway.
         let error = error.without_url();
         let mut text = error.to_string();
         let mut source = std::error::Error::source(&error);
@@ -128,8 +128,8 @@ impl From<HttpFailure> for SendError {
     }
 }
 
-/// Whether a status says that something went wrong on the server's side. That it does not have what is asked (501), or not
-/// in this version of HTTP (505), is its word on what it knows.
+/// Whether a status reports a server fault. Not implemented (501) and unsupported HTTP version (505) are statements
+/// about the server's features instead.
 pub(super) fn is_fault(status: u16) -> bool {
     matches!(status, 500..=599) && !matches!(status, 501 | 505)
 }

@@ -1,5 +1,5 @@
-//! HTTP with SSE, as 2024-11-05 has it (basic/transports): one stream on which everything arrives, whose first event
-//! says where messages are to be posted.
+//! HTTP with SSE, as of 2024-11-05 (basic/transports): all messages arrive on one stream, whose first event
+//! names the address for POST.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,10 +32,10 @@ pub(super) struct LegacySse {
 }
 
 impl LegacySse {
-    /// Opens the stream and waits for its first event, ten seconds at most.
+    /// Opens the stream and waits for its first event, at most ten seconds.
     ///
     /// # Errors
-    /// [`SendError`]: nothing was sent to the server but the request for the stream.
+    /// [`SendError`]: only the request for the stream was sent.
     pub(super) async fn open(target: Arc<Target>, incoming: Arc<dyn Incoming>) -> Result<Self, SendError> {
         let timed_out = |_| HttpFailure::Other("it opens no event stream within 10 s: is it an MCP server?".to_owned());
         Ok(tokio::time::timeout(OPEN_BOUND, Self::try_open(target, incoming)).await.map_err(timed_out)??)
@@ -109,7 +109,7 @@ impl Transport for LegacySse {
 struct Reader {
     base: Url,
     max: usize,
-    /// Who waits for the first event.
+    /// Receives the first event.
     found: Option<oneshot::Sender<Result<Url, HttpFailure>>>,
     waiting: Arc<Waiting>,
     incoming: Arc<dyn Incoming>,
@@ -142,7 +142,7 @@ impl Reader {
             }
         };
         match self.found.take() {
-            // Whoever waited for it has gone.
+            // The receiver may be gone.
             Some(found) => drop(found.send(Err(end))),
             None if matches!(end, HttpFailure::TooLarge(_)) => self.incoming.burst(end.to_string()),
             None => self.incoming.ended(end.to_string()),
@@ -152,12 +152,12 @@ impl Reader {
     /// A later one, which no revision knows, is ignored.
     fn endpoint(&mut self, data: &[u8]) {
         let Some(found) = self.found.take() else { return };
-        // Whoever waited for it has gone.
+        // The receiver may be gone.
         let _ = found.send(endpoint(&self.base, data));
     }
 }
 
-/// Where messages go. Credentials must not leave the server's origin.
+/// Returns the address for messages. Credentials must not leave the server's origin.
 fn endpoint(base: &Url, data: &[u8]) -> Result<Url, HttpFailure> {
     let url = std::str::from_utf8(data).ok().and_then(|path| base.join(path.trim()).ok());
     match url {

@@ -1,7 +1,7 @@
 //! Streamable HTTP, both generations (2025-11-25 basic/transports, 2026-07-28 basic/transports/http).
 //!
-//! A request is made by the task of its caller: the answer is handed over before [`Transport::send`] returns, so a
-//! call costs no task and no channel of ours. Dropping that future closes the exchange.
+//! A request runs in its caller's task: the answer is passed on before [`Transport::send`] returns, so a
+//! call needs no other task or channel. Dropping that future closes the exchange.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,16 +33,16 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const NOTIFY_BOUND: Duration = Duration::from_secs(10);
 /// Bound on ending the session.
 const CLOSE_BOUND: Duration = Duration::from_secs(2);
-/// How long a stream may go on after its answer, so that its connection can be used again.
+/// How long a stream is read after its answer, so that its connection can be reused.
 const AFTER_ANSWER: Duration = Duration::from_secs(1);
-/// How long to wait before a stream is opened again, unless the server says.
+/// Default pause before a stream is reopened.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest such wait, whatever the server says.
+/// Longest pause, whatever the server requests.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// How often in a row the stream of a request is opened again in vain.
+/// Bound on consecutive failed attempts to reopen a request's stream.
 const MAX_REOPENED: u32 = 5;
 
-/// A server over streamable HTTP, or, where it turns out to be older than that, over HTTP with SSE.
+/// A server over streamable HTTP, or over HTTP with SSE if it turns out to be older.
 pub(super) struct StreamableHttp {
     inner: Arc<Inner>,
 }
@@ -55,7 +55,7 @@ struct Inner {
     version: OnceLock<&'static str>,
     /// The stream on which a legacy server speaks unasked.
     listener: Mutex<Option<AbortOnDropHandle<()>>>,
-    /// Requests whose streams are read: the answer may come over another one.
+    /// Requests with open streams; the answer may arrive on another one.
     streaming: Waiting,
     /// Set when the server is of 2024-11-05.
     older: OnceLock<LegacySse>,
@@ -109,7 +109,7 @@ impl Transport for StreamableHttp {
     }
 
     fn abandon(&self, _id: RequestId) -> CancelNotice {
-        // Its exchange ends with the future of `send`, and to a modern server that says it.
+        // Dropping the future of `send` ends its exchange, which tells a modern server.
         let is_modern = self.inner.version.get().is_none() && self.inner.older.get().is_none();
         if is_modern { CancelNotice::Unneeded } else { CancelNotice::Needed }
     }
@@ -125,12 +125,12 @@ impl Transport for StreamableHttp {
         let inner = &self.inner;
         let headers = inner.session_headers();
         let deletion = inner.target.request(Method::DELETE, &inner.target.url, headers, None);
-        // A server may keep its sessions to itself (405), and one that has gone needs no farewell.
+        // A server may not support ending sessions (405), and one that is gone needs no request.
         let _ = tokio::time::timeout(CLOSE_BOUND, deletion).await;
     }
 }
 
-/// Whether a stream that ends too early may be opened again.
+/// Whether a stream that ended too early may be reopened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Resumes {
     /// If its events have ids.
@@ -142,14 +142,14 @@ enum Resumes {
 /// How a stream ended.
 #[derive(Debug, PartialEq, Eq)]
 enum StreamEnd {
-    /// With the answer to its request.
+    /// After the answer to its request.
     Answered,
-    /// Without.
+    /// Without an answer.
     Open,
 }
 
 impl Inner {
-    /// One request to its end: the answer has been handed over, or will not come.
+    /// Runs a request to its end: its answer was passed on, or will not come.
     async fn request(self: &Arc<Self>, id: RequestId, mut message: Outgoing<'_>) -> Result<(), SendError> {
         let method = message.kind.method().unwrap_or_default();
         let (is_initialize, is_discover) = (method == "initialize", method == "server/discover");
@@ -166,7 +166,7 @@ impl Inner {
                 return Err(SendError::Expired);
             }
             if in_session && refusal.may_forget_session() {
-                // The request may have been run all the same: what is said of it is its answer.
+                // The request may have run: its response is accepted as the answer.
                 self.incoming.doubted();
             }
             if !is_agreed && refusal.is_fault() {
@@ -202,7 +202,7 @@ impl Inner {
         let in_session = headers.contains_key(SESSION);
         let response = self.target.request(Method::POST, &self.target.url, headers, Some(message.json.into())).await?;
         if response.status().is_success() {
-            // Nothing is expected, whatever the server sends.
+            // No response is expected.
             read_rest(response).await;
             return Ok(());
         }
@@ -214,8 +214,8 @@ impl Inner {
         })
     }
 
-    /// Clients that know older servers try them after these statuses (2025-03-26, basic/transports, backwards
-    /// compatibility). If this is none, its refusal stands.
+    /// Statuses after which clients try the older transport (2025-03-26, basic/transports, backwards
+    /// compatibility). If the server does not support that either, its first refusal counts.
     async fn fall_back(&self, refusal: Refusal, initialize: Outgoing<'_>) -> Result<(), SendError> {
         let Ok(older) = LegacySse::open(Arc::clone(&self.target), Arc::clone(&self.incoming)).await else {
             return Err(self.target.failure(refusal).into());
@@ -236,7 +236,7 @@ impl Inner {
         })
     }
 
-    /// Reads the stream of a request, opened again where it can be, until the answer has come over it or another.
+    /// Reads a request's stream, reopened where possible, until the answer has arrived on it or another.
     async fn follow(self: &Arc<Self>, id: RequestId, first: Response, resumes: Resumes) -> Result<(), HttpFailure> {
         let answered = self.streaming.begin(id);
         tokio::select! {
@@ -268,7 +268,7 @@ impl Inner {
         }
     }
 
-    /// Opens the stream of a request again.
+    /// Reopens a request's stream.
     async fn reopen(&self, place: &mut Place, resumes: Resumes) -> Result<Response, HttpFailure> {
         const CUT: &str = "the stream ended before the answer";
         if resumes == Resumes::Never || place.id.is_none() {
@@ -326,28 +326,28 @@ impl Inner {
             }
             fed.map_err(|TooLarge| HttpFailure::TooLarge(self.target.max))?;
             if let (Some(broken), Some(_)) = (broken, during) {
-                // It was meant as the answer; without this the caller would wait for its time-out.
+                // It was meant as the answer; otherwise the caller would wait for its timeout.
                 return Err(HttpFailure::Other(format!("the server's answer is not a valid message: {broken}")));
             }
         }
         Ok(StreamEnd::Open)
     }
 
-    /// Reads what a stream says after the answer: its end, as a rule, and then its connection is free.
+    /// Reads the rest of a stream after the answer, usually its end, so that its connection becomes free.
     fn drain(self: &Arc<Self>, id: RequestId, mut response: Response, mut events: Events) {
         if let Some(Ok(None)) = response.chunk().now_or_never() {
             return;
         }
         let inner = Arc::clone(self);
         tokio::spawn(async move {
-            // It is of the request still, and must not pass for another's.
+            // The rest belongs to this request, and must not count for another.
             let rest = inner.read(&mut response, &mut events, Some(id));
-            // Nobody waits for it any more.
+            // It is not awaited any more.
             let _ = tokio::time::timeout(AFTER_ANSWER, rest).await;
         });
     }
 
-    /// Hears what a legacy server says unasked, for as long as there is such a stream.
+    /// Receives unsolicited messages of a legacy server while it offers such a stream.
     async fn listen(self: Arc<Self>) {
         let mut place = Place::default();
         let (mut was_open, mut is_gap) = (false, false);
@@ -356,7 +356,7 @@ impl Inner {
             match self.get(place.id.as_ref()).await {
                 Ok(mut response) if response.status() == StatusCode::OK && kind(&response) == Kind::Events => {
                     if is_gap && place.id.is_none() {
-                        // A server that does not number its events does not repeat them either.
+                        // A server without event ids does not repeat events.
                         self.incoming.missed();
                     }
                     was_open = true;
@@ -437,47 +437,47 @@ impl Inner {
     }
 }
 
-/// Where a stream is, for opening it again.
+/// A position in a stream, for reopening it.
 #[derive(Debug, Default)]
 struct Place {
     /// Id of the last event.
     id: Option<HeaderValue>,
     retry: Option<Duration>,
-    /// How often in a row it has been opened without an event.
+    /// Number of consecutive openings without an event.
     in_vain: u32,
 }
 
 impl Place {
-    /// Notes what has been read.
+    /// Updates the position.
     fn after(&mut self, events: &Events) {
         self.id = events.last_id().cloned().or(self.id.take());
         self.retry = events.retry().or(self.retry);
         self.in_vain = if events.any() { 0 } else { self.in_vain.saturating_add(1) };
     }
 
-    /// How long to wait before the next try.
+    /// Returns the pause before the next attempt.
     fn pause(&self) -> Duration {
         let doubled = 1_u32.checked_shl(self.in_vain.min(6)).unwrap_or(1);
         self.retry.unwrap_or(PAUSE).saturating_mul(doubled).min(MAX_PAUSE)
     }
 }
 
-/// What to do where the stream on which a server speaks unasked is refused.
+/// What to do after a refusal of the stream for unsolicited messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refused {
-    /// Ask again, for what comes after the last event.
+    /// Reopen it after the last event.
     Again,
-    /// Ask again, for what comes from now on.
+    /// Reopen it from now on.
     FromHere,
     /// Begin a new session.
     Expired,
-    /// There is none.
+    /// The server has no such stream.
     Never,
 }
 
-/// A server without such a stream says 405 as it should, or any other refusal. One that has it refuses it while another
-/// connection still has it (409, after something on the way cut that), and in a session that it has forgotten: both are
-/// known only of a stream that was there, as there are servers that know no such path (404) from the beginning.
+/// Classifies a refusal of the stream. A server without it answers 405, as it should, or otherwise. A server with it
+/// refuses it while another connection has it (409, after a proxy cut that connection), and in a forgotten session. The
+/// latter two apply only to a stream that existed before: some servers answer 404 on this path from the beginning.
 fn refused_stream(refusal: &Refusal, was_open: bool, in_session: bool) -> Refused {
     match refusal.status.as_u16() {
         408 | 409 | 425 | 429 | 500..=599 => Refused::Again,
@@ -488,7 +488,7 @@ fn refused_stream(refusal: &Refusal, was_open: bool, in_session: bool) -> Refuse
     }
 }
 
-/// A text as a header's value. What is encoded can be one.
+/// Converts a text to a header value, encoded if needed.
 fn encoded(text: &str) -> Option<HeaderValue> {
     HeaderValue::from_str(&headers::encode(text)).ok()
 }

@@ -20,7 +20,7 @@ use toolwright_net::{AddressPolicy, Authorizer, Challenge, HttpClient, HttpOptio
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
-/// What a request may be answered with.
+/// Accepted content types of a response.
 pub(crate) const BOTH_KINDS: &str = "application/json, text/event-stream";
 /// Headers that the protocol and the transports own.
 const RESERVED: [&str; 12] = [
@@ -37,12 +37,12 @@ const RESERVED: [&str; 12] = [
     "sec-websocket-version",
     "upgrade",
 ];
-/// What is read of the body of a failure, in bytes.
+/// Bytes read of a failure's body.
 const FAILURE_BODY: usize = 64 * 1024;
 /// Bound on reading it.
 const FAILURE_BOUND: Duration = Duration::from_secs(10);
-/// What servers after the SDKs (TypeScript, Python, Rust, C#) say of a session that they do not know, or of a revision, in
-/// lower case, with or without the status before it; in a JSON-RPC error it has one of the codes.
+/// Texts by which servers based on the SDKs (TypeScript, Python, Rust, C#) report an unknown session or revision, in
+/// lower case, with or without a status before them; in a JSON-RPC error they come with one of the codes.
 const SESSION_PREFIXES: [&str; 3] = ["bad request: ", "not found: ", "error: "];
 const SESSION_TEXTS: [&str; 14] = [
     "a new session can only be created by an initialize request",
@@ -61,19 +61,19 @@ const SESSION_TEXTS: [&str; 14] = [
     "unsupported protocol version",
 ];
 const SESSION_CODES: [i64; 3] = [-32000, -32001, RpcError::INVALID_REQUEST];
-/// What a server says of something else than a session that it does not know.
+/// Codes for a missing object other than the session.
 const MISSING_CODES: [i64; 3] = [RpcError::METHOD_NOT_FOUND, RpcError::INVALID_PARAMS, RpcError::RESOURCE_NOT_FOUND];
-/// What a server says of a request that it has understood, whatever the status.
+/// Codes of a server that has understood the request, whatever the status.
 const KNOWING_CODES: [i64; 4] =
     [RpcError::INVALID_REQUEST, RpcError::METHOD_NOT_FOUND, RpcError::INVALID_PARAMS, RpcError::UNSUPPORTED_VERSION];
-/// How often one request may be refused and sent again with other credentials: a token that has expired, then one
-/// with too narrow a scope.
+/// Bound on repeats of a refused request with new credentials: after an expired token, then after
+/// too narrow a scope.
 const MAX_CHALLENGES: usize = 3;
-/// What is said then.
+/// The error after that.
 const ALL_REFUSED: &str = "HTTP 401: it refuses one token after the other; `toolwright mcp logout NAME` and `toolwright \
                            mcp login NAME` begin anew";
 
-/// One server over HTTP.
+/// A server over HTTP.
 pub(crate) struct Target {
     /// Pooled connections to its origin.
     pub(crate) client: reqwest::Client,
@@ -86,11 +86,11 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The server at `url`, which is reached this way. `headers` go with every request; `max` bounds each of its
+    /// A server at `url`, over this transport. `headers` are added to every request; `max` bounds each of its
     /// messages, in bytes.
     ///
     /// # Errors
-    /// Cause and remedy, for the operator: the URL cannot be reached this way.
+    /// Cause and remedy, for the operator: the URL cannot be used with this transport.
     pub(crate) async fn new(
         kind: RemoteKind,
         mut url: Url,
@@ -103,7 +103,7 @@ impl Target {
             (RemoteKind::WebSocket, "wss") => Some("https"),
             _ => None,
         };
-        // The schemes of the web may be exchanged for each other.
+        // Web schemes can be replaced with each other.
         let _ = scheme.map(|scheme| url.set_scheme(scheme));
         // The operator wrote the URL: no address is refused. Redirects stay within its origin.
         let client = HttpClient::new(AddressPolicy::open(), HttpOptions::default());
@@ -115,8 +115,8 @@ impl Target {
         Ok(Arc::new(Self { client, url, headers, authorizer, max }))
     }
 
-    /// Sends a request and returns the head of the response, whatever its status. One that is refused with 401 or 403
-    /// had no effect: if the authorizer has better credentials, it is sent again with those, three times at most.
+    /// Sends a request and returns the head of the response with any status. A request refused with 401 or 403
+    /// had no effect: if the authorizer has better credentials, it is sent again with those, at most three times.
     ///
     /// # Errors
     /// [`HttpFailure`].
@@ -170,7 +170,7 @@ impl Target {
         read(response, self.max).await
     }
 
-    /// The failure that a refusal is, in view of what was sent.
+    /// Converts a refusal to a failure, given the sent request.
     pub(crate) fn failure(&self, refusal: Refusal) -> HttpFailure {
         let has_key = self.authorizer.is_none() && self.headers.contains_key(AUTHORIZATION);
         match refusal.failure() {
@@ -207,15 +207,15 @@ async fn read(mut response: Response, max: usize) -> Result<Bytes, HttpFailure> 
     Ok(body.into())
 }
 
-/// Reads a short body that nobody needs, so that its connection is free again.
+/// Reads a short unneeded body, so that its connection becomes free.
 pub(crate) async fn read_rest(response: Response) {
     if response.content_length().is_some_and(|length| length <= FAILURE_BODY as u64) {
-        // A connection that breaks here is not used again.
+        // A connection that breaks here is not reused.
         let _ = read(response, FAILURE_BODY).await;
     }
 }
 
-/// A response whose status says failure, read.
+/// A response with an error status and its body.
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
@@ -224,26 +224,26 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Reads its body, for ten seconds at most; one that is longer than 64 kB, or takes longer, is as good as none.
+    /// Reads its body, for at most ten seconds; a body over 64 kB, or a slower one, is ignored.
     pub(crate) async fn read(response: Response) -> Self {
         let status = response.status();
         let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let is_json = kind(&response) == Kind::Json;
-        // Something that is no server of ours may never come to an end.
+        // Another kind of server may send an endless body.
         let body = tokio::time::timeout(FAILURE_BOUND, read(response, FAILURE_BODY)).await;
         let body = body.ok().and_then(Result::ok).unwrap_or_default();
         Self { status, body, location, is_json }
     }
 
-    /// The JSON body that may be a message, where the status leaves that to the protocol.
+    /// Returns the JSON body that may be a message, for statuses whose meaning the protocol defines.
     pub(crate) fn json(&self) -> Option<&[u8]> {
         let of_access = matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         (self.is_json && !of_access).then_some(&*self.body)
     }
 
-    /// Whether a message in a session (the request with this id, if it is one) is told that the session is gone. The
-    /// status for it is 404, unless its body is the answer of someone who has read the request; servers after the SDKs'
-    /// examples say 400 with one of a few texts.
+    /// Whether a message in a session (a request, if `request` is set) was refused because the session is gone. The
+    /// status for that is 404, unless the body's author has read the request; servers based on the SDKs'
+    /// examples answer 400 with one of a few texts.
     pub(crate) fn forgets_session(&self, request: Option<RequestId>) -> bool {
         match self.status {
             StatusCode::NOT_FOUND => !self.answers(request) || self.is_session_text(),
@@ -252,8 +252,8 @@ impl Refusal {
         }
     }
 
-    /// Whether what it says to a request in a session may be of that, or of a session that its tool knows. A 404 is of the
-    /// session in whatever words (2025-11-25, basic/transports, session management), unless it says what else is not there.
+    /// Whether a refusal in a session may concern the session, or else one that the tool itself knows. A 404 always
+    /// may (2025-11-25, basic/transports, session management), unless it names another missing object.
     pub(crate) fn may_forget_session(&self) -> bool {
         match self.status {
             StatusCode::NOT_FOUND => !rpc_error(&self.body).is_some_and(|error| MISSING_CODES.contains(&error.code)),
@@ -262,10 +262,11 @@ impl Refusal {
         }
     }
 
-    /// Whether this request after the handshake, in this revision, is told that the server does not speak what was agreed
-    /// on: another one has taken its place. One up to 2025-11-25 misses a session in requests of 2026-07-28, and says so
-    /// with 400 or 422 before it reads them. An answer to the request may be its tool's word on sessions of its own, or
-    /// what that was told by another server, unless it lists revisions without ours (2026-07-28, basic/versioning).
+    /// Whether a request after the handshake, in this revision, was refused because the server does not support the
+    /// negotiated version: another server has replaced it. A server up to 2025-11-25 misses a session in requests of
+    /// 2026-07-28, and answers 400 or 422 without reading them. An answer to the request itself may come from its tool
+    /// or from another server behind it, so it counts only if it lists revisions without ours (2026-07-28,
+    /// basic/versioning).
     pub(crate) fn denies_handshake(&self, request: RequestId, version: &str) -> bool {
         if !matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY) {
             return false;
@@ -282,30 +283,30 @@ impl Refusal {
         }
     }
 
-    /// Whether it says of a handshake that something went wrong on the server's side, and not what the server knows. SDKs'
-    /// examples answer what they could not handle with 500 and an error object.
+    /// Whether a refused handshake was a server fault, which says nothing about its revision. SDKs'
+    /// examples answer errors in handlers with 500 and an error object.
     pub(crate) fn is_fault(&self) -> bool {
         is_fault(self.status.as_u16())
             && !rpc_error(&self.body).is_some_and(|error| KNOWING_CODES.contains(&error.code))
     }
 
-    /// Whether who wrote it has read this request.
+    /// Whether its author has read this request.
     fn answers(&self, request: Option<RequestId>) -> bool {
         request.is_some_and(|id| is_answer_to(id, &self.body))
     }
 
-    /// Whether it says in the words of an SDK that the session, or the revision, is not known.
+    /// Whether it uses an SDK's text for an unknown session or revision.
     fn names_session(&self) -> bool {
         let text = self.session_text();
         SESSION_TEXTS.iter().any(|known| text.starts_with(known))
     }
 
-    /// Whether it says no more than that.
+    /// Whether it consists of that text alone.
     fn is_session_text(&self) -> bool {
         SESSION_TEXTS.contains(&self.session_text().trim_end_matches('.'))
     }
 
-    /// What it says where it may be of the session, in lower case and without the status before it; or nothing.
+    /// Returns its text if it may be about the session, in lower case and without a leading status; else an empty one.
     fn session_text(&self) -> String {
         let text = match rpc_error(&self.body) {
             Some(error) if SESSION_CODES.contains(&error.code) => error.message.into_owned(),
@@ -322,7 +323,7 @@ impl Refusal {
     }
 }
 
-/// What a response's body is.
+/// The kind of a response's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Json,
@@ -330,7 +331,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// What a response says that its body is.
+/// Returns the kind by the response's headers.
 pub(crate) fn kind(response: &Response) -> Kind {
     let value = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default().trim_ascii();
     let begins = |with: &str| value.get(..with.len()).is_some_and(|head| head.eq_ignore_ascii_case(with.as_bytes()));
@@ -445,7 +446,7 @@ mod tests {
                 let text = code.map_or_else(|| body.to_owned(), json);
                 let status = StatusCode::from_u16(status).expect("status");
                 let refusal = Refusal { status, body: text.into(), location: None, is_json: true };
-                // Other codes are the server's word on the parameters, and so is what it answers to the request itself.
+                // Other codes are about the parameters, and so are answers to the request itself.
                 let expect = expect && code != Some(-32602) && id != "7";
                 assert_eq!(refusal.denies_handshake(7, "2026-07-28"), expect, "{status} {body} {code:?} {id}");
             }

@@ -39,10 +39,10 @@ pub(super) struct WebSocket {
 }
 
 impl WebSocket {
-    /// Connects. `target` has an `http` or `https` URL and a client that speaks HTTP/1.1.
+    /// Connects. `target` has an `http` or `https` URL and a client limited to HTTP/1.1.
     ///
     /// # Errors
-    /// [`SendError`]: nothing of the protocol was sent.
+    /// [`SendError`]: no protocol message was sent.
     pub(super) async fn open(target: &Target, incoming: Arc<dyn Incoming>) -> Result<Self, SendError> {
         let socket = upgrade(target).await?;
         let (sink, stream) = socket.split();
@@ -61,7 +61,7 @@ impl Transport for WebSocket {
         }
         let not_text = |_| SendError::NotSent("the message is not UTF-8".to_owned());
         let text = String::from_utf8(message.json).map_err(not_text)?;
-        // A frame that is begun is in the sink's own buffer: dropping this future cuts none in two.
+        // The sink buffers a started frame, so dropping this future does not cut it.
         self.sink.lock().await.send(Message::text(text)).await.map_err(|error| match error {
             Error::ConnectionClosed | Error::AlreadyClosed => closed(),
             error => SendError::Broken(format!("the WebSocket broke: {error}")),
@@ -99,7 +99,7 @@ async fn upgrade(target: &Target) -> Result<Socket, HttpFailure> {
     if header(&response, &SEC_WEBSOCKET_ACCEPT) != Some(accept.as_str()) {
         return Err(broken("its `Sec-WebSocket-Accept` is wrong"));
     }
-    // Some servers name none, and mean the only one that was offered.
+    // Some servers name none although they accept the only one offered.
     if header(&response, &SEC_WEBSOCKET_PROTOCOL).is_some_and(|protocol| protocol != SUBPROTOCOL) {
         return Err(broken("it chose a subprotocol that was not offered"));
     }
@@ -116,7 +116,7 @@ fn header<'r>(response: &'r Response, name: &http::HeaderName) -> Option<&'r str
     response.headers().get(name)?.to_str().ok()
 }
 
-/// Hands over what arrives, until the end.
+/// Passes messages on until the end.
 async fn read(mut stream: SplitStream<Socket>, incoming: Arc<dyn Incoming>, max: usize) {
     let reason = loop {
         match stream.next().await {
@@ -126,7 +126,7 @@ async fn read(mut stream: SplitStream<Socket>, incoming: Arc<dyn Incoming>, max:
                     incoming.unreadable(&bytes);
                 }
             }
-            // The library answers pings; a frame of its own is never handed over.
+            // The library answers pings and never passes on raw frames.
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
             Some(Ok(Message::Close(None))) | None => break "it closed the WebSocket".to_owned(),
             Some(Ok(Message::Close(Some(frame)))) => {

@@ -10,23 +10,23 @@ use toolwright_core::session::Session;
 use super::{Caller, Inbox, Purpose, State};
 use crate::transport::RequestId;
 
-/// What a message that names no call belongs to.
+/// The call that a message without a call id belongs to.
 pub(crate) enum Attribution {
-    /// To this call.
+    /// This call.
     Call(RequestId, Caller),
-    /// To this call, or to another of its caller's.
+    /// This call, or another call of the same caller.
     Likely(RequestId, Caller),
     /// No call is in flight.
     Nobody,
-    /// To a request that has ended.
+    /// A request that has ended.
     Ended,
     /// Calls of several askers are in flight, or were until just now.
     Several,
 }
 
 impl Inbox {
-    /// Whose a message is that the server sent in the answer's stream of `during`, where the transport knows. Else it is taken
-    /// to be the newest's of the calls in flight, if all are one client's, and rather of one that is not `busy`.
+    /// Attributes a message sent in the response stream of `during`, if the transport knows that. Otherwise, if all
+    /// calls in flight are from one client, the newest one is assumed, preferably one that is not `busy`.
     pub(super) fn attribution(&self, during: Option<RequestId>, busy: &[RequestId]) -> Attribution {
         let state = self.lock();
         if let Some(id) = during {
@@ -52,8 +52,8 @@ impl Inbox {
         if is_only { Attribution::Call(id, caller) } else { Attribution::Likely(id, caller) }
     }
 
-    /// The same of a question or a log message, which must not be another's: it may be of a call that is in flight no more,
-    /// too.
+    /// The same for a question or log message, which must not reach another client: it may also belong to a call that
+    /// has just ended.
     pub(super) fn asked_of(&self, during: Option<RequestId>, busy: &[RequestId]) -> Attribution {
         let attribution = self.attribution(during, busy);
         let may_be_anothers = match &attribution {
@@ -65,7 +65,7 @@ impl Inbox {
         if may_be_anothers { Attribution::Several } else { attribution }
     }
 
-    /// A call of this caller's that is in flight, the likeliest to have asked.
+    /// Returns the caller's call in flight that is likeliest to have asked.
     pub(super) fn call_of(&self, caller: &Caller, busy: &[RequestId]) -> Option<(RequestId, Caller)> {
         let state = self.lock();
         let calls = state.calls().filter(|(_, of)| of.is_one_with(caller));
@@ -83,24 +83,24 @@ impl State {
     }
 }
 
-/// How likely a call is to have asked: the newest is, but for those that are `busy` with a question.
+/// Ranks a call as the likely asker: newest first, but `busy` ones last.
 fn rank(call: RequestId, busy: &[RequestId]) -> (bool, RequestId) {
     (!busy.contains(&call), call)
 }
 
-/// How long a call counts that was given up and is not answered: a server that heeds the cancel says nothing more of it.
+/// How long an abandoned, unanswered call counts; a server that obeys the cancellation sends nothing more for it.
 const ABANDONED_BOUND: Duration = Duration::from_secs(120);
-/// How long those count whose call has ended: its server may ask just after.
+/// How long an ended call counts: its server may ask just after.
 const ENDED: Duration = Duration::from_secs(3);
-/// Bound on what is kept of either kind.
+/// Bound on the entries of each kind.
 const MAX: usize = 256;
 
 /// The calls that count although they are over for us.
 #[derive(Default)]
 pub(super) struct RecentCalls {
-    /// Those that were given up, the oldest first.
+    /// Abandoned calls, oldest first.
     abandoned: VecDeque<Abandoned>,
-    /// The principals whose calls have ended, and when they last did.
+    /// Principals of ended calls, with the time of the last end.
     ended: Vec<(String, Instant)>,
 }
 
@@ -119,11 +119,11 @@ impl Abandoned {
 }
 
 impl RecentCalls {
-    /// Nobody waits for this call any more, and the server has not answered it.
+    /// Records an abandoned call that the server has not answered.
     pub(super) fn give_up(&mut self, id: RequestId, caller: &Caller, now: Instant) {
         self.abandoned.retain(|one| now.duration_since(one.since) < ABANDONED_BOUND);
         if self.abandoned.len() >= MAX {
-            // Who gives up many of them makes room among their own.
+            // A principal with many abandoned calls displaces its own.
             let principal = &caller.session.principal.id;
             let own = self.abandoned.iter().position(|one| one.session.principal.id == *principal);
             self.abandoned.remove(own.unwrap_or_default());
@@ -145,12 +145,12 @@ impl RecentCalls {
         }
     }
 
-    /// Whether this call was given up, and is not answered.
+    /// Whether this call was abandoned and not answered.
     pub(super) fn has(&self, id: RequestId) -> bool {
         self.abandoned.iter().any(|one| one.id == id)
     }
 
-    /// The server has answered a call after all, if it is one of these: it has ended.
+    /// Records the late answer to an abandoned call.
     pub(super) fn answered(&mut self, id: RequestId, now: Instant) {
         let at = self.abandoned.iter().position(|one| one.id == id);
         if let Some(one) = at.and_then(|at| self.abandoned.remove(at)) {
@@ -158,13 +158,13 @@ impl RecentCalls {
         }
     }
 
-    /// The server has never heard of this call, or asks nothing for it any more.
+    /// Removes a call that never reached the server, or for which it asks nothing more.
     pub(super) fn forget(&mut self, id: RequestId) {
         self.abandoned.retain(|one| one.id != id);
     }
 
-    /// Whether a question may be for somebody else than this caller: for another client whose call the server may be at,
-    /// or for another principal whose call has just ended.
+    /// Whether a question may belong to another caller: another client with an unfinished call,
+    /// or another principal with a call that has just ended.
     pub(super) fn may_be_of_another(&self, caller: &Caller, now: Instant) -> bool {
         let principal = &caller.session.principal.id;
         self.ended.iter().any(|(of, at)| of != principal && now.duration_since(*at) < ENDED)

@@ -1,4 +1,4 @@
-//! Passes messages of a server that belong to no call to the catalogue, the gateway and the operator, and gives the
+//! Passes messages of a server outside of calls to the catalogue, the gateway and the operator, and sends the
 //! server its folders.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,27 +14,27 @@ use toolwright_core::session::SessionId;
 use crate::client::config::AsTools;
 use crate::transport::traced::FrameSink;
 
-/// What is shown of a line that is not a message, in characters.
+/// Characters shown of a line that is not a message.
 const EXCERPT: usize = 120;
 
-/// Takes what a server says by itself.
+/// Handles messages of a server outside of calls.
 pub(crate) struct Listener {
     /// Name of the server, for logs.
     pub(crate) server: Arc<str>,
-    /// Takes warnings.
+    /// Receives warnings.
     events: Arc<dyn EventSink>,
     /// Called when its tools may have changed.
     tools_changed: Arc<dyn Fn() + Send + Sync>,
-    /// Whether its prompts are tools too.
+    /// Whether its prompts are also tools.
     prompts: AsTools,
-    /// The session whose own connection this hears.
+    /// The session that owns the connection.
     session: Option<SessionId>,
-    /// Sees the messages of its connections.
+    /// Receives the messages of its connections.
     pub(crate) frames: Option<Arc<dyn FrameSink>>,
     common: Arc<Common>,
 }
 
-/// What all listeners to one server have in common.
+/// State shared by all listeners of one server.
 #[derive(Default)]
 struct Common {
     notices: Mutex<Option<NoticeSink>>,
@@ -53,7 +53,7 @@ impl Listener {
         Arc::new(Self { server, events, tools_changed, prompts, session: None, frames: None, common: Arc::default() })
     }
 
-    /// The same, whose messages are shown to somebody.
+    /// Returns a listener that also passes its messages to `frames`.
     pub(crate) fn shown_to(self: Arc<Self>, frames: Option<Arc<dyn FrameSink>>) -> Arc<Self> {
         match frames {
             None => self,
@@ -121,7 +121,7 @@ impl Listener {
         }
     }
 
-    /// Counts something else that is wrong with what it sends, and warns as rarely.
+    /// Counts another kind of malformed message, with rate-limited warnings.
     pub(crate) fn broken(&self, what: &str) {
         tracing::debug!(server = &*self.server, "{what}");
         if let Some(count) = is_due(&self.common.broken) {
@@ -130,7 +130,7 @@ impl Listener {
         }
     }
 
-    /// Tells the operator.
+    /// Warns the operator.
     pub(crate) fn warn(&self, code: &str, message: &str) {
         tracing::warn!(server = &*self.server, "{message}");
         self.events
@@ -144,25 +144,25 @@ fn is_due(count: &AtomicU64) -> Option<u64> {
     (count == 10_u64.saturating_pow(count.ilog10())).then_some(count)
 }
 
-/// How long an answer waits for a client that is to tell, below what servers wait for one (SDKs: 60 s).
+/// How long an answer waits for the client with the folders; less than servers' own timeout (SDKs: 60 s).
 const CLIENT: Duration = Duration::from_secs(20);
 
-/// What one server is told of folders.
+/// The folders (roots) told to one server.
 pub(crate) struct Folders {
     pub(crate) roots: Arc<Roots>,
-    /// Whether the server asks for them before it is called.
+    /// Whether the server asks for them before calls.
     are_asked_for: AtomicBool,
-    /// Whether that is known of this process.
+    /// Whether that is known for this process.
     is_known: AtomicBool,
 }
 
 impl Folders {
-    /// These.
+    /// The folders of `roots`.
     pub(crate) fn new(roots: Arc<Roots>) -> Arc<Self> {
         Arc::new(Self { roots, are_asked_for: AtomicBool::new(false), is_known: AtomicBool::new(false) })
     }
 
-    /// Notes whether the server asked before it was called.
+    /// Records whether the server asked before calls.
     pub(crate) fn asked_for(&self, did_ask: bool) {
         self.is_known.store(true, Ordering::Relaxed);
         self.are_asked_for.store(did_ask, Ordering::Relaxed);
@@ -175,18 +175,18 @@ impl Folders {
         }
     }
 
-    /// Whether it did the last time.
+    /// Whether the server asked for them the last time.
     pub(crate) fn are_asked_for(&self) -> bool {
         self.are_asked_for.load(Ordering::Relaxed)
     }
 
-    /// Whether there are any to tell outside of calls.
+    /// Whether folders are known outside of calls.
     pub(crate) fn are_known(&self) -> bool {
         self.roots.are_known()
     }
 
-    /// `ListRootsResult`; `None` where nothing is told. Of a client that does not come in time there are no folders; they
-    /// are told when it has.
+    /// Returns `ListRootsResult`; `None` if there is no answer. If the client does not come in time the list is empty;
+    /// its folders are announced later.
     pub(crate) async fn now(&self) -> Option<Value> {
         tokio::time::timeout(CLIENT, self.roots.known()).await.unwrap_or_else(|_| Some(Roots::none()))
     }

@@ -1,5 +1,5 @@
-//! Sorts the messages that arrive over one connection: answers go to their requests, progress to the calls, the
-//! server's questions to the clients of its calls, and all else to the [`Listener`].
+//! Routes the messages of one connection: answers to their requests, progress to the calls, the
+//! server's questions to the clients of its calls, and everything else to the [`Listener`].
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -38,24 +38,24 @@ pub(crate) mod questions;
 pub(crate) use self::attribution::Attribution;
 use self::attribution::RecentCalls;
 
-/// What the calls on a connection have still that takes no new ones.
+/// Time for the remaining calls on a connection that takes no new ones.
 pub(crate) const LAST_CALLS: Duration = Duration::from_secs(600);
 /// Bound on requests in flight to one server; the queues of the executor are far below it.
 pub(crate) const MAX_IN_FLIGHT: usize = 1024;
 
-/// What is wrong with JSON that is neither a request nor an answer.
+/// The error for JSON that is neither a request nor a response.
 const NO_MESSAGE: &str = "not a JSON-RPC message";
 
-/// How often it is looked whether a server still says nothing.
+/// Interval at which a server's silence is checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Requests that only clients make: what sends one of them to us is an echo.
+/// Requests that only clients send: receiving one means that the peer echoes.
 const HANDSHAKES: [&str; 2] = ["initialize", "server/discover"];
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The result, as it came; whoever asked reads it.
+    /// The raw result; the requester parses it.
     Result(Box<RawValue>),
     /// The server refuses.
     Error(RpcError),
@@ -65,12 +65,12 @@ pub(crate) enum Answer {
     Ended,
 }
 
-/// On whose behalf a request goes out: a call, as far as the server may speak to it.
+/// The call that a request is made for, as far as the server may address it.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    /// Takes progress.
+    /// Receives progress.
     pub(crate) partials: Arc<dyn PartialSink>,
-    /// Answers questions and takes log messages.
+    /// Answers questions and receives log messages.
     pub(crate) client: Arc<dyn CallClient>,
     /// Its session.
     pub(crate) session: Arc<Session>,
@@ -87,19 +87,19 @@ impl From<&ToolContext> for Caller {
 }
 
 impl Caller {
-    /// Whether whoever made this call made the other one too.
+    /// Whether both calls have the same client.
     fn is_one_with(&self, other: &Self) -> bool {
         self.session.id == other.session.id && self.client.identity() == other.client.identity()
     }
 }
 
-/// What a request is for.
+/// The purpose of a request.
 pub(crate) enum Purpose {
-    /// For ourselves.
+    /// Internal.
     Internal,
-    /// For a call.
+    /// A call.
     Call(Caller),
-    /// A subscription; this takes what the server accepted of it.
+    /// A subscription; the sender receives the accepted part.
     Subscription(watch::Sender<Option<Value>>),
 }
 
@@ -110,7 +110,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Who takes the answer, if that is still awaited; it is no more then, as `open` counts.
+    /// Takes the receiver of the answer, if still awaited, and decrements `open`.
     fn take_answer(&mut self, open: &mut usize) -> Option<oneshot::Sender<Answer>> {
         let answer = self.answer.take()?;
         *open -= usize::from(!matches!(self.purpose, Purpose::Subscription(_)));
@@ -118,9 +118,9 @@ impl Waiting {
     }
 }
 
-/// What arrives over one connection.
+/// Handles the messages that arrive over one connection.
 pub(crate) struct Inbox {
-    /// Takes what is of no call.
+    /// Handles messages outside of calls.
     pub(crate) listener: Arc<Listener>,
     /// The revision that is spoken, once the handshake is done.
     pub(crate) version: OnceLock<&'static str>,
@@ -128,13 +128,13 @@ pub(crate) struct Inbox {
     pub(crate) over: CancellationToken,
     /// Why it has ended.
     pub(crate) last_word: OnceLock<String>,
-    /// What its users have to do elsewhere. Another connection may give other things the same names.
+    /// Pages that its users must visit. Another connection may use the same names for other pages.
     pub(crate) pages: Pages,
-    /// What is no message.
+    /// Output that is not a message.
     pub(crate) stdout_noise: StdoutNoise,
-    /// Told when something that the server said unasked may have been missed.
+    /// Notified when an unsolicited message may have been missed.
     pub(crate) has_missed: Notify,
-    /// Changes with every message; no more than that is asked of it.
+    /// Changes with every message; only compared for equality.
     heard: AtomicU64,
     state: Mutex<State>,
     questions: Arc<Questions>,
@@ -143,7 +143,7 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct State {
     waiting: HashMap<RequestId, Waiting>,
-    /// How many of them wait for an answer, subscriptions aside.
+    /// Number of requests that wait for an answer, without subscriptions.
     open: usize,
     has_ended: bool,
     has_expired: bool,
@@ -188,27 +188,27 @@ impl Inbox {
         })
     }
 
-    /// Takes the transport that carries our answers to the server's questions, once.
+    /// Sets the transport for our answers to the server's questions, once.
     pub(crate) fn attach(&self, transport: Weak<dyn Transport>) {
         self.questions.attach(transport);
     }
 
-    /// Takes the folders that the server is told of when it asks outside of calls, once.
+    /// Sets the folders for requests outside of calls, once.
     pub(crate) fn answer_roots(&self, folders: Arc<Folders>) {
         self.questions.answer_roots(folders);
     }
 
-    /// Waits until the server has asked for its folders outside of calls and was answered.
+    /// Waits until the server was told its folders outside of calls.
     pub(crate) async fn has_folders(&self) {
         self.questions.has_folders().await;
     }
 
-    /// Whether it has asked so, answered or not.
+    /// Whether the server has asked for folders outside of calls.
     pub(crate) fn has_asked_for_folders(&self) -> bool {
         self.questions.has_asked_for_folders()
     }
 
-    /// Has the answer of this request kept. Must come before it is sent.
+    /// Registers a request for its answer. Must precede sending.
     ///
     /// # Errors
     /// Nothing may be sent: too much is in flight, or the connection has ended.
@@ -226,22 +226,22 @@ impl Inbox {
         Ok(receiver)
     }
 
-    /// Has progress and questions of this request, which has been answered, go to `caller` still.
+    /// Routes progress and questions of this answered request to `caller`.
     pub(crate) fn hold(&self, id: RequestId, caller: Caller) {
         self.lock().waiting.insert(id, Waiting { answer: None, purpose: Purpose::Call(caller) });
     }
 
-    /// Forgets a request that has come to its end, and what the server asked during it.
+    /// Removes a finished request with its questions.
     pub(crate) fn forget(&self, id: RequestId) {
         self.leave(id, false);
     }
 
-    /// The same of one whose answer is not wanted any more; a late answer is ignored.
+    /// Abandons a request; a late answer is ignored.
     pub(crate) fn give_up(&self, id: RequestId) {
         self.leave(id, true);
     }
 
-    /// The server never heard of a request that was given up, or asks nothing for it any more.
+    /// Removes an abandoned request that never reached the server, or for which it asks nothing more.
     pub(crate) fn asks_no_more_for(&self, id: RequestId) {
         self.lock().recent_calls.forget(id);
     }
@@ -252,7 +252,7 @@ impl Inbox {
             let State { waiting, open, recent_calls, .. } = &mut *state;
             let mut waiting = waiting.remove(&id);
             let is_open = waiting.as_mut().and_then(|waiting| waiting.take_answer(open)).is_some();
-            // Under the same lock: at no time is it neither in flight nor past.
+            // Under the same lock, so that a call is always either in flight or past.
             if let Some(Waiting { purpose: Purpose::Call(caller), .. }) = &waiting {
                 // The answer may have come just before.
                 if is_open && is_abandoned {
@@ -268,7 +268,7 @@ impl Inbox {
         }
     }
 
-    /// Whether a new session must be made.
+    /// Whether a new session must be created.
     pub(crate) fn has_expired(&self) -> bool {
         self.lock().has_expired
     }
@@ -278,7 +278,7 @@ impl Inbox {
         self.lock().has_expired = true;
     }
 
-    /// The one request that waits; `None` where there are more, or none.
+    /// Returns the only waiting request; `None` if there are several, or none.
     fn only(&self) -> Option<RequestId> {
         let state = self.lock();
         let mut waiting = state.waiting.iter().filter(|(_, waiting)| waiting.answer.is_some()).map(|(id, _)| *id);
@@ -292,9 +292,9 @@ impl Inbox {
         state.waiting.iter().filter(|(_, one)| is_call(one)).map(|(id, _)| *id).collect()
     }
 
-    /// Waits until nothing at all has come for so long while none of the calls was in flight that were when this began:
-    /// the silence may be their work, and their own time limits have the server probed. `false` as soon as it is known
-    /// that something has come.
+    /// Waits until nothing has arrived for `idle`, while no call is in flight that was in flight at the start:
+    /// those may cause the silence, and their own time limits probe the server. `false` as soon as anything
+    /// arrives.
     pub(crate) async fn falls_silent(&self, idle: Duration) -> bool {
         let heard = self.heard.load(Ordering::Relaxed);
         let newest = self.calls().into_iter().max();
@@ -312,7 +312,7 @@ impl Inbox {
         }
     }
 
-    /// Whether a request waits for its answer; a subscription has none but its end.
+    /// Whether a request waits for its answer; a subscription waits only for its end.
     fn awaits_answers(&self) -> bool {
         let awaits = |one: &Waiting| one.answer.is_some() && !matches!(one.purpose, Purpose::Subscription(_));
         self.lock().waiting.values().any(awaits)
@@ -323,7 +323,7 @@ impl Inbox {
         let senders = self.senders();
         let count = senders.len();
         for sender in senders {
-            // Whoever waited may have left.
+            // The receiver may be gone.
             let _ = sender.send(Answer::Lost(SendError::Broken(reason.to_owned())));
         }
         count
@@ -344,18 +344,18 @@ impl Inbox {
             waiting.get_mut(&id).and_then(|waiting| waiting.take_answer(open))
         };
         if let Some(sender) = sender {
-            // Whoever waited may have left.
+            // The receiver may be gone.
             let _ = sender.send(answer);
         }
     }
 
-    /// Whether this request has no answer yet, wanted or not.
+    /// Whether this request has no answer yet, awaited or not.
     fn is_unanswered(&self, id: RequestId) -> bool {
         let state = self.lock();
         state.waiting.get(&id).is_some_and(|waiting| waiting.answer.is_some()) || state.recent_calls.has(id)
     }
 
-    /// Takes what is no message, or cannot be read: in the answer's stream of `during`, where that is known.
+    /// Handles unreadable input, in the response stream of `during` if known.
     fn garbled(&self, json: &[u8], during: Option<RequestId>, problem: &str) {
         if !self.fail_for(json, during, problem) {
             self.stdout_noise.add(json);
@@ -363,8 +363,8 @@ impl Inbox {
         }
     }
 
-    /// Fails what is in flight for something unreadable that was meant as a message: it may have been the answer, for
-    /// which its request would wait until its time-out. Whether anything was.
+    /// Fails requests in flight after an unreadable message: it may have been the answer, and its request would
+    /// otherwise wait until its timeout. Returns whether any request failed.
     fn fail_for(&self, json: &[u8], during: Option<RequestId>, problem: &str) -> bool {
         if !seems_message(json) {
             return false;
@@ -394,7 +394,7 @@ pub(crate) enum NoRoom {
 
 impl Incoming for Inbox {
     fn message(&self, json: &[u8], during: Option<RequestId>) {
-        // Not added atomically: of two at once one may be lost, and it has changed all the same.
+        // Not added atomically: one of two concurrent additions may be lost, but the value changes.
         self.heard.store(self.heard.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         if let Some(frames) = &self.listener.frames {
             frames.frame(&self.listener.server, Direction::Received, json);
@@ -420,10 +420,10 @@ impl Incoming for Inbox {
                 let is_at_work = self.lock().is_at_work;
                 self.questions.asked((id, &method, params), version, is_at_work, |busy| self.asked_of(during, busy));
             }
-            // Before the result: there are serializers that write `"result":null` beside it.
+            // Checked before the result: some serializers write `"result":null` beside an error.
             Envelope { error: Some(error), result, id, .. } if result.is_none_or(|result| result.get() == "null") => {
                 let own = id.and_then(|id| own_id(id.get())).filter(|id| self.is_unanswered(*id));
-                // A server that could not read a request cannot give its id.
+                // A server that could not read a request cannot send its id.
                 let Some(id) = own.or(during).or_else(|| id.is_none().then(|| self.only()).flatten()) else { return };
                 let error = read_part(error).unwrap_or_else(|problem| {
                     RpcError::new(RpcError::INTERNAL, format!("a broken error object ({problem}): {error}"))
@@ -460,7 +460,7 @@ impl Incoming for Inbox {
 
     fn expired(&self) {
         self.expire();
-        // The list that is asked for now begins a session, in which the server can say more.
+        // Listing tools now starts a session, in which the server can send more.
         self.listener.tools_changed();
     }
 
@@ -483,11 +483,11 @@ impl Incoming for Inbox {
     }
 
     fn ended(&self, reason: String) {
-        // The first reason stands.
+        // The first reason is kept.
         let _ = self.last_word.set(reason);
         self.lock().has_ended = true;
         for sender in self.senders() {
-            // Whoever waited may have left.
+            // The receiver may be gone.
             let _ = sender.send(Answer::Ended);
         }
         self.questions.end();
@@ -510,7 +510,7 @@ impl PipeIncoming for Inbox {
         if let Some(id) = id_of_head(head) {
             return self.settle(id, Answer::Lost(SendError::Broken(too_long)));
         }
-        // Nobody knows whose answer it is: the id may be at its end, a gigabyte away.
+        // The request is unknown: the id may be at the end, a gigabyte later.
         if may_be_message(head) {
             let reason = match self.only() {
                 Some(_) => too_long,
@@ -528,9 +528,9 @@ impl PipeIncoming for Inbox {
         self.last_word.get().map(String::as_str)
     }
 
-    /// The server can be told of no cancel and asked nothing any more, so that new calls begin another process at once;
-    /// those that it has go on to their own time limits, for ten minutes at most. It is ended with the last of them,
-    /// however long it would go on writing.
+    /// The server can get no cancellations or requests any more, so new calls start another process at once; the
+    /// running calls continue to their own time limits, for ten minutes at most. The process is ended after the last of
+    /// them, even if it keeps writing.
     async fn last_answers(&self) {
         if !self.awaits_answers() {
             return;
@@ -570,12 +570,12 @@ mod tests {
         let mut watched = Box::pin(inbox.falls_silent(IDLE));
         let long = tokio::time::timeout(8 * IDLE, watched.as_mut());
         assert!(long.await.is_err(), "an older call may be its work, however long it takes");
-        // What comes later is no reason for the silence.
+        // A later request does not explain the silence.
         let _newer = inbox.register(2, Purpose::Call(caller())).expect("room");
         inbox.forget(1);
         let ended = Instant::now();
         assert!(watched.await);
-        // It is looked at from time to time: the silence may have begun a moment before.
+        // Silence is checked at intervals, so it may have begun just before a check.
         assert!((IDLE / 2..5 * IDLE).contains(&ended.elapsed()), "{:?}", ended.elapsed());
         let heard = async {
             tokio::time::sleep(IDLE / 2).await;

@@ -18,9 +18,9 @@ use crate::protocol::message::read as read_part;
 use crate::transport::{RequestId, own_id};
 
 impl Inbox {
-    /// Takes a notification other than of progress.
+    /// Handles a notification other than progress.
     pub(super) fn notified(&self, method: &str, params: Option<&RawValue>, during: Option<RequestId>) {
-        // Null where there are none that can be read.
+        // Null if the parameters are missing or unreadable.
         let raw = params;
         let params = || match raw.map(read_part::<Value>) {
             Some(Ok(params)) => params,
@@ -40,7 +40,7 @@ impl Inbox {
                 match self.asked_of(during, &[]) {
                     Attribution::Call(_, caller) | Attribution::Likely(_, caller) => caller.client.log(message),
                     Attribution::Nobody => self.listener.log(message),
-                    // It must not reach those that it is not of.
+                    // It must not reach other callers.
                     Attribution::Ended | Attribution::Several => {
                         tracing::trace!(server = &*self.listener.server, "a log message of a call that is not known");
                     }
@@ -63,12 +63,12 @@ impl Inbox {
             }
             "notifications/cancelled" => self.cancelled(raw),
             "notifications/subscriptions/acknowledged" => self.acknowledged(&params(), during),
-            // Whatever else a server announces is for clients that know it.
+            // Other notifications are ignored.
             _ => tracing::debug!(server = &*self.listener.server, method, "a notification that is not known here"),
         }
     }
 
-    /// The server takes a question back, or (2026-07-28 on a pipe) ends a subscription.
+    /// The server withdraws a question, or (2026-07-28 on a pipe) ends a subscription.
     fn cancelled(&self, params: Option<&RawValue>) {
         #[derive(Deserialize)]
         struct Cancelled<'a> {
@@ -94,7 +94,7 @@ impl Inbox {
         }
     }
 
-    /// Takes a notification of progress.
+    /// Handles a progress notification.
     pub(super) fn progress(&self, params: Option<&RawValue>) {
         let room = OnceCell::new();
         let Some(Ok(progress)) = params.map(|params| read::<Progress<'_>>(params.get().as_bytes(), &room)) else {
@@ -113,9 +113,9 @@ impl Inbox {
 /// The parameters of `notifications/progress`.
 #[derive(Debug)]
 pub(crate) struct Progress<'a> {
-    /// Of the call.
+    /// Progress token of the call.
     pub(crate) token: &'a RawValue,
-    /// How far it is, with all else that the server says of it.
+    /// The progress, with all further members.
     pub(crate) partial: Partial,
 }
 

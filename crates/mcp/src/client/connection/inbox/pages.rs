@@ -13,18 +13,18 @@ use crate::transport::RequestId;
 pub(crate) const MAX_PAGES: usize = 8;
 /// Pages that the refused requests of one connection are known to wait for.
 const MAX_NAMED: usize = 256;
-/// Bytes of a name that a server gives to what it asks a user to do elsewhere; a longer one is not kept.
+/// Maximal bytes of a page's id; longer ones are not kept.
 pub(crate) const MAX_ID: usize = 1024;
 
-/// Pages that calls of one connection were refused for, and what users have done there, as far as the server says so
-/// (`notifications/elicitation/complete`).
+/// Pages required by refused calls of one connection, and which of them users have completed, as far as the server
+/// reports it (`notifications/elicitation/complete`).
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     named: Mutex<VecDeque<Named>>,
     more: Notify,
 }
 
-/// A page that the refusal of one request has named. Two requests may be refused for the same page.
+/// A page named in a request's refusal. Several requests may be refused for the same page.
 #[derive(Debug)]
 struct Named {
     request: RequestId,
@@ -33,8 +33,8 @@ struct Named {
 }
 
 impl Pages {
-    /// A request is refused with this. Must come before anything that the server says after it: what was done at a page
-    /// of the same name before does not count.
+    /// Records a refusal with pages. Must precede later messages of the server: earlier completions under the same
+    /// id do not count.
     pub(crate) fn refused(&self, request: RequestId, error: &RpcError) {
         if error.code != RpcError::PAGES_REQUIRED {
             return;
@@ -50,7 +50,7 @@ impl Pages {
         }
     }
 
-    /// What was asked for under this id is done, for all that wait for it.
+    /// Records the completion of an id, for all who wait for it.
     pub(crate) fn done(&self, id: &str) {
         for page in self.lock().iter_mut().filter(|page| page.id == id) {
             page.is_done = true;
@@ -58,7 +58,7 @@ impl Pages {
         self.more.notify_waiters();
     }
 
-    /// Waits until all of these are done that the refusal of a request named; for ever where there are none.
+    /// Waits until all of these ids from a request's refusal are complete; for ever if there are none.
     async fn all(&self, request: RequestId, ids: &[String]) {
         if ids.is_empty() {
             return std::future::pending().await;
@@ -74,7 +74,7 @@ impl Pages {
         }
     }
 
-    /// Nobody waits any more for what the refusal of this request named.
+    /// Removes the pages of this request's refusal.
     pub(crate) fn forget(&self, request: RequestId) {
         self.lock().retain(|page| page.request != request);
     }

@@ -21,7 +21,7 @@ use crate::transport::{Outgoing, OutgoingKind, RequestId, Transport};
 
 /// Bound on questions of one server that wait for their answers.
 const MAX_OPEN: usize = 64;
-/// How long a client that is away holds others up: then whoever else is to be asked has its question taken back.
+/// How long the question of an absent client may hold up others; then it is withdrawn.
 const AWAY: Duration = Duration::from_secs(120);
 
 /// The open questions of one connection.
@@ -37,9 +37,9 @@ pub(crate) struct Questions {
 
 /// A question that waits for its answer.
 struct Open {
-    /// `None` outside of calls.
+    /// The call; `None` outside of calls.
     call: Option<RequestId>,
-    /// Who is asked; `None` outside of calls.
+    /// The client to ask; `None` outside of calls.
     client: Option<Arc<dyn CallClient>>,
     since: Instant,
     /// It has waited long enough for a client that is away.
@@ -48,11 +48,11 @@ struct Open {
     call_ended: CancellationToken,
     /// The server does not want the answer.
     withdrawn: CancellationToken,
-    /// Held while its client is asked: one question of a call at a time.
+    /// Held while its client is asked: each call has one question at a time.
     turn: Arc<tokio::sync::Mutex<()>>,
-    /// Whose it is, where the call is only likely to be the one that it is of.
+    /// The caller, if the call is only a guess.
     likely: Option<Caller>,
-    /// Another call that it may be of, once that one has ended.
+    /// Another possible call, for the end of the first one.
     successor: Option<(RequestId, Caller)>,
 }
 
@@ -63,30 +63,30 @@ impl Open {
 }
 
 impl Questions {
-    /// Takes the transport that carries answers.
+    /// Sets the transport for answers.
     pub(crate) fn attach(&self, transport: Weak<dyn Transport>) {
-        // There is one.
+        // It is set once.
         let _ = self.transport.set(transport);
     }
 
-    /// Takes the folders that are told outside of calls.
+    /// Sets the folders for requests outside of calls.
     pub(crate) fn answer_roots(&self, folders: Arc<Folders>) {
-        // They are those of the server.
+        // The server's folders do not change.
         let _ = self.folders.set(folders);
     }
 
-    /// Waits until they were told.
+    /// Waits until folders were sent.
     pub(crate) async fn has_folders(&self) {
         self.roots_answered.cancelled().await;
     }
 
-    /// Whether they were asked for outside of calls.
+    /// Whether folders were requested outside of calls.
     pub(crate) fn has_asked_for_folders(&self) -> bool {
         self.has_asked_for_folders.load(Ordering::Relaxed)
     }
 
-    /// The server asks, before or after it was first at work for us. `attribution` says whom, given the calls that have a
-    /// question open and so hardly ask another; it is looked up only where it matters.
+    /// Handles a question of the server. `attribution` returns whom to ask, given the calls with an open
+    /// question, which hardly ask another; it is called only if needed.
     pub(crate) fn asked(
         self: &Arc<Self>,
         (id, method, params): (&RawValue, &str, Option<&RawValue>),
@@ -98,7 +98,7 @@ impl Questions {
         match method {
             "ping" => self.answer(&reply, Ok(Value::Object(serde_json::Map::new()))),
             asking::ELICIT | asking::SAMPLE | asking::ROOTS => {
-                // A question without parameters (`roots/list`) has empty ones.
+                // Missing parameters (`roots/list`) count as empty ones.
                 let params = match params.map(read_part) {
                     Some(Ok(params)) => params,
                     Some(Err(error)) => {
@@ -188,7 +188,7 @@ impl Questions {
                         () = overdue.cancelled() => {}
                     }
                 };
-                // Not dropped when it is taken back: the call must have back what it gave up to ask.
+                // Not dropped on withdrawal: the call must take back the resources that it released to ask.
                 let answers = caller.client.ask_until(vec![request.clone()], pin!(over)).await;
                 answers.or_else(|| overdue.is_cancelled().then(|| Err(not_back())))
             };
@@ -214,7 +214,7 @@ impl Questions {
                     Err(error) => Err(RpcError::new(RpcError::INTERNAL, error.message().to_owned())),
                 }),
             };
-            // Who withdraws it forgets it, and may have used its id again.
+            // A withdrawn question is already removed, and its id may be in use again.
             if let Some(outcome) = outcome.filter(|_| !withdrawn.is_cancelled()) {
                 questions.lock().remove(&reply.id);
                 questions.send(&reply, outcome).await;
@@ -247,7 +247,7 @@ impl Questions {
                 likely: None,
                 successor: None,
             };
-            // Who asks again under the same id has one answer.
+            // A repeated id gets a single answer.
             if let Some(former) = open.insert(reply.id.clone(), question) {
                 former.withdrawn.cancel();
             }
@@ -265,8 +265,8 @@ impl Questions {
         });
     }
 
-    /// The call is over: what was asked for it is answered so. What was only likely to be asked for it is put to the call
-    /// that `successor` finds, of that caller's, given the calls that have a question open.
+    /// Answers the open questions of an ended call. Questions that were only attributed to it move to the call
+    /// of the same caller that `successor` finds, given the calls with an open question.
     pub(crate) fn call_ended(
         &self,
         call: RequestId,
@@ -274,7 +274,7 @@ impl Questions {
     ) {
         let (likely, busy) = {
             let open = self.lock();
-            // Of most calls nothing is asked.
+            // Most calls have no questions.
             if open.is_empty() {
                 return;
             }
@@ -289,15 +289,15 @@ impl Questions {
         }
     }
 
-    /// Others are to be asked, and cannot be while calls of clients are in flight that are away: what has stood before
-    /// those for long is answered with an error, so that the server comes to the end of their calls.
+    /// Answers overdue questions of absent clients with an error when they block other clients' calls, so that the
+    /// server can finish those calls.
     fn take_back_overdue(&self) {
         for open in self.lock().values().filter(|open| open.is_overdue()) {
             open.overdue.cancel();
         }
     }
 
-    /// The other call that a question may be of, which is open no more then.
+    /// Returns the other possible call of a question, and closes the question.
     fn take_successor(&self, reply: &Reply, withdrawn: &CancellationToken) -> Option<(RequestId, Caller)> {
         let mut open = self.lock();
         let successor = open.get_mut(&reply.id).filter(|_| !withdrawn.is_cancelled())?.successor.take()?;
@@ -305,14 +305,14 @@ impl Questions {
         Some(successor)
     }
 
-    /// The server takes the question with this id (JSON text) back.
+    /// The server withdraws the question with this id (JSON text).
     pub(crate) fn withdrawn(&self, id: &str) {
         if let Some(open) = self.lock().remove(id) {
             open.withdrawn.cancel();
         }
     }
 
-    /// Nothing can be answered any more.
+    /// Ends all questions; nothing can be answered any more.
     pub(crate) fn end(&self) {
         for (_, open) in self.lock().drain() {
             open.withdrawn.cancel();
@@ -359,14 +359,14 @@ fn too_many() -> RpcError {
     RpcError::new(RpcError::BUSY, text)
 }
 
-/// Whether the call is known that a question is of.
+/// Whether the call behind a question is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Certainty {
     Known,
     Likely,
 }
 
-/// What an answer needs of its question.
+/// The part of a question that its answer needs.
 #[derive(Clone)]
 struct Reply {
     /// The id as JSON text.

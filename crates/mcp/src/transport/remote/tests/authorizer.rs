@@ -1,4 +1,4 @@
-//! Tests: an authorizer adds headers, and is asked when a server refuses.
+//! Tests: an authorizer adds headers, and is called when a server refuses.
 
 use async_trait::async_trait;
 use axum::http::StatusCode;
@@ -9,7 +9,7 @@ use super::*;
 use crate::transport::Transport as _;
 use toolwright_net::{Challenge, Retry};
 
-/// Has one token after the other, and gives up with words.
+/// Has several tokens in turn, then fails with a message.
 #[derive(Debug, Default)]
 struct Tokens {
     used: Mutex<usize>,

@@ -1,4 +1,4 @@
-//! The transports against servers on sockets, by what is sent and what arrives.
+//! Tests of the transports with servers on sockets.
 
 mod authorizer;
 mod older;
@@ -24,13 +24,13 @@ const MAX: usize = 10_000;
 const LEGACY: Option<&str> = Some("2025-11-25");
 const MODERN: Option<&str> = Some("2026-07-28");
 
-/// What arrived.
+/// The received messages.
 #[derive(Default)]
 struct Log {
     messages: Mutex<Vec<(Value, Option<RequestId>)>>,
     noise: Mutex<Vec<String>>,
     ended: Mutex<Vec<String>>,
-    /// That the session has expired, and that something was missed.
+    /// Reports of an expired session, and of missed messages.
     reported: Mutex<Vec<&'static str>>,
 }
 
@@ -97,7 +97,7 @@ impl SentRequest {
 
 type Handler = dyn Fn(&SentRequest) -> Response + Send + Sync;
 
-/// A server that keeps what it is asked and answers as a test says.
+/// A server that records its requests and answers as a test specifies.
 struct Site {
     url: Url,
     asked: Arc<Mutex<Vec<SentRequest>>>,
@@ -163,7 +163,7 @@ fn result(id: RequestId, result: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": result})
 }
 
-/// A JSON response to whatever was asked.
+/// A JSON response to any request.
 fn reply(asked: &SentRequest) -> Response {
     axum::Json(result(asked.message["id"].as_u64().expect("id"), json!({"of": asked.message["method"]})))
         .into_response()
@@ -203,7 +203,7 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Runs what must not hang.
+/// Runs a future that must not hang.
 async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(15), work).await.expect("it hangs")
 }

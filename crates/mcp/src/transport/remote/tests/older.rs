@@ -7,7 +7,7 @@ use super::super::{LegacySse, StreamableHttp};
 use super::*;
 use crate::transport::{CancelNotice, Transport as _};
 
-/// What the stream says next; none ends it.
+/// Texts for the stream, in order; closing the channel ends it.
 type Script = mpsc::UnboundedSender<String>;
 
 /// An old server: a stream at `/sse`, messages at the endpoint that it names. Requests are answered on the stream.

@@ -14,7 +14,7 @@ async fn open(site: &Site) -> (Arc<StreamableHttp>, Arc<Log>) {
     (Arc::new(StreamableHttp::new(site.target().await, Arc::clone(&log) as _)), log)
 }
 
-/// A server with a session, whose other requests `handler` answers.
+/// A server with a session; `handler` answers the other requests.
 async fn in_session(
     handler: impl Fn(&SentRequest) -> Response + Send + Sync + 'static,
 ) -> (Site, Arc<StreamableHttp>, Arc<Log>) {
@@ -98,7 +98,7 @@ async fn stream_messages_belong_to_their_request_in_order() {
     let site = Site::start(move |_| {
         let mut pieces = vec![": hello\n\nevent: other\ndata: x\n\ndata: keep-alive\n\n".to_owned()];
         pieces.extend(sent.iter().map(event));
-        // Cut where it hurts.
+        // Cut inside a character.
         let answer = event(&result(5, json!({"z": "é"})));
         let (head, tail) = answer.split_at(answer.len() / 2);
         pieces.extend([head.to_owned(), tail.to_owned()]);
@@ -139,16 +139,16 @@ async fn cut_events_are_requested_again() {
     let (whole, half) = (result(2, json!({"large": 1})), cut(&result(2, json!({"large": 1}))));
     let (site, transport, log) = in_session(move |asked| match (&asked.method, asked.header("last-event-id")) {
         (&Method::POST, _) => stream(vec!["id: e1\nretry: 1\ndata: \n\n".into(), half.clone()], End::Closed),
-        // What comes after the last one that came as a whole.
+        // After the last complete event.
         (_, Some("e1")) => stream(vec![format!("id: e2\n{}", event(&whole))], End::Closed),
-        // After the answer there is nothing.
+        // Nothing follows the answer.
         _ => stream(Vec::new(), End::Open),
     })
     .await;
     soon(transport.send(request(2, "tools/call", LEGACY))).await.expect("answered");
     assert_eq!(log.messages()[1..], [(result(2, json!({"large": 1})), Some(2))]);
     assert_eq!(site.asked().len(), 3);
-    // The same on the stream of the session.
+    // The same for the stream of the session.
     let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
     let (whole, half) = (changed.clone(), cut(&changed));
     let (_site, transport, log) = in_session(move |asked| match asked.header("last-event-id") {
@@ -204,7 +204,7 @@ async fn reopened_session_streams_may_bring_answers() {
     let first = changed.clone();
     let (site, transport, log) = in_session(move |asked| {
         if asked.method == Method::POST {
-            // Its stream never says anything: the answer comes over the other one.
+            // Its own stream stays silent: the answer comes on the other one.
             return stream(vec!["id: p\nretry: 60000\ndata: \n\n".into()], End::Open);
         }
         match gets.fetch_add(1, Ordering::Relaxed) {
@@ -233,7 +233,7 @@ async fn session_streams_are_retried_until_surely_absent() {
     let quick = || stream(vec!["retry: 1\ndata: \n\n".into()], End::Closed);
     let in_words =
         |code: u16, body: &'static str| (axum::http::StatusCode::from_u16(code).expect("code"), body).into_response();
-    // What the server says to one request for the stream after the other, how often it is asked, and what is told.
+    // The server's answers to requests for the stream by number, the number of requests, and the reports.
     type StreamAnswer = Box<dyn Fn(usize) -> Response + Send + Sync>;
     let cases: [(&str, StreamAnswer, usize, &[&str]); 8] = [
         ("it has none", Box::new(|_| status(405)), 1, &[]),

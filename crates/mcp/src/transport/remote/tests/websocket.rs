@@ -14,7 +14,7 @@ use crate::transport::Transport as _;
 
 type Served = WebSocketStream<TcpStream>;
 
-/// A server that shakes hands, choosing `protocol`, and then does as `serve` says. The head of the request is kept.
+/// A server that performs the handshake with `protocol`, and then runs `serve`. The head of the request is kept.
 async fn socket_server<F>(
     protocol: Option<&'static str>,
     serve: impl FnOnce(Served) -> F + Send + 'static,
