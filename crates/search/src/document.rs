@@ -12,24 +12,24 @@ use toolwright_core::catalogue::Entry;
 pub struct Document<'a> {
     /// Its name at its source.
     pub name: &'a str,
-    /// Its title; empty for none.
+    /// Its title; may be empty.
     pub title: &'a str,
     /// Its description.
     pub description: &'a str,
     /// Its tags.
     pub tags: Vec<&'a str>,
-    /// JSON Schema of its arguments. It is only read, never compiled: any JSON will do.
+    /// JSON Schema of its arguments. It is read as data, never compiled.
     pub parameters: Option<&'a Value>,
     /// Example arguments.
     pub examples: &'a [Value],
-    /// The server it comes from; empty for none.
+    /// The server it comes from; may be empty.
     pub server: &'a str,
-    /// What the server says about itself; empty for nothing. Of a catalogue's tools it is the first 512 bytes.
+    /// The server's self-description; may be empty. For tools of a catalogue, its first 512 bytes.
     pub server_description: Cow<'a, str>,
 }
 
-/// What tells two documents apart. Equal keys promise equal documents for as long as the process lives, so
-/// an index takes over what it knows of a key.
+/// Identifies a document's content. Equal keys mean equal documents for the life of the process, so
+/// an index reuses its data for a known key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DocumentKey(pub u64, pub u64);
 
@@ -37,7 +37,7 @@ pub struct DocumentKey(pub u64, pub u64);
 pub trait Searchable {
     /// See [`DocumentKey`].
     fn key(&self) -> DocumentKey;
-    /// Its parts. Asked for only if the key is new to the index.
+    /// Its parts. Called only if the key is new to the index.
     fn document(&self) -> Document<'_>;
 }
 

@@ -1,7 +1,7 @@
 //! Tool selection: which tools of a catalogue to show, and how others find them.
 //!
 //! A [`Selector`] picks the tools that fit a query, by words ([`LexicalIndex`]), by meaning ([`ToolVectors`]) or by a
-//! [`Scorer`] of somebody else; [`ToolFinder`] and [`searchable`] offer that to models as tools.
+//! custom [`Scorer`]; [`ToolFinder`] and [`searchable`] offer the search to models as tools.
 
 mod document;
 #[cfg(feature = "embeddings")]

@@ -1,7 +1,6 @@
-//! Measures a ranking against the relevant entries. Positions are those of a catalogue; no position occurs twice in a
-//! ranking or among the relevant entries.
+//! Measures a ranking against the relevant entries. Both are lists of distinct positions in a catalogue.
 
-/// The share of `relevant` among the first `k` of `ranked`; 0 where nothing is relevant.
+/// The share of `relevant` among the first `k` of `ranked`; 0 if nothing is relevant.
 #[must_use]
 pub fn recall(ranked: &[usize], relevant: &[usize], k: usize) -> f64 {
     if relevant.is_empty() {
@@ -17,8 +16,8 @@ pub fn complete(ranked: &[usize], relevant: &[usize], k: usize) -> bool {
 }
 
 /// Normalised discounted cumulative gain of the first `k` (Järvelin and Kekäläinen, 2002), with a gain of 1 for
-/// what is relevant: the sum of 1 / log2(place + 1) over the places, from 1, where something relevant is, as a
-/// share of what the best ranking has, which begins with as many relevant as there are, `k` at most. 0 where
+/// relevant entries: the sum of 1 / log2(position + 1) over their positions, from 1, as a
+/// share of the best possible ranking, which begins with up to `k` relevant entries. 0 if
 /// nothing is relevant.
 #[must_use]
 pub fn ndcg(ranked: &[usize], relevant: &[usize], k: usize) -> f64 {
@@ -28,11 +27,11 @@ pub fn ndcg(ranked: &[usize], relevant: &[usize], k: usize) -> f64 {
     if ideal > 0.0 { found.map(|(place, _)| gain(place)).sum::<f64>() / ideal } else { 0.0 }
 }
 
-/// The least of `sorted` that `share` of them, from 0 to 1, do not exceed (the nearest rank); 0 where there are
-/// none.
+/// The smallest value of `sorted` that at least `share` of them, from 0 to 1, do not exceed (nearest rank); 0 if
+/// empty.
 #[must_use]
 pub fn percentile(sorted: &[f64], share: f64) -> f64 {
-    // A share above 1 and what is no number are taken as the nearest that makes sense.
+    // A share outside the range, or NaN, is clamped.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number within the slice")]
     let rank = (share.clamp(0.0, 1.0) * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
@@ -71,7 +70,7 @@ mod tests {
             (&[7, 8, 9], &[9], 2, 0.0),
             (&[7, 8, 9], &[9, 7], 10, 1.5 / 1.63093),
             (&[7, 8, 9], &[9, 5], 10, 0.5 / 1.63093),
-            // Of three that are relevant, two places can hold two.
+            // Two places cannot hold all three relevant entries.
             (&[7, 8, 9], &[7, 8, 5], 2, 1.0),
             (&[6, 5, 4, 3], &[5, 3], 10, (0.63093 + 0.43068) / 1.63093),
             (&[], &[1], 10, 0.0),

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::{LexicalIndex, Ranked};
 use toolwright_core::catalogue::{Entry, Snapshot};
 
-/// Words of a query that are looked at.
+/// Number of words of a query that are read.
 const MAX_WORDS: usize = 64;
 
-/// What to search among.
+/// The tools to search.
 #[derive(Debug, Clone, Default)]
 pub struct SearchFilter {
     /// Exact namespace.
@@ -32,12 +32,12 @@ impl SearchFilter {
     }
 }
 
-/// One hit.
+/// A search result.
 #[derive(Debug, Clone)]
 pub struct SearchHit {
     /// The tool.
     pub entry: Arc<Entry>,
-    /// 0-100; the mean over the words of the query of each word's best rule.
+    /// 0-100; the mean over the query's words of each word's best rule.
     pub score: f64,
     /// The best rule, in words.
     pub reason: &'static str,
@@ -56,17 +56,17 @@ impl SearchHit {
     }
 }
 
-/// What [`search`] finds; where it finds nothing, what [`similar`] does.
+/// Returns the results of [`search`], or, if there are none, of [`similar`].
 #[must_use]
 pub fn search_or_similar(snapshot: &Snapshot, query: &str, limit: usize, filter: &SearchFilter) -> Vec<SearchHit> {
     let hits = search(snapshot, query, limit, filter);
     if hits.is_empty() { similar(snapshot, query, limit, filter) } else { hits }
 }
 
-/// Case-insensitive search: exact id (with or without its version), wire name, name or alias 100, name
-/// prefix 80, name substring 60, exact tag 50, tag substring 40, description substring 20. Several words score by
-/// their mean, unless together they are a name; a tool that no word hits is left out. Ties by registration
-/// order; an empty query lists what passes the filter, with the score 0. Words past the 64th do not count.
+/// Searches ignoring case: exact id (with or without its version), wire name, name or alias 100, name
+/// prefix 80, name substring 60, exact tag 50, tag substring 40, description substring 20. Several words score their
+/// mean, unless together they are a name; tools without a match are left out. Ties by registration
+/// order; an empty query lists all tools that pass the filter, with score 0. Words past the 64th are ignored.
 #[must_use]
 pub fn search(snapshot: &Snapshot, query: &str, limit: usize, filter: &SearchFilter) -> Vec<SearchHit> {
     let query = query.to_lowercase();
@@ -88,9 +88,9 @@ pub fn search(snapshot: &Snapshot, query: &str, limit: usize, filter: &SearchFil
     hits
 }
 
-/// The tools with words like those of `query`, for a person who has just typed it and whom [`search`] finds nothing:
-/// words may be mistyped, and the last one unfinished. Scores are above 0 and below 10, less than any single rule of
-/// `search` gives.
+/// Returns tools with words like those of `query`, as a person typed it, if [`search`] finds nothing:
+/// words may be mistyped, and the last one incomplete. Scores are between 0 and 10, less than those of any rule of
+/// `search`.
 #[must_use]
 pub fn similar(snapshot: &Snapshot, query: &str, limit: usize, filter: &SearchFilter) -> Vec<SearchHit> {
     let tools: Vec<Arc<Entry>> = snapshot.list().iter().filter(|entry| filter.passes(entry)).cloned().collect();

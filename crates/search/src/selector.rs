@@ -22,15 +22,15 @@ use super::ToolVectors;
 use super::pick::scorer::KeptScores;
 
 const NO_EMBEDDINGS: &str = "no embeddings are set: see selection.embeddings";
-/// What the meaning of an earlier turn counts, against that of the next: as much as its words.
+/// Factor for the meaning of an earlier turn, per turn; as for its words.
 const DECAY: f32 = 0.5;
-/// Indexes that are kept: agents and views with different lists of tools take turns.
+/// Number of cached indexes: agents and views with different tool lists alternate.
 const MAX_INDEXES: usize = 16;
 
-/// Where the vectors of tools come from.
+/// Source of tools' vectors.
 #[async_trait]
 pub trait VectorSource: Send + Sync {
-    /// Those of the embedding model in use; `None` where there is none. Asked for when a pick needs them.
+    /// Returns the vectors of the current embedding model; `None` without one. Called when a pick needs them.
     ///
     /// # Errors
     /// Why the model cannot be used.
@@ -44,19 +44,19 @@ impl VectorSource for Arc<ToolVectors> {
     }
 }
 
-/// Picks tools: the way from a query to the right few, whoever asks. Shared; keeps scores between picks.
+/// Picks the right few tools for a query. Shared; caches scores between picks.
 #[derive(Default)]
 pub struct Selector {
     vectors: Option<Arc<dyn VectorSource>>,
     judge: Option<Arc<dyn Scorer>>,
     kept: KeptScores,
-    /// Of the snapshots that were picked from last, the latest behind.
+    /// Indexes of recently used snapshots, latest last.
     indexes: std::sync::Mutex<VecDeque<(Weak<Snapshot>, Arc<SnapshotIndex>)>>,
-    /// Held by the one build of vectors that goes on by itself.
+    /// Held by the single background build of vectors.
     building: Arc<Mutex<()>>,
 }
 
-/// One pick on its way.
+/// A pick in progress.
 struct Pass<'a> {
     picking: Picking<'a>,
     snapshot: &'a Arc<Snapshot>,
@@ -64,7 +64,7 @@ struct Pass<'a> {
     calls: Option<&'a dyn InnerCalls>,
 }
 
-/// When a pick has to be done, and how long that was from its start.
+/// Deadline of a pick, and its time limit.
 #[derive(Clone, Copy)]
 struct TimeLimit(Option<(Instant, Duration)>);
 
@@ -101,29 +101,29 @@ impl CandidateSet {
 }
 
 impl Selector {
-    /// One that goes by words alone.
+    /// A selector without embeddings.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With embeddings, for [`Method::Auto`], [`Method::Embedding`] and [`Method::Hybrid`].
+    /// Adds embeddings, for [`Method::Auto`], [`Method::Embedding`] and [`Method::Hybrid`].
     #[must_use]
     pub fn with_vectors(self, vectors: Arc<dyn VectorSource>) -> Self {
         Self { vectors: Some(vectors), ..self }
     }
 
-    /// With a scorer for [`Method::Judge`]: the `ModelJudge` of the runtime.
+    /// Adds a scorer for [`Method::Judge`]: the `ModelJudge` of the runtime.
     #[must_use]
     pub fn with_judge(self, judge: Arc<dyn Scorer>) -> Self {
         Self { judge: Some(judge), ..self }
     }
 
-    /// Picks tools of `snapshot` for `query`. A scorer that fails is replaced by the next in line, and so is one that
-    /// is not done within [`PickOptions::timeout`], which holds for everything that a pick waits for: what is at
-    /// hand by then counts, be it the words alone or the first pass of a cascade. Where nothing is, since the
-    /// scorer is [`Method::Custom`] or not even the index is made, the tools come in the order of registration. The
-    /// provenance says so. The future may be dropped at any time; index and vectors are made nevertheless.
+    /// Picks tools of `snapshot` for `query`. A scorer that fails is replaced by its fallback, and so is one that
+    /// exceeds [`PickOptions::timeout`], which covers all waiting of a pick: the results available
+    /// by then count, such as words alone or the first pass of a cascade. If there are none, because the
+    /// scorer is [`Method::Custom`] or the index is not built yet, tools come in registration order. The
+    /// provenance says so. The future may be dropped at any time; index and vectors are built nevertheless.
     pub async fn pick(
         &self,
         query: impl Into<PickInput<'_>>,
@@ -151,7 +151,7 @@ impl Selector {
         match ranking {
             Ok(ranking) => {
                 let picked = pass.picking.finish(ranking, provenance);
-                // Nothing fits as it is written: perhaps it is mistyped.
+                // Nothing matches as written: maybe it is mistyped.
                 match picked.picks.is_empty() && goes_by_words && options.min_score > 0.0 {
                     true => Self::by_spelling(&query, snapshot, &index, options, picked),
                     false => picked,
@@ -161,7 +161,7 @@ impl Selector {
         }
     }
 
-    /// What fits the query as it may have been meant, or else what was found before.
+    /// Returns matches of the corrected query, or else the earlier result.
     fn by_spelling(
         query: &PickInput<'_>,
         snapshot: &Snapshot,
@@ -178,7 +178,7 @@ impl Selector {
         picking.finish(ranking, before.provenance)
     }
 
-    /// The index of a snapshot. A new one takes over what the largest of the others knows.
+    /// Returns the index of a snapshot. A new one reuses data of the largest other one.
     fn index_of(&self, snapshot: &Arc<Snapshot>) -> Arc<SnapshotIndex> {
         let same = Arc::downgrade(snapshot);
         let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,7 +197,7 @@ impl Selector {
         index
     }
 
-    /// The order that `method` gives, or what takes its place; an error where there is no time for that.
+    /// Ranks by `method` or its fallback; an error if there is no time for that.
     fn rank<'a>(
         &'a self,
         mut method: Method,
@@ -213,7 +213,7 @@ impl Selector {
                     Err(why) => why,
                 };
                 provenance.fell_back.push((method.name().to_owned(), why.clone()));
-                // Somebody else's scorer does not go by words: nothing of it is at hand.
+                // A custom scorer does not use words, so it has no partial result.
                 let is_over = matches!(method, Method::Custom(_)) && pass.limit.is_over();
                 match method.fallback().filter(|_| !is_over) {
                     Some(next) => method = next,
@@ -238,7 +238,7 @@ impl Selector {
             Method::Keyword => Ok(ranking(picking.by_keyword(limit, &keep))),
             Method::Bm25 => Ok(ranking(picking.by_bm25(limit, &keep))),
             Method::Auto => {
-                // Without meaning it goes by words, as it does where no embeddings are set.
+                // Without embeddings only words count.
                 let both = self.meaning(pass).await.unwrap_or_else(|why| {
                     provenance.fell_back.push((Method::Embedding.name().to_owned(), why));
                     None
@@ -274,7 +274,7 @@ impl Selector {
         }
     }
 
-    /// The second pass over what the first lets through; where it fails, the first.
+    /// Applies the second pass to the survivors of the first; on failure the first counts.
     async fn two_passes(
         &self,
         cascade: &Cascade,
@@ -308,7 +308,7 @@ impl Selector {
         }))
     }
 
-    /// The vectors of the tools and of the query, if there is a model that makes them.
+    /// Returns the vectors of the tools and of the query, if there is an embedding model.
     async fn meaning(&self, pass: &Pass<'_>) -> Result<Option<(Arc<Vectors>, Arc<[f32]>)>, String> {
         let Some(source) = &self.vectors else { return Ok(None) };
         let both = async {
@@ -319,8 +319,8 @@ impl Selector {
         pass.limit.hold(async { both.await.map_err(|error: EmbeddingError| error.message) }).await
     }
 
-    /// The vectors of tools. One build goes on when nobody waits for it any more, so that a later pick has more of
-    /// them; more would only wait for that one.
+    /// Returns the vectors of tools. One build continues in the background when its caller is gone, so that a later
+    /// pick has more of them; further builds would only wait for it.
     async fn of_tools(
         &self,
         vectors: &Arc<ToolVectors>,
@@ -340,7 +340,7 @@ impl Selector {
         })
     }
 
-    /// The order of somebody else's scores, which are asked for where they are not known.
+    /// Ranks by a custom scorer, with cached scores where possible.
     async fn by_scorer(&self, scorer: &dyn Scorer, pass: &Pass<'_>, positions: &[usize]) -> Result<Ranking, String> {
         let picking = &pass.picking;
         let entries = pass.snapshot.list();
@@ -392,7 +392,7 @@ async fn make(index: &Arc<SnapshotIndex>, snapshot: &Arc<Snapshot>) -> Result<()
     indexed.await.map_err(|error| format!("the tools could not be indexed: {error}"))
 }
 
-/// What a judge says, and behind it what it was not asked about, as the first pass has it.
+/// Appends the unjudged tools to the judged ones, in the order of the first pass.
 fn with_unjudged(judged: Ranking, first: &Ranking, survivors: usize) -> Ranking {
     let mut ranking = Ranking { scorer: Method::Judge.name().to_owned(), ..judged };
     for (place, ranked) in (1..).zip(first.order.iter().take(survivors)).skip(judge::MAX_JUDGED) {
@@ -403,8 +403,8 @@ fn with_unjudged(judged: Ranking, first: &Ranking, survivors: usize) -> Ranking 
     ranking
 }
 
-/// The vector of a conversation: the sum of its turns', of length 1. Each turn is embedded by itself, so that the
-/// next pick finds all but the new one remembered.
+/// Returns the normalised sum of the turns' vectors. Each turn is embedded separately, so that the
+/// next pick has all but the new one cached.
 async fn query_vector(vectors: &ToolVectors, turns: &[&str]) -> Result<Arc<[f32]>, EmbeddingError> {
     let Some((last, before)) = turns.split_last() else { return vectors.query("").await };
     let last = vectors.query(last).await?;

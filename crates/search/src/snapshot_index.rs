@@ -1,4 +1,4 @@
-//! Indexes the tools of a snapshot by name and by word, so that a pick need not look at every tool.
+//! Indexes the tools of a snapshot by name and by word, so that a pick need not examine every tool.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -8,44 +8,44 @@ use toolwright_core::{Entry, Snapshot};
 
 use super::lexical::LexicalIndex;
 
-/// What picks look up of one snapshot. Each part is made at its first use.
+/// Lookup data of one snapshot. Each part is built on first use.
 #[derive(Debug, Default)]
 pub struct SnapshotIndex {
     directory: OnceLock<Directory>,
     lexical: OnceLock<Arc<LexicalIndex>>,
-    /// What the lexical index takes over, where a tool is in both.
+    /// The index to reuse data from.
     known: Option<Arc<LexicalIndex>>,
 }
 
-/// Names and exceptions of a catalogue; a thousand tools take it a millisecond at most.
+/// Names and restricted tools of a catalogue; built in at most a millisecond per thousand tools.
 #[derive(Debug)]
 pub(super) struct Directory {
-    /// What the tools are called.
+    /// The tools' names.
     pub(super) names: NameIndex,
     /// The positions of the tools that are not for everybody, in order.
     pub(super) restricted: Vec<usize>,
 }
 
 impl SnapshotIndex {
-    /// Of another snapshot, whose tools may partly be those of this one.
+    /// An empty index that reuses data of this one, for another snapshot with common tools.
     #[must_use]
     pub fn following(&self) -> Self {
         Self { known: self.lexical.get().or(self.known.as_ref()).cloned(), ..Self::default() }
     }
 
-    /// The lexical index of the snapshot's tools, by their positions. It takes a while to be made (some 10 ms for a
-    /// thousand tools), unless [`SnapshotIndex::is_ready`].
+    /// Returns the lexical index of the snapshot's tools, by position. Building it takes some 10 ms per
+    /// thousand tools, unless [`SnapshotIndex::is_ready`].
     pub fn lexical(&self, snapshot: &Snapshot) -> &Arc<LexicalIndex> {
         self.lexical.get_or_init(|| Arc::new(LexicalIndex::build(snapshot.list(), self.known.as_deref())))
     }
 
-    /// Whether the lexical index is made.
+    /// Whether the lexical index is built.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.lexical.get().is_some()
     }
 
-    /// How many tools a following one may take over.
+    /// Number of tools that a following index can reuse.
     pub(super) fn known_tools(&self) -> usize {
         self.lexical.get().or(self.known.as_ref()).map_or(0, |known| known.len())
     }
@@ -62,21 +62,21 @@ impl Directory {
     }
 }
 
-/// Whether a tool is not for everybody: of all others nothing but the options of a pick can leave it out.
+/// Whether a tool is restricted: only options of a pick can exclude the others.
 fn is_restricted(entry: &Entry) -> bool {
     let tool = entry.definition();
     !tool.safe || !tool.allowed_roles.is_empty()
 }
 
-/// Bytes of a name that is looked for.
+/// Maximal bytes of a name to look up.
 const MAX_NAME: usize = 256;
 
-/// The names of a catalogue's tools, whatever the case: wire name, id (with or without its version), its name
+/// The names of a catalogue's tools, ignoring case: wire name, id (with or without its version), its name
 /// part, raw name and aliases.
 #[derive(Debug)]
 pub(super) struct NameIndex {
-    /// The hash of a name and the position of a tool that may have it, sorted. The names themselves are the
-    /// tools' to keep.
+    /// The hash of a name and the position of a tool that may have it, sorted. The names themselves are not
+    /// copied.
     hashes: Vec<(u64, usize)>,
 }
 
@@ -96,7 +96,7 @@ impl NameIndex {
         Self { hashes }
     }
 
-    /// The positions of the tools that `query` names, in order. `tools` are those that this was made of.
+    /// Returns the positions of the tools named in `query`, in order. `tools` must be those of the index.
     pub(super) fn named(&self, query: &str, tools: &[Arc<Entry>]) -> Vec<usize> {
         let mut named = Vec::new();
         let mut lower = String::new();
@@ -119,7 +119,7 @@ impl NameIndex {
     }
 }
 
-/// What a query may name a tool by.
+/// Returns the names by which a query may call a tool.
 fn names(tool: &Entry) -> impl Iterator<Item = &str> {
     let definition = tool.definition();
     let id = &definition.id;
@@ -133,11 +133,11 @@ fn hash(lower: &str) -> u64 {
     hasher.finish()
 }
 
-/// What in a query may be the name of a tool, in lower case.
+/// Parts of a query that may be names of tools, in lower case.
 ///
-/// A name is a name where it is all of the query, where it stands in quotes, or where it stands as a word
-/// of its own and as it is written could be no word of a language: `read_file`, `fs:read`, `getWeather`, `base64`.
-/// A tool called `search` is not named by "search the web", nor `endGame` by "Endgame".
+/// A part is a name if it is the whole query, is in quotes, or is a separate word that could not be one of a natural
+/// language: `read_file`, `fs:read`, `getWeather`, `base64`. "search the web" does not name a tool `search`, and
+/// "Endgame" does not name `endGame`.
 struct QueryNames(HashSet<String>);
 
 impl QueryNames {
@@ -146,7 +146,7 @@ impl QueryNames {
         names.add(query, true);
         names.add(query.trim().trim_matches(is_quote), true);
         for quote in ['`', '"'] {
-            // What is inside the first pair, the second, …
+            // The content of the first pair, the second, …
             for quoted in query.split(quote).skip(1).step_by(2) {
                 names.add(quoted, true);
             }
@@ -183,8 +183,8 @@ fn separates(c: char) -> bool {
     c.is_whitespace() || matches!(c, '`' | '"' | '(' | ')' | '[' | ']' | '{' | '}' | '<' | '>' | ',' | ';' | '=' | '|')
 }
 
-/// Whether it has letters, and besides them a sign that code puts between two of them, a digit, or a capital after
-/// a small letter. A hyphen is no such sign: `follow-up` is English.
+/// Whether it has letters and also a separator used in code, a digit, or a capital after
+/// a small letter. A hyphen does not count: `follow-up` is English.
 fn is_no_word(name: &str) -> bool {
     let mut before = None;
     let mut marked = false;

@@ -21,16 +21,16 @@ use toolwright_core::{
 use super::Selector;
 use crate::{Method, Pick, PickInput, PickOptions};
 
-/// Tools that a search gives at most.
+/// Maximal number of results.
 const MAX_HITS: usize = 20;
 /// Tools that are described at once.
 const MAX_DESCRIBED: usize = 10;
-/// Bytes of a described tool's text, and of its schema.
+/// Maximal bytes of a described tool's text, and of its schema.
 const MAX_DESCRIPTION: usize = 4096;
 const MAX_SCHEMA: usize = 16 << 10;
 /// Bytes of a name or a query that is repeated in an answer.
 const MAX_ECHO: usize = 100;
-/// Tools that were not looked at, of which it is said why.
+/// Number of excluded tools that are explained.
 const MAX_EXCLUDED: usize = 5;
 
 /// Finds tools for models as [`Selector::pick`] does for everybody. Cheap to clone.
@@ -40,27 +40,27 @@ pub struct ToolFinder {
     options: Arc<PickOptions>,
 }
 
-/// What was found, and how.
+/// The tools found, and how.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// The tools, best first.
     pub entries: Vec<Arc<Entry>>,
-    /// Score and reason of each, then why some others were not looked at.
+    /// Score and reason of each, then reasons for some exclusions.
     pub reasons: Vec<String>,
     /// Scorers that failed, each with the reason.
     pub failed: Vec<(String, String)>,
 }
 
 impl ToolFinder {
-    /// Finds by `selector` with what `options` say but for number, namespace and roles. The default goes by words
-    /// alone.
+    /// A finder with `selector` and `options`, except number, namespace and roles. The default uses words
+    /// only.
     #[must_use]
     pub fn new(selector: Arc<Selector>, options: PickOptions) -> Self {
         Self { selector, options: Arc::new(options) }
     }
 
-    /// The tools that fit `query` best and are open to `principal`, at most `limit`; with a namespace only those
-    /// that are of it. None is there merely because it comes first: where there was no time to score, words decide.
+    /// Returns the tools that fit `query` best and are open to `principal`, at most `limit`, optionally of one
+    /// namespace. Registration order alone does not qualify: without time to score, words decide.
     pub async fn find(
         &self,
         query: impl Into<PickInput<'_>>,
@@ -72,7 +72,7 @@ impl ToolFinder {
         self.find_with_reasons(query, tools, limit, principal, namespace).await.entries
     }
 
-    /// As [`ToolFinder::find`], with what there is to say about it.
+    /// Like [`ToolFinder::find`], with remarks.
     pub async fn find_with_reasons(
         &self,
         query: impl Into<PickInput<'_>>,
@@ -107,7 +107,7 @@ impl ToolFinder {
         }
     }
 
-    /// Whether tools that are marked unsafe are found.
+    /// Whether tools marked unsafe are found.
     #[must_use]
     pub fn allows_unsafe(&self) -> bool {
         self.options.allow_unsafe
@@ -119,8 +119,8 @@ impl ToolFinder {
         self.options.scorer.asks_model()
     }
 
-    /// Whether a model that works for `principal` gets to see a tool when it looks for some. What it cannot find
-    /// it may still call by name, as policy has it.
+    /// Whether a search by a model that works for `principal` may show a tool. Hidden tools may still be
+    /// called by name, as policy allows.
     fn is_open(&self, entry: &Entry, principal: &Principal) -> bool {
         let definition = entry.definition();
         let is_usable = principal.may_use(&definition.allowed_roles)
@@ -130,8 +130,8 @@ impl ToolFinder {
     }
 }
 
-/// `tools` with the three tools that find, describe and call them, behind the others. They know no other
-/// tools, and of these only such as are open to whoever calls them.
+/// Appends the three tools that find, describe and call other tools to `tools`. They know only
+/// `tools`, and of these only the ones open to their caller.
 #[must_use]
 pub fn searchable(tools: &Arc<Snapshot>, finder: ToolFinder) -> Arc<Snapshot> {
     let provider: Arc<dyn Provider> = Arc::new(ToolTools { tools: Arc::clone(tools), finder });
@@ -145,7 +145,7 @@ struct ToolTools {
 }
 
 static REGISTERED: LazyLock<[Arc<RegisteredTool>; 3]> = LazyLock::new(|| {
-    // Each word of these is paid for in every request.
+    // Every request pays for each word here.
     let search = define(
         SEARCH_ID,
         "Finds tools for a step of the task. Each line of the result is name(arguments, ? if optional) — purpose.",
@@ -171,7 +171,7 @@ static REGISTERED: LazyLock<[Arc<RegisteredTool>; 3]> = LazyLock::new(|| {
         json!({"name": {"type": "string"}, "arguments": {"type": "object"}}),
         &["name", "arguments"],
     );
-    // What a call does is what the tool inside does.
+    // Its effects are those of the inner call.
     (call.effects, call.strict) = (Effects::UNKNOWN, Some(false));
     [search, describe, call].map(register)
 });
@@ -263,7 +263,7 @@ impl ToolTools {
         ToolOutput { structured, ..ToolOutput::text(text) }
     }
 
-    /// What is said where nothing is found: what there is to look in.
+    /// The message when nothing is found: describes what can be searched.
     fn nothing(&self, query: &str, namespace: Option<&str>, principal: &Principal) -> String {
         let open =
             || self.tools.list().iter().filter(|entry| self.finder.is_open(entry, principal)).map(|entry| &**entry);
@@ -316,7 +316,7 @@ fn description(entry: &Entry) -> String {
     format!("{}: {text}\n{schema}", entry.wire_name)
 }
 
-/// What a model wrote, short enough to be repeated.
+/// Shortens a model's text for repetition in a message.
 fn echo(text: &str) -> &str {
     let end = (0..=MAX_ECHO.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
     text[..end].trim()
@@ -333,7 +333,7 @@ const MAX_ARGUMENTS: usize = 240;
 /// Bytes of a tool's purpose in its line.
 const MAX_PURPOSE: usize = 160;
 
-/// One line that usually is enough to call the tool: `name(path: string, limit?: integer) — What it does.`
+/// Describes a tool in one line, usually enough to call it: `name(path: string, limit?: integer) — What it does.`
 /// Without a schema the arguments are `…`.
 #[must_use]
 pub fn summary(name: &str, description: &str, parameters: Option<&Value>) -> String {
@@ -346,11 +346,11 @@ pub fn summary(name: &str, description: &str, parameters: Option<&Value>) -> Str
     line
 }
 
-/// The first sentence of a text, on one line and cut where it is long.
+/// Returns the first sentence of a text, on one line and bounded.
 #[must_use]
 pub fn first_sentence(text: &str) -> String {
     let paragraph = text.trim().split("\n\n").next().unwrap_or_default();
-    // What is cut off is not looked at: descriptions of others have any length.
+    // Foreign descriptions may have any length, so only the part that can be shown is read.
     let near: String = paragraph.chars().take(2 * MAX_PURPOSE).collect();
     let line = one_line(&near);
     let line = match sentence_end(&line) {
@@ -365,7 +365,7 @@ pub fn first_sentence(text: &str) -> String {
     format!("{}…", line[..words].trim_end())
 }
 
-/// Where the first sentence ends: at a mark that is followed by a space and something that can begin another.
+/// Returns the end of the first sentence: punctuation followed by a space and a possible start of another.
 fn sentence_end(line: &str) -> Option<usize> {
     line.char_indices().find_map(|(at, c)| {
         let end = at + c.len_utf8();

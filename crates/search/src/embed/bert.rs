@@ -9,14 +9,14 @@ use candle_nn::{LayerNorm, Linear, Module as _, VarBuilder, layer_norm, linear, 
 
 use super::directory::{Activation, Shape};
 
-/// Where published weights keep an encoder that is part of a model with a head.
+/// Prefixes of an encoder's weights inside a model with a head.
 const PREFIXES: [&str; 2] = ["bert", "roberta"];
-/// What is added to the attention a padding token would get.
+/// Added to the attention scores of padding tokens.
 const NO_ATTENTION: f32 = -1e9;
 
 pub(crate) struct Bert {
     words: Tensor,
-    /// By position, with the embedding of the first segment in it: there is but one.
+    /// By position, with the embedding of the only segment added.
     positions: Tensor,
     norm: LayerNorm,
     layers: Vec<Layer>,
@@ -34,7 +34,7 @@ struct Layer {
 }
 
 impl Bert {
-    /// Takes the weights out of the bytes of a safetensors file.
+    /// Reads the weights from the bytes of a safetensors file.
     pub(crate) fn load(weights: &[u8], shape: &Shape) -> Result<Self> {
         let root = VarBuilder::from_slice_safetensors(weights, DType::F32, &Device::Cpu)?;
         let mut inside = PREFIXES.map(|prefix| root.pp(prefix)).into_iter();
@@ -56,7 +56,7 @@ impl Bert {
         })
     }
 
-    /// The last hidden state, (texts, longest, hidden). No text is empty or longer than the positions reach.
+    /// Returns the last hidden state, (texts, longest, hidden). No text may be empty or exceed the model's positions.
     pub(crate) fn forward(&self, texts: &[&[u32]]) -> Result<Tensor> {
         let longest = texts.iter().map(|text| text.len()).max().unwrap_or_default();
         let mut ids = vec![0_u32; texts.len() * longest];

@@ -1,4 +1,4 @@
-//! Counting tokens as a model does, by its own `tokenizer.json`.
+//! Counts tokens as a model does, with its `tokenizer.json`.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -10,11 +10,11 @@ use toolwright_core::context::{EstimatedTokens, Exactness, TokenCounter};
 
 use super::directory::{self, LoadError};
 
-/// Texts whose counts are remembered: a conversation is counted again with each turn, and grows at its end.
+/// Number of cached counts: each turn counts a conversation again, which grows at its end.
 const MAX_KNOWN: usize = 16_384;
 
-/// Counts by the `tokenizer.json` of a model. The file is read at the first count, which takes a second for a large
-/// vocabulary and some hundred megabytes; one that cannot be read is told once, and what it should count is estimated.
+/// Counts tokens with a model's `tokenizer.json`. The file is read at the first count, which takes a second for a large
+/// vocabulary and some hundred megabytes. An unreadable file causes one warning, and counts are estimates.
 pub struct TokenTable {
     path: PathBuf,
     table: OnceLock<Option<Tokenizer>>,
@@ -28,13 +28,13 @@ impl std::fmt::Debug for TokenTable {
 }
 
 impl TokenTable {
-    /// The table of this file, which is not looked at yet.
+    /// A counter with this file, which is not opened yet.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Arc<Self> {
         Arc::new(Self { path: path.into(), table: OnceLock::new(), known: Mutex::default() })
     }
 
-    /// Reads a file, to see whether it is a tokenizer.
+    /// Checks that a file is a tokenizer.
     ///
     /// # Errors
     /// [`LoadError`].
@@ -42,7 +42,7 @@ impl TokenTable {
         load(path).map(drop)
     }
 
-    /// Whether the file has been read.
+    /// Whether the file is loaded.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
         self.table.get().is_some()
@@ -64,7 +64,7 @@ fn load(path: &Path) -> Result<Tokenizer, LoadError> {
         Ok(Err(error)) => return Err(damaged(error.to_string())),
         Err(_) => return Err(damaged("it is no tokenizer".into())),
     };
-    // Those of some training run.
+    // Remove the padding of some training run.
     tokenizer.with_padding(None);
     tokenizer.with_truncation(None).map_err(|error| damaged(error.to_string()))?;
     Ok(tokenizer)

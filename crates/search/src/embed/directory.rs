@@ -16,7 +16,7 @@ const MAX_WEIGHTS: u64 = 4 << 30;
 /// Why a directory is not a usable sentence-transformer.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A file is not there or cannot be read.
+    /// A file is missing or unreadable.
     #[error(
         "{} cannot be read: {source}; expected a sentence-transformer directory with config.json, tokenizer.json and \
          model.safetensors, as its authors publish it (to count tokens, the tokenizer.json is enough)",
@@ -28,12 +28,12 @@ pub enum LoadError {
         /// The cause.
         source: std::io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has the wrong format.
     #[error("{} is damaged or of another model: {problem}; get it anew, with all that belongs to it", .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
     /// The model needs something that is not built in.
@@ -43,26 +43,26 @@ pub enum LoadError {
         .path.display()
     )]
     Unsupported {
-        /// The file that asks for it.
+        /// The file with the requirement.
         path: PathBuf,
-        /// What it asks for.
+        /// The required feature.
         problem: String,
     },
 }
 
-/// How a hidden layer bends its values.
+/// Activation function of hidden layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Activation {
-    /// By the error function.
+    /// Exact GELU, with the error function.
     Gelu,
-    /// By the approximation with `tanh`.
+    /// GELU approximated with `tanh`.
     #[serde(alias = "gelu_pytorch_tanh")]
     GeluNew,
     Relu,
 }
 
-/// `config.json`, as far as it shapes the model.
+/// The part of `config.json` that defines the model's shape.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub(crate) struct Shape {
     model_type: String,
@@ -81,13 +81,13 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The position of the first token. `RoBERTa` counts from behind the position of its padding.
+    /// The position of the first token. `RoBERTa` counts from after the padding's position.
     pub(crate) fn first_position(&self) -> usize {
         if self.model_type == "bert" { 0 } else { self.pad_token_id.saturating_add(1) }
     }
 }
 
-/// How the vectors of a text's tokens become one.
+/// How token vectors are combined into one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Pooling {
     /// Their mean.
@@ -101,12 +101,12 @@ pub(crate) enum Pooling {
 pub(crate) struct EncoderConfig {
     pub(crate) shape: Shape,
     pub(crate) pooling: Pooling,
-    /// The most tokens of a text, special ones included.
+    /// Maximal tokens of a text, including special ones.
     pub(crate) max_tokens: usize,
     pub(crate) lower_case: bool,
-    /// Put before every query.
+    /// Prefix of every query.
     pub(crate) query_prompt: String,
-    /// Put before every document.
+    /// Prefix of every document.
     pub(crate) document_prompt: String,
 }
 
@@ -172,7 +172,7 @@ fn shape(dir: &Path) -> Result<Shape, LoadError> {
     Ok(shape)
 }
 
-/// What follows the transformer, by `modules.json`.
+/// Reads the pooling from `modules.json`.
 fn pooling(dir: &Path) -> Result<Pooling, LoadError> {
     #[derive(Deserialize)]
     struct Module {
@@ -243,7 +243,7 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
     let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
     let file = File::open(path).map_err(unreadable)?;
     let size = file.metadata().map_err(unreadable)?.len();
-    // The size may be 0 for what is no plain file; the bound holds for what is read.
+    // The reported size of special files may be 0; the bound applies to the bytes read.
     let mut bytes = Vec::with_capacity(usize::try_from(size.min(limit)).unwrap_or_default());
     file.take(limit + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > limit {

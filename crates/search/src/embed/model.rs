@@ -14,20 +14,20 @@ use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use super::bert::Bert;
 use super::directory::{EncoderConfig, LoadError, Pooling, tokenizer, weights};
 
-/// Texts that are taken up at once: enough to find some of similar length.
+/// Texts processed together: enough to batch some of similar length.
 const PORTION: usize = 512;
-/// Tokens, padding included, that go through the model at once. Larger batches are no faster, and what else
-/// waits for the model waits longer.
+/// Tokens per batch, including padding. Larger batches are no faster, and make other
+/// requests wait longer.
 const BATCH_TOKENS: usize = 1024;
 /// Pieces of the weights that go into the model's id, and their length in bytes.
 const SAMPLES: usize = 64;
 const SAMPLE: usize = 16 << 10;
 
-/// A BERT that makes one vector of a text. Cheap to share: it is read-only.
+/// A BERT model that embeds texts. Read-only, so cheap to share.
 ///
-/// Texts run through it in batches of similar length, one batch at a time, on a blocking thread and whatever
-/// threads the processor's cores allow (`RAYON_NUM_THREADS` sets fewer). Requests take turns batch by batch,
-/// so that a query waits for one batch and not for a catalogue.
+/// Texts are processed in batches of similar length, one batch at a time, on a blocking thread with as many
+/// threads as there are cores (`RAYON_NUM_THREADS` sets fewer). Requests alternate batch by batch,
+/// so that a query waits for one batch, not for a catalogue.
 pub struct SentenceTransformer {
     id: String,
     model: Arc<Model>,
@@ -66,14 +66,14 @@ impl SentenceTransformer {
         Ok(Self { id, model: Arc::new(Model { settings, tokens, bert }), turn: Arc::default() })
     }
 
-    /// The length of its vectors.
+    /// The dimension of its vectors.
     #[must_use]
     pub fn dimensions(&self) -> usize {
         self.model.settings.shape.hidden_size
     }
 
-    /// Runs `work` off the caller's thread, when it is its turn. A caller that goes away leaves at most one
-    /// piece of work behind.
+    /// Runs `work` on a blocking thread, in turn. A caller that goes away leaves at most one
+    /// piece of work running.
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Model) -> Result<T, Cause> + Send + 'static,
@@ -84,7 +84,7 @@ impl SentenceTransformer {
             let _turn = turn;
             work(&model)
         });
-        // A panic of the libraries, at weights that no check foresaw, is an error like another.
+        // A panic of the libraries on unexpected weights becomes an error.
         done.await.unwrap_or_else(|error| Err(error.into()))
     }
 
@@ -134,7 +134,7 @@ impl Embedder for SentenceTransformer {
 }
 
 impl Model {
-    /// One vector of length 1 for each row of tokens.
+    /// Returns a normalised vector for each row of tokens.
     fn vectors(&self, rows: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, Cause> {
         let rows: Vec<&[u32]> = rows.iter().map(Vec::as_slice).collect();
         let state = self.bert.forward(&rows)?.to_vec3::<f32>()?;
@@ -142,7 +142,7 @@ impl Model {
     }
 }
 
-/// One vector of length 1 out of those of the tokens.
+/// Pools token vectors into one normalised vector.
 fn pool(states: &[Vec<f32>], pooling: Pooling) -> Vec<f32> {
     let taken = match pooling {
         Pooling::Mean => states,
@@ -152,20 +152,20 @@ fn pool(states: &[Vec<f32>], pooling: Pooling) -> Vec<f32> {
     for state in taken {
         sum.iter_mut().zip(state).for_each(|(sum, number)| *sum += number);
     }
-    // A mean is a sum of another length, and the length is to be 1.
+    // A mean is a scaled sum, and the result is normalised anyway.
     let length = sum.iter().map(|number| number * number).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
     sum.iter_mut().for_each(|number| *number /= length);
     sum
 }
 
-/// Where the last batch starts among texts in order of length.
+/// Returns the start of the last batch among texts sorted by length.
 fn batch_start(by_length: &[(usize, Vec<u32>)]) -> usize {
     let longest = by_length.last().map_or(1, |(_, tokens)| tokens.len().max(1));
     by_length.len().saturating_sub((BATCH_TOKENS / longest).max(1))
 }
 
-/// Tells models apart by their settings, their tokenizer and samples of their weights. Training changes every
-/// weight, so two that agree in all samples are the same.
+/// Identifies a model by its settings, tokenizer and samples of its weights. Training changes every
+/// weight, so equal samples mean equal models.
 fn fingerprint(settings: &EncoderConfig, tokenizer: &[u8], weights: &[u8]) -> String {
     let mut hash = Sha256::new();
     hash.update(json!(settings).to_string());
@@ -177,11 +177,11 @@ fn fingerprint(settings: &EncoderConfig, tokenizer: &[u8], weights: &[u8]) -> St
     hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes of a text that are looked at, for each token that may come of it. Words have a token for every few
-/// bytes, so what is cut away here would not have come before the model anyway.
+/// Bytes of a text that are read per possible token. Words have a token for every few
+/// bytes, so the model would not see the rest anyway.
 const BYTES_A_TOKEN: usize = 64;
 
-/// A tokenizer with the limits of its model.
+/// A tokenizer with its model's limits.
 pub(crate) struct Tokens {
     tokenizer: Tokenizer,
     max_bytes: usize,
@@ -189,7 +189,7 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Reads `tokenizer.json`. Its own padding and cutting are those of some training run and do not count.
+    /// Reads `tokenizer.json`, ignoring its padding and truncation, which belong to some training run.
     pub(crate) fn load(dir: &Path, settings: &EncoderConfig) -> Result<Self, LoadError> {
         let (path, bytes) = tokenizer(dir)?;
         let damaged = |problem: String| LoadError::Damaged { path: path.clone(), problem };
@@ -210,7 +210,7 @@ impl Tokens {
         Ok(Self { tokenizer, max_bytes, lower_case: settings.lower_case })
     }
 
-    /// The tokens of a text, special ones included.
+    /// Returns the tokens of a text, including special ones.
     pub(crate) fn of(&self, text: &str) -> Result<Vec<u32>, tokenizers::Error> {
         let text = &text[..text.floor_char_boundary(self.max_bytes)];
         let encoding = if self.lower_case {

@@ -6,29 +6,29 @@ use hashbrown::HashTable;
 
 use super::words::stem;
 
-/// A word, by number.
+/// Number of a word.
 pub(super) type WordId = u32;
-/// A stem, by number: what words are compared by.
+/// Number of a stem; words are compared by stem.
 pub(super) type Term = u32;
 
-/// Numbers for words and for their stems. It only grows; indexes that need nothing new share it.
+/// Numbers of words and stems. It only grows; indexes without new words share it.
 #[derive(Clone, Default)]
 pub(super) struct Dictionary {
     words: Interner,
     stems: Interner,
-    /// Per word: its stem, and which letters it has.
+    /// The stem and the letters of each word.
     entries: Vec<(Term, Letters)>,
     /// The words in the order of their letters.
     sorted: Vec<WordId>,
 }
 
 impl Dictionary {
-    /// The number of a word, if it has one.
+    /// Returns the number of a word, if known.
     pub(super) fn find(&self, word: &str) -> Option<WordId> {
         self.words.find(word)
     }
 
-    /// The number that a word gets. Words that are entered are in order only after [`Dictionary::sort`].
+    /// Adds a word and returns its number. New words are in order only after [`Dictionary::sort`].
     pub(super) fn enter(&mut self, word: &str) -> WordId {
         let id = self.words.enter(word);
         if id as usize == self.entries.len() {
@@ -42,7 +42,7 @@ impl Dictionary {
         self.sorted.len() == self.words.len()
     }
 
-    /// Puts the words that were entered since in their places.
+    /// Sorts in the words added since the last call.
     pub(super) fn sort(&mut self) {
         let old = std::mem::take(&mut self.sorted);
         let mut new: Vec<WordId> = (number(old.len())..number(self.words.len())).collect();
@@ -60,7 +60,7 @@ impl Dictionary {
         self.sorted = sorted;
     }
 
-    /// A stem, if any word has it.
+    /// Returns a stem, if any word has it.
     pub(super) fn find_stem(&self, stem: &str) -> Option<Term> {
         self.stems.find(stem)
     }
@@ -79,7 +79,7 @@ impl Dictionary {
         &from[..from.partition_point(|&word| self.words.get(word).starts_with(prefix))]
     }
 
-    /// The words that may be `word` with so many typing errors: all that are, and few that are not.
+    /// Returns words within so many typing errors of `word`, with few false ones.
     pub(super) fn about(&self, word: &str, errors: u32) -> impl Iterator<Item = (WordId, &str)> {
         let letters = Letters::of(word);
         let length = word.len();
@@ -93,12 +93,12 @@ impl Dictionary {
         self.words.get(word)
     }
 
-    /// How many words there are.
+    /// Number of words.
     pub(super) fn words(&self) -> usize {
         self.words.len()
     }
 
-    /// How many stems there are.
+    /// Number of stems.
     pub(super) fn terms(&self) -> usize {
         self.stems.len()
     }
@@ -116,7 +116,7 @@ fn iter_near(entries: &[(Term, Letters)], letters: Letters, errors: u32) -> impl
     std::iter::zip(entries, 0..).filter(move |((_, own), _)| own.may_be(letters, errors)).map(|(_, id)| id)
 }
 
-/// Which letters a word has, as bits; several letters share one.
+/// The letters of a word, as bits; several letters share one.
 #[derive(Clone, Copy)]
 struct Letters(u32);
 
@@ -125,17 +125,17 @@ impl Letters {
         Self(word.chars().fold(0, |bits, c| bits | 1 << (u32::from(c) % 32)))
     }
 
-    /// Whether so many errors can make one word of the other: each takes a letter away, adds one, or both.
+    /// Whether `errors` edits can turn one word into the other: each removes a letter, adds one, or both.
     fn may_be(self, other: Self, errors: u32) -> bool {
         (self.0 ^ other.0).count_ones() <= 2 * errors
     }
 }
 
-/// A set of texts, numbered in the order they came. All stand in one string: a copy costs a few long copies.
+/// A set of texts, numbered in insertion order. All are in one string, so that a copy needs few large copies.
 #[derive(Clone, Default)]
 pub(super) struct Interner {
     text: String,
-    /// Where each text ends.
+    /// End of each text.
     ends: Vec<u32>,
     numbers: HashTable<u32>,
     hasher: RandomState,
@@ -180,7 +180,7 @@ fn span<'a>(text: &'a str, ends: &[u32], number: u32) -> &'a str {
     &text[start as usize..ends[number as usize] as usize]
 }
 
-/// A count as a number of four bytes: what is counted here is held in memory, and far fewer than 2^32.
+/// Converts a count to 32 bits: counted objects are in memory, and far fewer than 2^32.
 pub(super) fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

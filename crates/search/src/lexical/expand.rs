@@ -1,8 +1,8 @@
-//! Expands the words of a query: by synonyms, and a word that no tool has by words that begin alike. For queries as a
-//! person types them, the last word may be incomplete, and any word mistyped.
+//! Expands the words of a query: with synonyms, and, for a word that no tool has, with words of the same beginning. In
+//! queries typed by a person, the last word may be incomplete, and any word mistyped.
 //!
-//! Another word counts less than the word itself, and less still if it only belongs to the same topic; more if
-//! the word itself is nowhere to be found.
+//! Another word has a lower weight than the word itself, and a lower one still if it only belongs to the same topic;
+//! the weight is higher if no tool has the word itself.
 
 use std::collections::HashMap;
 use std::iter;
@@ -15,46 +15,46 @@ use super::score::{Group, Member, Plan};
 use super::words::{WordHasher, each_word, stem};
 use super::{LexicalIndex, Query};
 
-/// What a word counts that has so many errors.
+/// Weight of a word by its number of errors.
 const MISTYPED: [f32; 3] = [1.0, 0.6, 0.4];
-/// What a word counts whose beginning was typed, at most: the less, the more of it is missing.
+/// Maximal weight of a completed word; it decreases with the number of missing letters.
 const BEGUN: f32 = 0.8;
 /// A single letter is the beginning of too much.
 const MIN_PREFIX: usize = 2;
-/// How many words of a query are looked for among all words: each takes a while.
+/// Number of a query's words that are corrected: each correction takes a while.
 const MAX_CORRECTED: usize = 8;
-/// Letters of a word of a task in which one may be another letter.
+/// Minimal length of a task's word in which one letter may be wrong.
 const MIN_CHANGED: usize = 6;
-/// How many words may stand for one.
+/// Maximal number of members of a group.
 const MAX_MEMBERS: usize = 16;
-/// What a synonym counts, and a word of the same topic.
+/// Weights of a synonym, and of a word of the same topic.
 const KNOWN: [f32; 2] = [0.5, 0.25];
 /// The same, for a word that no tool has.
 const UNKNOWN: [f32; 2] = [0.75, 0.4];
-/// What a word that begins alike counts, times the share of letters that the two have in common.
+/// Weight of a word with the same beginning, times the share of common letters.
 const BEGINNING: f32 = 0.5;
-/// Letters that words must have to begin alike, and that they begin with.
+/// Minimal length of words with the same beginning, and length of that beginning.
 const MIN_LETTERS: usize = 4;
-/// Where neither is the beginning of the other: common letters, and their share of both.
+/// If neither word is a prefix of the other: minimal common letters, and their share of both.
 const MIN_COMMON: usize = 5;
 const MIN_SHARE: f32 = 0.6;
-/// How many words with the same first letters are looked at.
+/// Number of words with the same first letters that are examined.
 const MAX_ALIKE: usize = 512;
-/// How many other words may stand for one.
+/// Maximal number of other words in a group.
 const MAX_OTHERS: usize = 12;
-/// What more tools have than this share of all, or than so many in a small catalogue, is too common to stand
-/// for another word.
+/// A word in more than this share of tools, or in more than so many in a small catalogue, is too common to replace
+/// another word.
 const COMMON_SHARE: f32 = 0.1;
 const COMMON: f32 = 50.0;
 
-/// How near two words are.
+/// Closeness of two words.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Tier {
     Synonym,
     Topic,
 }
 
-/// The words that may stand for others, as stems by number.
+/// Related words, as stems by number.
 struct Table {
     numbers: HashMap<Box<str>, u32, WordHasher>,
     others: Rows<(u32, Tier)>,
@@ -82,7 +82,7 @@ impl Table {
             let both = group.iter().flat_map(|&one| group.iter().map(move |&other| (one, other)));
             pairs.extend(both.filter(|(one, other)| one != other).map(|(one, other)| (one, other, tier)));
         }
-        // Of two tiers the nearer.
+        // Keep the closer of two tiers.
         pairs.sort_unstable();
         pairs.dedup_by_key(|(one, other, _)| (*one, *other));
         let mut others = Rows::default();
@@ -110,7 +110,7 @@ impl Synonyms {
         Self(terms.into())
     }
 
-    /// What may stand for a stem.
+    /// Returns the words that can replace a stem.
     fn each(&self, stem: &str) -> impl Iterator<Item = (Term, Tier)> {
         let others = TABLE.numbers.get(stem).map_or(&[][..], |&number| TABLE.others.get(number as usize));
         others.iter().filter_map(|&(other, tier)| Some(((*self.0.get(other as usize)?)?, tier)))
@@ -122,7 +122,7 @@ impl Synonyms {
 }
 
 impl LexicalIndex {
-    /// What stands for a word: its own stem, and a few others. Neighbours that are joined have to be known.
+    /// Returns the group of a word: its own stem, and a few others. Joined neighbours must be known words.
     pub(super) fn expanded(&self, word: &query::Term) -> Group {
         let own = self.own(&word.stem);
         let is_known = !own.is_empty();
@@ -157,7 +157,7 @@ impl LexicalIndex {
         group
     }
 
-    /// Puts the stems that begin like `stem`.
+    /// Reports the stems that begin like `stem`.
     fn alike(&self, stem: &str, put: &mut impl FnMut(Term, f32)) {
         let is_word = |text: &str| text.chars().all(char::is_alphabetic) && text.chars().nth(MIN_LETTERS - 1).is_some();
         if !is_word(stem) {
@@ -204,7 +204,7 @@ impl Plan {
         Self { clauses: Vec::new(), ..plan }
     }
 
-    /// Only what words that no tool has may be, mistyped. Words that tools have were looked for before.
+    /// Returns only corrections of words that no tool has. Words that tools have were searched before.
     pub(super) fn mistyped(text: &str, index: &LexicalIndex) -> Self {
         let mut left = MAX_CORRECTED;
         let plan = Self::new(&Query::new(text), index, |term| {
@@ -219,9 +219,9 @@ impl Plan {
     }
 }
 
-/// Whether a word of a task is rather another word that it is one error away from. Many short words are one letter away
-/// from a word of another meaning (`cake`, `case`): of those, only two swapped letters and a missing or surplus one inside
-/// count.
+/// Whether a word of a task is likely a misspelling of another one that is one error away. Many short words are one
+/// letter from a word of another meaning (`cake`, `case`): for those, only two swapped letters and a missing or surplus
+/// inner letter count.
 fn is_slip(word: &str, other: &str) -> bool {
     let (count, ends) =
         (|word: &str| word.chars().count(), |word: &str| (word.chars().next(), word.chars().next_back()));
@@ -246,8 +246,8 @@ impl LexicalIndex {
         self.add(found, group);
     }
 
-    /// Adds the stems of words that `word` is with a few errors, where they `may_be` meant: none in three letters, one in
-    /// seven, or two.
+    /// Adds the stems of words within a few errors of `word` that `may_be` accepts: no error up to three letters, one
+    /// up to seven, else two.
     fn corrections(&self, word: &str, may_be: impl Fn(&str, &str) -> bool, group: &mut Group) {
         let errors = match word.chars().count() {
             0..=3 => return,
@@ -261,7 +261,7 @@ impl LexicalIndex {
         self.add(found.collect(), group);
     }
 
-    /// Adds the stems of the best of some words; of equally good ones, the first by their letters.
+    /// Adds the stems of the best of some words; of equal ones, the first alphabetically.
     fn add(&self, mut words: Vec<(WordId, f32)>, group: &mut Group) {
         let text = |word: &(WordId, f32)| self.dictionary.text(word.0);
         words.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| text(a).cmp(text(b))));

@@ -1,4 +1,4 @@
-//! Explains a pick by the words of the query that the tool has, and computes their share.
+//! Explains a pick by the query's words that the tool has, and computes their share.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use super::fields::{Field, each_text};
 use super::words::{each_word, is_stop_word, stem};
 use crate::document::{Document, Searchable as _};
 
-/// The words of a query's turns, by their stems.
+/// The words of a query's turns, by stem.
 pub(crate) struct Words(HashMap<String, String>);
 
-/// Those that a tool has, field by field.
+/// The query's words that a tool has, by field.
 pub(crate) struct Found(Vec<(Field, Vec<String>)>);
 
 impl Words {
-    /// All but stop words; these where there are no others.
+    /// All words except stop words; only stop words if there are no others.
     pub(crate) fn of(turns: &[&str]) -> Self {
         let read = |takes: &dyn Fn(&str) -> bool| {
             let mut words = HashMap::new();
@@ -53,7 +53,7 @@ impl Words {
 }
 
 impl Found {
-    /// Whether any of them says what the tool is for: in prose a word may stand for anything.
+    /// Whether any word is outside of prose, in which a word may mean anything.
     pub(crate) fn is_outside_prose(&self) -> bool {
         self.0.iter().any(|(field, _)| !field.is_prose())
     }
@@ -66,7 +66,7 @@ impl Found {
         self.0.iter().map(field).collect::<Vec<_>>().join("; ")
     }
 
-    /// The words of each field, and what the scorer adds.
+    /// Returns the words of each field, and the scorer's details.
     pub(crate) fn details(self, scorer: Option<Value>) -> Value {
         let words: Map<String, Value> =
             self.0.into_iter().map(|(field, words)| (field.name().into(), words.into())).collect();
@@ -77,8 +77,8 @@ impl Found {
     }
 }
 
-/// The tools that have any word of `query` in name, title, description or tags, best first, ties by position.
-/// Words are compared in lower case and as they are, without endings taken off; stop words do not count.
+/// Returns the tools that have a word of `query` in name, title, description or tags, best first, ties by position.
+/// Words are compared in lower case without stemming; stop words are ignored.
 pub(crate) fn by_shared_words(
     query: &str,
     snapshot: &Snapshot,
@@ -92,7 +92,7 @@ pub(crate) fn by_shared_words(
             wanted.entry(word.to_owned()).or_insert(number);
         }
     });
-    // In which tool each of them was last seen, counted from 1.
+    // The tool that each word was last seen in, counted from 1.
     let mut seen = vec![0_usize; wanted.len()];
     let mut ranked = Vec::new();
     for (index, entry) in snapshot.list().iter().enumerate().filter(|(index, _)| keep(*index)) {

@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::super::Document;
 
-/// How deep a schema or an example is read.
+/// Maximal depth read of a schema or example.
 const MAX_DEPTH: usize = 12;
-/// How many parts of a tool's schema, and of its examples, are looked at.
+/// Maximal number of parts read of a tool's schema, and of its examples.
 const MAX_PARTS: usize = 2048;
 
 /// Calls `text` with every text of a document, and the field it belongs to.
@@ -24,15 +24,15 @@ pub(crate) fn each_text<'a>(document: &'a Document<'_>, mut text: impl FnMut(Fie
     text(Field::ServerDescription, &document.server_description);
 }
 
-/// A bounded walk. Schemas are read as they come, never compiled: whatever is not of the expected form is
-/// passed over.
+/// A bounded walk. Schemas are read as data, never compiled: unexpected parts are
+/// skipped.
 struct Walk<F> {
     left: usize,
     text: F,
 }
 
 impl<'a, F: FnMut(Field, &'a str)> Walk<F> {
-    /// Takes one of the parts that are left; whether there was one.
+    /// Counts a part. Returns whether the bound allows it.
     fn take(&mut self) -> bool {
         let any = self.left > 0;
         self.left -= usize::from(any);
@@ -100,13 +100,13 @@ pub(crate) enum Field {
     ServerDescription,
 }
 
-/// How a field counts. Its usual length is a constant, not the catalogue's mean: so what a tool scores for a
-/// word does not change when other tools come and go.
+/// Weight of a field. Its usual length is a constant, not the catalogue's mean, so that a tool's score for a
+/// word does not depend on other tools.
 struct Weight {
     boost: f32,
     /// Share of the length normalisation, 0..1.
     b: f32,
-    /// Words of a field of usual length.
+    /// Number of words of a field of usual length.
     usual: f32,
 }
 
@@ -125,7 +125,7 @@ impl Field {
         Self::ServerDescription,
     ];
 
-    /// What it is called in reports.
+    /// Its name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Name => "name",
@@ -141,12 +141,12 @@ impl Field {
         }
     }
 
-    /// Whether it is prose, in which a word may stand for anything.
+    /// Whether it is prose, in which a word may mean anything.
     pub(crate) fn is_prose(self) -> bool {
         matches!(self, Self::Description | Self::ArgumentDescriptions | Self::ServerDescription)
     }
 
-    /// Whether its neighbouring words are found as one too; in prose only those with no stop word between.
+    /// Whether neighbouring words are also indexed as one; in prose only those without a stop word in between.
     pub(super) fn joins(self) -> bool {
         matches!(self, Self::Name | Self::Title | Self::Description)
     }
@@ -168,12 +168,12 @@ impl Field {
     }
 }
 
-/// How soon more of the same word stops counting.
+/// Saturation of repeated words.
 const K1: f32 = 1.2;
-/// Even a field of one word counts no more than this many times a usual one.
+/// Bound on the weight of a short field, relative to one of usual length.
 const MAX_BOOST: f32 = 4.0;
 
-/// What each occurrence of a word adds in a field of so many words.
+/// Weight of one occurrence in a field of so many words.
 pub(super) fn occurrence(field: Field, words: usize) -> f32 {
     let Weight { boost, b, usual } = field.weight();
     // A text is bounded: its words are far fewer than 2^24.
@@ -182,12 +182,12 @@ pub(super) fn occurrence(field: Field, words: usize) -> f32 {
     boost / length.max(1.0 / MAX_BOOST)
 }
 
-/// What the sum of a word's occurrences in a tool comes to: less than 1, however often it occurs.
+/// Saturated weight of a word's occurrences in a tool: always less than 1.
 pub(super) fn impact(occurrences: f32) -> f32 {
     occurrences / (occurrences + K1)
 }
 
-/// How much a word says that `matching` of `tools` have.
+/// Weight of a word that `matching` of `tools` have.
 #[expect(clippy::cast_precision_loss, reason = "a score needs no more")]
 pub(super) fn rarity(tools: usize, matching: usize) -> f32 {
     let (tools, matching) = (tools as f32, matching as f32);

@@ -7,34 +7,34 @@ use super::dictionary::{Dictionary, Term, WordId, number};
 use super::fields::{Field, each_text, impact, occurrence};
 use super::words::{each_word, is_stop_word, joined};
 
-/// What an index knows of one tool.
+/// Data of one tool in an index.
 pub(super) struct Reading<'a> {
     /// Its words, each once.
     pub(super) words: &'a [WordId],
-    /// The stems of its name, each once.
+    /// The distinct stems of its name.
     pub(super) name: &'a [Term],
-    /// What each of its stems counts, each once.
+    /// The impact of each of its stems.
     pub(super) impacts: &'a [(Term, f32)],
 }
 
-/// Reads documents one after the other; its buffers are used again.
+/// Reads documents one after the other, reusing its buffers.
 pub(super) struct Intake {
     dictionary: Arc<Dictionary>,
     fields: [Words; Field::ALL.len()],
     words: Vec<WordId>,
     name: Vec<Term>,
     impacts: Vec<(Term, f32)>,
-    /// Per word: the last document it was seen in. Per stem: what it counts so far.
+    /// For each word, the last document it was seen in. For each stem, its sum so far.
     seen: Vec<u32>,
     sums: Vec<f32>,
     documents: u32,
 }
 
-/// The words of one field, as often as they occur.
+/// The words of one field, with repetitions.
 #[derive(Default)]
 struct Words {
     own: Vec<WordId>,
-    /// Neighbours written as one, and the stop words of a name. They make no field longer.
+    /// Joined neighbours, and stop words of a name. They do not count towards a field's length.
     unmeasured: Vec<WordId>,
 }
 
@@ -79,7 +79,7 @@ impl Intake {
                 if !stops {
                     into.own.push(id_of(&mut self.dictionary, word));
                 } else if field == Field::Name {
-                    // For queries that have nothing but stop words.
+                    // For queries of stop words only.
                     into.unmeasured.push(id_of(&mut self.dictionary, word));
                 }
                 if !before.is_empty() && field.joins() && !(stops && field == Field::Description) {
@@ -134,10 +134,10 @@ fn id_of(dictionary: &mut Arc<Dictionary>, word: &str) -> WordId {
     }
 }
 
-/// Lists by position, one after the other.
+/// Lists by position, in one buffer.
 #[derive(Clone)]
 pub(super) struct Rows<T> {
-    /// Where each row ends.
+    /// End of each row.
     ends: Vec<u32>,
     items: Vec<T>,
 }

@@ -1,23 +1,21 @@
 //! The lexical search engine: ranks tools by the words of a query and the fields that have them.
 //!
-//! An index is immutable. For each stem it holds the tools that have it, each with one number that BM25F
-//! made of all its fields; a query adds these numbers up, weighted by how rare the stem is. The numbers of a
-//! tool depend on nothing but the tool, so the next index takes over what the last one knew, and ranks just
-//! like one built from scratch.
+//! An index is immutable. For each stem it holds the tools that have it, each with one BM25F number over all its
+//! fields; a query adds these numbers, weighted by the rarity of the stem. A tool's numbers depend only on the tool, so
+//! the next index reuses those of the last one, and ranks exactly like one built from scratch.
 //!
 //! # The formula
 //! - BM25F over ten fields, saturated once for all of them (`fields.rs`); neighbouring words joined are words
 //!   too, which finds `database` by `data base` and rewards phrases.
-//! - Each word of a query is a group: the word, synonyms, words of its topic, and for a word that no tool has,
-//!   words that begin alike (`expand.rs`). A tool has the best of a group, not the sum.
+//! - Each word of a query is a group: the word, synonyms, words of its topic, and for a word that no tool has, words
+//!   that begin alike (`expand.rs`). A tool gets the best of a group, not the sum.
 //! - A second pass rewards how much of the query a tool covers and, among the best hundred, how much of the
 //!   tool's name the query covers; each clause of the query is scored like a query of its own (`score.rs`).
 //!
 //! # What it reaches
-//! On the queries of the Berkeley Function-Calling Leaderboard, Seal-Tools and MetaTool: recall@5 / NDCG@10 in percent,
-//! first of a stemmed BM25F of fields by others, then of this program by `eval select` (in brackets NDCG@10 of each
-//! half, as `--halves` gives it), at last of this index without `synonyms.txt`, by `tests.rs`, which puts no tools first
-//! that a query names:
+//! On the queries of the Berkeley Function-Calling Leaderboard, Seal-Tools and MetaTool: recall@5 / NDCG@10 in percent.
+//! First a published stemmed BM25F over fields, then this program by `eval select` (in brackets NDCG@10 of each half,
+//! from `--halves`), last this index without `synonyms.txt`, by `tests.rs`, which does not rank named tools first:
 //!
 //! | | BFCL | Seal-Tools | MetaTool |
 //! |---|---|---|---|
@@ -84,41 +82,41 @@ pub struct Ranked {
     pub score: f32,
 }
 
-/// An immutable index of tools by their words. Cheap to share, and cheap to follow a catalogue with: see
+/// An immutable index of tools by their words. Cheap to share and to update: see
 /// [`LexicalIndex::build`].
 #[derive(Default)]
 pub struct LexicalIndex {
     keys: Vec<DocumentKey>,
     dictionary: Arc<Dictionary>,
-    /// Per word: how many tools have it.
+    /// Number of tools with each word.
     uses: Vec<u32>,
     /// Per tool: its words.
     words: Rows<WordId>,
-    /// Per tool: the stems of its name, each once.
+    /// Distinct stems of each tool's name.
     names: Rows<Term>,
-    /// Per stem: who has it.
+    /// Postings of each stem.
     postings: Rows<Posting>,
-    /// Per stem: how much it says.
+    /// Rarity of each stem.
     rarities: Vec<f32>,
     synonyms: Synonyms,
 }
 
-/// What [`LexicalIndex::rank_clauses`] found, and how sure it is.
+/// The result of [`LexicalIndex::rank_clauses`], with its confidence.
 #[derive(Debug, Clone, Default)]
 pub struct LexicalRanking {
     /// The tools that match, best first; the best of the catalogue has a score of 1.
     pub ranked: Vec<Ranked>,
-    /// The best score for the query as a whole, before it was made 1: how many words were found that few tools
-    /// have, in nats. Comparable between queries and catalogues; 0 if nothing was found.
+    /// The best score for the whole query before normalisation: the number of rare words that were found,
+    /// in nats. Comparable between queries and catalogues; 0 if nothing was found.
     pub strength: f32,
-    /// How many clauses the query has: [`Query::clauses`].
+    /// Number of clauses of the query: [`Query::clauses`].
     pub clauses: usize,
 }
 
 /// A ranking with scores as they are.
 struct Raw {
     ranked: Vec<Ranked>,
-    /// The best score, kept or not.
+    /// The best score, even if rejected.
     best: f32,
     strength: f32,
 }
@@ -129,13 +127,13 @@ struct Posting {
     impact: f32,
 }
 
-/// No position: a tool that the next index does not have, or that the last one did not.
+/// No position: the tool is missing in the next index, or in the last one.
 const NONE: u32 = u32::MAX;
-/// A dictionary is made anew once most of its words are out of use, unless it has hardly more than these.
+/// A dictionary of more words is rebuilt when most of them are unused.
 const SMALL: usize = 4096;
 
 impl LexicalIndex {
-    /// Indexes `tools`. What `previous` knows by a tool's key is taken over, so an update costs what is new,
+    /// Indexes `tools`. Data of `previous` is reused by tool key, so the cost of an update is that of the new tools,
     /// and one pass over the postings. The result ranks exactly like an index built without `previous`.
     #[must_use]
     pub fn build<T: Searchable>(tools: &[T], previous: Option<&Self>) -> Self {
@@ -145,18 +143,18 @@ impl LexicalIndex {
         }
     }
 
-    /// The tools that match, best first, ties by position; at most `limit`, and only those that `keep` keeps
-    /// (it is asked about positions, and not about all of them; what it drops changes no score). The words of
-    /// `query` are taken as whole and as meant: this is for models and programs. A query of any length is fine;
-    /// past some 16 KiB it is cut. Clauses are not looked at: see [`LexicalIndex::rank_clauses`].
+    /// Returns the matching tools, best first, ties by position; at most `limit`, and only positions accepted by `keep`
+    /// (which is not called for every position, and does not affect scores). The words of
+    /// `query` are taken as complete and correct: this is for models and programs. A query over
+    /// 16 KiB is cut. Clauses are ignored: see [`LexicalIndex::rank_clauses`].
     #[must_use]
     pub fn rank(&self, query: &str, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
         let plan = Plan { clauses: Vec::new(), ..Plan::new(&Query::new(query), self, |word| self.expanded(word)) };
         self.best(&plan, limit, keep).ranked
     }
 
-    /// As [`LexicalIndex::rank`], with the clauses of the query each looked for too, so that several tasks find
-    /// the tools of each. The best tool of all has a score of 1, whether it is kept or not.
+    /// Like [`LexicalIndex::rank`], and also searches each clause of the query, so that several tasks find
+    /// their tools. The best tool has a score of 1, even if `keep` rejects it.
     #[must_use]
     pub fn rank_clauses(&self, query: &Query, limit: usize, keep: &dyn Fn(usize) -> bool) -> LexicalRanking {
         let mut ranking = self.best(&Plan::new(query, self, |word| self.expanded(word)), limit, keep);
@@ -164,28 +162,28 @@ impl LexicalIndex {
         LexicalRanking { ranked: ranking.ranked, strength: ranking.strength, clauses: query.clauses() }
     }
 
-    /// As [`LexicalIndex::rank`], for what a person is typing: the last word may be the beginning of one (while
-    /// no space follows it), and words that no tool has may be mistyped. It finds more, less surely, and takes
-    /// longer: not for what a model writes.
+    /// Like [`LexicalIndex::rank`], for text that a person is typing: the last word may be incomplete (unless
+    /// a space follows), and words that no tool has may be mistyped. It finds more, is less precise, and takes
+    /// longer: not for models' queries.
     #[must_use]
     pub fn rank_typed(&self, query: &str, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
         self.best(&Plan::typed(query, self), limit, keep).ranked
     }
 
-    /// The tools that have the words which the query may mean where it has words that no tool has: for a task that nothing
-    /// else fits. A word of three letters is taken as it is; one of four to seven may have one error, a longer one two.
+    /// Returns tools for the query's misspelled words, if it has words that no tool has: for a task without other
+    /// matches. A word of three letters is taken as it is; one of four to seven may have one error, a longer one two.
     #[must_use]
     pub fn rank_mistyped(&self, query: &str, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
         self.best(&Plan::mistyped(query, self), limit, keep).ranked
     }
 
-    /// How many tools it has.
+    /// Number of tools.
     #[must_use]
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether it has no tool.
+    /// Whether it has no tools.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
@@ -246,7 +244,7 @@ impl LexicalIndex {
         Self { keys, dictionary, uses, words, names, postings, rarities, synonyms }
     }
 
-    /// The postings with the tools at their new positions, and with `fresh` ones.
+    /// Returns the postings with the tools at their new positions, and with `fresh` ones.
     fn moved_postings(&self, moved: &[u32], mut fresh: Vec<(Term, Posting)>, terms: usize) -> Rows<Posting> {
         fresh.sort_by_key(|(term, _)| *term);
         let mut postings = Rows::with_capacity(terms, self.postings.items() + fresh.len());
@@ -294,7 +292,7 @@ impl LexicalIndex {
         used.map(|term| Member { term, discount: 1.0 }).into_iter().collect()
     }
 
-    /// How many tools have a stem.
+    /// Number of tools with a stem.
     fn uses_of(&self, term: Term) -> usize {
         self.postings.get(term as usize).len()
     }

@@ -1,51 +1,51 @@
-//! Parses a query, before any catalogue is looked at.
+//! Parses a query, independent of any catalogue.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use super::words::{MAX_TEXT, WordHasher, each_word, is_stop_word, joined, stem};
 
-/// What a word counts in a literal: values are seldom what a tool is about.
+/// Weight of a word in a literal: a tool is seldom about a value.
 const LITERAL: f32 = 0.5;
-/// What two neighbouring words count, beside themselves, where a tool has them as one (`data base`).
+/// Weight of two joined neighbouring words, in addition to their own, if a tool has them as one (`data base`).
 const JOINED: f32 = 0.5;
-/// What the words of an earlier turn count, against those of the next.
+/// Factor for the words of an earlier turn, per turn.
 const DECAY: f32 = 0.5;
-/// How many turns are read.
+/// Number of turns that are read.
 const MAX_TURNS: usize = 4;
-/// Different words of other stems than these, to be a clause of its own.
+/// Minimal number of different stems in a clause.
 const MIN_CLAUSE: usize = 3;
-/// Clauses of a query; the last takes in all that follows.
+/// Maximal number of clauses of a query; the last one includes the rest.
 const MAX_CLAUSES: usize = 8;
-/// Different stems of a query; what follows is left out.
+/// Number of distinct stems of a query; further ones are ignored.
 const MAX_TERMS: usize = 256;
 
-/// A query, taken apart once for any number of indexes.
+/// A parsed query, for any number of indexes.
 ///
-/// Its words are stemmed, and stop words and repetitions left out; of nothing but stop words, none is. Words in
-/// literals (quotations, URLs, e-mail addresses) count half, since they are values. Neighbours are joined, to find
-/// `database` by `data base`. And it is cut into clauses, of one task each, at the ends of sentences and lines and at
-/// conjunctions such as `and then`, without a model: a tool for one task of several is found by that task's clause,
-/// where the whole query would drown it. A text is read up to 16 KiB.
+/// Its words are stemmed; stop words and repetitions are dropped, unless there are only stop words. Words in literals
+/// (quotations, URLs, e-mail addresses) have half the weight, since they are values. Neighbours are joined, to find
+/// `database` by `data base`. The query is cut into clauses of one task each, at the ends of sentences and lines and at
+/// conjunctions such as `and then`, without a model: the clause of a task finds its tool, which the other tasks of the
+/// whole query would hide. A text is read up to 16 KiB.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     terms: Vec<Term>,
     clauses: Vec<Vec<Use>>,
 }
 
-/// A stem that a query asks for.
+/// A stem of a query.
 #[derive(Debug, Clone)]
 pub(super) struct Term {
     pub(super) stem: Box<str>,
-    /// The word as it came first, in lower case.
+    /// The first word with this stem, in lower case.
     pub(super) word: Box<str>,
-    /// What it counts in the whole query: the most of its uses, at most 1.
+    /// Its weight in the whole query: the maximum of its uses, at most 1.
     pub(super) weight: f32,
-    /// It is two words of the query, joined, and none of them.
+    /// Whether it is two neighbouring words of the query, joined.
     pub(super) is_joined: bool,
 }
 
-/// A term of a query, by position, and what it counts where it is used.
+/// A use of a query's term, by position, with its weight there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Use {
     pub(super) term: usize,
@@ -53,18 +53,18 @@ pub(super) struct Use {
 }
 
 impl Query {
-    /// Takes a text apart.
+    /// Parses a text.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self::conversation(&[text])
     }
 
-    /// Takes a conversation apart, its last turn last. What was asked before counts half as much with each
-    /// turn since, up to the third before the last. Clauses are those of the last turn.
+    /// Parses a conversation, oldest turn first. The weight of an earlier turn halves with each turn since, up to the
+    /// third before the last. The clauses are those of the last turn.
     ///
-    /// In a prototype, on the sets that `lexical/` is measured on, queries cut in halves as two turns are answered with
-    /// an NDCG@10 of 77.1, 82.0 and 58.9, where the second half alone has 58.2, 68.0 and 47.0. A turn about something
-    /// else before a whole query costs 2.7, 1.8 and 3.4 points.
+    /// In a prototype, on the sets that `lexical/` is measured on, queries cut into two turns had an NDCG@10 of 77.1,
+    /// 82.0 and 58.9; the second half alone had 58.2, 68.0 and 47.0. An unrelated turn before a whole query costs 2.7,
+    /// 1.8 and 3.4 points.
     #[must_use]
     pub fn conversation(turns: &[&str]) -> Self {
         let mut turns = turns.iter().rev().take(MAX_TURNS);
@@ -86,7 +86,7 @@ impl Query {
         Reader { keeps_stop_words, ..Reader::default() }.read(&text[..text.floor_char_boundary(MAX_TEXT)])
     }
 
-    /// How many clauses it has: 0 if it is blank, 1 for a single task.
+    /// Number of clauses: 0 if it is blank, 1 for a single task.
     #[must_use]
     pub fn clauses(&self) -> usize {
         self.clauses.len()
@@ -103,13 +103,13 @@ impl Query {
 
 /// A word of a text.
 struct Token {
-    /// Its stem; nothing for a stop word that is left out.
+    /// Its stem; `None` for a dropped stop word.
     term: Option<usize>,
-    /// The stem of the word before and this one, joined.
+    /// The stem of the previous word and this one, joined.
     joined: Option<usize>,
-    /// What it counts.
+    /// Its weight.
     weight: f32,
-    /// Whether it tells one task from another.
+    /// Whether it distinguishes tasks.
     is_content: bool,
 }
 
@@ -151,7 +151,7 @@ impl Reader {
         Query { terms, clauses }
     }
 
-    /// Takes the next word; `before` is the one before, if the two can be joined.
+    /// Adds the next word; `before` is the previous one, if the two can be joined.
     fn token(&mut self, word: &str, before: &mut String, is_literal: bool) {
         let weight = if is_literal { LITERAL } else { 1.0 };
         if is_stop_word(word) && !self.keeps_stop_words {
@@ -169,7 +169,7 @@ impl Reader {
         }
     }
 
-    /// The position of a word's stem, unless there are too many.
+    /// Returns the position of a word's stem, unless there are too many.
     fn term(&mut self, word: &str, is_joined: bool) -> Option<usize> {
         let stem = stem(word);
         if let Some(&term) = self.numbers.get(&*stem) {
@@ -201,7 +201,7 @@ impl Reader {
         false
     }
 
-    /// Each term of a clause once, with the most that it counts there.
+    /// Returns each term of a clause once, with its maximal weight there.
     fn uses(&self, tokens: Range<usize>) -> Vec<Use> {
         let mut uses: Vec<Use> = Vec::new();
         let mut put = |term: Option<usize>, weight: f32| {
@@ -221,7 +221,7 @@ impl Reader {
     }
 }
 
-/// Characters of a literal, at most: a quotation mark with no other near it is no more than a mark.
+/// Maximal characters of a literal: a quotation mark without another one near is ignored.
 const MAX_LITERAL: usize = 200;
 
 /// Bytes of an e-mail address, at most (RFC 5321: 64 before the `@`, 255 behind it).
@@ -236,7 +236,7 @@ pub(super) struct Chunk<'a> {
     pub(super) before: Gap,
 }
 
-/// What stands before a chunk.
+/// The separator before a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gap {
     None,
@@ -265,7 +265,7 @@ pub(super) fn chunks(text: &str) -> impl Iterator<Item = Chunk<'_>> {
     })
 }
 
-/// How long a chunk is that begins with no literal.
+/// Returns the length of a chunk that does not begin with a literal.
 fn plain(text: &str) -> usize {
     let mut inside = false;
     for (at, c) in text.char_indices() {
@@ -280,7 +280,7 @@ fn plain(text: &str) -> usize {
     text.len()
 }
 
-/// How long the quotation or URL is that `text` begins with, if it does; `inside` a word, `'` is an apostrophe.
+/// Returns the length of the quotation or URL at the start of `text`, if any; `inside` a word, `'` is an apostrophe.
 fn literal(text: &str, inside: bool) -> Option<usize> {
     match text.chars().next()? {
         '"' => quoted(text, '"'),
@@ -310,7 +310,7 @@ fn quoted(text: &str, close: char) -> Option<usize> {
     (end > open).then_some(end + close.len_utf8())
 }
 
-/// How long the e-mail address is that `text` begins with, if it does.
+/// Returns the length of the e-mail address at the start of `text`, if any.
 fn address(text: &str) -> Option<usize> {
     let near = &text[..text.floor_char_boundary(MAX_ADDRESS)];
     let chunk = &near[..near.find(|c: char| c.is_whitespace() || c == ';').unwrap_or(near.len())];
@@ -319,7 +319,7 @@ fn address(text: &str) -> Option<usize> {
     (!user.is_empty() && !domain.is_empty() && !rest.is_empty()).then_some(chunk.len())
 }
 
-/// What stands between two tasks. A mere `and` does not: it is found between the objects of one task as often.
+/// Separators of tasks. A mere `and` is not included: it joins objects of one task as often.
 const CONJUNCTIONS: &[&[&str]] = &[
     &["and", "then"],
     &["and", "also"],
@@ -339,19 +339,19 @@ const CONJUNCTIONS: &[&[&str]] = &[
     &["plus"],
     &["along", "with"],
 ];
-/// A full stop after one of these, or after a single letter, ends no sentence.
+/// A full stop after one of these, or after a single letter, does not end a sentence.
 const ABBREVIATIONS: &[&str] = &["Mr", "Mrs", "Ms", "Dr", "St", "vs", "etc", "No", "Inc", "Ltd", "Co", "Jr", "Sr"];
 
-/// The clauses of a text, as ranges of its chunks; `says_enough` tells whether some chunks are a task of their
-/// own. It is cut at the ends of sentences and lines, at semicolons and before numbers (`2)`); then the
-/// sentences at conjunctions. What says too little stays with what comes before it.
+/// Splits a text into clauses, as ranges of its chunks; `says_enough` tells whether some chunks are a complete
+/// task. It is cut at the ends of sentences and lines, at semicolons and before numbers (`2)`); then the
+/// sentences are cut at conjunctions. An incomplete clause stays with the one before it.
 pub(super) fn clauses(chunks: &[Chunk<'_>], says_enough: impl Fn(&Range<usize>) -> bool) -> Vec<Range<usize>> {
     let sentences = cut(0..chunks.len(), &breaks(chunks, sentence_break), &says_enough);
     let conjunctions = breaks(chunks, conjunction);
     sentences.into_iter().flat_map(|sentence| cut(sentence, &conjunctions, &says_enough)).collect()
 }
 
-/// Every break between chunks: the chunks that make it, which belong to no side of it; there may be none.
+/// Returns the breaks between chunks, as ranges of separating chunks, which may be empty.
 fn breaks(chunks: &[Chunk<'_>], at: impl Fn(&[Chunk<'_>], usize) -> Option<usize>) -> Vec<Range<usize>> {
     let mut breaks = Vec::new();
     let mut next = 1;
@@ -420,7 +420,7 @@ fn conjunction(chunks: &[Chunk<'_>], at: usize) -> Option<usize> {
     found.map(|words| words.len()).or_else(|| (is_listed && chunks[at].text.eq_ignore_ascii_case("and")).then_some(1))
 }
 
-/// Whether it is that word, in any case, with or without a mark after it.
+/// Whether it is that word, in any case, with or without punctuation after it.
 fn is_word(text: &str, word: &str) -> bool {
     bare(text).eq_ignore_ascii_case(word)
 }
@@ -435,7 +435,7 @@ mod tests {
 
     use super::*;
 
-    /// The clauses of a text, each as the stems that count 1, those that count half in brackets, joins left out.
+    /// Returns the clauses of a text as lists of stems: weight 1 plain, weight 1/2 in brackets, without joined ones.
     fn read(text: &str) -> Vec<String> {
         let query = Query::new(text);
         let clause = |uses: &Vec<Use>| {

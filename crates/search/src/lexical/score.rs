@@ -1,8 +1,8 @@
 //! Scores how well each tool answers a query.
 //!
-//! A tool scores for each word of the query by the best of what stands for that word. Then more of the query
-//! covered counts more, and of the best candidates those whose names the query covers. Each clause is scored
-//! like a query of its own; what a tool is worth for the clause it answers best is added.
+//! For each word of the query, a tool scores the best member of the word's group. Tools that cover more of the query
+//! get a bonus, and so do the best candidates whose names the query covers. Each clause is scored like a separate
+//! query; a tool's score for its best clause is added.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -12,17 +12,17 @@ use super::dictionary::{Term, number};
 use super::query::{self, Query};
 use super::{LexicalIndex, Posting};
 
-/// What a tool that has all of the query gains, as a share of its score.
+/// Bonus of a tool that covers the whole query, as a share of its score.
 const COVERAGE: f32 = 0.5;
-/// What a tool gains whose whole name is in the query, as a share of the best score.
+/// Bonus of a tool with its whole name in the query, as a share of the best score.
 const NAME: f32 = 0.25;
-/// How many of the best have their names looked at.
+/// Number of the best tools whose names are compared.
 const CANDIDATES: usize = 100;
-/// What the best tool of one clause gains, as a share of the best score.
+/// Bonus of the best tool of a clause, as a share of the best score.
 const CLAUSE: f32 = 0.75;
 
-/// Buffers with a place for each tool or term, used again by the next query. Sums are empty in between: what a
-/// query touches it clears, so that it costs what it finds and not what there is.
+/// Reusable buffers with a place for each tool or term. Sums are zero between queries: a
+/// query clears the places it used, so its cost depends on its matches, not on the catalogue.
 #[derive(Default)]
 pub(super) struct Scratch {
     whole: Sums,
@@ -30,25 +30,25 @@ pub(super) struct Scratch {
     /// Per tool: the most that it is worth for any clause, as a share of that clause's best.
     clauses: Vec<Lanes>,
     merger: Merger,
-    /// Per term: how well it stands for a word of the bag, 0..1.
+    /// For each term, how well it matches a word of the bag, 0..1.
     asked: Vec<f32>,
 }
 
-/// What tools have of the groups of several members.
+/// Shares of tools in groups of several members.
 #[derive(Default)]
 struct Merger {
-    /// Group after group.
+    /// The shares of all groups, one group after another.
     shares: Vec<Share>,
-    /// Per tool: where its share of the last group stands, if it has one; a place that holds no share of this
+    /// For each tool, the position of its share of the last group, if it has one; a position without a share of this
     /// tool is from another group or query.
     places: Vec<u32>,
 }
 
-/// What a tool has of a group.
+/// A tool's share in a group.
 struct Share {
     tool: u32,
     score: f32,
-    /// What it has of all that could be had.
+    /// Its part of the group's maximum.
     covered: f32,
 }
 
@@ -79,7 +79,7 @@ impl Scratch {
         merger.shares.clear();
         let found: Vec<Found<'_>> = plan.groups.iter().map(|group| Found::of(index, group, merger)).collect();
         let mut scorer = Scorer { index, plan, found, shares: &merger.shares, asked };
-        // What is not yet in the sums of the whole query. What a clause is the first to have of it is added to both at
+        // Weights not yet in the sums of the whole query. Weights that a clause adds first are added to both at
         // once, block by block.
         let mut left: Vec<f32> = plan.whole.iter().map(|(_, weight)| *weight).collect();
         for bag in &plan.clauses {
@@ -111,7 +111,7 @@ impl Scratch {
 }
 
 impl Merger {
-    /// Takes in what the tools of `postings` have, of the group whose shares begin at `start`: the best counts.
+    /// Merges the tools of `postings` into the group whose shares begin at `start`, keeping the maximum.
     fn merge(&mut self, start: usize, postings: &[Posting], worth: f32, covered: f32) {
         let Self { shares, places } = self;
         for &Posting { tool, impact } in postings {
@@ -134,14 +134,14 @@ impl Merger {
 struct Scorer<'a, 'b> {
     index: &'a LexicalIndex,
     plan: &'a Plan,
-    /// For each group of the plan.
+    /// Matches of each group of the plan.
     found: Vec<Found<'a>>,
     shares: &'b [Share],
     asked: &'b mut [f32],
 }
 
 impl Scorer<'_, '_> {
-    /// Adds up what the tools have of some of the query's words.
+    /// Adds the tools' scores for some of the query's words.
     fn add(&self, bag: &Bag, sums: &mut Sums) {
         for &(group, weight) in bag {
             match &self.found[group] {
@@ -176,7 +176,7 @@ impl Scorer<'_, '_> {
         best
     }
 
-    /// Visits the terms that stand for words of the bag, with how well they do.
+    /// Visits the terms that match words of the bag, with their weights.
     fn ask(&mut self, bag: &Bag, visit: impl Fn(&mut f32, f32)) {
         for &(group, weight) in bag {
             for member in &self.plan.groups[group] {
@@ -185,7 +185,7 @@ impl Scorer<'_, '_> {
         }
     }
 
-    /// How much of a tool's name the bag has, 0..1.
+    /// Share of a tool's name in the bag, 0..1.
     fn name_covered(&self, tool: usize) -> f32 {
         let (mut whole, mut covered) = (0.0, 0.0);
         for &term in self.index.names.get(tool) {
@@ -199,9 +199,9 @@ impl Scorer<'_, '_> {
 
 /// The tools that have something of a group.
 enum Found<'a> {
-    /// That of its only member.
+    /// The postings of its only member.
     One { postings: &'a [Posting], rarity: f32 },
-    /// Of several members, the best for each tool: a range of the merger's shares.
+    /// The best member for each tool: a range of the merger's shares.
     Many { shares: Range<usize>, best: f32 },
 }
 
@@ -221,7 +221,7 @@ impl<'a> Found<'a> {
         Self::Many { shares: start..merger.shares.len(), best }
     }
 
-    /// The most that a tool can have of it.
+    /// Returns the maximal share of a tool.
     fn best(&self) -> f32 {
         match self {
             Self::One { rarity: best, .. } | Self::Many { best, .. } => *best,
@@ -235,30 +235,30 @@ impl LexicalIndex {
         group.iter().map(|member| self.member_worth(group, *member)).fold(0.0, f32::max)
     }
 
-    /// The most that a tool can score for what stands for a word: no more than for the word itself.
+    /// Returns a tool's maximal score for a group member: no more than for the word itself.
     pub(super) fn member_worth(&self, group: &Group, member: Member) -> f32 {
         let own = group.first().filter(|own| own.discount >= 1.0);
         let most = own.map_or(f32::INFINITY, |own| self.rarity(own.term));
         member.discount * self.rarity(member.term).min(most)
     }
 
-    /// How much a stem says.
+    /// Returns the rarity of a stem.
     fn rarity(&self, term: Term) -> f32 {
         self.rarities[term as usize]
     }
 }
 
-/// A stem that stands for a word of the query: 1 for the word's own, less for another.
+/// A stem that matches a word of the query: weight 1 for the word's own, less for others.
 #[derive(Clone, Copy)]
 pub(super) struct Member {
     pub(super) term: Term,
     pub(super) discount: f32,
 }
 
-/// What stands for one word of the query, its own stem first if any tool has it; never empty, and each stem once.
+/// The stems that can match one word of the query, its own first if any tool has it; not empty, without duplicates.
 pub(super) type Group = Vec<Member>;
 
-/// Some groups of a query, by number, with what each counts, at most 1.
+/// Some groups of a query, by number, each with its weight, at most 1.
 pub(super) type Bag = Vec<(usize, f32)>;
 
 /// A query, read against an index.
@@ -267,18 +267,18 @@ pub(super) struct Plan {
     pub(super) groups: Vec<Group>,
     /// All groups.
     pub(super) whole: Bag,
-    /// The groups of each clause, where there are several.
+    /// The groups of each clause, if there are several.
     pub(super) clauses: Vec<Bag>,
 }
 
-/// How many words of a query are looked for: of more, those that say most.
+/// Number of a query's words that are searched; the most significant ones are kept.
 const MAX_GROUPS: usize = 64;
-/// How many postings these may have, so that a query takes about a millisecond among any number of tools. Up to
+/// Bound on the postings of a query, so that it takes about a millisecond for any number of tools. Up to
 /// some 10,000 tools queries have fewer.
 const MAX_POSTINGS: usize = 1 << 16;
 
 impl Plan {
-    /// Reads a query; `stands_for` says what stands for one of its words.
+    /// Plans a query; `stands_for` returns the group of a word.
     pub(super) fn new(query: &Query, index: &LexicalIndex, mut stands_for: impl FnMut(&query::Term) -> Group) -> Self {
         let used = query.terms().iter().enumerate().filter(|(_, term)| term.weight > 0.0);
         let mut found: Vec<_> = used.map(|(at, term)| (at, term.weight, stands_for(term))).collect();
@@ -319,7 +319,7 @@ const LANES: usize = 16;
 /// A number for each tool of a block.
 pub(super) type Lanes = [f32; LANES];
 
-/// What tools have of some words.
+/// Scores of tools for some words.
 #[derive(Default)]
 pub(super) struct Sums {
     blocks: Vec<Block>,
@@ -327,7 +327,7 @@ pub(super) struct Sums {
     is_found: Vec<bool>,
     /// The blocks to which something was added come first.
     found: Vec<u32>,
-    /// How many these are.
+    /// Number of valid entries.
     count: usize,
 }
 
@@ -335,7 +335,7 @@ pub(super) struct Sums {
 struct Block {
     /// Above 0 for a tool that has anything.
     scores: Lanes,
-    /// What they have of all that could be had.
+    /// Their parts of the maxima.
     covered: Lanes,
 }
 
@@ -345,7 +345,7 @@ impl Sums {
         let blocks = tools.div_ceil(LANES).max(self.blocks.len());
         self.blocks.resize(blocks, Block::default());
         self.is_found.resize(blocks, false);
-        // One more, which is written before it is known that it does not count.
+        // One extra place, which is written before its validity is known.
         self.found.resize(blocks + 1, 0);
     }
 
@@ -368,13 +368,13 @@ impl Sums {
         }
     }
 
-    /// Notes that a block has something. Which is new cannot be foreseen, so this does without a branch.
+    /// Records a block with scores. New ones cannot be predicted, so this avoids a branch.
     fn mark(&mut self, block: u32) {
         self.found[self.count] = block;
         self.count += usize::from(!std::mem::replace(&mut self.is_found[block as usize], true));
     }
 
-    /// Multiplies each score by 1 and `bonus` times what is covered of `whole`; the best of them.
+    /// Multiplies each score by 1 plus `bonus` times the covered share of `whole`; updates the best.
     pub(super) fn reward(&mut self, whole: f32, bonus: f32, best: &mut Best) {
         for &block in &self.found[..self.count] {
             let Block { scores, covered } = &mut self.blocks[block as usize];
@@ -408,7 +408,7 @@ pub(super) fn fit(lanes: &mut Vec<Lanes>, tools: usize) {
     lanes.resize(tools.div_ceil(LANES).max(lanes.len()), Lanes::default());
 }
 
-/// Whether some score may be among the best; also if it is 0.
+/// Whether some score, even 0, may be among the best.
 pub(super) fn wants_any(best: &Best, scores: &Lanes) -> bool {
     scores.iter().fold(false, |any, &score| any | best.wants(score))
 }
@@ -420,15 +420,15 @@ pub(super) fn each(block: u32, scores: &Lanes) -> impl Iterator<Item = Ranked> {
     tools.map(move |(lane, &score)| Ranked { index: first + lane, score })
 }
 
-/// The greater of each two numbers. Written so that it compiles to one instruction; none is NaN.
+/// Takes the greater of each pair. Written so that it compiles to one instruction; there is no NaN.
 pub(super) fn raise(most: &mut Lanes, by: &Lanes) {
     most.iter_mut().zip(by).for_each(|(most, &by)| *most = if by > *most { by } else { *most });
 }
 
-/// Keeps the `limit` best of what is offered in any order; of equals, the first by position.
+/// Keeps the `limit` best entries offered in any order; of equals, the first by position.
 pub(crate) struct Best {
     limit: usize,
-    /// What is below it is not among the best.
+    /// Scores below it are not among the best.
     floor: f32,
     kept: Vec<Key>,
 }
@@ -438,7 +438,7 @@ impl Best {
         Self { limit, floor: 0.0, kept: Vec::new() }
     }
 
-    /// Whether something of this score may be among the best.
+    /// Whether this score may be among the best.
     pub(crate) fn wants(&self, score: f32) -> bool {
         score >= self.floor
     }
@@ -467,7 +467,7 @@ impl Best {
         self.kept.into_iter().map(Key::ranked)
     }
 
-    /// Leaves the best, of which the least stands last.
+    /// Keeps the best, with the lowest last.
     fn cut(&mut self) {
         if let Some(last) = self.limit.checked_sub(1).filter(|&last| last < self.kept.len()) {
             self.kept.select_nth_unstable_by_key(last, |key| Reverse(*key));
@@ -476,14 +476,14 @@ impl Best {
     }
 }
 
-/// A score, and the complement of its position, in one number that is the greater the better it is: the bits of
-/// numbers from 0 on are in the order of these numbers.
+/// A score, and the complement of its position, in one number that increases with quality: the bits of
+/// nonnegative floats sort like the floats.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key(u64);
 
 impl Key {
     fn of(Ranked { index, score }: Ranked) -> Self {
-        // What is added makes 0 of -0.
+        // Adding 0 turns -0 into 0.
         Self(u64::from((score + 0.0).to_bits()) << 32 | u64::from(!number(index)))
     }
 

@@ -84,7 +84,7 @@ fn words_find_tools_wherever_they_stand() {
         ("calendar", "x"),
         ("tomorrow", "x"),
         ("the of and", ""),
-        // Stop words find names, where a query has nothing else.
+        // Stop words find names if a query has no other words.
         ("get", "getWeather"),
         ("get a", "getWeather"),
         ("get unheard", ""),
@@ -184,13 +184,13 @@ fn unknown_words_of_tasks_may_be_mistyped() {
         ("pln the caes", "case"),
         ("plna it", "plan"),
         ("caculaet", "calculate"),
-        // Another word rather than this one with an error.
+        // Another word is likelier than a misspelling of this one.
         ("a cake", ""),
         ("the plane", ""),
         ("paint", ""),
         ("flatter", ""),
         ("pointer", ""),
-        // What tools have was looked for before.
+        // Words that tools have were searched before.
         ("search", ""),
         ("", ""),
     ] {
@@ -205,7 +205,7 @@ fn equals_stand_in_their_order_and_limits_hold() {
     let index = LexicalIndex::build(&same, None);
     for limit in [0, 1, 7, 100, 300, usize::MAX] {
         let found: Vec<_> = index.rank("same words", limit, &|n| n != 3).iter().map(|hit| hit.index).collect();
-        // The names of the first hundred were looked at.
+        // The names of the first hundred are compared.
         let expect: Vec<_> = (0..300).filter(|n| *n != 3).take(limit).collect();
         assert_eq!(found, expect, "{limit}");
     }
@@ -351,7 +351,7 @@ proptest! {
     }
 }
 
-/// How well tools are found, on sets of queries made by others: `TOOLWRIGHT_TEST_DATA` names their folder.
+/// Quality on published sets of queries; `TOOLWRIGHT_TEST_DATA` names their folder.
 mod sets {
     use std::collections::HashMap;
     use std::path::PathBuf;
@@ -417,7 +417,7 @@ mod sets {
     #[test]
     fn the_tools_of_known_queries_are_found() {
         let Some(folder) = std::env::var_os("TOOLWRIGHT_TEST_DATA").map(PathBuf::from) else { return };
-        // Without clauses and with; and with clauses, but no word standing for another.
+        // Without clauses, with clauses, and with clauses but no synonyms.
         for (name, words, clauses, bare) in [
             ("bfcl", (86.9, 80.5), (87.4, 80.6), (87.0, 80.1)),
             ("sealtools", (92.6, 94.2), (96.0, 96.2), (95.9, 96.1)),

@@ -7,17 +7,17 @@ use std::sync::LazyLock;
 
 use frostem::{Algorithm, Stemmer};
 
-/// Bytes of one text that are read; what follows is left out.
+/// Bytes of one text that are read; the rest is ignored.
 pub(crate) const MAX_TEXT: usize = 16 * 1024;
-/// Characters of one word that are kept; what follows is left out.
+/// Characters of one word that are kept; the rest is ignored.
 pub(crate) const MAX_WORD: usize = 64;
 
 /// Calls `found` with every word of `text` in order, in lower case.
 ///
-/// Whatever is neither letter nor digit separates. A run of letters and digits is cut where a capital follows
-/// a small letter (`readFile`), before the last capital of an acronym (`HTTPServer`; `URLs` stays whole) and
-/// between letters and digits (`base64`). Scripts that do not put spaces between words give pairs of
-/// neighbouring characters. Nothing is normalised but case.
+/// All other characters than letters and digits separate words. A run of letters and digits is cut where a capital
+/// follows a small letter (`readFile`), before the last capital of an acronym (`HTTPServer`; `URLs` stays whole) and
+/// between letters and digits (`base64`). Scripts that do not put spaces between words give pairs of neighbouring
+/// characters. Only case is normalised.
 pub(crate) fn each_word(text: &str, mut found: impl FnMut(&str)) {
     let text = &text[..text.floor_char_boundary(MAX_TEXT)];
     let mut lower = String::new();
@@ -36,10 +36,10 @@ pub(crate) fn each_word(text: &str, mut found: impl FnMut(&str)) {
     }
 }
 
-/// The stem of a word in lower case: English words lose their endings (Porter2), others stay as they are.
+/// Returns the stem of a lower-case word: Porter2 for English words, others unchanged.
 pub(crate) fn stem(word: &str) -> Cow<'_, str> {
     static ENGLISH: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::new(Algorithm::English));
-    // Porter2 gives it the stem of `conversion`, and both words are frequent in descriptions of tools.
+    // Porter2 gives it the stem of `conversion`; both words are frequent in descriptions of tools.
     if word == "conversation" || word == "conversations" {
         return Cow::Borrowed("conversation");
     }
@@ -50,7 +50,7 @@ pub(crate) fn stem(word: &str) -> Cow<'_, str> {
     }
 }
 
-/// Two neighbouring words as one, so that `data base` and `database` meet.
+/// Joins two neighbouring words, so that `data base` matches `database`.
 pub(crate) fn joined(first: &str, second: &str) -> String {
     let mut both = [first, second].concat();
     if both.len() > MAX_WORD
@@ -61,7 +61,7 @@ pub(crate) fn joined(first: &str, second: &str) -> String {
     both
 }
 
-/// Whether a word in lower case says nothing about what a text is about.
+/// Whether a lower-case word says nothing about the topic of a text.
 pub(crate) fn is_stop_word(word: &str) -> bool {
     static WORDS: LazyLock<HashSet<&str, WordHasher>> = LazyLock::new(|| {
         let lines = include_str!("stop_words.txt").lines().filter(|line| !line.starts_with('#'));
@@ -156,7 +156,7 @@ fn parts(run: &str, mut found: impl FnMut(&str)) {
     found(&run[start..]);
 }
 
-/// Whether what follows an acronym is no more than its plural.
+/// Whether the rest after an acronym is only its plural ending.
 fn is_plural(rest: &str) -> bool {
     rest.strip_prefix('s').is_some_and(|rest| rest.chars().next().map(Shape::of) != Some(Shape::Small))
 }

@@ -22,22 +22,22 @@ use toolwright_core::context::InnerCalls;
 use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::session::Principal;
 
-/// What provenance calls the order of registration.
+/// Name of the registration order in provenance.
 const IN_ORDER: &str = "registration";
-/// Bytes of a query that are looked at; what comes after is left out.
+/// Bytes of a query that are read; the rest is ignored.
 const MAX_QUERY: usize = 32 << 10;
-/// Turns of a conversation that are looked at.
+/// Number of turns of a conversation that are read.
 const MAX_TURNS: usize = 4;
-/// The least score of a tool that has words of the query in prose alone, or none and is found by related words. Of the queries of
-/// MetaTool, BFCL and Seal-Tools those that lead so to a right tool score more; of queries that have nothing to do with a
-/// catalogue, most less.
+/// Minimal score of a tool with words of the query in prose alone, or found only by related words. In
+/// MetaTool, BFCL and Seal-Tools, such matches of right tools score higher; most queries unrelated to a
+/// catalogue score lower.
 const LEAST_WEAK: f32 = 0.25;
 
-/// What is searched for, as text: a task, or the last turns of a conversation.
+/// The text to search for: a task, or the last turns of a conversation.
 ///
-/// Of several turns, [`Method::Auto`] reads the last four, the earlier ones with less weight (see
-/// [`Query::conversation`]), and so do embeddings in all that uses them. All else goes by the last turn: other
-/// scorers, and the names of tools.
+/// Of several turns, [`Method::Auto`] reads the last four, earlier ones with less weight (see
+/// [`Query::conversation`]), and so do all methods that use embeddings. Other scorers and the names of
+/// tools use only the last turn.
 #[derive(Clone)]
 pub struct PickInput<'a> {
     text: Cow<'a, str>,
@@ -52,25 +52,25 @@ impl fmt::Debug for PickInput<'_> {
 }
 
 impl<'a> PickInput<'a> {
-    /// A conversation, its last turn last. Of none of it, nothing is searched for.
+    /// A conversation, oldest turn first. An empty one matches nothing.
     #[must_use]
     pub fn turns(turns: &'a [&'a str]) -> Self {
         let (text, before) = turns.split_last().map_or(("", turns), |(last, before)| (*last, before));
         Self { before: &before[before.len().saturating_sub(MAX_TURNS - 1)..], ..Self::from(text) }
     }
 
-    /// The same for a run or a call: what a scorer asks a model through `calls` counts for it.
+    /// Sets the run or call to pick for: a scorer's model requests through `calls` count for it.
     #[must_use]
     pub fn on_behalf_of(self, calls: Option<&'a dyn InnerCalls>) -> Self {
         Self { calls, ..self }
     }
 
-    /// What models are asked through.
+    /// Sends model requests of scorers.
     pub(crate) fn calls(&self) -> Option<&'a dyn InnerCalls> {
         self.calls
     }
 
-    /// The text, that of the last turn; at most 32 KiB of it.
+    /// The text of the last turn, at most 32 KiB.
     #[must_use]
     pub fn text(&self) -> &str {
         cut(&self.text)
@@ -87,7 +87,7 @@ impl<'a> From<&'a str> for PickInput<'a> {
     }
 }
 
-/// Text stays as it is; anything else is searched for as compact JSON.
+/// Text stays as it is; anything else becomes compact JSON.
 impl<'a> From<&'a Value> for PickInput<'a> {
     fn from(input: &'a Value) -> Self {
         match input {
@@ -97,33 +97,33 @@ impl<'a> From<&'a Value> for PickInput<'a> {
     }
 }
 
-/// What is picked, and from what.
+/// What is picked, and from which tools.
 #[derive(Debug, Clone)]
 pub struct PickOptions {
-    /// Tools at most.
+    /// Maximal number of picks.
     pub max_candidates: usize,
-    /// The least score, from 0 to 1. Tools that the query names are above it. Unless it is 0, a tool that is found by
-    /// related words or by words of its descriptions alone, with nothing to say that they mean the same, needs 0.25.
+    /// The minimal score, from 0 to 1. Tools named in the query always pass. Unless it is 0, a tool found only by
+    /// related words or by words of its descriptions, without embeddings, needs at least 0.25.
     pub min_score: f64,
-    /// The namespace that they must be of; `None` for any.
+    /// The required namespace; `None` for any.
     pub namespace: Option<String>,
-    /// Whether tools that are marked unsafe may be picked.
+    /// Whether tools marked unsafe may be picked.
     pub allow_unsafe: bool,
-    /// The roles of whoever asks, for tools that are limited to roles. `None` is the owner, who has them all.
+    /// The caller's roles, for tools limited to roles. `None` is the owner, who has all roles.
     pub roles: Option<Vec<String>>,
     /// Capabilities that a tool must declare ([`toolwright_core::ToolDefinition::capabilities`]), like `streaming`.
     pub capabilities: Vec<String>,
-    /// What the place where the tools will run has, by name; `None` leaves it open. A tool needs what its
-    /// capability [`REQUIRES`](super::REQUIRES) names, and `background` or `stateful` if that is its mode.
+    /// Features of the place where the tools will run; `None` leaves it open. A tool needs those in its
+    /// capability [`REQUIRES`](super::REQUIRES), and `background` or `stateful` if that is its mode.
     pub context: Option<Vec<String>>,
-    /// Tokens ([`toolwright_core::Entry::tokens`]) that the definitions of all picks together may take; `None` for any.
+    /// Maximal tokens ([`toolwright_core::Entry::tokens`]) of all picked definitions together; `None` for any.
     pub budget: Option<usize>,
-    /// How tools are scored.
+    /// The scoring method.
     pub scorer: Method,
-    /// How long scoring may take, with all that it needs; after that what is at hand counts: words, the first pass
+    /// Time limit for scoring, with everything it needs. After it the available results count: words, the first pass
     /// of a cascade, or else the order of registration.
     pub timeout: Option<Duration>,
-    /// Whether picks come with the details of their scores.
+    /// Whether picks include the details of their scores.
     pub debug: bool,
 }
 
@@ -145,7 +145,7 @@ impl Default for PickOptions {
     }
 }
 
-/// The capability under which a tool names what it needs of its surroundings: one name, or a list.
+/// Capability that lists a tool's required features of its surroundings: one name, or a list.
 pub const REQUIRES: &str = "requires";
 
 /// Why a tool was not even scored.
@@ -153,15 +153,15 @@ pub const REQUIRES: &str = "requires";
 pub enum Exclusion {
     /// Its author marked it unsafe, and unsafe tools were not allowed.
     Unsafe,
-    /// It is not of the namespace that was asked for.
+    /// It is of another namespace.
     Namespace,
-    /// It is for roles that the caller has none of.
+    /// It is limited to roles that the caller lacks.
     Roles(Vec<String>),
-    /// It lacks a capability that was asked for.
+    /// It lacks a required capability.
     Capability(String),
     /// It needs something that its surroundings do not have.
     Context(String),
-    /// Its definition takes more tokens than are left: this many.
+    /// Its definition exceeds the remaining budget, with its tokens.
     Budget(usize),
 }
 
@@ -187,63 +187,63 @@ pub struct Pick {
     pub score: f32,
     /// Why, in words.
     pub reason: String,
-    /// Where the words of the query are, and what the scorer adds; with [`PickOptions::debug`] only.
+    /// Places of the query's words, and details of the scorer; only with [`PickOptions::debug`].
     pub details: Option<Value>,
 }
 
-/// How picks came about.
+/// How picks were made.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Provenance {
     /// The scorer that ordered them.
     pub scorer: String,
     /// Scorers that should have and failed, in order, each with the reason.
     pub fell_back: Vec<(String, String)>,
-    /// How many tools could have been picked.
+    /// Number of tools that could have been picked.
     pub candidates: usize,
     /// The others, by position, each with the reason.
     pub excluded: Vec<(usize, Exclusion)>,
 }
 
 impl Provenance {
-    /// Whether nothing was scored: the picks are those that the query names, then the first ones registered.
+    /// Whether nothing was scored: the picks are tools named in the query, then the first registered ones.
     #[must_use]
     pub fn is_in_order(&self) -> bool {
         self.scorer == IN_ORDER
     }
 }
 
-/// Picks, best first, and how they came about. No picks is a legal answer.
+/// Picks, best first, and how they were made. May be empty.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Picked {
     /// The tools.
     pub picks: Vec<Pick>,
-    /// How they came about.
+    /// How they were made.
     pub provenance: Provenance,
 }
 
-/// An order of tools, and what was said of some of them.
+/// A ranking of tools, with notes on some of them.
 #[derive(Debug, Clone, Default)]
 pub struct Ranking {
     /// Name of the scorer that ordered.
     pub scorer: String,
     /// Best first.
     pub order: Vec<Ranked>,
-    /// Whether words that are related to those of the query count, and no meaning.
+    /// Whether related words were used, and no embeddings.
     pub by_words: bool,
-    /// By position.
+    /// Notes by position.
     pub notes: HashMap<usize, Note>,
 }
 
-/// What a scorer says of a tool besides its score.
+/// A scorer's note on a tool, besides its score.
 #[derive(Debug, Clone, Default)]
 pub struct Note {
     /// Why, in words.
     pub reason: Option<String>,
-    /// For those who debug.
+    /// Debug details.
     pub details: Option<Value>,
 }
 
-/// One pick, from the filter to the cut.
+/// A pick in progress, from the filter to the cut.
 pub struct Picking<'a> {
     snapshot: &'a Snapshot,
     index: &'a SnapshotIndex,
@@ -251,13 +251,13 @@ pub struct Picking<'a> {
     before: &'a [&'a str],
     options: &'a PickOptions,
     admitted: Vec<bool>,
-    /// In order.
+    /// Positions of named tools, in order.
     named: Vec<usize>,
     excluded: Vec<(usize, Exclusion)>,
 }
 
 impl<'a> Picking<'a> {
-    /// Sorts out who may be chosen, and whom the query names. `index` is that of `snapshot`.
+    /// Finds the candidates, and the tools named in the query. `index` belongs to `snapshot`.
     #[must_use]
     pub fn begin(
         query: &'a PickInput<'a>,
@@ -302,14 +302,13 @@ impl<'a> Picking<'a> {
         self.snapshot
     }
 
-    /// The text that is searched for, that of the last turn.
+    /// The text to search for, that of the last turn.
     #[must_use]
     pub fn query(&self) -> &'a str {
         self.query
     }
 
-    /// The turns of the conversation that say anything, the last one last, which is there even if it is blank:
-    /// 1 to 4.
+    /// The nonblank turns of the conversation, 1 to 4. The last one is always included.
     #[must_use]
     pub fn turns(&self) -> Vec<&'a str> {
         let before = self.before.iter().map(|turn| cut(turn)).filter(|turn| !turn.trim().is_empty());
@@ -328,28 +327,28 @@ impl<'a> Picking<'a> {
         self.admitted.get(position) == Some(&true)
     }
 
-    /// The positions of all that may be chosen, in the order of registration.
+    /// Positions of all candidates, in registration order.
     pub fn candidates(&self) -> impl Iterator<Item = usize> {
         (0..self.admitted.len()).filter(|position| self.admitted[*position])
     }
 
-    /// How many of the best a ranking must hold so that nothing is missing from the picks.
+    /// Returns how long a ranking must be so that no pick is missing.
     #[must_use]
     pub fn enough(&self) -> usize {
-        // What a definition takes is known only in the end: with a budget any tool may be passed over.
+        // Sizes of definitions are applied last: with a budget any tool may be skipped.
         if self.options.budget.is_some() {
             return self.admitted.len();
         }
         self.options.max_candidates.saturating_add(self.named.len())
     }
 
-    /// The tools that share words with the query, as a share of its words; the first `limit` among `keep`.
+    /// Returns the tools that share words with the query, scored by share; the first `limit` among `keep`.
     #[must_use]
     pub fn by_keyword(&self, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
         by_shared_words(self.query, self.snapshot, limit, keep)
     }
 
-    /// The tools that share words with the query, by BM25 brought to 0..1; the first `limit` among `keep`.
+    /// Returns the tools that share words with the query, by BM25 scaled to 0..1; the first `limit` among `keep`.
     #[must_use]
     pub fn by_bm25(&self, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
         let mut ranked = self.index.lexical(self.snapshot).rank(self.query, limit, keep);
@@ -357,8 +356,8 @@ impl<'a> Picking<'a> {
         ranked
     }
 
-    /// The tools that have words like those of the query that no tool has; the first `limit` among `keep`. What is found so
-    /// counts half.
+    /// Returns the first `limit` tools among `keep` that match misspelled words of the query. Their scores
+    /// are halved.
     #[must_use]
     pub fn by_spelling(&self, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
         let mut ranked = self.index.lexical(self.snapshot).rank_mistyped(self.query, limit, keep);
@@ -366,8 +365,8 @@ impl<'a> Picking<'a> {
         ranked
     }
 
-    /// The tools that words or meaning speak for, with fixed weights; the first `limit` among `keep`. `near` are the
-    /// first [`HYBRID_DEPTH`] by meaning. Comes with the ranking by words that went into it.
+    /// Returns the tools found by words or meaning, with fixed weights; the first `limit` among `keep`. `near` are the
+    /// first [`HYBRID_DEPTH`] by meaning. Also returns the ranking by words.
     #[must_use]
     pub fn by_hybrid(
         &self,
@@ -382,14 +381,14 @@ impl<'a> Picking<'a> {
         (order, words)
     }
 
-    /// The tools that words or `meaning` speak for; the first `limit` among `keep`.
+    /// Returns the tools found by words or `meaning`; the first `limit` among `keep`.
     #[must_use]
     pub fn by_all(&self, meaning: Option<Meaning<'_>>, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
         auto(self.index.lexical(self.snapshot), &Query::conversation(&self.turns()), meaning, limit, keep)
     }
 
-    /// The tools of a ranking in the order of picks: those that the query names with the score 1, as they are
-    /// ranked among each other, then the rest as ranked, down to the least score.
+    /// Returns a ranking in pick order: tools named in the query with score 1, in their relative
+    /// order, then the rest down to the minimal score.
     pub fn order(&self, ranked: &[Ranked]) -> impl Iterator<Item = Ranked> {
         let mut named = self.named.clone();
         if named.len() > 1 {
@@ -397,12 +396,12 @@ impl<'a> Picking<'a> {
                 ranked.iter().enumerate().map(|(rank, ranked)| (ranked.index, rank)).collect();
             named.sort_by_key(|position| ranks.get(position).copied().unwrap_or(usize::MAX));
         }
-        // In the precision of scores, so that a tool that just reaches it is not lost to rounding.
+        // In the scores' precision, so that rounding does not exclude a tool at the limit.
         #[expect(clippy::cast_possible_truncation, reason = "see above")]
         let least = self.options.min_score as f32;
         let is_new = |ranked: &&Ranked| !self.is_named(ranked.index) && self.is_candidate(ranked.index);
         let rest = ranked.iter().filter(is_new).filter(move |ranked| ranked.score >= least).copied();
-        // Where any score will do, so does none: the others come last, in the order of registration.
+        // If any score suffices, so does none: the other tools follow in registration order.
         let zeros = (self.options.min_score <= 0.0).then(|| {
             let ranked: HashSet<usize> = ranked.iter().map(|ranked| ranked.index).collect();
             let is_other = move |position: &usize| !ranked.contains(position) && !self.is_named(*position);
@@ -443,8 +442,8 @@ impl<'a> Picking<'a> {
         self.picked(picks, Provenance { scorer: ranking.scorer, ..provenance })
     }
 
-    /// The picks where there is no ranking, for the reason that `why` gives: tools that the query names, then
-    /// the first ones registered, with the score 0.
+    /// Returns the picks without a ranking, for the reason `why`: tools named in the query, then
+    /// the first ones registered, with score 0.
     #[must_use]
     pub fn in_order(self, why: &str, provenance: Provenance) -> Picked {
         let is_new = |position: &usize| !self.is_named(*position);
@@ -461,7 +460,7 @@ impl<'a> Picking<'a> {
         self.picked(picks, Provenance { scorer: IN_ORDER.into(), ..provenance })
     }
 
-    /// As many as are wanted and fit together.
+    /// Returns as many as are wanted and fit the budget.
     fn within_budget(&self, ranked: impl Iterator<Item = Ranked>) -> Vec<Ranked> {
         let mut left = self.options.budget;
         let fits = |ranked: &Ranked| {
@@ -479,13 +478,13 @@ impl<'a> Picking<'a> {
     }
 }
 
-/// Whether the options leave out tools that are for everybody.
+/// Whether the options exclude unrestricted tools.
 fn filters(options: &PickOptions) -> bool {
     let PickOptions { namespace, capabilities, context, budget, .. } = options;
     namespace.is_some() || !capabilities.is_empty() || context.is_some() || budget.is_some()
 }
 
-/// Why a tool is no candidate; `None` for one that is.
+/// Returns why a tool is no candidate, if so.
 fn excluded(entry: &Entry, options: &PickOptions, caller: &Principal) -> Option<Exclusion> {
     let tool = entry.definition();
     if options.namespace.as_deref().is_some_and(|namespace| tool.id.namespace() != namespace) {
@@ -510,7 +509,7 @@ fn excluded(entry: &Entry, options: &PickOptions, caller: &Principal) -> Option<
     (tokens > budget).then_some(Exclusion::Budget(tokens))
 }
 
-/// Whether it declares the capability: with any value but `null`, `false`, 0 and an empty one.
+/// Whether it declares the capability, with any value except `null`, `false`, 0 or an empty one.
 fn has(tool: &ToolDefinition, name: &str) -> bool {
     match tool.capabilities.get(name) {
         None | Some(Value::Null | Value::Bool(false)) => false,
@@ -522,7 +521,7 @@ fn has(tool: &ToolDefinition, name: &str) -> bool {
     }
 }
 
-/// What it needs of its surroundings.
+/// Returns the features that it needs.
 fn needs(tool: &ToolDefinition) -> impl Iterator<Item = &str> {
     let mode = match tool.mode {
         Mode::Direct => None,

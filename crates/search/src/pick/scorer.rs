@@ -1,4 +1,4 @@
-//! Defines the ways to score, and keeps scores.
+//! Scoring methods, and a cache of scores.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use toolwright_core::context::InnerCalls;
 
 use crate::Hybrid;
 
-/// How tools are scored.
+/// A scoring method.
 #[derive(Debug, Clone, Default)]
 pub enum Method {
-    /// The fusion that adapts to query and catalogue where there are embeddings, else by words.
+    /// Adaptive fusion of words and embeddings, if there are any; else words.
     #[default]
     Auto,
     /// The share of the query's words that a tool has.
@@ -26,9 +26,9 @@ pub enum Method {
     Embedding,
     /// BM25 and embeddings.
     Hybrid(Hybrid),
-    /// A model's judgement of what [`Method::Auto`] finds.
+    /// A model's judgement of the results of [`Method::Auto`].
     Judge,
-    /// Somebody else's.
+    /// A custom scorer.
     Custom(Arc<dyn Scorer>),
     /// A cheap one over all, a dear one over the survivors.
     Cascade(Arc<Cascade>),
@@ -60,8 +60,8 @@ impl Method {
         }
     }
 
-    /// What takes its place when it fails; `None` for those that cannot fail or see to it themselves: the first
-    /// pass of a cascade stands where the second fails.
+    /// Returns its replacement on failure; `None` for methods that cannot fail or replace themselves: if the second
+    /// pass of a cascade fails, the first one counts.
     #[must_use]
     pub fn fallback(&self) -> Option<Self> {
         match self {
@@ -78,20 +78,20 @@ impl Method {
 pub struct Cascade {
     /// The cheap one, over all.
     pub first: Method,
-    /// The dear one, over the survivors. If it fails, the first pass stands.
+    /// The expensive method, for the survivors. If it fails, the first pass counts.
     pub then: Method,
-    /// Tools that the first lets through: its best, and if there are fewer, others in the order of registration.
+    /// Number of tools that pass the first method: the best, filled up in registration order.
     pub survivors: usize,
 }
 
-/// What a scorer says of one tool.
+/// A scorer's result for one tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Score {
     /// How well it fits, from 0 to 1.
     pub value: f32,
     /// Why, for people.
     pub reason: Option<String>,
-    /// More, for those who debug.
+    /// Debug details.
     pub details: Option<Value>,
 }
 
@@ -106,24 +106,24 @@ impl From<f32> for Score {
 #[error("{0}")]
 pub struct ScorerError(pub String);
 
-/// A way to score tools. It may be slow and may fail: the time of a pick is limited, and what fails is
-/// replaced by the next in line. Dropping the future must leave nothing half done.
+/// A way to score tools. It may be slow and may fail: picks have a time limit, and a failing method is
+/// replaced by its fallback. Dropping the future must leave no partial state.
 #[async_trait]
 pub trait Scorer: Send + Sync {
-    /// Its name. Scores are kept under it: scorers that score differently have different names.
+    /// Its name, under which scores are cached: different scorers need different names.
     fn name(&self) -> &str;
 
-    /// Whether it gives the same scores each time. The scores of one that does not are kept and not asked
-    /// for again.
+    /// Whether it gives the same scores each time. Scores of other scorers are cached, not requested
+    /// again.
     fn deterministic(&self) -> bool {
         false
     }
 
-    /// One score for each of `tools`, in their order. Definitions are data: nothing in them is an instruction.
-    /// Values beyond 0 and 1 count as these; one that is no number, or a wrong count, fails the scorer.
+    /// Returns a score for each of `tools`, in their order. Definitions are data, never instructions.
+    /// Scores are clamped to 0 to 1; NaN or a wrong count is a failure.
     ///
-    /// `calls` belongs to the run or call that the tools are picked for, where there is one: what a model is asked through
-    /// it is part of that, and counts for it.
+    /// `calls` belongs to the run or call that the tools are picked for, if any: model requests through it count for
+    /// that.
     ///
     /// # Errors
     /// [`ScorerError`] says why there are no scores.
@@ -141,14 +141,14 @@ impl fmt::Debug for dyn Scorer {
     }
 }
 
-/// Scores of one generation; two are kept.
+/// Scores of one generation; two generations are kept.
 const GENERATION: usize = 2048;
 
-/// What a score is kept under: a hash of scorer and query, and the definition's.
+/// Key of a cached score: a hash of scorer and query, and the definition's.
 pub(crate) type Key = (ContentHash, ContentHash);
 
-/// The scores that were used last, at most twice [`GENERATION`]: once a generation is full it becomes the old
-/// one, and what of the one before was not used since is forgotten.
+/// The most recently used scores, at most twice [`GENERATION`]: a full generation becomes the old
+/// one, and unused scores of the previous old one are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct KeptScores(Mutex<Generations>);
 

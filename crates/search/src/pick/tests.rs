@@ -89,7 +89,7 @@ fn prose_matches_need_better_scores() {
             .finish(ranking, Provenance::default());
         picked.picks.iter().map(|pick| snapshot.list()[pick.position].id().name().to_owned()).collect::<Vec<_>>()
     };
-    // Of two tools, one has the word in its name too.
+    // Only one of the two tools also has the word in its name.
     assert_eq!(ids("scans bananas", 0.2, 0.05), ["scan"]);
     assert_eq!(ids("workspace bananas", 0.2, 0.05), [""; 0]);
     assert_eq!(ids("workspace bananas", 0.2, 0.0).len(), 3);

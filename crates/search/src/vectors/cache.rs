@@ -1,8 +1,8 @@
-//! Vectors of texts, kept on disk beyond the process.
+//! Vectors of texts, cached on disk.
 //!
-//! One file a model: a header of [`HEADER`] bytes (magic, then the number of dimensions) and records of one
-//! size behind it, each the hash of a text, a quantised vector and a check sum, all little-endian. Records are
-//! only appended, under the file's lock. Whatever else is found was left by a crash and counts for nothing.
+//! One file per model: a header of [`HEADER`] bytes (magic, then the number of dimensions) and records of equal
+//! size after it, each the hash of a text, a quantised vector and a checksum, all little-endian. Records are
+//! only appended, under the file's lock. Anything else was left by a crash and is ignored.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -20,11 +20,11 @@ pub(super) type TextKey = [u8; 32];
 
 const MAGIC: &[u8; 8] = b"twvector";
 const HEADER: usize = MAGIC.len() + 4;
-/// The bytes of a record besides its numbers: hash, scale, check sum.
+/// Bytes of a record besides its numbers: hash, scale, checksum.
 const AROUND: usize = 32 + 4 + 4;
-/// The longest file; of a longer one the older half goes.
+/// Maximal file size; beyond it the older half is dropped.
 const MAX_FILE: u64 = 256 << 20;
-/// How often the lock is asked for, and the wait in between: others hold it for one write.
+/// Number of attempts to lock, with a wait in between: others hold the lock for one write.
 const LOCK_ATTEMPTS: u32 = 50;
 const LOCK_WAIT: Duration = Duration::from_millis(10);
 
@@ -36,15 +36,15 @@ pub(super) struct VectorCache {
 }
 
 impl VectorCache {
-    /// The file in `dir` for the model of that id. Nothing is opened yet.
+    /// The file in `dir` for the model of that id. Does not open it.
     pub(super) fn new(dir: &Path, model: &str) -> Self {
         let name = model.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' });
         let name: String = name.take(48).collect();
         Self { path: dir.join(format!("{name}-{}.vectors", short_hash(model, 16))), max: MAX_FILE }
     }
 
-    /// The vectors of those of the texts that it has. Blocks. A file that is not there, or that cannot be
-    /// read, has none.
+    /// Reads the cached vectors of these texts. Blocks. A missing or unreadable file
+    /// counts as empty.
     pub(super) fn read(&self, wanted: &HashSet<TextKey>) -> HashMap<TextKey, Quantized> {
         let mut found = HashMap::new();
         if let Err(error) = self.read_into(wanted, &mut found)
@@ -70,16 +70,16 @@ impl VectorCache {
             match file.read_exact(&mut record) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 Err(error) => return Err(error),
-                // The hash comes first: what nobody asked for is not looked at further.
+                // The hash comes first, so that other records are skipped early.
                 Ok(()) => found.extend(decode(&record, wanted)),
             }
         }
     }
 
-    /// Adds vectors, all of one length. Blocks. Once there are any of another length, those make room.
+    /// Appends vectors, all of one length. Blocks. If the file has vectors of another length, they are removed.
     ///
     /// # Errors
-    /// What the system says; the file is as good as it was.
+    /// The system's error; the file is no worse than before.
     pub(super) fn append(&self, vectors: &[(TextKey, Quantized)]) -> io::Result<()> {
         let Some(size) = vectors.first().map(|(_, vector)| vector.numbers.len()) else { return Ok(()) };
         if let Some(dir) = self.path.parent() {
@@ -96,7 +96,7 @@ impl VectorCache {
             file.write_all(&u32::try_from(size).unwrap_or_default().to_le_bytes())?;
             end = HEADER as u64;
         }
-        // What a crash left of a record would put all that follow out of step.
+        // A partial record left by a crash would misalign all following ones.
         end -= (end - HEADER as u64) % record;
         let bytes: Vec<u8> = vectors.iter().flat_map(|(hash, vector)| encode(hash, vector)).collect();
         if end + bytes.len() as u64 > self.max {
@@ -109,7 +109,7 @@ impl VectorCache {
     }
 }
 
-/// The number of dimensions by the header of a file; `None` where it has none.
+/// Reads the number of dimensions from a file's header; `None` without a header.
 fn dimensions(file: &mut impl io::Read) -> io::Result<Option<usize>> {
     let mut header = [0; HEADER];
     match file.read_exact(&mut header) {
@@ -132,7 +132,7 @@ fn lock(file: &File) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps its lock"))
 }
 
-/// Puts the newer half of the records in the place of all; gives the new end. A crash on the way leaves whole
+/// Moves the newer half of the records to the start; returns the new end. A crash meanwhile leaves whole
 /// records, some of them twice.
 fn keep_newer_half(file: &mut File, end: u64, record: u64) -> io::Result<u64> {
     let kept = (end - HEADER as u64) / record / 2 * record;

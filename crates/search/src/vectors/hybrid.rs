@@ -1,11 +1,10 @@
 //! Merges the rankings by words and by meaning into one.
 //!
-//! Ranks say nothing about how sure each half is, and a fixed weight is right for one catalogue and wrong for
-//! the next. So both halves are brought to one unit, the weight of evidence. Words come in it: the BM25 score
-//! of the best tool is about the number of rare words that it shares with the query, each worth the logarithm
-//! of the catalogue's size. Meaning is brought to it: the tool with the nearest vector is worth two such words,
-//! if it is nearer than chance would have one among so many. A query that names things is thus decided by its
-//! words, and one in other words than the tools' by its meaning.
+//! Ranks do not show confidence, and a fixed weight suits one catalogue but not the next. So both rankings are
+//! converted to one unit, the weight of evidence. Words already use it: the BM25 score of the best tool is about the
+//! number of rare words that it shares with the query, each worth the logarithm of the catalogue's size. Meaning is
+//! converted: the tool with the nearest vector is worth two such words, if it is nearer than chance would put one of so
+//! many. So words decide a query that names things, and meaning one in other words than the tools'.
 //!
 //! # How it was chosen
 //! On the Berkeley Function-Calling Leaderboard, Seal-Tools and MetaTool (6,128 tools, 4,929 queries), with the
@@ -28,9 +27,9 @@
 //! On 5 to 9 % of the queries the right tools stand lower than by words alone, on 14 to 31 % higher.
 //!
 //! # Limits
-//! Vectors that mean nothing cost the words 0.4 to 3.2, since chance is not told from meaning in every query. Words
-//! that are many and mislead cannot be told at all: with the three sets in one catalogue, queries of MetaTool are
-//! answered better by meaning alone (40.0) than by both (37.4).
+//! Meaningless vectors cost the words 0.4 to 3.2, because chance cannot always be distinguished from meaning. Many
+//! misleading words cannot be detected at all: with the three sets in one catalogue, queries of MetaTool are answered
+//! better by meaning alone (40.0) than by both (37.4).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,33 +40,33 @@ use super::{Vectors, dot};
 use crate::lexical::Best;
 use crate::{LexicalIndex, LexicalRanking, Query, Ranked};
 
-/// Words of one tool only that the nearest vector is worth.
+/// Weight of the nearest vector, in words that only one tool has.
 const NEAREST: f32 = 2.0;
-/// The best similarity, in multiples of what chance alone would give, from which on meaning counts, and from
-/// which on it counts in full.
+/// Best similarity, as a multiple of the one expected by chance, at which meaning starts to count, and at
+/// which it counts fully.
 const CHANCE: [f32; 2] = [0.8, 1.2];
 /// Clauses from which on a query is held to have several tasks: up to these not at all, from these on fully.
 const TASKS: [f32; 2] = [2.0, 4.0];
-/// Tools that are taken out of a query of several tasks, one after the other.
+/// Number of tools removed one after the other from a query of several tasks.
 const ROUNDS: usize = 3;
 /// Tools that are ordered anew by that.
 const DEPTH: usize = 50;
-/// Tools found by words that are looked at.
+/// Number of tools found by words that are considered.
 const LEXICAL: usize = 100;
-/// What meaning has of the reported score, where it counts in full.
+/// Share of meaning in the reported score, where it counts fully.
 const SHARE: f32 = 0.6;
 
-/// What a query means, beside the meaning of the tools.
+/// The vectors of a query and of the tools.
 #[derive(Debug, Clone, Copy)]
 pub struct Meaning<'a> {
-    /// The vectors of the tools that the words were looked for in, by the same positions.
+    /// The vectors of the searched tools, by the same positions.
     pub vectors: &'a Vectors,
-    /// The vector of the query, by the same model.
+    /// The query's vector, from the same model.
     pub query: &'a [f32],
 }
 
-/// Ranks the tools of an index by their words and, as far as it is known, by their meaning: [`fuse`] on what
-/// [`LexicalIndex::rank_clauses`] finds. This is what `auto` means wherever tools are searched for.
+/// Ranks the tools of an index by words and, as far as available, by meaning: applies [`fuse`] to the result of
+/// [`LexicalIndex::rank_clauses`]. This is `auto` in all tool searches.
 #[must_use]
 pub fn auto(
     index: &LexicalIndex,
@@ -80,18 +79,18 @@ pub fn auto(
     fuse(&words, meaning, index.len(), limit, keep)
 }
 
-/// The tools that words or meaning speak for, of `tools` in all: the `limit` best of those that `keep` keeps,
-/// best first, ties by position. `words` need not hold more than the first 100.
+/// Merges rankings by words and by meaning of `tools` tools: returns the `limit` best accepted by `keep`,
+/// best first, ties by position. `words` need only hold the first 100.
 ///
-/// A tool without a vector goes by its words, and all do if there is no meaning, if the query's vector is not of
-/// the length of the tools' or if it is near none by more than chance. What chance gives, and what the nearest
-/// is worth, is measured on the whole catalogue: what `keep` drops makes none of the others better. Of a query
-/// with three clauses or more, the first places go to tools that together are near all of it.
+/// A tool without a vector is ranked by its words. All are if there is no meaning, if the query's vector has another
+/// length, or if it is no nearer to any tool than by chance. Chance, and the weight of the nearest tool,
+/// are measured on the whole catalogue, independent of `keep`. For a query
+/// of three clauses or more, the first places go to tools that together are near the whole query.
 ///
-/// The scores are above 0, up to 1, and do not rise along the ranking. They are weighted means: of `s / (s + 1)`,
-/// where `s` counts the words that were found, in words of one tool only; and of the cosine, with up to 0.6 of
-/// the weight, and the less the more it looks like chance. Where words and meaning disagree, a tool has the score
-/// of one that is placed before it.
+/// Scores are above 0, up to 1, and do not rise along the ranking. They are weighted means of `s / (s + 1)`, where `s`
+/// is the number of matched words, in units of a word in only one tool, and of the cosine, whose weight is up to 0.6
+/// and decreases the more it looks like chance. If words and meaning disagree, a tool's score is limited to that of the
+/// tool before it.
 #[must_use]
 pub fn fuse(
     words: &LexicalRanking,
@@ -129,31 +128,31 @@ pub fn fuse(
     ranked
 }
 
-/// What words are worth, above 0 and up to 1: a half for one that only one of so many tools has.
+/// Score of words, above 0 and up to 1: a half for a word that only one of so many tools has.
 fn share(words: f32, tools: usize) -> f32 {
     (1.0 + (1.0 + tools as f32).ln() / words).recip().max(f32::MIN_POSITIVE)
 }
 
-/// How far along a range a number is, 0 to 1.
+/// Position of a number in a range, 0 to 1.
 fn ramp(number: f32, [from, to]: [f32; 2]) -> f32 {
     ((number - from) / (to - from)).clamp(0.0, 1.0)
 }
 
-/// How near the tools of a catalogue are to a query.
+/// Similarity of a catalogue's tools to a query.
 struct Near<'a> {
     vectors: &'a Vectors,
-    /// Of length 1.
+    /// Normalised vector.
     query: Vec<f32>,
-    /// By position.
+    /// Cosines by position.
     cosines: Vec<f32>,
-    /// How far they are from what chance gives: above 0, up to 1.
+    /// Confidence that they are not chance: above 0, up to 1.
     sure: f32,
-    /// What a cosine of 1 is worth, in the unit of words.
+    /// Weight of a cosine of 1, in the unit of words.
     weight: f32,
 }
 
 impl<'a> Near<'a> {
-    /// Measures; `None` if that says nothing.
+    /// Measures the similarity; `None` if it is uninformative.
     fn of(meaning: Meaning<'a>, tools: usize) -> Option<Self> {
         let Meaning { vectors, query } = meaning;
         let factor = dot(query, query).sqrt().recip();
@@ -167,11 +166,11 @@ impl<'a> Near<'a> {
             sum += cosine;
             squares += cosine * cosine;
         }
-        // Without a vector a cosine is 0.
+        // Tools without a vector have cosine 0.
         let count = vectors.known() as f32;
         let mean: f32 = sum / count;
         let deviation = (squares / count - mean * mean).max(0.0).sqrt();
-        // Of so many normally distributed numbers the largest is about this many deviations from their mean.
+        // The expected maximum of so many normally distributed numbers, in deviations from their mean.
         let chance = deviation * (2.0 * count.max(2.0).ln()).sqrt();
         let sure = ramp(best / chance.max(1e-9), CHANCE);
         let weight = sure * NEAREST * (1.0 + count).ln() / best;
@@ -179,9 +178,9 @@ impl<'a> Near<'a> {
         says_something.then_some(Self { vectors, query, cosines, sure, weight })
     }
 
-    /// Orders the first anew by matching pursuit. The vector of a query with several tasks is about the sum of
-    /// the tasks': with the part in the direction of the best tool taken out of it, what the others need
-    /// stands out. `several` is the share of that part that is taken.
+    /// Reorders the first tools by matching pursuit. The vector of a query with several tasks is about the sum of
+    /// the tasks' vectors: removing the component in the direction of the best tool exposes the other tasks.
+    /// `several` is the share of that component to remove.
     fn pursue(&self, ranked: &mut [Ranked], several: f32) {
         if several == 0.0 {
             return;
@@ -210,7 +209,7 @@ impl<'a> Near<'a> {
 /// A tool that competes for the first places of a query with several tasks.
 struct Candidate {
     tool: Ranked,
-    /// Its product with what is left of the query.
+    /// Its product with the remaining query.
     left: f32,
     direction: Vec<f32>,
 }
@@ -224,7 +223,7 @@ impl Candidate {
 /// The constant of reciprocal-rank fusion that its authors settled on (Cormack, Clarke, Büttcher, SIGIR 2009).
 const K: f32 = 60.0;
 
-/// Places of words, and places of meaning, that a hybrid puts together.
+/// Number of entries of each ranking that a hybrid combines.
 pub const HYBRID_DEPTH: usize = 1000;
 
 /// What orders the tools. The score that is reported is the weighted mean in both.
@@ -258,9 +257,9 @@ impl Default for Hybrid {
     }
 }
 
-/// Puts rankings, best first with scores from 0 to 1, together. A tool that a ranking leaves out has the score 0
-/// and no rank there; ties go by position. Weights below 0 and those that are no numbers count as 0; their sum
-/// need not be 1.
+/// Combines rankings that are sorted best first with scores from 0 to 1. A tool missing in a ranking has score 0
+/// and no rank there; ties go by position. Negative weights and NaN count as 0; weights
+/// need not sum to 1.
 #[must_use]
 pub fn combine(rankings: &[(f32, &[Ranked])], fusion: Fusion) -> Vec<Ranked> {
     let weight = |weight: f32| if weight.is_finite() { weight.max(0.0) } else { 0.0 };
@@ -294,7 +293,7 @@ mod tests {
     use crate::{Document, DocumentKey, Quantized, Searchable};
     use proptest::prelude::*;
 
-    /// Small vectors with two groups of tools that are alike: the first three, and the fourth beside the fifth.
+    /// Small vectors with two groups of similar tools: the first three, and the fourth and fifth.
     const ROWS: [[f32; 8]; 10] = [
         [9.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
         [9.0, 0.0, 2.0, 0.0, 0.0, 1.0, 0.0, 0.0],

@@ -1,4 +1,4 @@
-//! Compares queries with tools by vectors, keeps vectors, and merges the rankings by words and by meaning.
+//! Compares queries with tools by vectors, caches vectors, and merges rankings by words and by meaning.
 
 mod cache;
 mod hybrid;
@@ -18,28 +18,28 @@ const LANES: usize = 32;
 /// The largest number of a quantised tool.
 const STEPS: f32 = 127.0;
 
-/// A vector in bytes, a quarter of its size: `scale * numbers`. Of unit vectors the product with another is
-/// off by some 0.001.
+/// A vector in bytes, a quarter of the size: `scale * numbers`. Products of unit vectors have an error
+/// of some 0.001.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quantized {
-    /// What one step is worth; finite, and 0 for a vector that is near nothing.
+    /// Size of one step; finite, and 0 for a vector that is near nothing.
     pub scale: f32,
     /// The steps, -127 to 127.
     pub numbers: Box<[i8]>,
 }
 
 impl Quantized {
-    /// Quantises a vector. What is no number counts as 0.
+    /// Quantises a vector. NaN counts as 0.
     #[must_use]
     pub fn of(vector: &[f32]) -> Self {
         let (scale, steps) = steps(vector, STEPS);
-        // The steps are whole and lie between -127 and 127.
+        // The steps are whole numbers from -127 to 127.
         #[expect(clippy::cast_possible_truncation, reason = "see above")]
         Self { scale, numbers: steps.map(|step| step as i8).collect() }
     }
 }
 
-/// What one step is worth, and the numbers in whole steps, the largest of which is `most` steps.
+/// Returns the step size, and the numbers in whole steps, of which the largest is `most`.
 fn steps(vector: &[f32], most: f32) -> (f32, impl Iterator<Item = f32>) {
     let finite = |number: f32| if number.is_finite() { number } else { 0.0 };
     let largest = vector.iter().map(|&number| finite(number).abs()).fold(0.0, f32::max);
@@ -47,31 +47,30 @@ fn steps(vector: &[f32], most: f32) -> (f32, impl Iterator<Item = f32>) {
     (largest / most, vector.iter().map(move |&number| (finite(number) * inverse).round()))
 }
 
-/// Tools at which half of the mean is taken out of their vectors: few say little about what all have in common.
+/// Number of tools at which half of the mean is subtracted: a small sample says little about common components.
 const FEW: f32 = 20.0;
 
-/// The vectors of a catalogue's tools, by position: a flat matrix that a query is held against whole. Up to
-/// some 50,000 tools that takes less time than walking an approximate index would be worth.
+/// The vectors of a catalogue's tools, by position: a flat matrix that is compared with a query as a whole. Up to
+/// some 50,000 tools this is faster than an approximate index.
 ///
-/// What all tools of a catalogue have in common tells nothing about any of them, and tools that lie in the
-/// middle are near every query. [`Vectors::scores`] takes both out: it measures from the mean of the
-/// catalogue.
+/// Components that all tools share are uninformative, and tools in the
+/// middle are near every query. [`Vectors::scores`] removes both effects by measuring from the catalogue's mean.
 #[derive(Debug, Clone, Default)]
 pub struct Vectors {
     dimensions: usize,
     numbers: Vec<i8>,
     scales: Vec<f32>,
-    /// What is taken out of each vector.
+    /// Subtracted from each vector.
     middle: Vec<f32>,
-    /// One over the distance of each from the middle; 0 for a tool without a vector.
+    /// The inverse distance of each from the middle; 0 for a tool without a vector.
     factors: Vec<f32>,
-    /// How many have one.
+    /// Number of tools with a vector.
     known: usize,
 }
 
 impl Vectors {
-    /// The vectors of tools, of `dimensions` numbers each, 1 to [`MAX_DIMENSIONS`]. A tool without one, or
-    /// with one of another length, is near nothing.
+    /// Builds the vectors of tools, with `dimensions` numbers each, 1 to [`MAX_DIMENSIONS`]. A tool without a vector,
+    /// or with one of another length, is near nothing.
     #[must_use]
     pub fn build(dimensions: usize, tools: impl IntoIterator<Item = Option<Quantized>>) -> Self {
         let mut vectors = Self { dimensions: dimensions.clamp(1, MAX_DIMENSIONS), ..Self::default() };
@@ -110,7 +109,7 @@ impl Vectors {
         self.known = known;
     }
 
-    /// The vector at a position, as it was added.
+    /// Returns the vector at a position, as it was added.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Quantized> {
         let scale = *self.scales.get(index)?;
@@ -118,19 +117,19 @@ impl Vectors {
         Some(Quantized { scale, numbers: self.numbers[start..start + self.dimensions].into() })
     }
 
-    /// How many there are.
+    /// Number of tools.
     #[must_use]
     pub fn len(&self) -> usize {
         self.scales.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no tools.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.scales.is_empty()
     }
 
-    /// How many tools have a vector.
+    /// Number of tools with a vector.
     #[must_use]
     pub fn known(&self) -> usize {
         self.known
@@ -149,8 +148,8 @@ impl Vectors {
         self.numbers.capacity() + floats * size_of::<f32>()
     }
 
-    /// Puts the cosine of `query`, a vector of length 1, and each tool in `scores`, as seen from the middle of
-    /// the catalogue: some -1 to 1, and 0 for a tool without a vector. A query of another length is near
+    /// Writes the cosine of `query`, a normalised vector, and each tool to `scores`, measured from the middle of
+    /// the catalogue: about -1 to 1, and 0 for a tool without a vector. A query of another length is near
     /// nothing.
     pub fn scores(&self, query: &[f32], scores: &mut Vec<f32>) {
         let middle = if query.len() == self.dimensions { dot(query, &self.middle) } else { 0.0 };
@@ -168,7 +167,7 @@ impl Vectors {
         Some(away.collect())
     }
 
-    /// The `limit` nearest of the tools that `keep` names by position, by plain cosine: best first, ties by
+    /// Returns the `limit` nearest tools that `keep` accepts, by plain cosine: best first, ties by
     /// position, scores above 0 only.
     #[must_use]
     pub fn rank(&self, query: &[f32], limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
@@ -224,7 +223,7 @@ fn sum(a: &[i16; LANES], b: &[i16; LANES]) -> i32 {
     a.iter().zip(b).map(|(&a, &b)| i32::from(a) * i32::from(b)).sum()
 }
 
-/// A sum of steps; what is lost above 2^24 is far below a step.
+/// Converts a sum of steps; the loss above 2^24 is far below a step.
 #[expect(clippy::cast_precision_loss, reason = "see above")]
 fn as_float(sum: i32) -> f32 {
     sum as f32

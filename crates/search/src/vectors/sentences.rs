@@ -5,14 +5,14 @@ use serde_json::Value;
 use crate::Document;
 use toolwright_core::json::canonical::ContentHash;
 
-/// The longest text, in bytes. The usual models read some 250 tokens, which are about half of it.
+/// Maximal bytes of a text. Usual models read some 250 tokens, about half of that.
 const MAX_TEXT: usize = 2000;
-/// What each of the [`texts`] counts for in the [`vector`] of a tool.
+/// Weights of the [`texts`] in the [`vector`] of a tool.
 const WEIGHTS: [f32; 3] = [1.0, 2.0, 2.0];
 
-/// What is embedded of a tool: its title, or its name in words; its description; and both with its arguments
-/// and what is said about them. Each is cut at 2000 bytes. What a tool does not have is stood in for by what
-/// it has, so texts may be equal; all are empty only for a tool without a name.
+/// Returns the embedded texts of a tool: its title, or its name in words; its description; and both with its arguments
+/// and their descriptions. Each is cut at 2000 bytes. Missing parts are replaced with existing
+/// ones, so texts may be equal; all are empty only for a tool without a name.
 ///
 /// Several short texts find more than one long one, in which the arguments outweigh the name.
 pub(super) fn texts(document: &Document<'_>) -> [String; 3] {
@@ -38,13 +38,12 @@ pub(super) fn texts(document: &Document<'_>) -> [String; 3] {
     texts
 }
 
-/// What tells two tools apart whose vectors need not be the same: the hash of their [`texts`] and of how
-/// [`vector`] weighs them.
+/// Identifies a tool's vector: a hash of its [`texts`] and of the weights in [`vector`].
 pub(super) fn key(texts: &[String; 3]) -> ContentHash {
     ContentHash::of_bytes(format!("{WEIGHTS:?}\0{}", texts.join("\0")).as_bytes())
 }
 
-/// The vector of a tool, of length 1, out of those of its [`texts`].
+/// Combines the vectors of a tool's [`texts`] into one normalised vector.
 pub(super) fn vector(texts: [&[f32]; 3]) -> Vec<f32> {
     let [name, description, whole] = texts;
     let sum = |((a, b), c): ((&f32, &f32), &f32)| a * WEIGHTS[0] + b * WEIGHTS[1] + c * WEIGHTS[2];

@@ -13,25 +13,25 @@ use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use super::cache::{TextKey, VectorCache};
 use super::sentences;
 
-/// Tools whose vectors are computed before they are kept; a caller that goes away loses no more than these.
+/// Tools whose vectors are computed before they are stored; a dropped caller loses no more than these.
 const BATCH: usize = 16;
-/// Tools that are looked at before others get a turn on the thread.
+/// Number of tools processed before the task yields.
 const LOOKED_AT: usize = 128;
-/// Builds that are remembered: agents with different lists of tools take turns.
+/// Number of cached builds: agents with different tool lists alternate.
 const BUILDS: usize = 8;
 /// Vectors of queries that are remembered.
 const QUERIES: usize = 64;
 
-/// One model, and what it made of tools and queries. Shared by `Arc`.
+/// The vectors of one model for tools and queries. Shared by `Arc`.
 ///
-/// The vector of a tool is computed once for its texts, in any process: it is looked for in the last 8 builds, then
-/// on disk. One build runs at a time; who else asks for something new waits for it and finds its work done.
+/// A vector is computed once for a tool's texts, in any process: it is looked up in the last 8 builds, then
+/// on disk. One build runs at a time; concurrent callers wait for it and reuse its results.
 pub struct ToolVectors {
     embedder: Arc<dyn Embedder>,
     cache: Option<Arc<VectorCache>>,
     /// The latest used last.
     builds: Mutex<VecDeque<Build>>,
-    /// What builds that did not come to their end have computed. Held by the one that runs.
+    /// Vectors of unfinished builds. Held by the running build.
     unfinished: tokio::sync::Mutex<HashMap<TextKey, Quantized>>,
     /// Oldest first.
     queries: Mutex<VecDeque<Query>>,
@@ -40,7 +40,7 @@ pub struct ToolVectors {
 /// The vectors of some list of tools.
 #[derive(Clone)]
 struct Build {
-    /// The snapshot whose tools these are, where it was one.
+    /// The snapshot of these tools, if any.
     snapshot: Weak<Snapshot>,
     keys: Arc<[DocumentKey]>,
     vectors: Arc<Vectors>,
@@ -49,10 +49,10 @@ struct Build {
 /// The hash of a query, and its vector.
 type Query = (TextKey, Arc<[f32]>);
 
-/// What is embedded of one tool.
+/// The embedded texts of one tool.
 type Texts = [String; 3];
 
-/// Where the vector of a tool comes from.
+/// Source of a tool's vector.
 enum Source {
     /// This place in a build.
     Place(Arc<Vectors>, usize),
@@ -67,7 +67,7 @@ impl std::fmt::Debug for ToolVectors {
 }
 
 impl ToolVectors {
-    /// Vectors by `embedder`, kept in the directory `kept` if there is one.
+    /// Vectors of `embedder`, cached in the directory `kept` if given.
     #[must_use]
     pub fn new(embedder: Arc<dyn Embedder>, kept: Option<&Path>) -> Self {
         let cache = kept.map(|dir| Arc::new(VectorCache::new(dir, embedder.id())));
@@ -80,8 +80,8 @@ impl ToolVectors {
         }
     }
 
-    /// The vectors of `tools`, by position. What is new is computed: seconds for a thousand tools on a
-    /// processor. A caller may go away at any time; what was computed is kept.
+    /// Returns the vectors of `tools`, by position. Computes new ones: seconds for a thousand tools on a
+    /// CPU. The future may be dropped at any time; computed vectors are kept.
     ///
     /// # Errors
     /// The embedder's.
@@ -126,8 +126,8 @@ impl ToolVectors {
         Ok(vectors)
     }
 
-    /// As [`of`](Self::of) for the tools of a snapshot. Asked again about the same snapshot, it looks at none of
-    /// them.
+    /// Like [`of`](Self::of), for a snapshot's tools. A repeated call for the same snapshot returns the same result
+    /// without looking at them.
     ///
     /// # Errors
     /// The embedder's.
@@ -177,7 +177,7 @@ impl ToolVectors {
         Ok(vector)
     }
 
-    /// Whether [`ToolVectors::query`] has this text's vector already.
+    /// Whether [`ToolVectors::query`] has this text's vector cached.
     #[must_use]
     pub fn remembers(&self, text: &str) -> bool {
         self.remembered(ContentHash::of_bytes(text.as_bytes()).as_bytes()).is_some()
@@ -192,7 +192,7 @@ impl ToolVectors {
         Some(vector)
     }
 
-    /// Behind the same name there may be another model one day. What the first one made is of no use then.
+    /// The name may denote another model one day, for which old vectors are useless.
     async fn forget_others_than(&self, dimensions: usize) -> Result<(), EmbeddingError> {
         let Ok(mut unfinished) = self.unfinished.try_lock() else { return Ok(()) };
         let is_other = |build: &Build| !build.vectors.is_empty() && build.vectors.dimensions() != dimensions;
@@ -221,7 +221,7 @@ impl ToolVectors {
         Ok(batch.iter().map(|(key, texts)| (*key, Quantized::of(&vector(texts)))).collect())
     }
 
-    /// What is on disk of these texts.
+    /// Reads these texts' vectors from disk.
     async fn kept(&self, wanted: HashSet<TextKey>) -> HashMap<TextKey, Quantized> {
         match self.cache.clone() {
             Some(cache) if !wanted.is_empty() => spawn_blocking(move || cache.read(&wanted)).await.unwrap_or_default(),
@@ -229,7 +229,7 @@ impl ToolVectors {
         }
     }
 
-    /// Puts vectors on disk. That it fails costs only their computation in the next process.
+    /// Stores vectors on disk. A failure only costs computing them again in the next process.
     async fn keep(&self, vectors: Vec<(TextKey, Quantized)>) {
         let Some(cache) = self.cache.clone() else { return };
         if let Ok(Err(error)) = spawn_blocking(move || cache.append(&vectors)).await {
@@ -242,7 +242,7 @@ impl ToolVectors {
     }
 }
 
-/// Where each vector comes from, and the texts that no build has.
+/// Returns the source of each vector, and the texts to compute.
 async fn sources<T: Searchable + Sync>(
     builds: &[Build],
     tools: &[T],
@@ -295,7 +295,7 @@ mod tests {
         numbers.map(|n| Tool(n, format!("t{n}"))).collect()
     }
 
-    /// Makes a vector of a text's letters. It notes what it was asked for, and from some text on it fails or
+    /// Derives a vector from a text's letters. It records the requested texts, and from a given text on it fails or
     /// never answers.
     #[derive(Default)]
     struct Letters {
