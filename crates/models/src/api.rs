@@ -32,7 +32,7 @@ impl Api {
     /// Every API.
     pub const ALL: [Self; 5] = [Self::OpenAiChat, Self::OpenAiResponses, Self::Anthropic, Self::Gemini, Self::Ollama];
 
-    /// The rules that its tool schemas keep.
+    /// The dialect of its tool schemas.
     #[must_use]
     pub fn dialect(self) -> Dialect {
         match self {
@@ -62,53 +62,53 @@ impl fmt::Display for Api {
     }
 }
 
-/// The key of a body under which every API takes tools.
+/// The key of the tools in every API's body.
 const TOOLS: &str = "tools";
-/// The keys of a body under which Gemini and Ollama take how a model is to answer; the others take it at the root.
+/// Keys of the object with model parameters in Gemini and Ollama; other APIs have them at the root.
 const PARAMETERS: [&str; 2] = ["generationConfig", "options"];
-/// Where OpenAI's APIs take the schema of an answer: a key, and the rest of the way.
+/// Location of the answer's schema in OpenAI's APIs: a key, and the pointer below it.
 const SCHEMAS: [[&str; 2]; 2] = [["response_format", "/json_schema/schema"], ["text", "/format/schema"]];
 
-/// One request as it goes out: a POST of JSON.
+/// An encoded request: a POST of JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EncodedRequest {
     /// Path under the endpoint's base URL, with its query.
     pub path: Cow<'static, str>,
-    /// Headers that the API demands beside the content type and the key.
+    /// Headers that the API requires besides content type and key.
     pub headers: &'static [(&'static str, &'static str)],
     body: Map<String, Value>,
-    /// The JSON that stands at `tools`, kept apart so that it is written once for many requests.
+    /// The JSON of `tools`, serialised once for many requests.
     tools: Option<Arc<str>>,
-    /// What is put into that JSON for this request, and where.
+    /// Text to insert into the tools' JSON for this request, with its position.
     insertion: Option<(usize, &'static str)>,
 }
 
 impl EncodedRequest {
-    /// A request whose tools are in `body`, if it has any.
+    /// A request with the tools in `body`, if any.
     pub(crate) fn new(path: impl Into<Cow<'static, str>>, body: Map<String, Value>) -> Self {
         Self { path: path.into(), headers: &[], body, tools: None, insertion: None }
     }
 
-    /// Puts `tools`, which is JSON, where `body` has the key `tools`.
+    /// Inserts `tools`, a JSON text, at the key `tools` of `body`.
     pub(crate) fn with_tools(mut self, tools: Option<Arc<str>>) -> Self {
         self.tools = tools;
         self
     }
 
-    /// Puts `text` into the tools at this byte.
+    /// Inserts `text` into the tools at this byte.
     pub(crate) fn with_insertion(mut self, insertion: Option<(usize, &'static str)>) -> Self {
         self.insertion = insertion;
         self
     }
 
-    /// The tools in the pieces that follow one another.
+    /// Splits the tools at the insertion.
     fn pieces<'t>(&self, tools: &'t str) -> [&'t str; 3] {
         let whole = [tools, "", ""];
         let Some((at, text)) = self.insertion else { return whole };
         tools.split_at_checked(at).map_or(whole, |(before, after)| [before, text, after])
     }
 
-    /// The value at `key` of the body, `absent` where there is none.
+    /// Returns the value at `key` of the body, set to `absent` if missing.
     pub(crate) fn entry(&mut self, key: &str, absent: Value) -> &mut Value {
         self.body.entry(key).or_insert(absent)
     }
@@ -118,22 +118,22 @@ impl EncodedRequest {
         self.body.contains_key(key)
     }
 
-    /// What the body has at `key`.
+    /// Returns the body's value at `key`.
     pub(crate) fn value(&self, key: &str) -> Option<&Value> {
         self.body.get(key)
     }
 
-    /// Whether the body has this parameter, at its root or where its API has parameters.
+    /// Whether the body has this parameter, at its root or where its API puts parameters.
     pub(crate) fn has_parameter(&self, key: &str) -> bool {
         self.parameter(key).is_some()
     }
 
-    /// What this parameter is, at the root of the body or where its API has parameters.
+    /// Returns this parameter, at the root of the body or where its API puts parameters.
     pub(crate) fn parameter(&self, key: &str) -> Option<&Value> {
         self.value(key).or_else(|| PARAMETERS.iter().find_map(|place| self.body.get(*place)?.get(key)))
     }
 
-    /// Takes a parameter out of the body, wherever it stands.
+    /// Removes a parameter from the body, at either place.
     pub(crate) fn leave_out(&mut self, key: &str) {
         self.body.shift_remove(key);
         for place in PARAMETERS {
@@ -149,7 +149,7 @@ impl EncodedRequest {
         self.body = std::mem::take(&mut self.body).into_iter().map(renamed).collect();
     }
 
-    /// Puts others in the place of the schemas of OpenAI's tools, those that a search has loaded among them, and of the
+    /// Replaces the schemas of OpenAI's tools, including those loaded by a search, and of the
     /// answer.
     pub(crate) fn map_schemas(&mut self, view: fn(&Value) -> Cow<'_, Value>) {
         fn change(place: Option<&mut Value>, view: fn(&Value) -> Cow<'_, Value>) {
@@ -189,7 +189,7 @@ impl EncodedRequest {
         Value::Object(body)
     }
 
-    /// The bytes of the body; those of equal requests are equal.
+    /// Serialises the body. Equal requests give equal bytes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.tools.as_ref().map_or(0, |tools| tools.len()) + 4096);

@@ -1,5 +1,5 @@
-//! The client for all models. The model's id says whether an HTTP server, a recording or a client of the embedding program
-//! answers.
+//! The client of all models. A model's id decides whether an HTTP server, a recording or a client of the embedding
+//! program answers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -69,7 +69,7 @@ impl Models {
         self.http.endpoints()
     }
 
-    /// Checks that the model exists, as far as is known without I/O. A recording that was not read yet
+    /// Checks that the model exists, as far as known without I/O. An unread recording
     /// ([`ModelClient::ready`]) passes.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
-//! Maps the codes and words of a failed request to a kind of error.
+//! Classifies failed requests by codes and wording.
 //!
-//! The rules look at codes first, then at the HTTP status, and at words last. They are the same for all APIs:
-//! gateways and compatible servers speak in each other's codes, and no code means two things.
+//! The rules check codes first, then the HTTP status, then the wording. They are the same for all APIs:
+//! gateways and compatible servers use each other's codes, and no code has two meanings.
 
 use std::time::{Duration, SystemTime};
 
@@ -57,7 +57,7 @@ const QUOTA_CODES: [&str; 6] =
 const RATE_CODES: [&str; 3] = ["rate_limit", "resource_exhausted", "too_many_requests"];
 /// Parts of codes of a conversation that does not fit.
 const OVERFLOW_CODES: [&str; 3] = ["context_length_exceeded", "request_too_large", "model_max_prompt_tokens_exceeded"];
-/// Parts of codes of a refusing filter. Those of a policy are OpenAI's: `bio_policy`, `content_policy_violation`.
+/// Parts of codes from content filters. OpenAI's policy codes: `bio_policy`, `content_policy_violation`.
 const FILTER_CODES: [&str; 4] = ["content_filter", "_policy", "invalid_prompt", "responsibleaipolicy"];
 /// Parts of codes of a wrong request.
 const INVALID_CODES: [&str; 4] = ["invalid", "not_found", "failed_precondition", "unsupported"];
@@ -89,7 +89,7 @@ pub(crate) fn from_unknown(api: Api, data: &[u8]) -> Option<ModelError> {
     Some(from_event(api, &json!({"message": message, "code": code})))
 }
 
-/// Milliseconds to wait by `retry-after-ms`, else by `retry-after` (seconds, or a date as RFC 9110 has it).
+/// Returns the milliseconds to wait by `retry-after-ms`, else by `retry-after` (seconds, or a date of RFC 9110).
 pub(crate) fn retry_after_ms(millis: Option<&str>, after: Option<&str>, now: SystemTime) -> Option<u64> {
     let number = |text: &str, unit: f64| {
         text.trim().parse::<f64>().ok().filter(|n| *n >= 0.0).map(|n| Duration::from_secs_f64((n * unit).min(1e9)))
@@ -145,7 +145,7 @@ impl ErrorBody {
     fn limited(&self, words: &str) -> ModelErrorKind {
         let known = contains_any(&self.codes, &RATE_CODES);
         if words.contains("request too large") {
-            // More than the limit of a minute in one request: OpenAI says it with 429. A shorter one may do.
+            // One request exceeds the limit of a minute: OpenAI reports it with 429. A shorter request may succeed.
             return ModelErrorKind::ContextOverflow;
         }
         match self.quota {
@@ -175,17 +175,17 @@ fn contains_any(words: &str, any: &[&str]) -> bool {
 
 /// The longest quote of a provider's message, in characters.
 const MAX_QUOTE: usize = 500;
-/// Entries of `details` that are looked at.
+/// Number of entries of `details` that are read.
 const MAX_DETAILS: usize = 16;
 
-/// The quota that is used up, if the provider says so.
+/// The exhausted quota, if reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Quota {
-    /// One of a minute.
+    /// Per minute.
     Minute,
-    /// One of a day.
+    /// Per day.
     Day,
-    /// One of zero, which does not reset.
+    /// A quota of zero, which does not reset.
     None,
 }
 
@@ -199,7 +199,7 @@ struct ErrorBody {
     status: Option<u16>,
     /// Milliseconds to wait, from the details or the message.
     wait_ms: Option<u64>,
-    /// From the details.
+    /// The quota from the details.
     quota: Option<Quota>,
 }
 
@@ -209,8 +209,8 @@ impl ErrorBody {
         Self { message: quote(text), ..Self::default() }
     }
 
-    /// In a body: `{"error": {message, type, code, status, details}}`, `{"error": "…"}`, `{"message": "…"}`, or a
-    /// list of one.
+    /// Finds an error in a body: `{"error": {message, type, code, status, details}}`, `{"error": "…"}`, `{"message":
+    /// "…"}`, or a list of one.
     fn find(body: &Value) -> Option<Self> {
         let body = body.as_array().map_or(Some(body), |items| items.first())?;
         if let Some(error) = body.get("error") {
@@ -247,7 +247,7 @@ impl ErrorBody {
         reported
     }
 
-    /// One of Google's `ErrorInfo`, `RetryInfo` and `QuotaFailure` (google.rpc), or Anthropic's `{error_code}`.
+    /// Reads a detail: Google's `ErrorInfo`, `RetryInfo` or `QuotaFailure` (google.rpc), or Anthropic's `{error_code}`.
     fn detail(&mut self, detail: &Value) {
         for code in ["reason", "error_code"].iter().filter_map(|key| detail.get(key)?.as_str()) {
             self.codes.push(' ');
@@ -283,11 +283,11 @@ impl ErrorBody {
     }
 }
 
-/// The wait that a message names: "Please retry in 26.4s.", "Please try again in 6m0s."
+/// Returns the wait stated in a message: "Please retry in 26.4s.", "Please try again in 6m0s."
 fn asked_wait(words: &str) -> Option<u64> {
     let after = ["retry in ", "try again in "].iter().find_map(|before| words.split_once(before))?.1;
     let (wait, rest) = leading_span(after)?;
-    // "try again in 2 minutes": the number alone is not the time.
+    // In "try again in 2 minutes" the number alone is not a duration.
     let apart = rest.chars().next().is_none_or(|next| !next.is_alphanumeric() && !next.is_whitespace());
     apart.then(|| millis(wait)).flatten()
 }

@@ -4,11 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use toolwright_core::model::{Allowance, Limits};
 
-/// The longest wait that is taken from a header or message, in seconds: one day.
+/// Maximal wait accepted from a header or message, in seconds: one day.
 const LONGEST: f64 = 86_400.0;
 
-/// The limits in the headers of a response: `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of OpenAI and compatible
-/// servers, and `anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-…`. `None` without any of them.
+/// Reads the limits in a response's headers: `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of OpenAI and
+/// compatible servers, and `anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-…`. `None` without any.
 pub(crate) fn limits<'h>(header: &dyn Fn(&str) -> Option<&'h str>, now: SystemTime) -> Option<Limits> {
     let count = |name: String| header(&name)?.trim().parse().ok();
     let openai = |what: &str| Allowance {
@@ -39,7 +39,7 @@ pub(crate) fn span(text: &str) -> Option<Duration> {
     rest.is_empty().then_some(seconds)
 }
 
-/// The time at the start of `text`, and what follows it.
+/// Splits off the duration at the start of `text`.
 pub(crate) fn leading_span(text: &str) -> Option<(Duration, &str)> {
     let mut seconds = 0.0;
     let mut rest = text;
@@ -83,7 +83,8 @@ fn instant(text: &str) -> Option<SystemTime> {
     if !sound || !(0..24).contains(&hour) || !(0..60).contains(&minute) || !(0..61).contains(&second) {
         return None;
     }
-    // Days since 1970-01-01 in the Gregorian calendar, counted from March, so that a leap day ends its year.
+    // Days since 1970-01-01 in the Gregorian calendar, with years from March, so that a leap day is the last of its
+    // year.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1 - 719_468;
     let seconds = days * 86_400 + hour * 3600 + minute * 60 + second;

@@ -22,10 +22,10 @@ pub struct Decoder {
     failure: Option<ModelError>,
 }
 
-/// What the stream has held so far.
+/// The content of the stream so far.
 #[derive(Default)]
 struct Seen {
-    /// An event, or what could be one.
+    /// An event, or data that may be one.
     any: bool,
     /// `[DONE]`, which ends the streams of some APIs.
     mark: bool,
@@ -52,7 +52,7 @@ impl Decoder {
         Self::framed(api, Framing::detect())
     }
 
-    /// The same, for a request with `tools`: the arguments of calls are converted back to the tools' own schemas.
+    /// Sets the request's tools: arguments of calls are converted back to the tools' own schemas.
     #[must_use]
     pub fn with_tools(mut self, tools: Arc<Toolset>) -> Self {
         self.assembly.answer().set_tools(tools);
@@ -70,8 +70,8 @@ impl Decoder {
         Self { api, framing, assembly, fed: 0, seen: Seen::default(), complete: false, failure: None }
     }
 
-    /// Takes the next bytes and passes the pieces that they complete to `sink`. An error is kept for
-    /// [`Decoder::finish`]; bytes after it are ignored.
+    /// Reads the next bytes and passes completed pieces to `sink`. An error is kept for
+    /// [`Decoder::finish`]; later bytes are ignored.
     pub fn feed(&mut self, bytes: &[u8], sink: &mut impl FnMut(ModelEvent)) {
         if self.failure.is_some() {
             return;
@@ -87,13 +87,13 @@ impl Decoder {
         self.complete = self.assembly.answer().complete;
     }
 
-    /// Whether the response is complete or has failed. After a complete one only usage figures may follow.
+    /// Whether the response is complete or has failed. Only usage may follow a complete one.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.failure.is_some() || self.complete
     }
 
-    /// Whether the response is complete and its usage figures may still follow, as from servers that send them last.
+    /// Whether the response is complete but usage may follow, as from servers that send it last.
     pub(crate) fn awaits_usage(&mut self) -> bool {
         let follow = matches!(self.api, Api::OpenAiChat | Api::Gemini);
         let is_open = follow && !self.seen.mark && self.failure.is_none() && self.complete;
@@ -108,15 +108,15 @@ impl Decoder {
         let (api, assembly, seen) = (self.api, self.assembly.as_mut(), &mut self.seen);
         let last = self.framing.finish(&mut |data| event(api, assembly, seen, data, sink));
         self.complete = self.assembly.answer().complete;
-        // `finish` reports that the stream broke off; half an event adds nothing to that.
+        // `finish` reports the broken stream; half an event adds no information.
         self.failure = last.err().filter(|error| !is_cut(error));
     }
 
-    /// The response, when the stream has ended.
+    /// Returns the response, after the end of the stream.
     ///
     /// # Errors
-    /// The error that the response itself reported; `BadResponse` if it is not of the API's form, exceeds a bound, or broke
-    /// off before its end. [`ModelError::partial`] holds what was complete by then, and the message says how much that is.
+    /// The error that the response reported; `BadResponse` if it is not of the API's form, exceeds a bound, or broke
+    /// off. [`ModelError::partial`] holds the complete part, and the message says how much that is.
     pub fn finish(mut self) -> Result<ModelResponse, ModelError> {
         self.end(&mut |_| {});
         match self.failure.take() {
@@ -135,7 +135,7 @@ impl Decoder {
         }
     }
 
-    /// Adds what was complete by then to the error that ended the response.
+    /// Adds the complete part to the error that ended the response.
     #[must_use]
     pub(crate) fn fail(mut self, mut error: ModelError) -> ModelError {
         let unclosed = self.assembly.unclosed();
@@ -157,7 +157,7 @@ impl Decoder {
     }
 }
 
-/// Decodes a response that was not streamed.
+/// Decodes a response without streaming.
 ///
 /// # Errors
 /// As [`Decoder::finish`].
@@ -187,7 +187,7 @@ fn event(
         data if DONE.starts_with(data) => Ok(()),
         data => {
             assembly.event(data, sink).map_err(|error| match error.source {
-                // A proxy may have answered in a form of its own.
+                // A proxy may have answered in its own form.
                 Some(_) => failure::from_unknown(api, data).unwrap_or(error),
                 None => error,
             })?;

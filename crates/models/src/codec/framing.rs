@@ -1,13 +1,13 @@
-//! Cuts a byte stream into events, wherever its chunks end: lines, server-sent events (WHATWG HTML, section 9.2), JSON
-//! values.
+//! Splits a byte stream into events, at any chunk boundaries: lines, server-sent events (WHATWG HTML, section 9.2),
+//! JSON values.
 //!
-//! JSON values come one after another: an event a line, a list of events, or one value over many lines. Events whose last
-//! brackets were lost, as some relays send them, are mended.
+//! JSON values may be one event per line, a list of events, or one value over many lines. Events without their last
+//! brackets, as some relays send them, are repaired.
 
 use serde_json::error::Category;
 use toolwright_core::model::{ModelError, ModelErrorKind};
 
-/// The longest answer that is read, in bytes on the wire; it also bounds what a decoder holds.
+/// Bound on an answer in bytes on the wire, and so on a decoder's memory.
 pub(crate) const MAX_ANSWER: usize = 128 << 20;
 /// The mark that ends the streams of some APIs.
 pub(crate) const DONE: &[u8] = b"[DONE]";
@@ -17,10 +17,10 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// Receives the data of one event.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), ModelError>;
 
-/// How the events of a response are separated.
+/// The separation of a response's events.
 #[derive(Debug)]
 pub(crate) enum Framing {
-    /// Not known before the first byte.
+    /// Unknown before the first byte.
     Unknown,
     /// Server-sent events.
     Events(Sse),
@@ -44,10 +44,10 @@ impl Framing {
         Self::Unknown
     }
 
-    /// Takes some bytes and hands the data of each event that is now complete to `each`.
+    /// Reads bytes and passes the data of each completed event to `each`.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], each: Each<'_>) -> Result<(), ModelError> {
         if let Self::Unknown = self {
-            // No event begins with a byte of the mark, which may come in pieces.
+            // No event begins with a byte of the byte order mark, which may arrive in pieces.
             let blank = |byte: &u8| byte.is_ascii_whitespace() || BYTE_ORDER_MARK.contains(byte);
             bytes = &bytes[bytes.iter().take_while(|byte| blank(byte)).count()..];
             match bytes.first() {
@@ -84,7 +84,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Takes some bytes and hands each line that is now complete, without its end, to `each`.
+    /// Reads bytes and passes each completed line, without its end, to `each`.
     fn feed(
         &mut self,
         mut bytes: &[u8],
@@ -117,7 +117,7 @@ impl Lines {
         self.hold(bytes)
     }
 
-    /// Hands over a last line that has no end, and says whether there was one.
+    /// Passes on a last line without an end. Returns whether there was one.
     fn finish(&mut self, each: &mut impl FnMut(&[u8]) -> Result<(), ModelError>) -> Result<bool, ModelError> {
         let rest = std::mem::take(&mut self.held);
         if rest.is_empty() {
@@ -153,14 +153,14 @@ pub(crate) struct Sse {
 
 #[derive(Debug, Default)]
 struct Event {
-    /// The data so far; kept for the next event, so that its memory is.
+    /// The data so far; the buffer is reused for the next event.
     data: Vec<u8>,
     has_data: bool,
     past_first_line: bool,
 }
 
 impl Sse {
-    /// Takes some bytes and hands the data of each event that is now complete to `each`.
+    /// Reads bytes and passes the data of each completed event to `each`.
     fn feed(&mut self, bytes: &[u8], each: Each<'_>) -> Result<(), ModelError> {
         let event = &mut self.event;
         self.lines.feed(bytes, &mut |line| event.line(line, each))
@@ -171,7 +171,7 @@ impl Sse {
         let event = &mut self.event;
         let cut = self.lines.finish(&mut |line| event.line(line, each))?;
         let Event { data, has_data: true, .. } = std::mem::take(event) else { return Ok(()) };
-        // A line that has its end was sent as a whole.
+        // A terminated line is complete.
         if cut { each(&data) } else { or_mended(&data, each) }
     }
 }
@@ -234,7 +234,7 @@ impl JsonValues {
         let cut = self.lines.finish(&mut |line| value.line(line, each))?;
         match std::mem::take(value) {
             Partial { held, .. } if held.is_empty() => Ok(()),
-            // A line that has its end was sent as a whole.
+            // A terminated line is complete.
             Partial { held, lines: 1, .. } if !cut => or_mended(&held, each),
             Partial { held, .. } => each(&held),
         }
@@ -289,7 +289,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Where in `line` the value ends.
+    /// Returns the end of the value in `line`.
     fn end(&mut self, line: &[u8]) -> Option<usize> {
         for (at, &byte) in line.iter().enumerate() {
             match self.nesting.step(byte) {
@@ -321,7 +321,7 @@ impl Partial {
 /// The deepest nesting that is closed.
 const MAX_DEPTH: usize = 128;
 
-/// Passes `data` to `each`, and again with its brackets closed if only those were missing.
+/// Passes `data` to `each`, and retries with closed brackets if only those were missing.
 fn or_mended(data: &[u8], each: Each<'_>) -> Result<(), ModelError> {
     match each(data) {
         Err(error) if is_cut(&error) => match closed(data) {
@@ -339,7 +339,7 @@ pub(crate) fn is_cut(error: &ModelError) -> bool {
     source.is_some_and(|source| source.classify() == Category::Eof)
 }
 
-/// `data` with the brackets closed that it leaves open; `None` when it ends within a text.
+/// Closes the open brackets of `data`; `None` if it ends within a text.
 fn closed(data: &[u8]) -> Option<Vec<u8>> {
     let mut open = Vec::new();
     let mut nesting = Nesting::default();
@@ -356,7 +356,7 @@ fn closed(data: &[u8]) -> Option<Vec<u8>> {
     (!nesting.in_text).then(|| data.iter().copied().chain(open.into_iter().rev()).collect())
 }
 
-/// What a byte does to the nesting of JSON.
+/// The effect of a byte on the nesting of JSON.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     /// Opens a bracket.
@@ -367,7 +367,7 @@ enum Step {
     None,
 }
 
-/// Follows JSON byte by byte, as far as its brackets go.
+/// Tracks the brackets of JSON byte by byte.
 #[derive(Debug, Default)]
 struct Nesting {
     in_text: bool,

@@ -1,5 +1,5 @@
-//! Makes a conversation legal. Every API refuses a request whose calls and results do not pair up, whose ids repeat or
-//! whose names hold other characters than it allows.
+//! Makes a conversation legal: APIs refuse requests with unpaired calls and results, repeated ids, or
+//! names with illegal characters.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -14,23 +14,23 @@ use toolwright_core::tool_id::{MAX_WIRE_NAME, short_hash};
 use crate::api::Api;
 use crate::dialect::{Toolset, TranslatedTool};
 
-/// The longest call id that every API takes (OpenAI's limit).
+/// Maximal length of a call id in every API (OpenAI's limit).
 const MAX_CALL_ID: usize = 40;
-/// The result of a call that has none.
+/// The result of a call without one.
 const NO_RESULT: &str = "(tool failed: there is no result, the call was interrupted)";
 
 /// The media type of documents that models read.
 pub(crate) const PDF: &str = "application/pdf";
 /// Marks a failed call for APIs that have no flag for it.
 const FAILED: &str = "(tool failed) ";
-/// Text for where an API requires some and there is none.
+/// Text for places where an API requires some.
 pub(crate) const NOTHING: &str = "(nothing)";
 
-/// One legal turn.
+/// A legal turn.
 pub(crate) enum Turn<'a> {
-    /// From the user.
+    /// A message of the user.
     User(&'a [ContentBlock]),
-    /// From the model; [`Turn::Results`] follows when it has calls.
+    /// A message of the model; [`Turn::Results`] follows if it has calls.
     Assistant {
         /// Its text, perhaps empty.
         text: &'a str,
@@ -39,7 +39,7 @@ pub(crate) enum Turn<'a> {
         /// The opaque data of the API that is encoded for, in its order.
         opaque: Vec<&'a Value>,
     },
-    /// One result for each call of the turn before, in call order.
+    /// A result for each call of the previous turn, in call order.
     Results(Vec<LegalResult<'a>>),
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct LegalCall<'a> {
 }
 
 impl LegalCall<'_> {
-    /// The arguments as JSON text, as the model wrote them where that is a legal object.
+    /// The arguments as JSON text, as the model wrote them if that is a legal object.
     pub(crate) fn arguments_text(&self) -> &str {
         &self.text
     }
@@ -74,7 +74,7 @@ pub(crate) struct LegalResult<'a> {
     result: Option<&'a CallResult>,
 }
 
-/// An image as APIs take it.
+/// An image for an API.
 pub(crate) struct Image<'a> {
     /// Media type.
     pub mime_type: &'a str,
@@ -82,17 +82,17 @@ pub(crate) struct Image<'a> {
     pub data: &'a str,
 }
 
-/// A block as a model can take it.
+/// A block for a model.
 pub(crate) enum Part<'a> {
-    /// Text, or a line that stands in for what cannot be shown.
+    /// Text, or a line that replaces content which cannot be shown.
     Text(String),
-    /// An image of a type that every API takes.
+    /// An image of a type that every API accepts.
     Image(Image<'a>),
-    /// A PDF, in messages of the user alone: models take none from tools alike.
+    /// A PDF, only in messages of the user: models differ in support for PDFs from tools.
     Document(Document<'a>),
 }
 
-/// A PDF as APIs take it.
+/// A PDF for an API.
 pub(crate) struct Document<'a> {
     /// Its name.
     pub name: &'a str,
@@ -101,12 +101,12 @@ pub(crate) struct Document<'a> {
 }
 
 impl Document<'_> {
-    /// What stands for it where it cannot be shown.
+    /// Returns a text for APIs that cannot show it.
     pub(crate) fn placeholder(&self) -> String {
         format!("[document {}, not shown]", self.name)
     }
 
-    /// It as a URL.
+    /// Formats it as a data URL.
     pub(crate) fn url(&self) -> String {
         format!("data:{PDF};base64,{}", self.data)
     }
@@ -118,7 +118,7 @@ impl LegalResult<'_> {
         self.result.is_none_or(|result| result.is_error)
     }
 
-    /// The deferred ones of `tools` that it loads, each once. A failed call loads none.
+    /// Returns the deferred tools among `tools` that it loads, without duplicates. A failed call loads none.
     pub(crate) fn loads<'t>(&self, tools: &'t Toolset) -> Vec<&'t TranslatedTool> {
         let mut loaded: Vec<&TranslatedTool> = Vec::new();
         for name in self.result.filter(|result| !result.is_error).into_iter().flat_map(|result| &result.loads) {
@@ -128,12 +128,12 @@ impl LegalResult<'_> {
         loaded
     }
 
-    /// What goes back to the model.
+    /// Returns the content for the model.
     pub(crate) fn parts(&self) -> Vec<Part<'_>> {
         self.result.map_or_else(|| vec![Part::Text(NO_RESULT.to_owned())], |result| parts(&result.content))
     }
 
-    /// What goes back to the model through an API without a flag for failed calls: the text says so.
+    /// Returns the content for APIs without a flag for failed calls: the text says so.
     pub(crate) fn plain_parts(&self) -> Vec<Part<'_>> {
         let mut parts = self.parts();
         match parts.first_mut() {
@@ -144,8 +144,8 @@ impl LegalResult<'_> {
         parts
     }
 
-    /// Text and images apart, for APIs whose results hold only text and no flag for failure: a note stands where
-    /// an image was, and a failure says so.
+    /// Separates text and images, for APIs with text-only results and no flag for failure: a note marks the place of
+    /// each image, and the text reports a failure.
     pub(crate) fn plain_text_and_images(&self) -> (String, Vec<Part<'_>>) {
         let (mut text, images) = self.text_and_images();
         if self.is_error() {
@@ -154,8 +154,8 @@ impl LegalResult<'_> {
         (text, images)
     }
 
-    /// Text and images apart, for APIs whose results hold only text: a note stands where an image was, and a caption before
-    /// the images, which go into a user message.
+    /// Separates text and images, for APIs with text-only results: a note marks the place of each image, and a caption
+    /// precedes the images, which go into a user message.
     pub(crate) fn text_and_images(&self) -> (String, Vec<Part<'_>>) {
         let mut images = Vec::new();
         let mut lines = Vec::new();
@@ -189,7 +189,7 @@ fn mark_failure(text: &mut String) {
     }
 }
 
-/// Blocks as a model can take them.
+/// Converts blocks for a model.
 pub(crate) fn parts(content: &[ContentBlock]) -> Vec<Part<'_>> {
     content
         .iter()
@@ -202,7 +202,7 @@ pub(crate) fn parts(content: &[ContentBlock]) -> Vec<Part<'_>> {
         .collect()
 }
 
-/// Blocks of a message of the user as a model can take them that reads PDFs.
+/// Converts blocks of a user message for a model that reads PDFs.
 pub(crate) fn user_parts(content: &[ContentBlock]) -> Vec<Part<'_>> {
     let part = |block| match document(block) {
         Some(document) => vec![Part::Document(document)],
@@ -223,7 +223,7 @@ fn is_sendable(mime_type: &str, data: &str) -> bool {
     matches!(mime_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp") && is_base64(data.as_bytes())
 }
 
-/// Whether `data` is base64 with padding (RFC 4648 section 4), and not empty. Only the last four
+/// Whether `data` is nonempty base64 with padding (RFC 4648 section 4). Only the last four
 /// characters can hold padding or stray bits, so only these are decoded.
 fn is_base64(data: &[u8]) -> bool {
     let Some((head, last)) = data.split_last_chunk::<4>() else { return false };
@@ -260,13 +260,13 @@ pub(crate) fn legal_turns<'a>(messages: &'a [Message], api: Api, tools: &Toolset
     turns
 }
 
-/// Messages whose roles alternate, beginning with the user. Consecutive messages of one role are joined.
+/// Messages with alternating roles, beginning with the user. Consecutive messages of one role are joined.
 pub(crate) struct Alternating {
-    /// What the API calls the model.
+    /// The API's name for the model's role.
     pub model: &'static str,
-    /// Under which key it takes the blocks of a message.
+    /// The key of a message's blocks.
     pub key: &'static str,
-    /// The block for where the API requires one.
+    /// A block to use if the API requires one.
     pub nothing: fn() -> Value,
     /// The messages so far.
     pub messages: Vec<Value>,
@@ -330,7 +330,7 @@ fn legal_characters(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect()
 }
 
-/// `written` as a name that every API takes.
+/// Converts `written` to a name that every API accepts.
 pub(crate) fn legal_name(written: &str) -> String {
     let mut name = legal_characters(written.trim());
     name.truncate(MAX_WIRE_NAME);
@@ -355,13 +355,13 @@ fn unique_id(written: &str, used: &mut HashSet<String>) -> String {
     id
 }
 
-/// `item` with its place: how many bytes of text and how many calls came before it, and how many bytes of the text that
-/// follows belong to it.
+/// Marks `item` with its place: the bytes of text and the number of calls before it, and the bytes of following
+/// text that belong to it.
 pub(crate) fn placed(item: Value, text: usize, calls: usize, own: usize) -> Value {
     json!({"after": {"text": text, "calls": calls}, "own": own, "item": item})
 }
 
-/// One piece of an assistant message, in its order.
+/// A piece of an assistant message, in order.
 pub(crate) enum Piece<'a> {
     /// Text, never empty.
     Text(&'a str),
@@ -371,7 +371,7 @@ pub(crate) enum Piece<'a> {
     Item(&'a Value),
 }
 
-/// The pieces of an assistant message. A place that the conversation no longer has becomes the nearest one that it has; data
+/// Splits an assistant message into pieces. A place that no longer exists becomes the nearest one; data
 /// without a place comes first.
 pub(crate) fn pieces<'a>(text: &'a str, calls: &'a [LegalCall<'a>], opaque: &[&'a Value]) -> Vec<Piece<'a>> {
     let mut out = Vec::with_capacity(calls.len() + opaque.len() + 1);

@@ -1,7 +1,7 @@
 //! The codecs of the model APIs: one file or folder per API, with its encoder of requests and its decoder of responses.
 //!
-//! [`encode()`] and [`Decoder`] pick the folder. The files beside them are what the codecs share: legal histories,
-//! reasoning, model families and tools for requests; events, framing and the response under assembly for responses.
+//! [`encode()`] and [`Decoder`] pick the folder. The other files are shared by the codecs: legal histories, reasoning,
+//! model families and tools for requests; events, framing and the response under assembly for responses.
 
 pub(crate) mod anthropic;
 pub(crate) mod decode;
@@ -30,17 +30,17 @@ pub use decode::{Decoder, decode_whole};
 
 /// Encodes `request` for `model` (the name without its provider), asking for a stream.
 ///
-/// Never fails, and the result is a legal request whatever the history holds: arguments that do not
-/// parse are replayed as `{}`, a call without a result gets one that says so, a result without a call is
-/// left out, ids and names of past calls are made legal and unique. Tools are translated by the API's dialect and keep
-/// their order; their own definitions stay as they are. What an API has no parameter for is left out: a forced call for
-/// Ollama, a limit on parallel calls for Gemini, a temperature for models that refuse one. docs/model-differences.md lists
-/// all of it.
+/// Never fails, and always returns a legal request: arguments that do not parse are replayed as `{}`, a call without a
+/// result gets one that says so, a result without a call is left out, ids and names of past calls are made legal and
+/// unique. Tools are translated to the API's dialect and keep their order; their own definitions do not change.
+/// Settings without a parameter in the API are left out: a forced call for Ollama, a limit on parallel calls for
+/// Gemini, a temperature for models that refuse one. docs/model-differences.md lists all of it.
 ///
 /// Deferred tools go to the two APIs that can load them. Anthropic Messages gets them with `defer_loading`, and results
-/// that load tools as `tool_reference` blocks. OpenAI Responses gets the search tool as `tool_search`, past calls of it as
-/// `tool_search_call`, and the definitions that a result loads in its `tool_search_output`. Both APIs take nothing else in
-/// such a result, so its text is left out. Names of tools that are not deferred, or not in the request, load nothing.
+/// that load tools as `tool_reference` blocks. OpenAI Responses gets the search tool as `tool_search`, past calls of it
+/// as `tool_search_call`, and the definitions that a result loads in its `tool_search_output`. Both APIs allow nothing
+/// else in such a result, so its text is left out. Names of tools that are not deferred, or not in the request, load
+/// nothing.
 #[must_use]
 pub fn encode(api: Api, request: &ModelRequest, model: &str) -> EncodedRequest {
     encode_with(request, model, &EncodedTools::new(api, &request.tools))
@@ -100,21 +100,21 @@ pub struct EncodedTools {
     set: Arc<Toolset>,
     /// The declarations of tools that the provider runs.
     natives: Arc<[Value]>,
-    /// None without tools.
+    /// `None` without tools.
     json: Option<Arc<str>>,
-    /// Where in it the object of the last tool ends that is not deferred, before its brace. There the tool can be marked as
-    /// the last that a provider caches; deferred ones are not cached, and the API refuses the mark on them.
+    /// Position before the closing brace of the last tool that is not deferred. A cache breakpoint can be inserted
+    /// there; deferred tools are not cached, and the API refuses breakpoints on them.
     end_of_cached: Option<usize>,
 }
 
 impl EncodedTools {
-    /// The translation of `tools` for `api`. Strict decoding is asked for where the tool's author did.
+    /// Translates `tools` for `api`. Strict decoding is requested where the tool's author did.
     #[must_use]
     pub fn new(api: Api, tools: &[ShownTool]) -> Self {
         Self::translated(api, tools, false)
     }
 
-    /// The translation of `tools` for `api`, with the declarations of those that the provider runs; `strict` as in
+    /// Translates `tools` for `api`, and adds declarations of native tools; `strict` as in
     /// [`translate`].
     fn translated(api: Api, tools: &[ShownTool], strict: bool) -> Self {
         let declared = |tool: &ShownTool| tool.native.as_ref()?.get(api.as_str()).cloned();
@@ -126,8 +126,8 @@ impl EncodedTools {
         Self::with_natives(api, translate(api.dialect(), &functions, strict).into(), natives)
     }
 
-    /// Tools that were translated by other means, as with strict decoding or another of the API's dialects. Deferred tools
-    /// stay among them only where the API can load them.
+    /// Uses an existing translation, as with strict decoding or another of the API's dialects. Deferred tools
+    /// stay only if the API can load them.
     #[must_use]
     pub fn of(api: Api, set: impl Into<Arc<Toolset>>) -> Self {
         Self::with_natives(api, set.into(), Arc::default())
@@ -157,8 +157,8 @@ impl EncodedTools {
         })
     }
 
-    /// The wish of `request`, as far as it can be met: a call cannot be forced of a tool that is not declared, nor of one
-    /// that the API does not take for a function.
+    /// Returns the tool choice of `request`, as far as possible: a call of an undeclared tool, or of one that the API
+    /// does not treat as a function, cannot be forced.
     fn choice<'a>(&self, request: &'a ModelRequest) -> &'a ToolChoice {
         match &request.tool_choice {
             ToolChoice::Tool(name) if !self.is_function(name) => &ToolChoice::Auto,
@@ -193,8 +193,8 @@ impl EncodedTools {
     }
 }
 
-/// Where the object of the last tool that is not deferred ends, before its brace. Found from the end of the text, by the length
-/// of each deferred tool.
+/// Returns the position before the closing brace of the last tool that is not deferred, counted from the end by the
+/// length of each deferred tool.
 fn end_of_cached(set: &Toolset, json: &str) -> Option<usize> {
     let mut end = json.len().checked_sub("}]".len())?;
     for view in set.tools.iter().rev() {
@@ -208,8 +208,8 @@ fn end_of_cached(set: &Toolset, json: &str) -> Option<usize> {
     None
 }
 
-/// `set` without deferred tools, unless the API can load them: Anthropic by the result of any tool, so that at least one must
-/// not be deferred, OpenAI Responses by the result of the search tool, and the others not at all.
+/// Returns `set` without deferred tools, unless the API can load them: Anthropic through the result of any tool, so at
+/// least one must not be deferred; OpenAI Responses through the result of the search tool; other APIs not at all.
 fn loadable(api: Api, set: Arc<Toolset>) -> Arc<Toolset> {
     let loads = match api {
         Api::Anthropic => set.tools.iter().any(|tool| tool.exposed != Exposed::Deferred),
@@ -236,7 +236,7 @@ pub struct EncodedToolsCache {
 
 #[derive(Debug)]
 struct CachedTools {
-    /// Identified by its address, which nothing else gets while it is held here.
+    /// Identified by its address, which stays unique while it is held here.
     list: Arc<[ShownTool]>,
     strict: bool,
     tools: EncodedTools,

@@ -43,7 +43,7 @@ pub(super) fn note(item: &Value, out: &mut NativeOutput) {
     }
 }
 
-/// A result of one of Anthropic's tools, with the files that a program left.
+/// Reads a result of Anthropic's native tools, with the files of a program.
 fn anthropic_result(item: &Value, out: &mut NativeOutput) {
     let (content, id) = (&item["content"], text(&item["tool_use_id"]));
     if let Some(used) = out.uses.iter_mut().rev().find(|used| used.id == id) {
@@ -69,7 +69,7 @@ fn annotated(annotation: &Value, out: &mut NativeOutput) {
     }
 }
 
-/// A part of Gemini's that is neither text nor a call, or the grounding of its answer.
+/// Reads a part of Gemini that is neither text nor a call, or the grounding of its answer.
 fn gemini(item: &Value, out: &mut NativeOutput) {
     if let Some(code) = item.get("executableCode") {
         used(NativeTool::CodeExecution, code, &code["code"], true, out);
@@ -85,7 +85,7 @@ fn gemini(item: &Value, out: &mut NativeOutput) {
             used(NativeTool::WebSearch, call, &call["args"], true, out);
         }
     } else if let Some(grounding) = item.get("groundingMetadata") {
-        // The queries are those of the calls, where the answer has calls.
+        // If the answer has calls, the queries are theirs.
         if out.uses.iter().all(|used| used.tool != NativeTool::WebSearch) {
             for query in list(&grounding["webSearchQueries"]) {
                 used(NativeTool::WebSearch, grounding, query, true, out);
@@ -116,13 +116,13 @@ fn cite(title: &Value, url: &Value, out: &mut NativeOutput) {
     }
 }
 
-/// A file whose bytes are at the provider.
+/// Records a file stored at the provider.
 fn stored(name: &Value, path: Option<String>, out: &mut NativeOutput) {
     let media_type = "application/octet-stream".to_owned();
     keep(Artifact { media_type, data: None, name: text(name).to_owned(), path }, out);
 }
 
-/// Whether an id is one piece of a path. They are put into addresses.
+/// Whether an id is a single path segment, because ids are put into addresses.
 fn is_id(id: &str) -> bool {
     (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
@@ -138,7 +138,7 @@ fn keep(artifact: Artifact, out: &mut NativeOutput) {
     }
 }
 
-/// A picture that a program drew, where its bytes are in the address.
+/// Reads a program's picture whose bytes are in a data URL.
 fn data_url(url: &str, out: &mut NativeOutput) {
     if let Some((media_type, data)) = url.strip_prefix("data:").and_then(|url| url.split_once(";base64,")) {
         file(media_type.to_owned(), Some(data), &Value::Null, out);

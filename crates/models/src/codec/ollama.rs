@@ -35,8 +35,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     body.insert("model".into(), json!(model));
     // The API has no tool choice. `none` is sent as a request without tools; a call cannot be forced.
     let tools = encoded_tools.json.clone().filter(|_| request.tool_choice != ToolChoice::None);
-    // A model with a response schema cannot write a call (github.com/ollama/ollama, issues 11185 and 13750): beside tools the
-    // system prompt asks for it.
+    // A model with a response schema cannot write a call (github.com/ollama/ollama, issues 11185 and 13750): with tools
+    // the system prompt contains the schema.
     let system: Cow<'_, str> = match request.output.as_ref().filter(|_| tools.is_some()) {
         Some(output) => with_instruction(&request.system, output).into(),
         None => request.system.as_str().into(),
@@ -57,12 +57,13 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     EncodedRequest::new("/api/chat", body).with_tools(tools)
 }
 
-/// The output format. The server's grammars take few patterns, and any other fails the request (ollama/ollama#8325).
+/// Encodes the output format. The server's grammars support few patterns, and any other fails the request
+/// (ollama/ollama#8325).
 fn format(output: &OutputFormat) -> Value {
     output.schema.as_ref().map_or_else(|| json!("json"), |schema| output_schema(Dialect::Ollama, schema).schema)
 }
 
-/// Sets the context window in tokens. The server's default is far below what models take.
+/// Sets the context window in tokens. The server's default is far below the models' limits.
 pub(crate) fn keep_window(encoded: &mut EncodedRequest, tokens: usize) {
     if let Some(options) = encoded.entry("options", json!({})).as_object_mut() {
         options.insert("num_ctx".into(), json!(tokens));
@@ -155,7 +156,7 @@ struct Line<'a> {
     done_reason: Text<'a>,
     #[serde(default, deserialize_with = "lenient")]
     prompt_eval_count: Option<u64>,
-    /// Those of them that were cached, if the server reports it.
+    /// Cached tokens among them, if the server reports that.
     #[serde(default, deserialize_with = "lenient")]
     prompt_eval_cached_count: Option<u64>,
     #[serde(default, deserialize_with = "lenient")]
@@ -176,7 +177,7 @@ struct AnswerMessage<'a> {
 
 #[derive(Deserialize)]
 struct Call<'a> {
-    /// Only newer servers send one.
+    /// Sent only by newer servers.
     #[serde(borrow, default)]
     id: Text<'a>,
     #[serde(borrow)]

@@ -1,8 +1,8 @@
 //! Translates the reasoning effort to the parameters of each API.
 //!
-//! Models of one maker take different values and answer 400 to others. Where the name says which values a model takes, it
-//! gets the requested one, else the next above, else the highest. A model that is known not to think is sent none. For
-//! unknown names the requested value is sent as it is.
+//! Models of one maker support different values and answer 400 to others. If the name tells which values a model
+//! supports, it gets the requested one, else the next higher, else the highest. A model known not to think gets none.
+//! Unknown names get the requested value.
 
 use serde_json::{Value, json};
 use toolwright_core::model::{Effort, ModelSettings};
@@ -10,14 +10,14 @@ use toolwright_core::model::{Effort, ModelSettings};
 use crate::api::Api;
 use crate::codec::request::{ClaudeFamily, ModelFamily, ModelKind};
 
-/// `wanted` if it is in `known`, which is ascending, else the next above, else the highest.
+/// Returns `wanted` if it is in `known`, which is ascending, else the next higher, else the highest.
 fn nearest(known: &[Effort], wanted: Effort) -> Option<Effort> {
     known.iter().find(|&&effort| effort >= wanted).or_else(|| known.last()).copied()
 }
 
-/// `reasoning_effort` of Chat Completions and `reasoning.effort` of Responses (developers.openai.com/api/docs/guides/
-/// reasoning; which words are whose was found by asking: community.openai.com/t/1371738). Tokens of thinking cannot be
-/// limited there.
+/// Returns `reasoning_effort` of Chat Completions and `reasoning.effort` of Responses (developers.openai.com/api/docs/
+/// guides/reasoning; values by model were found by tests: community.openai.com/t/1371738). These APIs cannot limit
+/// thinking tokens.
 pub(crate) fn openai_effort(model: &str, settings: &ModelSettings) -> Option<&'static str> {
     use Effort::{High, Low, Max, Medium, Minimal, None as No, Xhigh};
     let wanted = match (settings.effort, settings.thinking_tokens) {
@@ -44,8 +44,8 @@ pub(crate) fn openai_effort(model: &str, settings: &ModelSettings) -> Option<&'s
     nearest(known, wanted).map(Effort::as_str)
 }
 
-/// The tokens that `model` over `api` may use for thinking: those of the budget that it is sent, else those of the effort that
-/// it is sent, or, without either, of its default effort. 0 if thinking is off, and for models that are not known to think.
+/// Returns the tokens that `model` over `api` may use for thinking: those of the budget sent, else of the effort
+/// sent, else of its default effort. 0 if thinking is off, and for models not known to think.
 pub(crate) fn thinking_allowance(api: Api, model: &str, settings: &ModelSettings) -> u32 {
     let of_word = |word: &str| word.to_ascii_lowercase().parse().map_or(0, Effort::tokens);
     let by_default = || default_effort(api, model).tokens();
@@ -75,9 +75,9 @@ pub(crate) fn thinking_allowance(api: Api, model: &str, settings: &ModelSettings
     }
 }
 
-/// The effort of `model` by default (the sources of [`openai_effort`], [`anthropic`], [`gemini`] and [`ollama`]): `medium` for
-/// GPT, except 5.1 to 5.4, which do not think by default, and `high` for those of Anthropic's that think by default and for
-/// Gemini 3. For the small ones of Gemini 3, sources say `minimal` and `high`.
+/// Returns the default effort of `model` (the sources of [`openai_effort`], [`anthropic`], [`gemini`] and [`ollama`]):
+/// `medium` for GPT, except 5.1 to 5.4, which do not think by default; `high` for Gemini 3 and for Anthropic's models
+/// that think by default. For the small models of Gemini 3, sources say `minimal` and `high`.
 fn default_effort(api: Api, model: &str) -> Effort {
     use Effort::{High, Medium, None as No};
     match ModelFamily::of(model) {
@@ -106,8 +106,8 @@ const THINKERS: [&str; 8] =
 const THINK_AT_OLLAMA: [&str; 4] = ["qwen3", "deepseek-v3.1", "glm-4.", "nemotron-3"];
 const DO_NOT_THINK: [&str; 6] = ["non-", "instruct", "coder", "embed", "rerank", "no-think"];
 
-/// Whether a model of another maker thinks by default. Over other APIs than Ollama's the allowance could exceed what a server
-/// takes, so only names that say so count there.
+/// Whether a model of another maker thinks by default. Except over Ollama's API, the allowance could exceed the
+/// server's limit, so there only names that say so count.
 fn thinks_by_default(api: Api, model: &str) -> bool {
     let name = model.to_ascii_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
@@ -142,15 +142,15 @@ impl Thinking {
 /// The fewest tokens that a budget may have.
 pub(crate) const MIN_BUDGET: u32 = 1024;
 
-/// How a Claude's thinking is controlled (platform.claude.com/docs/en/build-with-claude/thinking and …/effort, and the notes on
-/// what is new in each model).
+/// How a Claude's thinking is controlled (platform.claude.com/docs/en/build-with-claude/thinking and …/effort, and the
+/// release notes of each model).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClaudeThinking {
     /// Does not think.
     Never,
     /// Thinks within a budget, if one is set.
     Budget,
-    /// Takes a budget or an effort: 4.6.
+    /// Supports a budget or an effort: 4.6.
     Either,
     /// Thinks adaptively, if set: 4.7 and 4.8.
     Adaptive,
@@ -179,7 +179,7 @@ fn claude(model: &str) -> ClaudeThinking {
     }
 }
 
-/// Whether `model` answers 400 to a choice that forces a call: those of Anthropic's that always think, and later ones.
+/// Whether `model` answers 400 to a forced call: Anthropic's models that always think, and later ones.
 pub(crate) fn refuses_forced_calls(model: &str) -> bool {
     match ModelFamily::of(model) {
         ModelFamily::Claude(ClaudeFamily::Fable, version) => version.is_none_or(|version| version >= (5, 1)),
@@ -188,9 +188,9 @@ pub(crate) fn refuses_forced_calls(model: &str) -> bool {
     }
 }
 
-/// The thinking parameters for a response of at most `max_tokens`, thinking included. Anthropic's API refuses them beside a
-/// choice that forces a call, except for Opus 4.8 (langchain-ai/langchain-aws#1141 and #1151, which found that 4.6 and 4.7
-/// refuse them on some servers).
+/// Returns the thinking parameters for a response of at most `max_tokens`, including thinking. Anthropic's API refuses
+/// them with a forced call, except for Opus 4.8 (langchain-ai/langchain-aws#1141 and #1151, which found that 4.6 and
+/// 4.7 refuse them on some servers).
 pub(crate) fn anthropic(model: &str, settings: &ModelSettings, max_tokens: Option<u32>, choice: Choice) -> Thinking {
     use Effort::{High, Low, Max, Medium, Xhigh};
     let kind = claude(model);
@@ -249,8 +249,8 @@ pub(crate) enum Choice {
     Forced,
 }
 
-/// `generationConfig.thinkingConfig` (ai.google.dev/gemini-api/docs/thinking): a level since Gemini 3, tokens before. Both
-/// in one request are refused.
+/// Returns `generationConfig.thinkingConfig` (ai.google.dev/gemini-api/docs/thinking): a level since Gemini 3, tokens
+/// before. The API refuses both in one request.
 pub(crate) fn gemini(model: &str, settings: &ModelSettings) -> Option<Value> {
     use Effort::{High, Low, Medium, Minimal};
     let ModelFamily::Gemini(version, kind) = ModelFamily::of(model) else { return None };
@@ -282,8 +282,8 @@ fn gemini_budget(kind: ModelKind, settings: &ModelSettings) -> Option<u32> {
     })
 }
 
-/// Ollama's `think` (docs.ollama.com/capabilities/thinking): levels for gpt-oss, whose thinking cannot be turned off, and a
-/// boolean for others. A model that cannot think refuses `true`.
+/// Returns Ollama's `think` (docs.ollama.com/capabilities/thinking): levels for gpt-oss, whose thinking cannot be
+/// turned off, and a boolean for others. A model that cannot think refuses `true`.
 pub(crate) fn ollama(model: &str, settings: &ModelSettings) -> Option<Value> {
     let effort = match (settings.effort, settings.thinking_tokens) {
         (_, Some(0)) => Effort::None,
@@ -316,7 +316,7 @@ mod tests {
         thinking.and_then(|thinking| thinking["budget_tokens"].as_u64()).unwrap_or(0)
     }
 
-    /// What becomes of each effort, none to max; `-` for nothing.
+    /// Returns the value sent for each effort, none to max; `-` for no value.
     fn words(word: &dyn Fn(&ModelSettings) -> Option<String>) -> String {
         Effort::ALL.map(|effort| word(&at(effort)).unwrap_or("-".into())).join(" ")
     }
@@ -514,7 +514,7 @@ mod tests {
         for model in ["qwen3-coder:30b", "qwen3:30b-a3b-instruct-2507", "qwen3-embedding", "llama3.2", "gemma3"] {
             check(&[Ollama], model, 0);
         }
-        // Elsewhere only a name that says it: a server may take no more than its window.
+        // On other servers only explicit names count: the server's limit may be its window.
         for (model, expect) in [("Qwen/Qwen3-8B", 0), ("deepseek-reasoner", 8192), ("grok-4-fast-non-reasoning", 0)] {
             assert_eq!(thinking_allowance(Chat, model, &ModelSettings::default()), expect, "{model}");
         }

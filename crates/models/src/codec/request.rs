@@ -11,13 +11,13 @@ use crate::dialect::{self, Dialect, translate};
 pub(crate) struct OutputSchema {
     /// The schema to send.
     pub schema: Value,
-    /// Whether the API can enforce it and it allows the shapes that were asked for.
+    /// Whether the API can enforce it and the schema allows the requested shapes.
     pub strict: bool,
 }
 
-/// The translation that the API can enforce, if there is one with the same shapes; bounds of values that it lacks are checked
-/// on the response. Else the schema itself without the patterns that the API refuses, or for Gemini, which refuses unknown
-/// keywords, its translation.
+/// Returns the translation that the API can enforce, if there is one with the same shapes; unsupported bounds of values
+/// are checked on the response. Otherwise the schema itself without refused patterns, or, for Gemini, which refuses
+/// unknown keywords, its translation.
 pub(crate) fn output_schema(dialect: Dialect, schema: &Value) -> OutputSchema {
     if let Some(schema) = dialect::response_schema(dialect, schema) {
         return OutputSchema { schema, strict: true };
@@ -35,7 +35,7 @@ pub(crate) fn output_schema(dialect: Dialect, schema: &Value) -> OutputSchema {
     OutputSchema { schema: view.unwrap_or_else(plain), strict: false }
 }
 
-/// The instruction for the shape of the answer where the API has no parameter for it.
+/// Returns the instruction for the answer's format, for APIs without a parameter for it.
 pub(crate) fn output_instruction(output: &OutputFormat) -> String {
     match &output.schema {
         None => "Your final answer is one JSON object and nothing else.".to_owned(),
@@ -55,14 +55,15 @@ pub(crate) fn with_instruction(system: &str, output: &OutputFormat) -> String {
     if is_said { system.to_owned() } else { format!("{system}\n\n{}", output_instruction(output)).trim().to_owned() }
 }
 
-/// Whether a text contains the word "JSON", which OpenAI requires before it takes `json_object`.
+/// Whether a text contains the word "JSON", which OpenAI requires for `json_object`.
 pub(crate) fn speaks_of_json(text: &str) -> bool {
     text.as_bytes().windows(4).any(|word| word.eq_ignore_ascii_case(b"json"))
 }
 
-/// The `prompt_cache_key` by which OpenAI's servers find the caches of a conversation
-/// (developers.openai.com/api/docs/guides/prompt-caching): a hash of how it begins, which stays the same from turn to turn.
-/// Only for requests that will be sent again, and only to OpenAI's own models: other servers may refuse an unknown key.
+/// Returns the `prompt_cache_key` by which OpenAI's servers find the caches of a conversation
+/// (developers.openai.com/api/docs/guides/prompt-caching): a hash of its beginning, which is equal from turn to turn.
+/// Only for requests that will be sent again, and only for OpenAI's own models: other servers may refuse an unknown
+/// key.
 pub(crate) fn cache_key(request: &ModelRequest, model: &str) -> Option<String> {
     if request.reuse == Reuse::Once
         || request.settings.cache == Some(PromptCache::Off)
@@ -75,7 +76,7 @@ pub(crate) fn cache_key(request: &ModelRequest, model: &str) -> Option<String> {
     Some(format!("tw-{}", &hash[..32]))
 }
 
-/// Sets `key` if there is a value for it.
+/// Sets `key` if there is a value.
 pub(crate) fn set(body: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         body.insert(key.into(), value.into());
@@ -87,7 +88,7 @@ pub(crate) fn tools_place() -> Value {
     json!([])
 }
 
-/// A model family whose models differ in the parameters that they take.
+/// A model family whose members support different parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ModelFamily {
     /// `gpt-5.2-pro`: its version and kind.
@@ -108,7 +109,7 @@ pub(crate) enum ModelFamily {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ModelKind {
     Plain,
-    /// Does not reason, or takes no effort.
+    /// Does not reason, or has no effort setting.
     Chat,
     Pro,
     Codex,
@@ -129,7 +130,7 @@ pub(crate) enum ClaudeFamily {
 }
 
 impl ModelFamily {
-    /// Of `model`, the name without its provider.
+    /// Returns the family of `model`, the name without its provider.
     pub(crate) fn of(model: &str) -> Self {
         let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
         // A fine-tuned model is named after its base model.
@@ -164,14 +165,14 @@ impl ModelFamily {
         matches!(self, Self::Gpt(..) | Self::O(..))
     }
 
-    /// Whether it is one of OpenAI's that reason.
+    /// Whether it is a reasoning model of OpenAI.
     pub(crate) fn is_reasoning_openai(self) -> bool {
         matches!(self, Self::O(..)) || self.is_gpt_since_5() && !matches!(self, Self::Gpt((5, 0), ModelKind::Chat))
     }
 
-    /// The most tokens of one answer, thoughts among them, of models that think and answer 400 to more
+    /// Maximal tokens of one answer, including reasoning, of models that think and answer 400 to more
     /// (platform.claude.com/docs/en/about-claude/models/overview, developers.openai.com/api/docs/models,
-    /// ai.google.dev/gemini-api/docs/models; Vertex has taken 65,535 where the others take one more).
+    /// ai.google.dev/gemini-api/docs/models; the limit of Vertex is 65,535, that of the others one more).
     pub(crate) fn max_output(self) -> Option<u32> {
         match self {
             Self::Claude(ClaudeFamily::Opus, Some((4, ..=1))) => Some(32_000),
@@ -223,7 +224,7 @@ impl ClaudeFamily {
 fn claude_version(name: &str) -> Option<(u32, u32)> {
     let mut words = name.split(['-', '@', '.', ':']).skip_while(|word| leading(word).is_none());
     let major = leading(words.next()?)?;
-    // What has more digits is a date.
+    // More digits are a date.
     let minor = words.next().filter(|word| word.len() <= 2).and_then(leading);
     Some((major, minor.unwrap_or(0)))
 }
@@ -243,10 +244,10 @@ fn leading(text: &str) -> Option<u32> {
 
 /// Whether `model` (the name without its provider) may be sent a temperature.
 ///
-/// OpenAI's reasoning models refuse one ("'temperature' does not support 0 with this model"), and so does every
-/// model of Anthropic's since Opus 4.7 ("`temperature` is deprecated for this model"). Other makers' models take one. A model
-/// that takes a temperature takes `top_p` and `top_k` where the API has them, and of OpenAI's models also `stop` ("'stop' is
-/// not supported with this model").
+/// OpenAI's reasoning models refuse one ("'temperature' does not support 0 with this model"), and so does every model
+/// of Anthropic's since Opus 4.7 ("`temperature` is deprecated for this model"). Other makers' models take one. A model
+/// that takes a temperature also takes `top_p` and `top_k` if the API has them; the same holds for `stop` of OpenAI's
+/// models ("'stop' is not supported with this model").
 pub(crate) fn takes_temperature(model: &str) -> bool {
     match ModelFamily::of(model) {
         ModelFamily::Claude(_, version) => version.is_some_and(|version| version < (4, 7)),
@@ -260,7 +261,7 @@ pub(crate) fn takes_one_of_both(model: &str) -> bool {
     matches!(ModelFamily::of(model), ModelFamily::Claude(_, Some(version)) if version >= (4, 1))
 }
 
-/// The API's names of the sampling parameters; `None` for those that it does not have.
+/// The API's names of the sampling parameters; `None` for missing ones.
 #[derive(Default)]
 pub(crate) struct SamplingNames {
     pub temperature: Option<&'static str>,
@@ -270,7 +271,7 @@ pub(crate) struct SamplingNames {
     pub stop: Option<&'static str>,
 }
 
-/// Writes the sampling parameters of `request` that the API has and `model` takes into `place`.
+/// Writes the sampling parameters of `request` that API and `model` support into `place`.
 pub(crate) fn write_sampling(
     place: &mut Map<String, Value>,
     request: &ModelRequest,

@@ -19,34 +19,34 @@ use crate::codec::history::placed;
 use crate::codec::native;
 use crate::dialect::Toolset;
 
-/// Calls and items of one response that may be open at the same time. Each event is looked up among them.
+/// Bound on concurrently open calls and items of one response, which each event is looked up among.
 pub(crate) const MAX_OPEN: usize = 1024;
 
-/// Calls and items of one response. One takes a few bytes on the wire and some hundred in memory.
+/// Bound on calls and items of one response. Each takes a few bytes on the wire and some hundred in memory.
 const MAX_ITEMS: usize = 1 << 16;
 
-/// Takes the pieces as they arrive.
+/// Receives the pieces as they arrive.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(ModelEvent);
 
 /// Decodes the events of one API.
 pub(crate) trait ApiDecoder: Send {
-    /// Takes the JSON of one event, or of a whole response. Changes nothing if it is not JSON.
+    /// Processes the JSON of one event, or of a whole response. Changes nothing if it is not JSON.
     fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError>;
 
-    /// Takes `[DONE]`, which ends the streams of some APIs. Only Chat Completions needs it.
+    /// Processes `[DONE]`, which ends the streams of some APIs. Only Chat Completions needs it.
     fn done(&mut self, _sink: Sink<'_>) {}
 
-    /// What was received.
+    /// Returns the response so far.
     fn answer(&mut self) -> &mut ResponseBuilder;
 
-    /// Calls that have not closed, for a response that broke off. One whose arguments are a whole object is complete; of a
-    /// call that comes in parts another may have been to come.
+    /// Returns unclosed calls of a response that broke off. A call is complete if its arguments are a whole object; a
+    /// call in several parts may lack one.
     fn unclosed(&mut self) -> Vec<WrittenCall> {
         Vec::new()
     }
 }
 
-/// What was received of a response.
+/// A response under construction.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseBuilder {
     text: String,
@@ -57,21 +57,21 @@ pub(crate) struct ResponseBuilder {
     ids: HashSet<String>,
     /// The first number that was not tried for a generated id.
     free_id: usize,
-    /// Whether the API has said that the response is complete.
+    /// Whether the API has reported the response complete.
     pub complete: bool,
-    /// Why the model stopped, once the API said.
+    /// Why the model stopped, once reported.
     pub stop: Option<StopReason>,
     /// Usage as the API reports it.
     pub usage: Usage,
     opaque: Vec<Value>,
-    /// What the provider's own tools did.
+    /// Output of the provider's native tools.
     pub native: NativeOutput,
-    /// Whether there were more calls or items than are kept.
+    /// Whether calls or items exceeded the bound.
     overfull: bool,
     tools: Option<Arc<Toolset>>,
 }
 
-/// A call whose block has closed.
+/// A closed call.
 #[derive(Debug)]
 struct Closed {
     call: WrittenCall,
@@ -122,7 +122,7 @@ impl ResponseBuilder {
         self.opaque_with(item, 0);
     }
 
-    /// Reasoning to send back at this place, which clients of the API see.
+    /// Adds reasoning to send back at this place, which clients of the API see.
     pub(crate) fn signed(&mut self, api: Api, item: Value, sink: Sink<'_>) {
         sink(ModelEvent::Opaque(OpaqueData { api: api.as_str().to_owned(), data: item.clone() }));
         self.opaque(item);
@@ -142,7 +142,7 @@ impl ResponseBuilder {
         }
     }
 
-    /// Data that says what the provider's tools did, and is not sent back.
+    /// Adds data on the provider's native tools, which is not sent back.
     pub(crate) fn native_note(&mut self, item: &Value) {
         native::note(item, &mut self.native);
     }
@@ -163,7 +163,7 @@ impl ResponseBuilder {
         !self.overfull
     }
 
-    /// Fails if there were more calls or items than are kept.
+    /// Fails if calls or items exceeded the bound.
     pub(crate) fn all_kept(&self) -> Result<(), ModelError> {
         if !self.overfull {
             return Ok(());
@@ -189,8 +189,8 @@ impl ResponseBuilder {
         }
     }
 
-    /// A call whose block has closed. It is passed on at once if its arguments are JSON, and otherwise waits for
-    /// [`ResponseBuilder::release`]: the token limit or a filter may have cut them.
+    /// Adds a closed call. It is passed on at once if its arguments are JSON; otherwise it waits for
+    /// [`ResponseBuilder::release`], because the token limit or a filter may have cut them.
     pub(crate) fn close_call(&mut self, call: WrittenCall, sink: Sink<'_>) {
         if !self.has_room() {
             return;
@@ -202,14 +202,14 @@ impl ResponseBuilder {
         }
     }
 
-    /// A call whose block has closed without arguments. It may have none, or was cut before the first.
+    /// Adds a closed call without arguments. It has none, or was cut before the first.
     pub(crate) fn close_bare_call(&mut self, call: WrittenCall) {
         if self.has_room() {
             self.closed.push_back(Closed { call, whole: false });
         }
     }
 
-    /// Passes on the calls that wait, once the stop reason is known. Drops a last one that the token limit or a filter cut.
+    /// Passes on waiting calls, once the stop reason is known. Drops a last call cut by the token limit or a filter.
     pub(crate) fn release(&mut self, sink: Sink<'_>) {
         let cut = matches!(self.stop, Some(StopReason::MaxTokens | StopReason::Refusal));
         if cut && self.closed.back().is_some_and(|closed| !closed.whole) {
@@ -225,7 +225,7 @@ impl ResponseBuilder {
         if let Some(restored) = self.tools.as_ref().and_then(|tools| tools.restore(&call.name, &call.arguments)) {
             call.arguments = restored;
         }
-        // Other ids may look like generated ones: no number is tried twice.
+        // Other ids may look like generated ones: each number is tried once.
         while call.id.is_empty() || !self.ids.insert(call.id.clone()) {
             self.free_id = self.free_id.max(self.calls.len());
             call.id = format!("call_{}", self.free_id);
@@ -235,7 +235,7 @@ impl ResponseBuilder {
         self.calls.push(call);
     }
 
-    /// Keeps the complete calls of a response that broke off.
+    /// Keeps the complete calls of a broken response.
     pub(crate) fn salvage(&mut self, unclosed: Vec<WrittenCall>) {
         let waiting = std::mem::take(&mut self.closed).into_iter().map(|closed| closed.call);
         for call in waiting.chain(unclosed) {
@@ -251,7 +251,7 @@ impl ResponseBuilder {
         self.usage.bounded()
     }
 
-    /// What was received, in words; `None` if nothing.
+    /// Describes the content so far; `None` if there is none.
     pub(crate) fn describe(&self) -> Option<String> {
         let mut kept = Vec::new();
         if !self.text.is_empty() {
@@ -268,7 +268,7 @@ impl ResponseBuilder {
         (!kept.is_empty()).then(|| kept.join(", "))
     }
 
-    /// The response. It stops for calls if it has calls: some servers say `stop` beside them.
+    /// Returns the response. Its stop reason is calls if it has any: some servers say `stop` with calls.
     pub(crate) fn into_response(self, api: Api) -> ModelResponse {
         let usage = self.used();
         let calls = !self.calls.is_empty() || !self.other_calls.is_empty();
@@ -337,7 +337,7 @@ impl<'a> Text<'a> {
         Some(self.as_str()).filter(|text| !text.is_empty())
     }
 
-    /// The text as one that outlives the event.
+    /// Converts it to an owned text.
     pub(crate) fn into_string(self) -> String {
         self.0.into_owned()
     }
@@ -397,7 +397,7 @@ impl<'de> Visitor<'de> for TextVisitor {
     }
 }
 
-/// A number or boolean of an event, also if a server wrote it as a text. Any other value counts as none.
+/// Reads a number or boolean of an event, also if written as text. Any other value counts as absent.
 pub(crate) fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
     let written = <&RawValue>::deserialize(deserializer)?.get();
     Ok(serde_json::from_str(written.trim_matches('"')).ok())
@@ -432,12 +432,12 @@ pub(crate) fn arguments(part: &RawValue) -> Cow<'_, str> {
     }
 }
 
-/// The number at `pointer`, zero where there is none.
+/// Returns the number at `pointer`; zero if there is none.
 pub(crate) fn count(value: &Value, pointer: &str) -> u64 {
     value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// Where OpenAI's two APIs have their usage figures, as JSON Pointers.
+/// JSON Pointers to usage in OpenAI's two APIs.
 pub(crate) struct UsagePointers {
     pub(crate) prompt: &'static str,
     pub(crate) cached: &'static str,
@@ -448,7 +448,7 @@ pub(crate) struct UsagePointers {
 }
 
 impl UsagePointers {
-    /// What `usage` says of a request.
+    /// Reads the usage of a request.
     pub(crate) fn read(&self, usage: &Value) -> Usage {
         let (output_tokens, reasoning_tokens) = self.answer_tokens(usage);
         Usage {
@@ -460,9 +460,9 @@ impl UsagePointers {
         }
     }
 
-    /// The tokens of the response including its reasoning, as OpenAI counts them, and those of its reasoning. Two servers
-    /// count the reasoning apart, so that the total is larger: xAI, which reports how much it is, and Google's endpoint of
-    /// this API, which reports only the three figures.
+    /// Returns the tokens of the response including reasoning, as OpenAI counts them, and those of its reasoning. Two
+    /// servers count reasoning separately, so that the total is larger: xAI, which reports the amount, and Google's
+    /// endpoint of this API, which reports only the three totals.
     fn answer_tokens(&self, usage: &Value) -> (u64, u64) {
         let [prompt, answer, all] = [self.prompt, self.answer, self.all].map(|place| count(usage, place));
         let beside = all.saturating_sub(prompt).saturating_sub(answer);

@@ -1,4 +1,4 @@
-//! Merges schemas: two that a value must both satisfy, and a root that combines several into one object, whose description
+//! Merges schemas: two that a value must both satisfy, and a root of alternatives into one object, whose description
 //! says how the alternatives differ.
 
 use serde_json::{Map, Value, json};
@@ -9,7 +9,7 @@ use super::types::Types;
 use super::words;
 use super::write::Writer;
 
-/// Schemas inside one another that are merged, and all that are.
+/// Bounds on nested schemas that are merged, and on all of them.
 const MAX_DEPTH: usize = 8;
 const MAX_SCHEMAS: usize = 200;
 /// The longest sentence about alternatives, in bytes.
@@ -99,7 +99,7 @@ fn properties(map: &Map<String, Value>) -> Option<&Map<String, Value>> {
     map.get("properties")?.as_object()
 }
 
-/// The union of `alternatives` beside `base`: properties of any of them, required names of all.
+/// Merges `alternatives` into `base`: properties of any of them, required names common to all.
 fn united(base: &Map<String, Value>, alternatives: &[Map<String, Value>]) -> Map<String, Value> {
     let mut shown: Map<String, Value> = Map::new();
     for name in alternatives.iter().filter_map(properties).flat_map(Map::keys) {
@@ -146,7 +146,7 @@ fn common(alternatives: &[Map<String, Value>]) -> Vec<&str> {
     common
 }
 
-/// One schema for a property with several. Enumerations are joined.
+/// Merges the schemas of one property. Enumerations are joined.
 fn one_of(forms: &[&Value]) -> Value {
     if let [only] = forms {
         return (*only).clone();
@@ -170,7 +170,7 @@ fn one_of(forms: &[&Value]) -> Value {
     Value::Object(one)
 }
 
-/// A sentence about what each alternative requires beyond the others: constants and names.
+/// Describes what each alternative requires beyond the others: constants and names.
 fn describe_alternatives(keyword: &str, alternatives: &[Map<String, Value>]) -> Option<String> {
     let common = common(alternatives);
     let needs = |one: &Map<String, Value>| {
@@ -195,11 +195,11 @@ fn describe_alternatives(keyword: &str, alternatives: &[Map<String, Value>]) -> 
     (text.len() <= MAX_SENTENCE).then_some(text)
 }
 
-/// Nested properties that are merged; below it the first one stands.
+/// Nesting depth of merged properties; below it the first one is kept.
 const MAX_MERGE_DEPTH: usize = 16;
 
-/// `first` and `second` as one schema, and whether it says exactly what the two say together. Where it
-/// cannot, `first` stands.
+/// Merges `first` and `second`, and returns whether the result is exact. For conflicting
+/// keywords, `first` counts.
 pub(super) fn merge(first: Map<String, Value>, second: &Map<String, Value>) -> (Map<String, Value>, bool) {
     merge_at(first, second, 0)
 }
@@ -257,7 +257,7 @@ fn merge_at(mut first: Map<String, Value>, second: &Map<String, Value>, depth: u
     (first, exact)
 }
 
-/// Whether `closed` forbids what only `other` declares: then neither's properties are those of both.
+/// Whether `closed` forbids properties that only `other` declares, so that properties cannot be combined.
 fn open_and_closed(closed: &Map<String, Value>, other: &Map<String, Value>) -> bool {
     let declared = |schema: &Map<String, Value>, name: &str| {
         schema.get("properties").and_then(Value::as_object).is_some_and(|properties| properties.contains_key(name))

@@ -9,14 +9,14 @@ use super::words;
 use super::write::{Inexact, Node, WriteResult, Writer, brief, listed};
 
 impl Writer<'_, '_> {
-    /// Writes `map`, whose `$ref` becomes `reference`.
+    /// Translates `map`, with `reference` for its `$ref`.
     pub(super) fn keywords(
         &mut self,
         map: &Map<String, Value>,
         is_root: bool,
         reference: Option<(&str, String)>,
     ) -> WriteResult {
-        // Room for a type that is not said, and for what closes an object.
+        // Room for an added type, and for the keyword that closes an object.
         let mut node = Node { view: Map::with_capacity(map.len() + 2), ..Node::default() };
         let (types, _) = map.get("type").map_or((Types::NONE, true), Types::read);
         let mut replaced = "";
@@ -45,7 +45,7 @@ impl Writer<'_, '_> {
                 "nullable" if value == &Value::Bool(true) && !types.has(Types::NULL) => {
                     self.lose("nullable", "no keyword of JSON Schema, by which null is not valid: left out");
                 }
-                // About the document, or read together with another keyword.
+                // They concern the document, or are read with another keyword.
                 "nullable" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$anchor" | "$dynamicAnchor"
                 | "$recursiveAnchor" | "$vocabulary" | "$ref" | "$dynamicRef" | "$recursiveRef" | "additionalItems" => {
                 }
@@ -83,12 +83,12 @@ impl Writer<'_, '_> {
 
     fn items(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         match value {
-            // The items after those by position, which are written together.
+            // Items after the positional ones are written together with them.
             _ if self.rules.for_clients && is_list(map.get("prefixItems")) => Ok(()),
             Value::Array(list) if self.rules.for_clients && !list.is_empty() => {
                 self.tuple("items", list, map.get("additionalItems"), map, node)
             }
-            // Until draft 2019-09 a list was what `prefixItems` is now.
+            // Until draft 2019-09 a list was today's `prefixItems`.
             Value::Array(_) => {
                 self.prefix_items(map, value, node)?;
                 if let Some(rest) = map.get("additionalItems") {
@@ -112,7 +112,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// Items by position, as a list of any of them. The description says the order.
+    /// Writes positional items as a list of any of them. The description states the order.
     fn tuple(
         &mut self,
         keyword: &str,
@@ -250,7 +250,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// `additionalProperties` where it need not be false.
+    /// Writes `additionalProperties` if it need not be false.
     fn further(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         if self.rules.strict.is_some() {
             return if map.contains_key("properties") { Ok(()) } else { self.close(map, true) };
@@ -271,7 +271,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Draft 4 had a boolean beside the bound.
+    /// Writes an exclusive bound, which was a boolean beside the bound in draft 4.
     fn exclusive(
         &mut self,
         keyword: &str,
@@ -295,7 +295,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Until draft 7 one keyword for what is two now.
+    /// Translates `dependencies`, which draft 2019-09 split into two keywords.
     fn dependencies(&mut self, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         let Some(map) = value.as_object() else {
             self.lose("dependencies", format!("{} names none: left out", brief(value)));
@@ -314,13 +314,13 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Adds what the API requires of a schema.
+    /// Adds keywords that the API requires.
     fn complete(&mut self, map: &Map<String, Value>, is_root: bool, node: &mut Node) -> Result<(), Inexact> {
         let types = node.view.get("type").map_or(Types::NONE, |types| Types::read(types).0);
         if self.rules.strict.is_none() {
             if types.has(Types::ARRAY) && !node.view.contains_key("items") {
-                // "array schema missing items" is an error for OpenAI and Gemini, and says nothing new: not
-                // beside `prefixItems` either.
+                // "array schema missing items" is an error for OpenAI and Gemini; an empty `items` does not change the
+                // meaning, not even beside `prefixItems`.
                 node.view.insert("items".to_owned(), json!({}));
             }
             return Ok(());
@@ -337,7 +337,7 @@ impl Writer<'_, '_> {
         if types == Types::NONE {
             return Err(self.inexact("a value of any type"));
         }
-        // Whatever values are listed, their types are exactly those; anything else implies a type of its author's mind.
+        // Listed values have exactly their own types; otherwise an author implies a type.
         let listed_values = node.view.contains_key("enum") || node.view.contains_key("const");
         if self.rules.are_of_answers() && !node.view.contains_key("type") && !listed_values {
             return Err(self.inexact("a value whose type is not said"));
@@ -363,7 +363,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Takes out of a strict `enum` what `type` does not allow: the API refuses it, and it is never valid.
+    /// Removes values from a strict `enum` that `type` forbids: the API refuses them, and they are never valid.
     fn typed_values(&mut self, types: Types, node: &mut Node) -> Result<(), Inexact> {
         let mut left_out = node.view.get("const").is_some_and(|value| !types.allow(value));
         let mut possible = !left_out;
@@ -448,7 +448,7 @@ pub(super) fn append_description(view: &mut Map<String, Value>, sentences: &[Str
     view.insert("description".to_owned(), Value::String(text));
 }
 
-/// Whether a keyword is one that a schema, rather than a property called like it, would have.
+/// Whether a keyword belongs to a schema, rather than being a property of that name.
 pub(super) fn is_structural(keyword: &str, value: &Value) -> bool {
     let form = words::form(keyword);
     match keyword {

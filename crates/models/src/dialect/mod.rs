@@ -47,7 +47,7 @@ impl Dialect {
     pub const ALL: [Self; 5] = [Self::OpenAi, Self::Anthropic, Self::GeminiJsonSchema, Self::Ollama, Self::Portable];
 }
 
-/// Something that a schema says and its translation does not.
+/// A constraint of a schema that its translation lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Loss {
     /// Wire name of the tool.
@@ -56,11 +56,11 @@ pub struct Loss {
     pub path: String,
     /// The keyword that is lost, moved or changed.
     pub keyword: String,
-    /// What happened to it, and why.
+    /// The change, and its reason.
     pub note: String,
 }
 
-/// A tool that the API cannot take, and so is left out of the request.
+/// A tool that the API cannot accept, and so is left out of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Quarantined {
     /// Wire name of the tool.
@@ -69,7 +69,7 @@ pub struct Quarantined {
     pub reason: String,
 }
 
-/// One tool as an API takes it.
+/// A tool translated for an API.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TranslatedTool {
     /// Wire name.
@@ -78,13 +78,13 @@ pub struct TranslatedTool {
     pub description: String,
     /// The translated schema.
     pub parameters: Value,
-    /// Whether the API is to enforce the schema while the model writes (strict decoding).
+    /// Whether the API enforces the schema while the model writes (strict decoding).
     pub strict: bool,
     /// The one property that holds the arguments, if the schema's root had to be wrapped in an object.
     pub wrapped: Option<&'static str>,
     /// Whether it is declared, deferred, or the search tool.
     pub exposed: Exposed,
-    /// The namespace it belongs to; empty for none.
+    /// Its namespace; may be empty.
     pub namespace: String,
     /// How arguments are converted back, if the translation changed anything.
     plan: Option<Box<restore::Plan>>,
@@ -95,16 +95,16 @@ pub struct TranslatedTool {
 pub struct Toolset {
     /// The dialect.
     pub dialect: Dialect,
-    /// The tools that the API takes.
+    /// The tools that the API accepts.
     pub tools: Vec<TranslatedTool>,
-    /// What their translations lose.
+    /// Losses of their translations.
     pub losses: Vec<Loss>,
-    /// The tools that the API cannot take.
+    /// The tools that the API cannot accept.
     pub quarantined: Vec<Quarantined>,
 }
 
 impl Toolset {
-    /// One tool, by wire name.
+    /// Returns a tool by wire name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&TranslatedTool> {
         self.tools.iter().find(|tool| tool.name == name)
@@ -116,9 +116,9 @@ impl Toolset {
         self.tools.iter().find(|tool| deferred && tool.exposed == Exposed::Search)
     }
 
-    /// Converts the arguments that a model wrote in a call to `name` back to the tool's own schema: unwrapped, properties by
-    /// their own names, without the nulls that stand for absent properties. None if there is nothing to convert, as for text
-    /// that is not JSON and for unknown tools.
+    /// Converts a model's arguments for a call of `name` back to the tool's own schema: unwrapped, with original
+    /// property names, without nulls for absent properties. `None` if there is nothing to convert, as for text that is
+    /// not JSON and for unknown tools.
     #[must_use]
     pub fn restore(&self, name: &str, arguments: &str) -> Option<String> {
         let tool = self.get(name).filter(|tool| tool.wrapped.is_some() || tool.plan.is_some())?;
@@ -127,8 +127,8 @@ impl Toolset {
         Some(restored.to_string())
     }
 
-    /// The inverse of [`Toolset::restore`], for past calls: `arguments` by the translated schema of `name`. None if there is
-    /// nothing to convert.
+    /// The inverse of [`Toolset::restore`], for past calls: `arguments` in the translated schema of `name`. `None` if
+    /// there is nothing to convert.
     #[must_use]
     pub fn replay(&self, name: &str, arguments: &Value) -> Option<Value> {
         let tool = self.get(name)?;
@@ -141,8 +141,8 @@ impl Toolset {
 /// gives the reason. Deferred tools come last, also for those limits: Anthropic builds one grammar from all strict tools,
 /// deferred or not.
 ///
-/// The result is legal whatever the schemas are. Malformed keywords are read as what their author meant, where that is
-/// clear, and listed as losses; a tool that no arguments can call is left out.
+/// The result is always legal. Malformed keywords are corrected if their meaning is clear, and listed as losses; a tool
+/// that no arguments satisfy is left out.
 #[must_use]
 pub fn translate(dialect: Dialect, tools: &[ShownTool], strict: bool) -> Toolset {
     let mut set =
@@ -166,8 +166,8 @@ pub fn translate(dialect: Dialect, tools: &[ShownTool], strict: bool) -> Toolset
     set
 }
 
-/// The translation of a response schema that the API can enforce: the same shapes, without the bounds of values that the API
-/// has no keyword for, which go into the descriptions. None if there is none.
+/// Translates a response schema to one that the API can enforce: the same shapes, with unsupported bounds of values
+/// moved into the descriptions. `None` if there is none.
 #[must_use]
 pub(crate) fn response_schema(dialect: Dialect, schema: &Value) -> Option<Value> {
     let rules = rules::rules_of_answers(dialect)?;
@@ -178,7 +178,7 @@ pub(crate) fn response_schema(dialect: Dialect, schema: &Value) -> Option<Value>
     (view.wrapped.is_none() && view.plan.is_none()).then_some(view.parameters)
 }
 
-/// The translation of one tool, or why there is none.
+/// Translates one tool, or says why not.
 fn view(
     dialect: Dialect,
     tool: &ShownTool,
@@ -235,13 +235,13 @@ fn view(
     Ok(view)
 }
 
-/// A description for a tool without one, where the API requires one: that of its schema, else its name.
+/// Returns a description for a tool without one, if the API requires one: that of its schema, else its name.
 fn placeholder_description(parameters: &Value, name: &str) -> String {
     let texts = ["description", "title"].into_iter().filter_map(|key| parameters.get(key)?.as_str());
     texts.map(str::trim).find(|text| !text.is_empty()).unwrap_or(name).to_owned()
 }
 
-/// Whether a strict translation could be within the limits of the request, as far as is known without making it.
+/// Whether a strict translation may be within the limits of the request, as far as known without translating.
 fn budgeted(dialect: Dialect, parameters: &Value, budget: &Budget) -> Result<(), String> {
     let length = |key: &str| {
         parameters.get(key).and_then(|part| part.as_object().map(Map::len).or(part.as_array().map(Vec::len)))
@@ -284,7 +284,7 @@ fn describe(most: usize, view: &mut TranslatedTool, losses: &mut Vec<Loss>) {
     });
 }
 
-/// Whether every API takes this name of a tool. Gemini requires a letter or `_` in front, the others the rest.
+/// Whether every API accepts this tool name. Gemini requires a letter or `_` first, the others the rest.
 fn is_legal_name(name: &str) -> bool {
     name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

@@ -1,4 +1,4 @@
-//! Objects: their properties, which of them are required, and what is added for strict tools.
+//! Objects: their properties, required properties, and additions for strict tools.
 
 use serde_json::{Map, Value, json};
 
@@ -37,7 +37,7 @@ impl Writer<'_, '_> {
                 if !self.accepts_null(schema, 0) {
                     nullable(&mut written);
                 } else if schema.get("default") != Some(&Value::Null) {
-                    // Null and absent differ here, and the translation has only one of them.
+                    // Null and absent differ here, and the translation can express only one of them.
                     let why = "an optional property that may also be null: strict tools cannot leave it out";
                     return Err(self.at(&["properties", name], |writer| writer.inexact(why)));
                 }
@@ -78,7 +78,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// The properties of an object; a list of named ones is read as such.
+    /// Returns the properties of an object; a list of named ones is also accepted.
     fn declared<'v>(&mut self, value: &'v Value) -> Vec<(&'v str, &'v Value)> {
         match value {
             Value::Object(map) => map.iter().map(|(name, schema)| (name.as_str(), schema)).collect(),
@@ -97,7 +97,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// The name of a property in the translation, if its own is not allowed.
+    /// Returns another name for a property if its own is illegal.
     fn alias(&mut self, name: &str, properties: &Value) -> Option<String> {
         if self.blind || self.rules.takes_name(name) {
             return None;
@@ -113,7 +113,7 @@ impl Writer<'_, '_> {
         Some(alias)
     }
 
-    /// Whether null is valid, as far as the schema shows without a compile.
+    /// Whether null is valid, as far as the schema shows without compiling.
     fn accepts_null(&mut self, schema: &Value, hops: usize) -> bool {
         let Some(map) = schema.as_object().filter(|_| hops < 16) else { return schema == &Value::Bool(true) };
         let types = map.get("type").map_or(Types::NONE, |types| Types::read(types).0);
@@ -145,8 +145,8 @@ impl Writer<'_, '_> {
         Value::from(alias)
     }
 
-    /// Whether an object may be closed, as strict tools require. An object that declares properties and does not mention others
-    /// counts as closed: authors of tools mean that.
+    /// Checks that an object may be closed, as strict tools require. An object that declares properties and does not
+    /// mention others counts as closed: authors of tools mean that.
     pub(super) fn close(&mut self, map: &Map<String, Value>, is_bare: bool) -> Result<(), Inexact> {
         match map.get("additionalProperties") {
             Some(Value::Bool(false)) => Ok(()),
@@ -241,7 +241,7 @@ fn is_declared(properties: &Value, name: &str) -> bool {
     }
 }
 
-/// A name for a property that every API takes. It depends on the name alone; a hash at its end keeps similar names apart.
+/// Returns a legal property name for every API. It depends on the name alone; a final hash distinguishes similar names.
 fn legal_name(name: &str) -> String {
     const OFFSET: u32 = 0x811c_9dc5;
     const PRIME: u32 = 0x0100_0193;

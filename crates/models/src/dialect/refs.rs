@@ -1,5 +1,5 @@
-//! Resolves `$ref` inside its own document; nothing is fetched. Finds and cuts references that lead back to themselves for the
-//! same value.
+//! Resolves `$ref` inside its own document; nothing is fetched. Finds and cuts references that lead back to themselves
+//! for the same value.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,18 +11,18 @@ use super::Loss;
 const MAX_NODES: usize = 20_000;
 /// Nested values that are searched.
 const MAX_DEPTH: usize = 64;
-/// Values that are looked at to find out which references are recursive, in one document.
+/// Bound on the values examined to find recursive references, in one document.
 const MAX_STEPS: usize = 200_000;
 /// Inner documents of one document that a stray pointer is looked up in.
 const MAX_INNER: usize = 16;
 
-/// One document, and the schemas in it that others point at. A dynamic reference is read as a static one:
+/// A document and the targets of its references. Dynamic references are treated as static:
 /// within one document they differ only where a schema overrides an anchor of another.
 pub(super) struct Refs<'a> {
     root: &'a Value,
-    /// By `$id`, `id`, `$anchor` and `$dynamicAnchor`; made when a plain pointer does not do.
+    /// Schemas by `$id`, `id`, `$anchor` and `$dynamicAnchor`; built when a plain pointer does not suffice.
     named: Option<HashMap<&'a str, &'a Value>>,
-    /// Where the root is in the translation, if it is there.
+    /// Place of the root in the translation, if it is there.
     pub(super) root_at: Option<&'static str>,
     /// Schemas under `$defs` of the translation, with their names there and their own places.
     shared: Vec<(&'a Value, String, String)>,
@@ -97,7 +97,7 @@ impl<'a> Refs<'a> {
         if name.is_empty() {
             name.push_str("root");
         }
-        // Many of one name are told apart by their place in the list, which is free for all but a few.
+        // Equal names are distinguished by their index, which is nearly always free.
         let mut number = self.shared.len();
         while self.taken.contains(&name) {
             number += 1;
@@ -112,12 +112,12 @@ impl<'a> Refs<'a> {
         view
     }
 
-    /// The `at`th schema to be kept under `$defs`: itself, its name there, its own place.
+    /// Returns the `at`th schema to keep under `$defs`: the schema, its name there, its original place.
     pub(super) fn shared(&self, at: usize) -> Option<(&'a Value, String, String)> {
         self.shared.get(at).cloned()
     }
 
-    /// Whether `target` holds a reference that leads back to it, or takes too long to tell.
+    /// Whether `target` contains a reference back to itself, or takes too long to tell.
     pub(super) fn is_recursive(&mut self, target: &'a Value) -> bool {
         let key = std::ptr::from_ref(target);
         if let Some(known) = self.recursive.get(&key) {
@@ -147,7 +147,7 @@ impl<'a> Refs<'a> {
     }
 }
 
-/// A JSON Pointer in the fragment of a URI, where it may be percent-encoded.
+/// Resolves a JSON Pointer in a URI fragment, which may be percent-encoded.
 fn pointer<'a>(root: &'a Value, fragment: &str) -> Option<&'a Value> {
     if !fragment.is_empty() && !fragment.starts_with('/') {
         return None;
@@ -202,7 +202,7 @@ fn references<'a>(value: &'a Value, depth: usize, found: &mut Vec<&'a str>, step
             for (key, inner) in map {
                 match inner.as_str() {
                     Some(text) if matches!(key.as_str(), "$ref" | "$dynamicRef" | "$recursiveRef") => found.push(text),
-                    // What is only defined here leads nowhere unless it is referred to.
+                    // Definitions matter only if they are referred to.
                     _ if matches!(key.as_str(), "$defs" | "definitions") => {}
                     _ => references(inner, depth + 1, found, steps),
                 }
@@ -233,18 +233,18 @@ fn contains(outer: &Value, inner: &Value, depth: usize, steps: &mut usize) -> bo
 const MAX_CYCLES: usize = 32;
 /// Schemas of one tool that are visited to find one.
 const MAX_CYCLE_NODES: usize = 50_000;
-/// Ways through a schema for one value, and the schemas on one way: half of what the check of calls allows, as a translation
-/// may add some.
+/// Bounds on paths through a schema for one value, and on schemas of one path: half of those of the call check, because
+/// a translation may add some.
 const MAX_WAYS: u64 = 50_000;
 const MAX_CYCLE_STEPS: usize = 500;
 
-/// Keywords that lead to another place of the document, in the order in which they are read.
+/// Keywords that refer to another place of the document, in reading order.
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
-/// Keywords whose schema, or list of schemas, judges the same value.
+/// Keywords with a schema, or a list of schemas, for the same value.
 const HERE: [&str; 7] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
-/// Keywords whose schemas judge the same value, by name.
+/// Keywords with schemas for the same value, by name.
 const HERE_BY_NAME: [&str; 2] = ["dependentSchemas", "dependencies"];
-/// Keywords whose schema, or list of schemas, judges what is inside the value.
+/// Keywords with a schema, or a list of schemas, for parts of the value.
 const INSIDE: [&str; 8] = [
     "items",
     "prefixItems",
@@ -255,16 +255,16 @@ const INSIDE: [&str; 8] = [
     "unevaluatedProperties",
     "propertyNames",
 ];
-/// Likewise by name.
+/// The same, by name.
 const INSIDE_BY_NAME: [&str; 2] = ["properties", "patternProperties"];
 
-/// What to take out of a schema, by address.
+/// Schemas to remove, by address.
 pub(super) type Cuts = HashSet<*const Value>;
 
-/// What to cut from `root` so that it has no cycle.
+/// Returns the cuts that make `root` acyclic.
 ///
 /// # Errors
-/// The reason why it cannot be translated, if it is too large to search or its references multiply.
+/// Why it cannot be translated: it is too large to search, or its references multiply.
 pub(super) fn cycles(root: &Value) -> Result<Cuts, String> {
     let mut refs = Refs::new(root);
     let mut cuts = Cuts::new();
@@ -277,14 +277,14 @@ pub(super) fn cycles(root: &Value) -> Result<Cuts, String> {
     Ok(cuts)
 }
 
-/// How often a schema was come to.
+/// Search state of a schema.
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Open,
     Done { ways: u64, steps: usize },
 }
 
-/// A way from one schema to another.
+/// A step from one schema to another.
 #[derive(Clone, Copy)]
 struct Step<'a> {
     to: &'a Value,
@@ -294,9 +294,9 @@ struct Step<'a> {
     reference: Option<(*const Value, bool)>,
 }
 
-/// A schema that is being looked through.
+/// A schema being searched.
 struct Visit<'a> {
-    /// How it was come to.
+    /// The step that led to it.
     by: Step<'a>,
     here: Vec<Step<'a>>,
     next: usize,
@@ -345,7 +345,7 @@ impl<'a, 's> Search<'a, 's> {
                     Some(State::Done { ways, steps }) => {
                         (visit.ways, visit.steps) = (visit.ways.saturating_add(*ways), visit.steps.max(steps + 1));
                     }
-                    // Only a reference leads back. Cutting an alternative loses nothing; else the latest is cut.
+                    // Only a reference leads back. Cutting an alternative loses nothing; otherwise the latest is cut.
                     Some(State::Open) => {
                         let way = open.iter().rev().map(|visit| visit.by);
                         let way = way.take_while(|by| !std::ptr::eq(by.to, step.to));
@@ -372,7 +372,7 @@ impl<'a, 's> Search<'a, 's> {
             let alternative = matches!(keyword, "anyOf" | "oneOf");
             let step = |to| Step { to, alternative, reference: None };
             if HERE.contains(&keyword) {
-                // A cut one is dropped as a whole unless it must hold beside others.
+                // A cut one is dropped as a whole unless it must hold together with others.
                 let stays = |inner: &&Value| matches!(keyword, "allOf" | "then" | "else") || !self.is_cut(inner);
                 visit.here.extend(each(value, false).filter(stays).map(step));
             } else if HERE_BY_NAME.contains(&keyword) {
@@ -411,8 +411,8 @@ fn reference_of(map: &Map<String, Value>) -> Option<(&'static str, &str)> {
     REFERENCES.into_iter().find_map(|keyword| Some((keyword, map.get(keyword)?.as_str()?)))
 }
 
-/// `schema` without its cycles: an alternative that leads back allows nothing more, so it is dropped; elsewhere the reference
-/// is dropped.
+/// Returns `schema` without its cycles: a recursive alternative allows nothing more, so it is dropped; elsewhere the
+/// reference is dropped.
 pub(super) fn cut_cycles(schema: &Value, cuts: &Cuts, tool: &str, losses: &mut Vec<Loss>) -> Value {
     Cutter { cuts, tool, losses }.value(schema, "")
 }
@@ -448,7 +448,7 @@ impl Cutter<'_, '_> {
         }
     }
 
-    /// None for a keyword that means nothing without the cycle.
+    /// Returns `None` for a keyword without meaning after the cut.
     fn keyword(&mut self, keyword: &str, value: &Value, path: &str) -> Option<Value> {
         match (keyword, value) {
             ("anyOf" | "oneOf", Value::Array(list)) => {
@@ -459,7 +459,7 @@ impl Cutter<'_, '_> {
                 }
                 (!kept.is_empty() || list.is_empty()).then(|| Value::Array(kept))
             }
-            // Cutting a part of it would change its meaning to the opposite.
+            // Cutting a part of it would invert its meaning.
             ("not" | "if", _) if self.has_cut(value) => None,
             _ => Some(self.value(value, path)),
         }

@@ -1,4 +1,4 @@
-//! Converts the arguments that a model wrote by a translated schema back to the tool's own schema, and those of past calls the
+//! Converts a model's arguments for a translated schema back to the tool's own schema, and those of past calls the
 //! other way. [`Portable`] is the translation for MCP clients.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::{Dialect, Loss, TranslatedTool, rules};
 pub(super) const WRAPPER: &str = "input";
 /// Nested values that are converted.
 const MAX_DEPTH: usize = 160;
-/// Steps for one call: nested alternatives multiply. Past that number the rest stays as it is, and is checked as such.
+/// Bound on the steps for one call: nested alternatives multiply. The rest is left as it is, and checked as such.
 const MAX_STEPS: usize = 500_000;
 
 /// How the arguments of one tool are converted back.
@@ -26,7 +26,7 @@ pub(super) struct Plan {
     pub(super) shared: BTreeMap<String, Undo>,
 }
 
-/// What the translation of one schema changed.
+/// The changes in the translation of one schema.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Undo {
     pub(super) members: Vec<Member>,
@@ -37,11 +37,11 @@ pub(super) struct Undo {
     pub(super) shared: Option<String>,
 }
 
-/// One property.
+/// A property.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Member {
     pub(super) name: String,
-    /// Its name in the translation, if that is another.
+    /// Its name in the translation, if different.
     pub(super) alias: Option<String>,
     /// Whether null in the translation means that it is absent.
     pub(super) filled: bool,
@@ -54,7 +54,7 @@ impl Undo {
     }
 }
 
-/// The arguments by the tool's own schema, None if there is nothing to convert.
+/// Converts arguments to the tool's own schema; `None` if there is nothing to convert.
 pub(super) fn restore(plan: Option<&Plan>, wrapped: bool, parameters: &Value, arguments: Value) -> Option<Value> {
     let mut arguments = arguments;
     let mut changed = false;
@@ -113,7 +113,7 @@ impl<'v> Walk<'v> {
         }
         if !undo.union.is_empty() {
             let fitting = branches(view).position(|branch| self.fits(branch, value, 0));
-            // If none fits, the model may have meant one that changed something.
+            // If none fits, assume the first branch with changes.
             let at = fitting.or_else(|| undo.union.iter().position(|undo| !undo.is_empty()));
             if let Some((undo, branch)) = at.and_then(|at| Some((undo.union.get(at)?, branches(view).nth(at)?))) {
                 self.restore(undo, branch, value, depth + 1);
@@ -241,7 +241,8 @@ fn branches(view: &Value) -> impl Iterator<Item = &Value> {
     view.get("anyOf").or_else(|| view.get("oneOf")).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// A tool's schema in the form that every MCP client in use takes. Calls are still checked against the tool's own schema.
+/// A tool's schema in a form that every MCP client in use supports. Calls are still checked against the tool's own
+/// schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Portable {
     view: Option<TranslatedTool>,
@@ -272,13 +273,13 @@ impl Portable {
         &self.schema
     }
 
-    /// What the tool's own schema says and this form does not, or differently.
+    /// Differences between the tool's own schema and this form.
     #[must_use]
     pub fn losses(&self) -> &[Loss] {
         &self.losses
     }
 
-    /// Whether the arguments of calls have to be converted back, see [`Portable::restore`].
+    /// Whether call arguments must be converted back, see [`Portable::restore`].
     #[must_use]
     pub fn renames(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.plan.is_some())

@@ -18,9 +18,9 @@ const MAX_HOPS: usize = 8;
 /// Why there is no translation.
 #[derive(Debug)]
 pub(super) enum ViewError {
-    /// No strict one.
+    /// There is no strict translation.
     Inexact(Inexact),
-    /// None at all.
+    /// There is no translation.
     Impossible(String),
 }
 
@@ -35,7 +35,7 @@ pub(super) fn is_open(parameters: &Value) -> bool {
     match parameters {
         Value::Null | Value::Bool(true) => true,
         Value::Object(map) => map.is_empty(),
-        // How PHP writes an empty object.
+        // PHP writes an empty object like this.
         Value::Array(list) => list.is_empty(),
         _ => false,
     }
@@ -186,14 +186,14 @@ fn object() -> Value {
     json!({"type": "object", "properties": {}})
 }
 
-/// Whether the properties stand at the root in place of a schema: nothing in `map` is a keyword, and each is a schema.
+/// Whether `map` is a set of properties in place of a schema: no keyword, and each value is a schema.
 fn are_properties(map: &Map<String, Value>) -> bool {
     map.iter().all(|(key, value)| value.is_object() && !is_structural(key, value))
 }
 
-/// The keyword that keeps `map` from being the root. A reference to a plain object is written out instead.
+/// Returns the keyword that prevents `map` from being the root. A reference to a plain object is expanded instead.
 fn refused(writer: &mut Writer<'_, '_>, map: &Map<String, Value>) -> Option<&'static str> {
-    // The parts are merged, which puts their combining keywords at the root.
+    // The parts are merged, which moves their combining keywords to the root.
     let merges = !writer.rules.keeps("allOf") && !writer.rules.for_clients;
     let mut map = map;
     for _ in 0..MAX_HOPS {
@@ -210,7 +210,7 @@ fn refused(writer: &mut Writer<'_, '_>, map: &Map<String, Value>) -> Option<&'st
         let (None, Some(keyword)) = (combined, reference) else { return combined };
         match map.get(keyword).and_then(Value::as_str).and_then(|text| writer.refs.resolve(text)) {
             Some(Value::Object(target)) => map = target,
-            // Left to the writer, which says so.
+            // The writer reports it.
             _ => break,
         }
     }
@@ -220,7 +220,7 @@ fn refused(writer: &mut Writer<'_, '_>, map: &Map<String, Value>) -> Option<&'st
 /// Names in a `required` that are compared with each other.
 const MAX_REQUIRED: usize = 64;
 
-/// `root` unchanged, if `rules`, which are not strict, allow it as it is. None does not mean that they do not.
+/// Returns `root` unchanged, if non-strict `rules` allow it as it is. `None` does not mean that they do not.
 pub(super) fn unchanged(rules: &Rules, root: &Map<String, Value>) -> Option<Value> {
     let is_object = root.get("type").is_some_and(|types| types == "object");
     let sound = is_object && root.contains_key("properties") && UnchangedCheck { rules, nodes: 0 }.schema(root, 0);

@@ -19,21 +19,21 @@ pub(super) enum References {
     Inline,
 }
 
-/// Which names properties may have.
+/// Legal names of properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Names {
     Any,
-    /// All of them [`is_legal_property`].
+    /// All names are [`is_legal_property`].
     Keys,
 }
 
-/// What a strict translation is for.
+/// Purpose of a strict translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// The arguments of a call, which are converted back.
     Call,
-    /// A response, which is not converted back and is checked against its own schema. The translation may leave out bounds of
-    /// values, but may neither require another shape nor allow less than the schema.
+    /// A response, which is not converted back and is checked against its own schema. The translation may omit bounds
+    /// of values, but may neither require another shape nor allow less than the schema.
     Answer,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum Purpose {
 #[derive(Debug)]
 pub(super) struct Strict {
     pub(super) purpose: Purpose,
-    /// Whether every property has to be required.
+    /// Whether every property must be required.
     pub(super) all_required: bool,
     /// Whether a schema may refer back to itself.
     pub(super) recursion: bool,
@@ -57,12 +57,12 @@ pub(super) struct Rules {
     pub(super) names: Names,
     /// Characters of a tool's description.
     pub(super) max_description: usize,
-    /// Whether a pattern is taken where the API takes patterns.
+    /// Whether a pattern is supported, if the API supports patterns.
     pub(super) takes_pattern: fn(&str) -> bool,
     pub(super) strict: Option<&'static Strict>,
-    /// Whether the translation is for MCP clients, which pass it on to an unknown API: combining keywords at the root are merged
-    /// into one object, lists of items by position become unions, and unknown keywords stay, since clients read some of them
-    /// (`x-mcp-header`).
+    /// Whether the translation is for MCP clients, which pass it on to an unknown API: combining keywords at the root
+    /// are merged into one object, lists of items by position become unions, and unknown keywords stay, because clients
+    /// read some of them (`x-mcp-header`).
     pub(super) for_clients: bool,
 }
 
@@ -139,7 +139,7 @@ const OPENAI_HELD: Strict = Strict {
 static OPENAI_ANSWER: Rules =
     Rules { strict: Some(&Strict { purpose: Purpose::Answer, ..OPENAI_HELD }), ..OPENAI_STRICT };
 
-/// Tools take JSON Schema 2020-12; properties match `^[a-zA-Z0-9_.-]{1,64}$`.
+/// Tools accept JSON Schema 2020-12; properties match `^[a-zA-Z0-9_.-]{1,64}$`.
 static ANTHROPIC: Rules = Rules {
     api: "Anthropic",
     keeps: |keyword| !is_metadata(keyword),
@@ -198,8 +198,8 @@ static GEMINI_JSON_SCHEMA: Rules = Rules {
     for_clients: false,
 };
 
-/// `ToolFunctionParameters` and `ToolProperty` in Ollama's `api/types.go`: other keywords are dropped, and the model would
-/// not see them.
+/// `ToolFunctionParameters` and `ToolProperty` in Ollama's `api/types.go`: other keywords are dropped, so that the
+/// model would not see them.
 static OLLAMA: Rules = Rules {
     api: "Ollama",
     keeps: |_| false,
@@ -211,21 +211,21 @@ static OLLAMA: Rules = Rules {
     for_clients: false,
 };
 
-/// What every MCP client in use can pass on to its model. If an API refuses one schema, it refuses the whole request with all
-/// tools:
+/// Rules that every MCP client in use can pass on to its model. An API that refuses one schema refuses the whole
+/// request:
 ///
 /// - no `oneOf`, `anyOf`, `allOf`, `enum` or `not` at the root: Anthropic behind Claude Code (anthropics/claude-code#4886,
 ///   #5973) and opencode (anomalyco/opencode#35516), OpenAI behind codex ("schema must have type 'object' and not have
 ///   'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level");
 /// - properties match `^[a-zA-Z0-9_.-]{1,64}$`: Anthropic behind Claude Code (anthropics/claude-code#34771);
-/// - every array has `items`, which is a schema: VS Code ("tool parameters array type must have items",
-///   microsoft/vscode#246119), opencode with OpenAI (anomalyco/opencode#32488); codex knows no `prefixItems`;
+/// - every array has a schema in `items`: VS Code ("tool parameters array type must have items",
+///   microsoft/vscode#246119), opencode with OpenAI (anomalyco/opencode#32488); codex does not support `prefixItems`;
 /// - no `true` or `false` for a schema: codex reads either as a string (`sanitize_json_schema` of its `json_schema.rs`);
 /// - `anyOf` in place of `oneOf` and `allOf`, which codex leaves out (openai/codex#18159), and no `not`
 ///   (moltis-org/moltis#698);
 /// - nothing beside a `$ref`, which drafts before 2019-09 ignore; codex keeps references since openai/codex#23357;
-/// - `#/$defs` alone, no `$schema`: a draft that the API does not know fails the request;
-/// - patterns that OpenAI takes, see [`is_regular`].
+/// - only `#/$defs`, no `$schema`: an unknown draft fails the request;
+/// - patterns that OpenAI supports, see [`is_regular`].
 static PORTABLE: Rules = Rules {
     api: "the portable form",
     keeps: |keyword| !is_metadata(keyword) && !matches!(keyword, "prefixItems" | "oneOf" | "allOf" | "not"),
@@ -258,7 +258,7 @@ impl Rules {
         !values.is_empty() && (self.api != "Gemini" || values.iter().all(plain))
     }
 
-    /// Whether a property may be called `name`.
+    /// Whether `name` is a legal property name.
     pub(super) fn takes_name(&self, name: &str) -> bool {
         match self.names {
             Names::Any => true,
@@ -266,7 +266,7 @@ impl Rules {
         }
     }
 
-    /// Whether the API takes this value of a keyword that it takes.
+    /// Whether the API supports this value of a supported keyword.
     pub(super) fn keeps_value(&self, keyword: &str, value: &Value) -> bool {
         match (keyword, self.strict) {
             ("pattern", _) => value.as_str().is_some_and(self.takes_pattern),
@@ -285,7 +285,7 @@ fn is_legal_property(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
 
-/// Whether a pattern is without what Anthropic's grammars lack: look-around, back-references, word
+/// Whether a pattern avoids features that Anthropic's grammars lack: look-around, back-references, word
 /// boundaries, large counted repetitions.
 fn is_plain_pattern(pattern: &str) -> bool {
     const MAX_REPEATS: u32 = 100;
@@ -393,7 +393,7 @@ pub(super) fn over_openai(size: &Size) -> Option<String> {
     Some(format!("{} {}, of which a strict tool may have {}", over.0, over.2, over.1))
 }
 
-/// What the limits of a request to Anthropic leave for strict tools ("Structured outputs", section "Schema complexity
+/// The remaining budget for strict tools in a request to Anthropic ("Structured outputs", section "Schema complexity
 /// limits").
 #[derive(Debug, Clone)]
 pub(super) struct Budget {
@@ -405,12 +405,12 @@ pub(super) struct Budget {
 impl Budget {
     pub(super) const ANTHROPIC: Self = Self { tools: 20, optional: 24, unions: 16 };
 
-    /// Whether a tool with at least so many optional parameters fits, which is known before it is translated.
+    /// Whether a tool with at least so many optional parameters fits, before translating it.
     pub(super) fn admits(&self, optional: usize) -> Result<(), String> {
         self.clone().take(&Size { optional, ..Size::default() })
     }
 
-    /// Takes one tool out of the budget, or returns which limit it exceeds.
+    /// Subtracts a tool from the budget, or returns the exceeded limit.
     pub(super) fn take(&mut self, size: &Size) -> Result<(), String> {
         let wants = [
             (1, self.tools, "strict tools", 20),

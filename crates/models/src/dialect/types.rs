@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Types(u8);
 
-/// In the order in which they are written out; `integer` is kept apart from `number`.
+/// In output order; `integer` is separate from `number`.
 const NAMES: [&str; 7] = ["string", "number", "integer", "boolean", "array", "object", "null"];
 /// Words that authors write for a type, lower case.
 const FOREIGN: [(Types, &[&str]); 7] = [
@@ -38,7 +38,7 @@ impl Types {
                 let mut all = (Self::NONE, true);
                 for name in names {
                     let (one, legal) = name.as_str().map_or((Self::NONE, false), Self::named);
-                    // A word that means anything makes the whole union mean anything.
+                    // An unrestricted type makes the whole union unrestricted.
                     if one == Self::NONE {
                         return (Self::NONE, false);
                     }
@@ -85,7 +85,7 @@ impl Types {
         self.0 & other.0 != 0
     }
 
-    /// What both allow; an integer is a number.
+    /// Intersects the types; an integer is a number.
     pub(super) fn and(self, other: Self) -> Self {
         let widen = |types: Self| if types.has(Self::NUMBER) { types.with(Self::INTEGER) } else { types };
         let both = Self(widen(self).0 & widen(other).0);
@@ -100,7 +100,7 @@ impl Types {
         self.0.count_ones()
     }
 
-    /// Whether no value has one of these types and one of `other`.
+    /// Whether the two sets have no common value.
     pub(super) fn disjoint(self, other: Self) -> bool {
         self != Self::NONE && other != Self::NONE && self.and(other) == Self::NONE
     }
@@ -115,7 +115,7 @@ impl Types {
             || (own == Self::NUMBER && self.has(Self::INTEGER) && whole())
     }
 
-    /// As the value of a `type`.
+    /// Converts it to the value of a `type`.
     pub(super) fn to_value(self) -> Value {
         let mut names = self.names().map(Value::from);
         match self.len() {

@@ -1,5 +1,4 @@
-//! Checks the values of keywords, patterns included, and writes as sentences those keywords that an API does not
-//! accept.
+//! Checks the values of keywords, including patterns, and describes unsupported keywords in sentences.
 
 use std::borrow::Cow;
 
@@ -38,7 +37,7 @@ pub(super) enum Form {
     Schemas,
     /// Lists of names by name.
     Names,
-    /// No keyword of JSON Schema.
+    /// Not a keyword of JSON Schema.
     Unknown,
 }
 
@@ -96,8 +95,8 @@ pub(super) fn form(keyword: &str) -> Form {
     }
 }
 
-/// Whether a keyword is an annotation: without it the same values are valid. `format` is one if it is not one of the
-/// specification's.
+/// Whether a keyword is an annotation: without it the same values are valid. A `format` outside the
+/// specification is one.
 pub(super) fn is_annotation(keyword: &str, value: &Value) -> bool {
     match keyword {
         "title" | "description" | "default" | "example" | "examples" | "$comment" | "deprecated" | "readOnly"
@@ -153,7 +152,7 @@ fn is_standard_format(format: &str) -> bool {
     )
 }
 
-/// Whether the value of a scalar keyword is what the specification wants.
+/// Whether a scalar keyword's value conforms to the specification.
 pub(super) fn is_legal(keyword: &str, form: Form, value: &Value) -> bool {
     match form {
         Form::Number => value.is_number() && (keyword != "multipleOf" || value.as_f64().is_some_and(|step| step > 0.0)),
@@ -167,7 +166,7 @@ pub(super) fn is_legal(keyword: &str, form: Form, value: &Value) -> bool {
     }
 }
 
-/// The value of a scalar keyword as the specification requires, None if it cannot be read as that.
+/// Corrects a scalar keyword's value to the specification; `None` if that is impossible.
 pub(super) fn legal(keyword: &str, form: Form, value: &Value) -> Option<Value> {
     match (form, value) {
         _ if is_legal(keyword, form, value) => Some(value.clone()),
@@ -185,8 +184,8 @@ fn is_pattern(value: &Value) -> bool {
         || value.is_string() && CompiledSchema::compile(&serde_json::json!({"pattern": value})).is_ok()
 }
 
-/// Whether a pattern is valid, without compiling it, which takes longer than a whole schema: characters, plain classes of
-/// them, and repetitions, without groups.
+/// Whether a pattern is valid and simple, without compiling it, which takes longer than a whole schema: characters,
+/// plain classes, and repetitions, without groups.
 pub(super) fn is_simple_pattern(pattern: &str) -> bool {
     const MAX_LENGTH: usize = 200;
     let mut rest = pattern.as_bytes();
@@ -230,7 +229,7 @@ fn is_escaped(byte: u8) -> bool {
     b"dDwWsS.-/+*?()[]{}^$|\\".contains(&byte)
 }
 
-/// What comes after `2}`, `2,}` or `2,8}`.
+/// Returns the rest after `2}`, `2,}` or `2,8}`.
 fn after_count(bytes: &[u8]) -> Option<&[u8]> {
     const MAX_REPEATS: u32 = 100;
     let end = bytes.iter().position(|b| *b == b'}')?;
@@ -242,8 +241,8 @@ fn after_count(bytes: &[u8]) -> Option<&[u8]> {
     (least <= most && most <= MAX_REPEATS).then(|| &bytes[end + 1..])
 }
 
-/// What comes after a class, whose `[` was read. A hyphen is literal at its ends, and else means a range of letters or
-/// digits.
+/// Returns the rest after a class, whose `[` was read. A hyphen is literal at the ends, and otherwise forms a range of
+/// letters or digits.
 fn after_class(bytes: &[u8]) -> Option<&[u8]> {
     let mut rest = bytes.strip_prefix(b"^").unwrap_or(bytes);
     if rest.first() == Some(&b']') {
@@ -270,7 +269,7 @@ fn after_class(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The JSON text of `value` if it has at most `most` bytes, else its beginning as an error.
+/// Returns the JSON text of `value` if it has at most `most` bytes, else its beginning as an error.
 pub(super) fn quoted(value: &Value, most: usize) -> Result<String, String> {
     struct Limited(Vec<u8>, usize);
     impl std::io::Write for Limited {
@@ -289,7 +288,7 @@ pub(super) fn quoted(value: &Value, most: usize) -> Result<String, String> {
     if whole { Ok(text) } else { Err(text) }
 }
 
-/// The order of items as a sentence; None if it would be too long.
+/// Describes the order of items in a sentence; `None` if it would be too long.
 pub(super) fn in_order(items: &[Value]) -> Option<String> {
     let name = |item: &Value| {
         let (types, _) = Types::read(item.get("type")?);
@@ -309,7 +308,7 @@ pub(super) fn in_order(items: &[Value]) -> Option<String> {
     (text.len() <= 4 * MAX_QUOTED).then(|| format!("Items in this order: {text}."))
 }
 
-/// `keyword: value` as a sentence for a description, None if it would not help.
+/// Formats `keyword: value` as a sentence for a description; `None` if it would not help.
 pub(super) fn sentence(keyword: &str, value: &Value) -> Option<String> {
     let json = |value: &Value| quoted(value, MAX_QUOTED).ok();
     let phrase = |lead: &str| json(value).map(|text| format!("{lead} {text}."));
@@ -354,19 +353,19 @@ pub(super) fn sentence(keyword: &str, value: &Value) -> Option<String> {
     }
 }
 
-/// Memory that a pattern may take compiled, in bytes.
+/// Bound on a compiled pattern, in bytes.
 const MAX_COMPILED: usize = 1 << 20;
 
-/// Whether OpenAI and servers that speak its APIs take a pattern. One that they do not take fails the whole request, strict
-/// or not: "regex lookaround is not supported" (vercel/ai#21037), and what Python's `re` cannot compile
-/// (BerriAI/litellm#40485), which has no `\p{…}` and writes names of groups another way. DeepSeek compiles them with an
-/// engine without look-around too.
+/// Whether OpenAI and compatible servers support a pattern. An unsupported one fails the whole request, strict
+/// or not: "regex lookaround is not supported" (vercel/ai#21037), and patterns that Python's `re` cannot compile
+/// (BerriAI/litellm#40485), which has no `\p{…}` and another syntax for named groups. DeepSeek's engine also lacks
+/// look-around.
 pub(crate) fn is_regular(pattern: &str) -> bool {
     is_simple_pattern(pattern)
         || is_common(pattern) && regex::RegexBuilder::new(pattern).size_limit(MAX_COMPILED).build().is_ok()
 }
 
-/// Whether a pattern has no group but plain ones, and no escape that some engines lack or read another way.
+/// Whether a pattern has only plain groups, and no escape that engines lack or interpret differently.
 fn is_common(pattern: &str) -> bool {
     let mut rest = pattern.as_bytes();
     while let [first, tail @ ..] = rest {
@@ -382,7 +381,7 @@ fn is_common(pattern: &str) -> bool {
     true
 }
 
-/// `schema` without the patterns that `takes` refuses: they stand in the descriptions of what they bound.
+/// Returns `schema` with refused patterns moved into the descriptions of their values.
 pub(crate) fn in_words(schema: &Value, takes: fn(&str) -> bool) -> Cow<'_, Value> {
     if has_other(schema, takes, 0) { Cow::Owned(written(schema, takes, 0)) } else { Cow::Borrowed(schema) }
 }
@@ -408,7 +407,7 @@ fn inside<'a>(keyword: &str, value: &'a Value) -> Inside<'a> {
     }
 }
 
-/// Whether a keyword is a pattern that is not taken.
+/// Whether a keyword is a refused pattern.
 fn is_other(keyword: &str, value: &Value, takes: fn(&str) -> bool) -> bool {
     match (keyword, value) {
         ("pattern", Value::String(pattern)) => !takes(pattern),
@@ -417,7 +416,7 @@ fn is_other(keyword: &str, value: &Value, takes: fn(&str) -> bool) -> bool {
     }
 }
 
-/// Whether a schema has refused patterns. One that is too deep to be translated counts as one.
+/// Whether a schema has refused patterns. A schema too deep to translate counts as one.
 fn has_other(schema: &Value, takes: fn(&str) -> bool, depth: usize) -> bool {
     let Some(map) = schema.as_object() else { return false };
     let below = |inner: &Value| has_other(inner, takes, depth + 1);

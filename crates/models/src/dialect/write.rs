@@ -24,19 +24,19 @@ const MAX_NODES_INLINED: usize = 2_000;
 const MAX_MERGED: usize = 200;
 /// References to references that are followed.
 const MAX_HOPS: usize = 16;
-/// How often a recursive schema is written out inside itself.
+/// How often a recursive schema is expanded inside itself.
 const MAX_UNROLLED: usize = 2;
-/// References that are written out inside one another.
+/// Bound on nested expanded references.
 const MAX_INLINED: usize = 24;
 
-/// Where the strict form of a schema would differ from the schema.
+/// A place where the strict form of a schema would differ from the schema.
 #[derive(Debug)]
 pub(super) struct Inexact {
     pub(super) path: String,
     pub(super) why: String,
 }
 
-/// One translated schema.
+/// A translated schema.
 #[derive(Debug, Default)]
 pub(super) struct Node {
     pub(super) view: Map<String, Value>,
@@ -67,11 +67,11 @@ pub(super) struct Writer<'a, 'l> {
     merged: usize,
     /// The references that are being written out.
     inlined: Vec<*const Value>,
-    /// Whether [`Undo`] cannot reach what is written, so that nothing may be renamed.
+    /// Whether [`Undo`] cannot reach the place, so that nothing may be renamed.
     pub(super) blind: bool,
     /// Whether the schema has references that resolve.
     pub(super) refers: bool,
-    /// Whether arguments have to be converted back.
+    /// Whether arguments must be converted back.
     pub(super) undoes: bool,
 }
 
@@ -193,7 +193,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         }
         match all_of {
             Some(_) if self.rules.keeps("allOf") => self.keywords(map, is_root, None),
-            // How older drafts put a description beside a reference.
+            // Older drafts put a description beside a reference like this.
             Some([Value::Object(only)]) if only.len() == 1 && only.get("$ref").is_some_and(Value::is_string) => {
                 let text = only.get("$ref").and_then(Value::as_str).unwrap_or_default();
                 self.reference(map, "allOf", text, is_root)
@@ -203,7 +203,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         }
     }
 
-    /// What `text` refers to; None if it refers to nothing.
+    /// Resolves `text`; `None` if it has no target.
     fn target(&mut self, text: &str) -> Option<&'a Value> {
         let mut target = self.refs.resolve(text)?;
         for _ in 0..MAX_HOPS {
@@ -233,7 +233,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         if self.rules.strict.is_some_and(|strict| !strict.recursion) && self.refs.is_recursive(target) {
             return Err(self.inexact("a recursive schema"));
         }
-        // A root has to be an object itself.
+        // A root must be an object itself.
         let shared = !is_root
             && match self.rules.references {
                 References::Shared => true,
@@ -328,7 +328,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         }
     }
 
-    /// Leaves out a keyword that the API does not take, and says it in the description if that helps.
+    /// Omits an unsupported keyword, and describes it if that helps.
     pub(super) fn leave_out(&mut self, keyword: &str, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         let may_go = words::is_annotation(keyword, value) || self.rules.are_of_answers() && words::is_bound(keyword);
         if self.rules.strict.is_some() && !may_go {

@@ -14,14 +14,14 @@ use crate::codec::decode::Decoder;
 
 /// Characters of a content type that an error quotes.
 const MAX_MEDIA_TYPE: usize = 80;
-/// How long a stream may take to close once its answer is complete.
+/// How long a stream may take to close after a complete answer.
 const CLOSING: Duration = Duration::from_secs(1);
-/// How long to wait for usage figures after a complete response, from servers that send them last.
+/// How long to wait for usage after a complete response, from servers that send it last.
 const USAGE_WAIT: Duration = Duration::from_secs(10);
 /// Thirty years, in place of a wait that no clock can count.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
-/// Reads and decodes a response, of which `first` was read already.
+/// Reads and decodes a response whose beginning `first` was read already.
 pub(crate) async fn read(
     endpoint: &Endpoint,
     mut decoder: Decoder,
@@ -48,7 +48,7 @@ pub(crate) async fn read(
     decoder.finish()
 }
 
-/// How long to wait for a response that has begun.
+/// Time limits of a response that has begun.
 struct AnswerDeadline {
     idle: Duration,
     answer: Duration,
@@ -56,13 +56,13 @@ struct AnswerDeadline {
 }
 
 impl AnswerDeadline {
-    /// From now on.
+    /// Starts the limits now.
     fn new(timeouts: Timeouts) -> Self {
         let Timeouts { idle, answer, .. } = timeouts;
         Self { idle, answer, end: after(answer) }
     }
 
-    /// The next piece; `None` at the end.
+    /// Returns the next piece; `None` at the end.
     async fn wait(&self, endpoint: &Endpoint, response: &mut Response) -> Result<Option<Bytes>, ModelError> {
         let by = after(self.idle).min(self.end);
         match tokio::time::timeout_at(by, response.chunk()).await {
@@ -79,7 +79,7 @@ impl AnswerDeadline {
         }
     }
 
-    /// Reads what follows a complete response: usage may, and a stream that was read to its end returns its connection to the
+    /// Reads the rest after a complete response: maybe usage, and the end, which returns the connection to the
     /// pool. An error here loses nothing.
     async fn read_rest(&self, decoder: &mut Decoder, response: &mut Response, sink: &mut impl FnMut(ModelEvent)) {
         let reckoned = after(self.idle.min(USAGE_WAIT).max(CLOSING)).min(self.end);
@@ -110,14 +110,14 @@ fn after(wait: Duration) -> Instant {
     now.checked_add(wait).unwrap_or_else(|| now + FAR)
 }
 
-/// The media type of a response, in lower case; empty if it has none.
+/// Returns the media type of a response, in lower case; empty if it has none.
 pub(crate) fn media_type(response: &Response) -> String {
     let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media = value.split(';').next().unwrap_or_default().trim();
     media.chars().take(MAX_MEDIA_TYPE).collect::<String>().to_ascii_lowercase()
 }
 
-/// Reads a whole response, of which `body` was read already, at most `limit` bytes.
+/// Reads a whole response whose beginning `body` was read already, at most `limit` bytes.
 pub(crate) async fn read_all(
     endpoint: &Endpoint,
     mut response: Response,

@@ -1,4 +1,4 @@
-//! Models without configuration: those that the usual environment variables name, and an Ollama on this machine.
+//! Models without configuration: those in the usual environment variables, and an Ollama on this machine.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -27,21 +27,21 @@ const DEFAULTS: [(&str, &str, Public); 4] = [
     ("gemini", "GEMINI_MODEL", Some((GEMINI_URL, GEMINI_MODEL))),
     ("ollama", "OLLAMA_MODEL", None),
 ];
-/// Providers that need a key: their API, the variables that may hold it (the first that is set counts), the variable that
-/// names another address, and the public address.
+/// Providers that need a key: their API, the variables that may hold it (the first one set counts), the variable for
+/// another address, and the public address.
 const KEYED: [(&str, Api, &[&str], &str, &str); 3] = [
     ("openai", Api::OpenAiChat, &["OPENAI_API_KEY"], "OPENAI_BASE_URL", OPENAI_URL),
     ("anthropic", Api::Anthropic, &["ANTHROPIC_API_KEY"], "ANTHROPIC_BASE_URL", ANTHROPIC_URL),
     ("gemini", Api::Gemini, &["GOOGLE_API_KEY", "GEMINI_API_KEY"], "GOOGLE_GEMINI_BASE_URL", GEMINI_URL),
 ];
-/// How long a server may take to list its models. A local one answers at once if it runs.
+/// Time limit for a local server to list its models. It answers at once if it runs.
 const LOCAL_WAIT: Duration = Duration::from_millis(300);
 const REMOTE_WAIT: Duration = Duration::from_secs(3);
 /// Models of a list that are read.
 const MAX_LISTED: usize = 1000;
 
-/// The endpoints that the environment, seen through `get`, names: `openai` when `OPENAI_API_KEY` or
-/// `OPENAI_BASE_URL` is set, `anthropic` when `ANTHROPIC_API_KEY` or `ANTHROPIC_BASE_URL` is, `gemini` when
+/// Returns the endpoints configured in the environment, read with `get`: `openai` if `OPENAI_API_KEY` or
+/// `OPENAI_BASE_URL` is set, `anthropic` if `ANTHROPIC_API_KEY` or `ANTHROPIC_BASE_URL` is, `gemini` if
 /// `GOOGLE_API_KEY`, `GEMINI_API_KEY` or `GOOGLE_GEMINI_BASE_URL` is (names and order of Google's SDKs), and
 /// always `ollama`, at `OLLAMA_HOST` (`host`, `host:port` or a URL) or the default port here. Empty variables
 /// count as unset. Reads nothing else and does no I/O.
@@ -63,7 +63,7 @@ pub fn endpoints_from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
     endpoints
 }
 
-/// The variable that sets the key of a provider of this name, where the environment can name it.
+/// Returns the variable with the key of this provider, if there is one.
 #[must_use]
 pub fn key_variable(provider: &str) -> Option<&'static str> {
     let (.., keys, _, _) = KEYED.iter().find(|(name, ..)| *name == provider)?;
@@ -75,13 +75,13 @@ pub(crate) fn host_variable(provider: &str) -> Option<&'static str> {
     KEYED.iter().find(|(name, ..)| *name == provider).map(|(_, _, _, url, _)| *url)
 }
 
-/// The default `provider/model`: of the first provider that the environment configures, in the order OpenAI, Anthropic,
-/// Gemini, Ollama. The model is that of `OPENAI_MODEL`, `ANTHROPIC_MODEL`, `GEMINI_MODEL` or `OLLAMA_MODEL`; else the default
-/// of the public API; else the first that the server lists, which is also how an unconfigured Ollama on this machine is found
-/// (within 300 ms).
+/// Returns the default `provider/model`, of the first provider configured in the environment, in the order OpenAI,
+/// Anthropic, Gemini, Ollama. The model is that of `OPENAI_MODEL`, `ANTHROPIC_MODEL`, `GEMINI_MODEL` or `OLLAMA_MODEL`;
+/// else the default of the public API; else the first that the server lists, which also finds an unconfigured Ollama on
+/// this machine (within 300 ms).
 ///
 /// # Errors
-/// `Unsupported` with the ways to set a model, when there is none.
+/// `Unsupported` with the ways to set a model, if there is none.
 pub async fn default_model(
     get: &dyn Fn(&str) -> Option<String>,
     client: &HttpModelClient,
@@ -108,7 +108,7 @@ pub async fn default_model(
     ))
 }
 
-/// As [`default_model`], as far as is known without I/O.
+/// Like [`default_model`], without I/O.
 #[must_use]
 pub fn named_model(get: &dyn Fn(&str) -> Option<String>, endpoints: &Endpoints) -> Option<String> {
     DEFAULTS.iter().find_map(|(provider, variable, public)| {
@@ -128,11 +128,11 @@ async fn first_model(client: &HttpModelClient, endpoint: &Endpoint) -> Option<St
     list_models(client, endpoint, wait).await.ok()?.into_iter().next()
 }
 
-/// The names of the models that a provider lists, at most 1000. The request costs nothing, and shows whether the provider can
-/// be reached and takes the key.
+/// Lists the names of a provider's models, at most 1000. The request is free, and shows whether the provider is
+/// reachable and accepts the key.
 ///
 /// # Errors
-/// That of the request, with its remedy.
+/// The request's error, with its remedy.
 pub async fn list_models(
     client: &HttpModelClient,
     endpoint: &Endpoint,
@@ -180,8 +180,8 @@ fn set(get: &dyn Fn(&str) -> Option<String>, name: &str) -> Option<String> {
     get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
-/// The base URL of `OLLAMA_HOST`, by Ollama's own rules: scheme and port may be missing, and the address
-/// to listen on everywhere means this machine to a client.
+/// Returns the base URL for `OLLAMA_HOST`, by Ollama's own rules: scheme and port are optional, and the wildcard
+/// address means this machine to a client.
 fn ollama_url(host: &str) -> String {
     let (scheme, rest) = host.split_once("://").unwrap_or(("", host));
     let (authority, path) =

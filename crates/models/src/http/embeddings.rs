@@ -1,5 +1,5 @@
 //! Sentence embeddings over HTTP: `POST /embeddings` of OpenAI (platform.openai.com/docs/api-reference/embeddings)
-//! and what is compatible with it, and `POST /api/embed` of Ollama (github.com/ollama/ollama, docs/api.md).
+//! and compatible servers, and `POST /api/embed` of Ollama (github.com/ollama/ollama, docs/api.md).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,13 +17,13 @@ use super::endpoint::{Endpoint, Endpoints};
 use super::{HttpModelClient, Timeouts, describe};
 use crate::api::{Api, EncodedRequest};
 
-/// The most texts of one request, and their bytes together. OpenAI takes 2048 texts and 300,000 tokens, which
-/// are never more than the bytes; what runs on one machine answers sooner when asked for little.
+/// Bounds on the texts of one request, and on their bytes. OpenAI allows 2048 texts and 300,000 tokens, and there are
+/// never more tokens than bytes; local servers answer small requests sooner.
 const MAX_TEXTS: usize = 64;
 const MAX_BYTES: usize = 256 << 10;
-/// The longest text that is sent, in bytes: it is never more than the 8192 tokens that OpenAI takes of one.
+/// Maximal bytes of a text: never more than OpenAI's limit of 8192 tokens.
 const MAX_TEXT: usize = 8000;
-/// The longest vector that is taken.
+/// Maximal dimension of a vector.
 const MAX_DIMENSIONS: usize = toolwright_core::embedding::MAX_DIMENSIONS;
 
 /// An API that makes vectors of texts.
@@ -40,11 +40,11 @@ pub enum EmbeddingsApi {
 /// The provider of models of embeddings that no other provider has, in their ids.
 const PROVIDER: &str = "embeddings";
 
-/// Asks an API for vectors, by requests that go through an [`AuxiliarySender`]: like those to any model they wait in a queue, are
-/// sent again where that is safe and may help, and are entered in the ledger.
+/// Requests embeddings from an API, through an [`AuxiliarySender`]: like other model requests they are queued,
+/// retried if that is safe and may help, and recorded in the ledger.
 pub struct HttpEmbedder {
     id: String,
-    /// What the model is called there, `provider/model`.
+    /// The model's id, `provider/model`.
     called: String,
     sender: Arc<dyn AuxiliarySender>,
     api: EmbeddingsApi,
@@ -60,8 +60,8 @@ impl std::fmt::Debug for HttpEmbedder {
 }
 
 impl HttpEmbedder {
-    /// The `model` of an API at a base URL, like `https://api.openai.com/v1` or `http://localhost:11434`, called
-    /// `embeddings/model`. Asks nobody yet.
+    /// The `model` of an API at a base URL, like `https://api.openai.com/v1` or `http://localhost:11434`, with the id
+    /// `embeddings/model`. Sends nothing yet.
     #[must_use]
     pub fn new(
         api: EmbeddingsApi,
@@ -87,8 +87,8 @@ impl HttpEmbedder {
         }
     }
 
-    /// The same, called by the name of its provider where one of these has this address: it shares that one's queue
-    /// and prices then. With the time limits that are set for it.
+    /// Uses the name of the provider with this address, if there is one, and so its queue, prices
+    /// and time limits.
     #[must_use]
     pub fn of_provider(self, endpoints: &Endpoints) -> Self {
         let place = |url: &str| url::Url::parse(url.trim_end_matches('/')).ok();
@@ -100,7 +100,7 @@ impl HttpEmbedder {
         Self { called, ..self }.with_timeouts(timeouts)
     }
 
-    /// The same with other time limits.
+    /// Sets other time limits.
     #[must_use]
     pub fn with_timeouts(self, timeouts: Timeouts) -> Self {
         Self { client: HttpModelClient::with_timeouts(Endpoints::default(), timeouts), ..self }
@@ -157,12 +157,12 @@ impl HttpEmbedder {
     }
 }
 
-/// An answer that is none of its API, and why.
+/// A response that does not conform to the API, with the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer is none of the API")]
 struct Unreadable(#[source] serde_json::Error);
 
-/// The texts of one request, and what it was answered.
+/// The texts of one request, and its response.
 struct Batch<'a> {
     of: &'a HttpEmbedder,
     request: EncodedRequest,
@@ -198,13 +198,13 @@ impl AuxiliaryRequest for Batch<'_> {
 
 #[async_trait]
 impl Embedder for HttpEmbedder {
-    /// Model, host and path. Weights that change behind the same name go unnoticed.
+    /// Model, host and path. Changed weights behind the same name go unnoticed.
     fn id(&self) -> &str {
         &self.id
     }
 
     async fn embed(&self, texts: &[&str], role: TextRole) -> Result<Vec<Vec<f32>>, EmbeddingError> {
-        // Somebody waits for what a query finds; of tools there may be thousands.
+        // A query blocks somebody; tools may be thousands.
         let priority = match role {
             TextRole::Query => ModelPriority::Interactive,
             TextRole::Tool => ModelPriority::Background,
@@ -223,7 +223,7 @@ impl Embedder for HttpEmbedder {
     }
 }
 
-/// How many of these texts go into one request: at least one.
+/// Returns the number of texts for one request: at least one.
 fn batch(texts: &[&str]) -> usize {
     let mut bytes = 0;
     let fits = |text: &&&str| {
@@ -233,7 +233,7 @@ fn batch(texts: &[&str]) -> usize {
     texts.iter().take(MAX_TEXTS).take_while(fits).count().max(1)
 }
 
-/// Gives a vector the length 1; `false` for one without a direction.
+/// Normalises a vector to length 1; `false` for the zero vector.
 fn normalise(vector: &mut [f32]) -> bool {
     let length = vector.iter().map(|&number| f64::from(number) * f64::from(number)).sum::<f64>().sqrt();
     if !length.is_finite() || length == 0.0 {
@@ -244,7 +244,7 @@ fn normalise(vector: &mut [f32]) -> bool {
     true
 }
 
-/// OpenAI's answer. Its vectors come in any order, each with the position of its text.
+/// OpenAI's response. Vectors are in any order, each with the index of its text.
 #[derive(Deserialize)]
 struct Listed {
     data: Vec<Item>,

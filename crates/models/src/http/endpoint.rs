@@ -48,7 +48,7 @@ impl Endpoint {
         Self { provider: provider.into(), api, base_url: base_url.into(), key: None, headers: BTreeMap::new() }
     }
 
-    /// The same with a key.
+    /// Sets the key.
     #[must_use]
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(Secret::new(key));
@@ -61,7 +61,7 @@ impl Endpoint {
         format!("{}{path}", self.base_url.trim_end_matches('/'))
     }
 
-    /// Whether its server is one of OpenAI's own: theirs, one of a region, or one of Azure's, which
+    /// Whether its server is OpenAI's: the public one, a regional one, or one on Azure, which
     /// has three names for the same resource.
     pub(crate) fn is_of_openai(&self) -> bool {
         const DOMAINS: [&str; 4] =
@@ -76,11 +76,11 @@ impl Endpoint {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(try_from = "String")]
 pub enum ToolFormat {
-    /// That of the model's family, by its name.
+    /// The format of the model's family, by its name.
     Auto,
     /// None: calls and answer are one JSON value of one schema.
     Composed,
-    /// This one.
+    /// This format.
     Named(&'static Format),
 }
 
@@ -174,8 +174,8 @@ pub struct ModelOverrides {
 }
 
 impl ModelOverrides {
-    /// These, and what they leave open of sizes and bounds as its provider's have it. Whether its calls are text, and what
-    /// strict decoding and tool search are asked for, is each model's own.
+    /// Fills missing sizes and bounds from the provider's overrides. Text calls,
+    /// strict decoding and tool search are set per model only.
     #[must_use]
     pub fn or(self, provider: &Self) -> Self {
         Self {
@@ -211,7 +211,7 @@ pub struct TimeoutOverrides {
 }
 
 impl TimeoutOverrides {
-    /// These, and what they leave open as `others` have it.
+    /// Fills missing values from `others`.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
         Self {
@@ -237,10 +237,10 @@ impl TimeoutOverrides {
 #[derive(Debug, Clone, Default)]
 pub struct Endpoints {
     by_provider: BTreeMap<String, Endpoint>,
-    /// Public providers that have no key here: what is known of their models without asking them.
+    /// Public providers without a key: facts about their models are known without requests.
     keyless: BTreeMap<String, Endpoint>,
     overrides: BTreeMap<String, ModelOverrides>,
-    /// Those of models of which nothing is said.
+    /// Overrides of models without an entry.
     usual: ModelOverrides,
 }
 
@@ -250,12 +250,12 @@ impl Endpoints {
         self.by_provider.insert(endpoint.provider.clone(), endpoint);
     }
 
-    /// Adds a public provider that has no key here. Nothing is sent to it.
+    /// Adds a public provider without a key. Nothing is sent to it.
     pub(crate) fn insert_keyless(&mut self, endpoint: Endpoint) {
         self.keyless.insert(endpoint.provider.clone(), endpoint);
     }
 
-    /// As [`Self::resolve`], with public providers that have no key here: to say what is known of a model.
+    /// Like [`Self::resolve`], including public providers without a key: for facts about a model.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -272,15 +272,15 @@ impl Endpoints {
         self.overrides.insert(name.into(), overrides);
     }
 
-    /// How requests to `model` are made: by its id, else by its provider's name, else the default.
+    /// Returns the overrides of `model`: by its id, else by its provider's name, else the default.
     #[must_use]
     pub fn overrides(&self, model: &str) -> &ModelOverrides {
         let provider = || model.split_once('/').and_then(|(provider, _)| self.overrides.get(provider));
         self.overrides.get(model).or_else(provider).unwrap_or(&self.usual)
     }
 
-    /// A hash of where a model is and how requests to it are made, as far as its answers depend on it: equal for models
-    /// that would answer alike. Keys, headers and times are not in it.
+    /// A hash of the location and request settings of a model, as far as its answers depend on them: equal for models
+    /// that would answer alike. Keys, headers and times are excluded.
     #[must_use]
     pub fn fingerprint(&self, model: &str) -> ContentHash {
         let at = self.resolve(model).ok().map(|(at, _)| (at.api.as_str(), at.base_url.trim_end_matches('/')));
@@ -316,16 +316,16 @@ impl Endpoints {
         self.by_provider.get(provider)
     }
 
-    /// All of them, by name.
+    /// All endpoints, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Endpoint> {
         self.by_provider.values()
     }
 
-    /// The endpoint and the model name of `provider/model`, split at the first `/`.
+    /// Returns the endpoint and model name of `provider/model`, split at the first `/`.
     ///
     /// # Errors
-    /// `Unsupported` for an id without provider or model and for an unknown provider; the message says what is to be set,
-    /// and names the providers that are configured.
+    /// `Unsupported` for an id without provider or model and for an unknown provider; the message names the required
+    /// setting and the configured providers.
     pub fn resolve<'m>(&self, model: &'m str) -> Result<(&Endpoint, &'m str), ModelError> {
         let unsupported = |message: String| ModelError::new(ModelErrorKind::Unsupported, message);
         let known = || match self.by_provider.len() {
@@ -352,14 +352,14 @@ impl Endpoints {
     }
 }
 
-/// A header whose values add up: what is configured stands beside what a request demands.
+/// A header whose values are combined: the configured ones and those that a request demands.
 const LISTED: &str = "anthropic-beta";
 
-/// Those that `endpoint` is asked with: its key's, what the request demands, and what is configured, which counts where
-/// both say the same header.
+/// Returns the headers for `endpoint`: its key's, those the request demands, and the configured ones, which override
+/// the others.
 ///
 /// # Errors
-/// `Invalid` for a header that is not a legal one.
+/// `Invalid` for an illegal header.
 pub(crate) fn headers(endpoint: &Endpoint, demanded: &[(&'static str, &'static str)]) -> Result<HeaderMap, ModelError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -402,7 +402,7 @@ pub(crate) fn headers(endpoint: &Endpoint, demanded: &[(&'static str, &'static s
 /// Wordings of a model that the provider does not have.
 const NO_MODEL: [&str; 5] = ["not found", "not_found", "does not exist", "unknown model", "not a valid model"];
 
-/// What helps against `error` of a request to the model `name`; `None` where nothing is known to.
+/// Returns the remedy for `error` of a request to the model `name`, if one is known.
 pub(crate) fn remedy(endpoint: &Endpoint, name: &str, error: &ModelError) -> Option<String> {
     let provider = &endpoint.provider;
     let is_unknown = || {

@@ -37,24 +37,24 @@ use refusals::{Refusals, Sent, Workarounds};
 
 /// The longest error body that is read, in bytes.
 const MAX_ERROR_BODY: usize = 64 << 10;
-/// How long the body of an error is waited for; its status and headers are there.
+/// Time limit for the body of an error; its status and headers have arrived.
 const ERROR_BODY: Duration = Duration::from_secs(2);
 /// Clients with connections of their own; models beyond them share their provider's.
 const MAX_CLIENTS: usize = 64;
-/// The largest file that is fetched from a provider, in bytes, and how long that may take.
+/// Maximal size of a file fetched from a provider, in bytes, and its time limit.
 const MAX_FILE: usize = 32 << 20;
 const FILE: Duration = Duration::from_secs(60);
 
 /// Bounds of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// To connect.
+    /// Time limit for connecting.
     pub connect: Duration,
-    /// From sending to the first byte of the answer; local servers load the model in this time.
+    /// Time limit from sending to the first byte of the answer; local servers load the model in this time.
     pub first_byte: Duration,
-    /// Between two pieces of the answer. What only keeps the connection alive counts as a piece.
+    /// Time limit between two pieces of the answer. Keep-alives count as pieces.
     pub idle: Duration,
-    /// From the first byte of the answer to its end. It ends an answer that trickles in without end.
+    /// Time limit from the first byte of the answer to its end, against endless streams.
     pub answer: Duration,
 }
 
@@ -69,11 +69,11 @@ impl Default for Timeouts {
     }
 }
 
-/// Sends requests to the configured endpoints. Each provider, and each model that requires it, has a client with connections
-/// of its own, which is built at its first request.
+/// Sends requests to the configured endpoints. Each provider, and each model with special settings, has its own HTTP
+/// client, which is built at its first request.
 ///
-/// It sends each request once; the caller decides about retries. It reports the first byte of a response and the rate limits
-/// in its headers to `events`, and its errors say whether the request can be sent again.
+/// It sends each request once; the caller decides about retries. It reports the first byte of a response and the rate
+/// limits in its headers to `events`, and its errors say whether the request can be sent again.
 pub struct HttpModelClient {
     endpoints: Endpoints,
     timeouts: Timeouts,
@@ -100,7 +100,7 @@ impl HttpModelClient {
         Self::with_timeouts(endpoints, Timeouts::default())
     }
 
-    /// A client with its own timeouts.
+    /// A client with these timeouts.
     #[must_use]
     pub fn with_timeouts(endpoints: Endpoints, timeouts: Timeouts) -> Self {
         Self {
@@ -124,7 +124,7 @@ impl HttpModelClient {
         Ok(self.get_file(endpoint, path, &[], limit, MAX_ANSWER).await?.bytes)
     }
 
-    /// The body of a GET with its media type, at most `max` bytes, within `limit`. No redirect is followed.
+    /// Returns the body of a GET with its media type, at most `max` bytes, within `limit`. Follows no redirects.
     async fn get_file(
         &self,
         endpoint: &Endpoint,
@@ -146,8 +146,8 @@ impl HttpModelClient {
         Ok(FetchedFile { media_type, bytes })
     }
 
-    /// The HTTP client of a provider, or of one of its models that requires its own: it uses the proxies of the environment, but
-    /// not for this machine.
+    /// Returns the HTTP client of a provider, or of a model that requires its own: it uses the environment's proxies,
+    /// except for this machine.
     fn client(&self, endpoint: &Endpoint, dedicated: Option<&str>) -> Result<Client, ModelError> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         // Names of models may come from anywhere.
@@ -171,7 +171,7 @@ impl HttpModelClient {
         error
     }
 
-    /// How calls are written into the text of a model that has none of the API's own; `None` for a model that has, and for
+    /// Returns the text format for calls of a model without native ones; `None` for a model with native calls, and for
     /// one that answers in one composed object.
     #[must_use]
     pub fn text_tools(&self, model: &str) -> Option<TextTools> {
@@ -182,7 +182,7 @@ impl HttpModelClient {
         }
     }
 
-    /// Sends the request with the API's own tool calls, or with calls as text for a model that has none.
+    /// Sends the request with native tool calls, or with calls as text for a model without them.
     async fn answer_over(
         &self,
         model: &str,
@@ -236,7 +236,7 @@ impl HttpModelClient {
             }
         };
         let media = media_type(&response);
-        // Some servers answer whole although a stream was asked for, or call what they send by another name.
+        // Some servers do not stream although requested, or send another media type.
         let is_stream = matches!(&*media, "text/event-stream" | "application/x-ndjson");
         let decoder = if is_stream { Decoder::new(endpoint.api) } else { Decoder::detecting(endpoint.api) };
         let decoder = decoder.with_tools(Arc::clone(tools.set()));
@@ -261,13 +261,13 @@ impl HttpModelClient {
     /// silently shorten a conversation that does not fit.
     fn warn_if_shortened(&self, model: &str, request: &ModelRequest, usage: Usage, events: &dyn ModelEvents) {
         let (sent, read) = (ollama::estimate(request), usage.input_tokens);
-        // Servers that have all of it cached may report nothing.
+        // Servers with the whole request cached may report no tokens.
         if read > 0 && sent >= ollama::MIN_ESTIMATE && read.saturating_mul(2) < sent && self.shortening.note(model) {
             events.on_traffic(Traffic::Shortened { sent, read });
         }
     }
 
-    /// The body of a POST that changes nothing, at most `MAX_ANSWER` bytes. Sent once.
+    /// Returns the body of a POST without side effects, at most `MAX_ANSWER` bytes. Sent once.
     pub(crate) async fn post(
         &self,
         endpoint: &Endpoint,
@@ -340,7 +340,7 @@ impl ModelClient for HttpModelClient {
         let overrides = self.endpoints.overrides(model);
         let Ok((at, name)) = self.endpoints.known(model) else { return false };
         let able = || overrides.tool_search.unwrap_or_else(|| takes_deferred_tools(at, name));
-        // Calls that are text know no tools but those of the prompt.
+        // Text calls only know the tools in the prompt.
         overrides.tool_format.is_none() && has_deferred_tools(at.api) && able()
     }
 
@@ -368,7 +368,7 @@ impl ModelClient for HttpModelClient {
 
 fn build_client(connect: Duration, local: bool) -> Result<Client, ModelError> {
     static PROVIDER: Once = Once::new();
-    // An error means that somebody else has installed one, which is as good.
+    // An error means that another one is installed, which is fine.
     PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
     let builder = Client::builder()
         .user_agent(concat!("toolwright/", env!("CARGO_PKG_VERSION")))
@@ -391,7 +391,7 @@ fn is_loopback(base_url: &str) -> bool {
     }
 }
 
-/// The response with its first bytes, which are to come within `limit`.
+/// Returns the response with its first bytes, which must arrive within `limit`.
 async fn first_bytes(
     endpoint: &Endpoint,
     request: RequestBuilder,
@@ -413,7 +413,7 @@ async fn first_bytes(
     };
     let (mut response, first) = tokio::time::timeout(limit, begun).await.unwrap_or_else(|_| {
         let message = format!("{} gave no answer within {} s", describe(endpoint), limit.as_secs_f64());
-        // It may be at work on the request still, and will bill it.
+        // The server may still be working on the request, and will bill it.
         Err(ModelError { should_retry: Some(false), ..ModelError::new(ModelErrorKind::Unavailable, message) })
     })?;
     let status = response.status();
@@ -435,7 +435,7 @@ async fn first_bytes(
             body.extend_from_slice(&chunk);
         }
     };
-    // Status and headers say enough: a body that does not come takes nothing from them.
+    // Status and headers are enough if the body does not come.
     let _is_whole = tokio::time::timeout(ERROR_BODY, rest).await;
     let mut error = failure::from_status(endpoint.api, status.as_u16(), &body);
     if error.kind == ModelErrorKind::Auth {
@@ -445,7 +445,7 @@ async fn first_bytes(
         });
     }
     error.retry_after_ms = retry_after_ms.or(error.retry_after_ms);
-    // A header's word is about requests in general: none makes a refused one right.
+    // The header is about requests in general, so it cannot make a refused one retryable.
     error.should_retry = should_retry.filter(|again| !again || error.kind.is_retryable());
     Err(error)
 }
@@ -463,7 +463,8 @@ pub(crate) fn describe(endpoint: &Endpoint) -> String {
     format!("provider `{}`{}", endpoint.provider, host.unwrap_or_default())
 }
 
-/// The error of a request without a response. Only one that was never sent can be sent again without being billed twice.
+/// Returns the error of a request without a response. Only one that was never sent can be repeated without being billed
+/// twice.
 fn unsent(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
     let error = error.without_url();
     let unsent = error.is_connect();
@@ -512,7 +513,7 @@ const MAX_KNOWN: usize = 256;
 pub(crate) struct BoundedSet(Mutex<HashSet<String>>);
 
 impl BoundedSet {
-    /// Adds a name; false if it is there already.
+    /// Adds a name; `false` if it is there already.
     pub(crate) fn note(&self, name: &str) -> bool {
         let mut names = self.names();
         if names.contains(name) {

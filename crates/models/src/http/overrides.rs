@@ -1,4 +1,4 @@
-//! Applies what is configured or known of a model to the requests to it.
+//! Applies configuration and known facts about a model to its requests.
 
 use std::borrow::Cow;
 
@@ -11,9 +11,9 @@ use crate::codec::anthropic::DEFAULT_MAX_TOKENS;
 use crate::codec::reasoning::{self, MIN_BUDGET};
 use crate::codec::request::{ClaudeFamily, ModelFamily, ModelKind, takes_one_of_both};
 
-/// The request with the configuration of `model` (the name without its provider) at `endpoint`: settings where the request has
-/// none, parameters as its server takes them, and a token limit that leaves an allowance for thinking and does not exceed
-/// what the model gives. `workarounds` are those for what its server refused before.
+/// Returns the request with the configuration of `model` (the name without its provider) at `endpoint`: missing
+/// settings are filled in, parameters adapted to the server, and the token limit includes an allowance for thinking and
+/// stays within the model's maximum. `workarounds` are those for earlier refusals.
 pub(crate) fn configured_request<'r>(
     request: &'r ModelRequest,
     endpoint: &Endpoint,
@@ -25,8 +25,8 @@ pub(crate) fn configured_request<'r>(
     with_limit(request, endpoint.api, model, overrides, workarounds)
 }
 
-/// The thinking allowance in the token limit of `configured` over that of `asked`, if the request could go without it. The
-/// allowance of a budget is not one: the model is sent the budget too.
+/// Returns the thinking allowance that the token limit of `configured` has over that of `asked`, if the request could
+/// go without it. A budget's allowance does not count: the model is sent the budget too.
 pub(crate) fn thinking_allowance(
     asked: &ModelRequest,
     configured: &ModelRequest,
@@ -44,7 +44,7 @@ pub(crate) fn thinking_allowance(
     (!has_budget).then(|| ThinkingAllowance { limit, whole: configured.tokens().saturating_add(limit as usize) })
 }
 
-/// The request, with configured settings where it has none. If the model takes only one of temperature and `top_p`, the
+/// Returns the request with configured settings filled in. If the model allows only one of temperature and `top_p`, the
 /// request's own counts.
 fn with_settings<'r>(request: &'r ModelRequest, model: &str, overrides: &ModelOverrides) -> Cow<'r, ModelRequest> {
     if overrides.temperature.is_none() && overrides.settings.is_empty() {
@@ -58,11 +58,11 @@ fn with_settings<'r>(request: &'r ModelRequest, model: &str, overrides: &ModelOv
     })
 }
 
-/// The request without what OpenAI's server takes and others refuse, or the reverse.
+/// Adapts the request to the server: parameters that OpenAI's server supports and others refuse, or the reverse.
 ///
-/// Over Chat Completions, GPT since 5.4 takes tools only with the effort `none` ("Function tools with reasoning_effort are not
-/// supported …": openai/openai-openapi#541), and 5.6 requires it. Azure's Foundry has refused that effort too
-/// (agentgateway/agentgateway#2894), and proxies before OpenAI behave as it does; a refusal counts more than what is known.
+/// Over Chat Completions, GPT since 5.4 takes tools only with the effort `none` ("Function tools with reasoning_effort
+/// are not supported …": openai/openai-openapi#541), and 5.6 requires it. Azure's Foundry has refused that effort too
+/// (agentgateway/agentgateway#2894), and proxies before OpenAI behave as it does; a refusal overrides this knowledge.
 /// Other servers of the API may refuse a `prompt_cache_key`.
 fn for_server<'r>(
     request: Cow<'r, ModelRequest>,
@@ -79,7 +79,7 @@ fn for_server<'r>(
         || is_of_openai && matches!(maker, ModelFamily::Gpt((5, 4..) | (6.., _), _));
     let settings = if is_chat_with_tools && (needs_no_effort || workarounds.has(Workaround::SilentEffort)) {
         let silent = ModelSettings { effort: Some(Effort::None), ..ModelSettings::default() };
-        // Some kinds of it do not know the word.
+        // Some models do not know the value.
         let says_none =
             !workarounds.has(Workaround::SilentEffort) && reasoning::openai_effort(model, &silent) == Some("none");
         let effort = silent.effort.filter(|_| says_none);
@@ -99,10 +99,10 @@ fn for_server<'r>(
     Cow::Owned(request)
 }
 
-/// The request with an allowance for thinking in its token limit ([`reasoning::thinking_allowance`]), since the limits of all
-/// APIs count both. The limit stays within what the model gives, its window and its name allow, and gets no allowance where
-/// the server refused a limit of that size. An API that requires a limit gets one. If there is not enough for both, the
-/// answer keeps what was asked for, and at least a quarter; a budget gets the rest, or no thinking is requested.
+/// Returns the request with an allowance for thinking in its token limit ([`reasoning::thinking_allowance`]), because
+/// the limits of all APIs count both. The limit stays within the model's maximum, window and known name, and gets no
+/// allowance if the server refused a limit of that size. An API that requires a limit gets one. If there is not enough
+/// for both, the answer keeps its requested limit, and at least a quarter; thinking gets the rest, or is turned off.
 fn with_limit<'r>(
     request: Cow<'r, ModelRequest>,
     api: Api,
@@ -143,16 +143,17 @@ fn with_limit<'r>(
     Cow::Owned(request)
 }
 
-/// Tokens that answer and thinking may have together, by the model's name and what is left of its window, less a margin for
-/// an estimate of the request that is too low.
+/// Returns the maximal tokens of answer and thinking together, by the model's name and the rest of its window, less a
+/// margin for estimation errors.
 fn bound(request: &ModelRequest, model: &str, overrides: &ModelOverrides) -> u32 {
     let left = overrides.window.map(|window| usable_window(window).saturating_sub(request.tokens()));
     let left = left.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
     [left, ModelFamily::of(model).max_output()].into_iter().flatten().min().unwrap_or(u32::MAX)
 }
 
-/// Why `model` (the name without its provider) cannot have this tool of its provider declared at `endpoint`; `None` where it
-/// can. By the model's maker: other servers of the same API refuse such declarations, or ignore them.
+/// Returns why a native tool of `model`'s provider (the name without its provider) cannot be declared at `endpoint`;
+/// `None` if it can. Depends on the model's maker: other servers of the same API refuse such declarations, or ignore
+/// them.
 pub(crate) fn lacks_native(
     endpoint: &Endpoint,
     model: &str,
@@ -187,7 +188,7 @@ pub(crate) fn lacks_native(
     None
 }
 
-/// Whether an API has a form for deferred tools.
+/// Whether an API supports deferred tools.
 pub(crate) fn has_deferred_tools(api: Api) -> bool {
     match api {
         Api::Anthropic | Api::OpenAiResponses => true,
@@ -195,8 +196,8 @@ pub(crate) fn has_deferred_tools(api: Api) -> bool {
     }
 }
 
-/// Whether `model` (the name without its provider) takes deferred tools at `endpoint`. Only the makers' own endpoints do:
-/// other servers of the same API often ignore `defer_loading` and declare every tool.
+/// Whether `model` (the name without its provider) supports deferred tools at `endpoint`. Only the makers' own
+/// endpoints do: other servers of the same API often ignore `defer_loading` and declare every tool.
 pub(crate) fn takes_deferred_tools(endpoint: &Endpoint, model: &str) -> bool {
     let Some(host) = url::Url::parse(&endpoint.base_url).ok().and_then(|url| url.host_str().map(str::to_owned)) else {
         return false;
@@ -278,7 +279,7 @@ mod tests {
         for model in ["gpt-5", "gpt-5.2", "o3"] {
             check(OPENAI, Api::OpenAiChat, model, high.clone(), 1, asked.clone());
         }
-        // It does not know the word, so it is told nothing, and thinks as much as it does by itself.
+        // The value is unknown there, so none is sent, and the model uses its default.
         check(OPENAI, Api::OpenAiChat, "gpt-5.4-chat-latest", high, 1, json!([null, 300 + 8192]));
     }
 
@@ -309,14 +310,14 @@ mod tests {
         let is = |limit: u32, budget: Option<u32>| (Some(json!(limit)), budget.map(|tokens| json!(tokens)));
         let none = (None, None);
         let claude = Api::Anthropic;
-        // What the name tells: 32,000 of Opus 4 and 4.1, 64,000 of those that followed.
+        // By name: 32,000 for Opus 4 and 4.1, 64,000 for later ones.
         check(claude, "claude-opus-4-1", None, high(), none, is(32_000, Some(32_000 - 8192)));
         check(claude, "claude-opus-4-20250514", Some(20_000), high(), none, is(32_000, Some(12_000)));
         check(claude, "claude-opus-4-1", Some(31_500), high(), none, is(31_500, None));
         check(claude, "claude-sonnet-4-5", None, high(), none, is(32_768, Some(24_576)));
         check(claude, "claude-sonnet-4-5", Some(50_000), high(), none, is(64_000, Some(14_000)));
         check(claude, "claude-opus-4-8", Some(50_000), high(), none, is(74_576, None));
-        // What is configured: a quarter is the answer's, and all that was asked for it.
+        // By configuration: a quarter is for the answer, which gets all it requested.
         check(claude, "claude-haiku-4-5", Some(300), high(), none, is(24_876, Some(24_576)));
         check(claude, "claude-haiku-4-5", Some(300), high(), (None, Some(20_000)), is(20_000, Some(15_000)));
         check(claude, "claude-haiku-4-5", Some(12_000), high(), (None, Some(20_000)), is(20_000, Some(8000)));
@@ -325,14 +326,14 @@ mod tests {
         check(claude, "claude-haiku-4-5", None, high(), (None, Some(20_000)), is(20_000, Some(15_000)));
         check(claude, "claude-haiku-4-5", None, high(), (None, Some(1200)), is(1200, None));
         check(claude, "claude-haiku-4-5", Some(300), json!({"thinking_tokens": 100}), none, is(1324, Some(1024)));
-        // What is left of the window, of which the question takes a few tokens and errors of the estimate a twentieth.
+        // The rest of the window: the question takes a few tokens, and the error margin a twentieth.
         let rest = 4096 - 4096 / 20 - u32::try_from(request(json!({}), None).tokens()).expect("few");
         check(Api::OpenAiChat, "some-model", Some(1000), high(), (Some(4096), None), is(rest, None));
         check(Api::OpenAiChat, "some-model", Some(1000), json!({}), (Some(4096), None), is(1000, None));
         check(Api::OpenAiChat, "gpt-5-mini", Some(528), json!({}), none, is(528 + 8192, None));
         check(Api::OpenAiChat, "gpt-5-mini", Some(528), json!({}), (Some(4096), None), is(rest, None));
         check(Api::OpenAiChat, "gpt-5-mini", None, json!({}), none, (None, None));
-        // No more than the model gives, and no less than was asked for.
+        // Not above the model's maximum, and not below the request.
         for (model, most) in [("gpt-5", 128_000), ("gpt-5.2-chat-latest", 16_384), ("o3", 100_000)] {
             check(Api::OpenAiChat, model, Some(most), json!({}), none, is(most, None));
             check(Api::OpenAiChat, model, Some(most - 9), json!({}), none, is(most, None));

@@ -1,4 +1,4 @@
-//! The table of refusals: what a server says, and the workaround for it.
+//! The table of refusals: wordings of servers' messages, and workarounds.
 
 use std::borrow::Cow;
 
@@ -9,32 +9,32 @@ use toolwright_core::model::{Effort, ModelRequest, ModelSettings, OutputFormat};
 use crate::api::{Api, EncodedRequest};
 use crate::dialect::in_words;
 
-/// One thing that is left out of a request or said another way.
+/// A parameter to omit or to write another way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Workaround {
     /// This response schema, by its hash, is described in the system prompt.
     Schema(ContentHash),
     /// Every response schema is described in the system prompt.
     Schemas,
-    /// JSON output is asked for in the system prompt.
+    /// JSON output is described in the system prompt.
     Json,
-    /// Beside tools, the response schema is described in the system prompt.
+    /// With tools, the response schema is described in the system prompt.
     NoShapeBesideTools,
-    /// Beside tools, the effort is `none`.
+    /// With tools, set the effort to `none`.
     NoEffort,
-    /// Beside tools, no effort is sent.
+    /// With tools, no effort is sent.
     SilentEffort,
-    /// The token limit goes by its older name in Chat Completions.
+    /// Use the older name of the token limit in Chat Completions.
     OlderLimit,
     /// Patterns in schemas are described in words.
     NoPatterns,
     /// Encrypted reasoning is not requested.
     NoThoughtsBack,
-    /// Reasoning that belongs to another conversation is dropped.
+    /// Reasoning of another conversation is dropped.
     DropForeignThoughts,
     /// The parameter at this place of the table is left out.
     Without(usize),
-    /// Likewise, in this state: its value is refused, or that it stands beside others.
+    /// The parameter is omitted in this state: its value is refused, or its combination with others.
     WithoutAs(usize, ParameterState),
     /// The token limit with a thinking allowance stays below this.
     LimitUnder(u32),
@@ -43,12 +43,12 @@ pub(crate) enum Workaround {
 }
 
 impl Workaround {
-    /// Whether only a request with the workaround `before` can have led to this one.
+    /// Whether this workaround can only follow one with `before`.
     pub(super) fn follows(self, before: Self) -> bool {
         matches!((before, self), (Self::Schema(_) | Self::Schemas, Self::Json) | (Self::NoEffort, Self::SilentEffort))
     }
 
-    /// Whether this workaround does what `other` does, and more.
+    /// Whether this workaround includes `other`.
     pub(super) fn replaces(self, other: Self) -> bool {
         match (self, other) {
             (Self::LimitUnder(this), Self::LimitUnder(other)) => this <= other,
@@ -58,7 +58,7 @@ impl Workaround {
     }
 }
 
-/// A request as it was sent.
+/// A request as sent.
 pub(crate) struct Sent<'a> {
     pub api: Api,
     pub request: &'a ModelRequest,
@@ -75,17 +75,17 @@ pub(crate) struct ThinkingAllowance {
     pub whole: usize,
 }
 
-/// One way to refuse a request.
+/// A wording of a refusal.
 struct Row {
     /// The server's message, in lower case, has one wording of each list.
     says: &'static [&'static [&'static str]],
-    /// It has none of these.
+    /// The message contains none of these.
     but: &'static [&'static str],
-    /// The workaround that may help, if it changes what was sent.
+    /// The workaround that may help, if it changes the request.
     workaround: fn(&Sent<'_>) -> Option<Workaround>,
 }
 
-/// Wordings of what is not taken at all.
+/// Wordings for an unsupported feature.
 const REFUSED: &[&str] = &[
     "not support",
     "n't support",
@@ -102,7 +102,7 @@ const REFUSED: &[&str] = &[
     "deprecated",
 ];
 
-/// Wordings of what is not taken as it is in this request, while another may have it: "temperature: range: 0..1",
+/// Wordings for an unsupported value in this request, while another value may work: "temperature: range: 0..1",
 /// "temperature and top_p cannot both be specified".
 const OF_VALUE: &[&str] = &["may only", "can only", "must be", "range", "both"];
 
@@ -131,9 +131,9 @@ const TOO_MUCH: &[&str] = &[
 const WITH_ANSWER: &[&str] =
     &["max_tokens", "max_completion_tokens", "max_output_tokens", "maxoutputtokens", "completion", "output tokens"];
 
-/// Wordings that are about the demanded shape of an answer, in the words of each API and of servers that speak it.
+/// Wordings about the required format of an answer, from each API and compatible servers.
 const SHAPE: &[&str] = &[
-    // Anthropic: for Claude 4.5 and newer, and for schemas of which a grammar can be compiled
+    // Anthropic: for Claude 4.5 and newer, and for schemas that compile to a grammar
     // (platform.claude.com/docs/en/build-with-claude/structured-outputs).
     "output_config",
     "output_format",
@@ -155,9 +155,9 @@ const SHAPE: &[&str] = &[
     "schema in format",
     "'format'",
 ];
-/// Those of them that are about this schema, and not about the model.
+/// Wordings among these that are about this schema, not about the model.
 const THIS_SCHEMA: &[&str] = &["grammar", "schema:", "schema for", "schema in"];
-/// Wordings of what is not taken beside something else.
+/// Wordings for an unsupported combination.
 const BESIDE: &[&str] = &[
     "combin",
     "with a response mime",
@@ -174,7 +174,7 @@ const BESIDE: &[&str] = &[
     "mutually exclusive",
 ];
 
-/// The first row that fits counts. Nothing is billed for an answer of 400.
+/// The first matching row counts. Answers with 400 are not billed.
 const TABLE: &[Row] = &[
     // Anthropic, since Fable 5.1 (see `anthropic::drop_foreign_thinking`).
     Row {
@@ -182,8 +182,8 @@ const TABLE: &[Row] = &[
         but: &[],
         workaround: |sent| (sent.api == Api::Anthropic).then_some(Workaround::DropForeignThoughts),
     },
-    // OpenAI and Azure: "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions. Please
-    // use /v1/responses instead." Some take no other word than `none` there, some take none.
+    // OpenAI and Azure: "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions.
+    // Please use /v1/responses instead." Some allow only `none` there, some no value.
     Row { says: &[&["reasoning_effort"], &["function tools"], REFUSED], but: &[], workaround: other_effort },
     Row {
         says: &[LIMIT, TOO_MUCH],
@@ -198,7 +198,7 @@ const TABLE: &[Row] = &[
         but: TOO_MUCH,
         workaround: |sent| sent.encoded.has("max_completion_tokens").then_some(Workaround::OlderLimit),
     },
-    // OpenAI: "Encrypted content is not supported with this model." Azure's names tell nothing of the model.
+    // OpenAI: "Encrypted content is not supported with this model." Azure's deployment names do not tell the model.
     Row {
         says: &[&["encrypted content", "encrypted_content", "'include'"], REFUSED],
         but: &[],
@@ -213,7 +213,7 @@ const TABLE: &[Row] = &[
     // Groq: "json mode cannot be combined with tool/function calling"; Gemini: "Forced function calling (ANY mode) with a
     // response mime type: 'application/json' is unsupported" (vercel/ai#16540).
     Row { says: &[SHAPE, &["tool", "function call"], BESIDE], but: &["effort"], workaround: beside_tools },
-    // The effort stands beside the shape, in `output_config`.
+    // In `output_config` the effort is beside the format.
     Row { says: &[SHAPE, THIS_SCHEMA], but: &["effort"], workaround: |sent| demanded(sent).map(this_shape) },
     Row {
         says: &[SHAPE],
@@ -224,9 +224,9 @@ const TABLE: &[Row] = &[
     },
 ];
 
-/// Parameters that may be left out, by all their names: a model takes them by the one or the other, or not at all
-/// ("'temperature' does not support 0.5 with this model", "`top_k` is deprecated for this model", "temperature and top_p
-/// cannot both be specified"). At most 16, see [`ParameterState`].
+/// Parameters that may be omitted, with all their names: a model supports one of the names, or none ("'temperature'
+/// does not support 0.5 with this model", "`top_k` is deprecated for this model", "temperature and top_p cannot both be
+/// specified"). At most 16, see [`ParameterState`].
 pub(super) const PARAMETERS: &[&[&str]] = &[
     &["temperature"],
     &["top_p", "topP"],
@@ -241,9 +241,9 @@ pub(super) const PARAMETERS: &[&[&str]] = &[
 /// The state of a parameter when it was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ParameterState {
-    /// Its value, and whether thinking was requested: some APIs then take no temperature but 1.
+    /// Its value, and whether thinking was requested: some APIs then allow only temperature 1.
     value: ContentHash,
-    /// The other parameters that the server's message named and that were sent, a bit for the place of each.
+    /// The other sent parameters that the server's message named, as bits by index.
     beside: u16,
 }
 
@@ -258,7 +258,7 @@ impl ParameterState {
         Some(Self { value, beside: named & standing(sent.encoded) })
     }
 
-    /// Whether the parameter at this place is in this state.
+    /// Whether the parameter at this index is in this state.
     pub(super) fn holds(self, at: usize, encoded: &EncodedRequest, settings: &ModelSettings) -> bool {
         value(at, encoded, settings) == Some(self.value) && self.beside & !standing(encoded) == 0
     }
@@ -309,7 +309,7 @@ pub(super) fn next_of_overflow(words: &str, sent: &Sent<'_>) -> Option<Workaroun
     Some(Workaround::WindowUnder(thinking_allowance.whole))
 }
 
-/// Whether `words` has `word` by itself: it may be part of another name.
+/// Whether `words` contains `word` as a whole, not as a part of another name.
 fn has_word(words: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     words
@@ -386,7 +386,7 @@ pub(super) mod tests {
     pub(in crate::http) const THINKING_ALLOWANCE: Option<ThinkingAllowance> =
         Some(ThinkingAllowance { limit: 9000, whole: 9500 });
 
-    /// A request that says everything that may be refused.
+    /// A request with everything that may be refused.
     pub(in crate::http) fn request(schema: Option<Value>) -> ModelRequest {
         let tools = [ShownTool {
             name: "set_temperature".into(),
@@ -472,7 +472,7 @@ pub(super) mod tests {
         let object = |api, words: &str, expect| check(api, "some-model", None, words, expect);
         object(Api::OpenAiChat, "'response_format.type' must be 'json_schema' or 'text'", Some(Workaround::Json));
         object(Api::OpenAiResponses, "Unsupported parameter: 'text.format'", Some(Workaround::Json));
-        // It was asked for in words.
+        // It was requested in words.
         object(Api::Anthropic, "The compiled grammar is too large", None);
         object(Api::Ollama, "invalid JSON schema in format", None);
         let encrypted = "Encrypted content is not supported with this model.";

@@ -1,11 +1,11 @@
-//! Learns from refused requests: what a server does not take is left out of later requests, or said another way.
+//! Learns from refused requests: later requests omit or rewrite what a server does not support.
 //!
-//! A model's name does not tell what its server accepts, nor what a new model does. Where a server answers 400 and says what
-//! it does not take, the error asks for another attempt, and that one is sent with a workaround. Once an attempt with a
-//! workaround succeeds, the model keeps the workaround for all its requests; before that, the server's message may be about
-//! something else. Of several workarounds that were tried for one request, the model keeps the last one, and those that led
-//! to it; the others are tried again if they are needed. A workaround that is refused too is dropped. A parameter that is
-//! refused for its value is left out only where it has the same value again.
+//! A model's name does not tell what its server supports, nor what a new model does. If a server answers 400 and names
+//! an unsupported parameter, the error requests another attempt, which is sent with a workaround. If an attempt with a
+//! workaround succeeds, the model keeps the workaround for all its requests; before that, the server's message may be
+//! about something else. If several workarounds were tried for one request, the model keeps the last one and those that
+//! led to it; the others are tried again when needed. A workaround that is refused too is dropped. A parameter that is
+//! refused for its value is omitted only when it has the same value again.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,9 +20,9 @@ use crate::api::{Api, EncodedRequest};
 use crate::codec::anthropic;
 use crate::codec::request::with_instruction;
 
-/// Models with workarounds; past that number all are dropped and learned again.
+/// Bound on models with workarounds; beyond it all are dropped and learned again.
 const MAX_KEPT: usize = 256;
-/// Workarounds of one model, and requests to it that try one at the same time; past that number likewise.
+/// Bound on the workarounds of one model, and on concurrent requests that try one; beyond it likewise.
 const MAX_WORKAROUNDS: usize = 64;
 /// Refused values among them: past that number the oldest value is dropped.
 const MAX_VALUES: usize = 16;
@@ -41,7 +41,7 @@ impl Workarounds {
     }
 }
 
-/// The workarounds of all models, and those that are being tried.
+/// The workarounds of all models, and those being tried.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(Mutex<HashMap<String, ModelWorkarounds>>);
 
@@ -49,7 +49,7 @@ pub(crate) struct Refusals(Mutex<HashMap<String, ModelWorkarounds>>);
 #[derive(Debug, Default)]
 struct ModelWorkarounds {
     taken: Vec<Workaround>,
-    /// By request: only the request that was refused tells whether its workaround helps.
+    /// By request: only the refused request shows whether its workaround helps.
     tried: HashMap<u64, Vec<Workaround>>,
 }
 
@@ -83,7 +83,7 @@ impl ModelWorkarounds {
     }
 }
 
-/// Logs what is no longer sent to a model.
+/// Logs a parameter that is no longer sent to a model.
 fn log_workaround(model: &str, workaround: Workaround) {
     match workaround {
         Workaround::Without(at) => {
@@ -120,7 +120,7 @@ impl Refusals {
         Workarounds { all, trial }
     }
 
-    /// A request succeeded: its model keeps the workaround that brought the response, of those that were tried for it.
+    /// Handles a success: the model keeps the workaround that led to the response.
     pub(crate) fn answered(&self, model: &str, workarounds: &Workarounds) {
         let Some(key) = workarounds.trial else { return };
         let mut all = self.kept();
@@ -137,8 +137,8 @@ impl Refusals {
         }
     }
 
-    /// `request` to `model` has failed, having been `sent` with `workarounds`. If there is another one that may help, the
-    /// error asks for another attempt; else what was tried for the request is dropped.
+    /// Handles the failure of `request` to `model`, which was `sent` with `workarounds`. If another workaround may
+    /// help, the error requests another attempt; otherwise the request's attempts are forgotten.
     pub(crate) fn failed(
         &self,
         model: &str,
@@ -172,7 +172,7 @@ impl Refusals {
             tried.clear();
         }
         let tried = tried.entry(key).or_default();
-        // Another caller may have been told the same of the same request.
+        // A concurrent caller may have added it for an equal request.
         if !tried.contains(&workaround) {
             tried.push(workaround);
         }
@@ -215,7 +215,7 @@ impl Workarounds {
         }
     }
 
-    /// Whether a token limit with a thinking allowance was refused; `question` gives the tokens of the request.
+    /// Whether a token limit with a thinking allowance was refused; `question` returns the tokens of the request.
     pub(crate) fn refuse_limit(&self, limit: u32, question: impl Fn() -> usize) -> bool {
         self.all.iter().any(|workaround| match *workaround {
             Workaround::LimitUnder(most) => limit >= most,
@@ -227,7 +227,7 @@ impl Workarounds {
     /// Applies the workarounds to an encoded request with these settings.
     pub(crate) fn apply(&self, settings: &ModelSettings, encoded: &mut EncodedRequest) {
         self.apply_always(encoded);
-        // What is left out changes which parameters stand beside the others.
+        // Omitted parameters change which parameters are combined.
         let of_value = |encoded: &EncodedRequest| {
             self.all.iter().find_map(|workaround| match workaround {
                 Workaround::WithoutAs(at, how) if how.holds(*at, encoded, settings) => Some(*at),
@@ -389,7 +389,7 @@ mod tests {
         }
     }
 
-    /// The requests until `one` is answered by a server that looks at the names of parameters for what to refuse.
+    /// Returns the requests until `one` succeeds, at a server that refuses by parameter names.
     fn requests_until_answered(
         refusals: &Refusals,
         one: &ModelRequest,
@@ -430,7 +430,7 @@ mod tests {
         };
         let one = request(None);
         assert_eq!(requests_until_answered(&refusals, &one, &range), 5);
-        // The same two that may not stand together may each stand alone.
+        // Two parameters that are refused together may each be accepted alone.
         let refusals = Refusals::default();
         let both = |names: &[&str]| {
             let stand_together = has(names, "temperature") && has(names, "top_p");
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!((kept.taken.len(), reported), (1 + MAX_VALUES, 1));
         assert!(kept.taken.contains(&Workaround::Schemas) && kept.taken.contains(&of_value(last)));
         assert!(!kept.taken.contains(&of_value(0)), "the oldest gives way");
-        // Where all is full of others, a value is not kept.
+        // A value is not kept if the list is full of others.
         kept.taken = vec![Workaround::Schemas; MAX_WORKAROUNDS];
         kept.take("p/m", of_value(0));
         assert_eq!(kept.taken, vec![Workaround::Schemas; MAX_WORKAROUNDS]);
@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(refusals.kept().keys().collect::<Vec<_>>(), ["p/m"]);
         assert!(refusals.workarounds("p/m", &one).trial.is_some());
         assert!(refusals.workarounds("p/n", &one).trial.is_none());
-        // A conversation that does not fit is taken up again as another request.
+        // A conversation that does not fit is retried as another request.
         let mut overflow = ModelError::new(ModelErrorKind::ContextOverflow, "prompt is too long");
         refusals.failed("p/m", &one, &sent, refusals.workarounds("p/m", &one), &mut overflow);
         assert_eq!((overflow.kind, overflow.should_retry), (ModelErrorKind::ContextOverflow, None));

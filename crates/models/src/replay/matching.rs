@@ -5,7 +5,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::ModelRequest;
 use toolwright_core::redact::MARK;
 
-/// What replaces a number that was secret.
+/// Replacement of a redacted number.
 const QUOTED_MARK: &str = "\"[secret]\"";
 /// Characters around a difference that are quoted.
 const QUOTED: usize = 60;
@@ -32,8 +32,8 @@ pub(super) fn system_of_recorded(request: &Value) -> ContentHash {
     system(request["system"].as_str().unwrap_or_default())
 }
 
-/// Whether a recorded value matches the one that is asked. Each recorded `[secret]` matches any text: what is secret at one
-/// time may not be known as such at another.
+/// Whether a recorded value matches a requested one. A recorded `[secret]` matches any text, because the
+/// redactor may know other secrets now.
 pub(super) fn fits(recorded: &Value, asked: &Value) -> bool {
     match (recorded, asked) {
         (Value::String(recorded), Value::String(asked)) => text_fits(recorded, asked),
@@ -56,7 +56,7 @@ pub(super) fn fits(recorded: &Value, asked: &Value) -> bool {
 }
 
 fn text_fits(recorded: &str, asked: &str) -> bool {
-    // In place of a number of a JSON text a string stands.
+    // A number in JSON text was replaced with a string.
     let quoted = recorded.contains(QUOTED_MARK).then(|| recorded.replace(QUOTED_MARK, MARK));
     let recorded = quoted.as_deref().unwrap_or(recorded);
     let Some((first, rest)) = recorded.split_once(MARK) else { return recorded == asked };
@@ -84,18 +84,18 @@ fn tools(request: &Value) -> impl Iterator<Item = &Value> {
     request["tools"].as_array().into_iter().flatten()
 }
 
-/// How similar two requests are, the most important criterion first.
+/// Similarity of two requests, most important criterion first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Similarity {
     /// Messages that they have in common from the beginning.
     messages: usize,
-    /// Of system prompt, output format and tools: how many are the same.
+    /// Number of equal ones among system prompt, output format and tools.
     same_settings: u8,
     /// Common leading characters of the next message's texts.
     characters: usize,
 }
 
-/// How similar a recorded request is to the one that is asked; `same_system`: their system prompts are the same.
+/// Compares a recorded request with a new one; `same_system`: their system prompts are equal.
 pub(super) fn similarity(recorded: &Value, asked: &Value, same_system: bool) -> Similarity {
     let both = || messages(recorded).iter().zip(messages(asked));
     let common = both().take_while(|(recorded, asked)| fits(recorded, asked)).count();
@@ -127,7 +127,7 @@ pub(super) fn messages(key: &Value) -> &[Value] {
     key["messages"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Where two requests first differ, and how: `messages[2].content[0].text: recorded "a", asked "b"`.
+/// Describes the first difference of two requests: `messages[2].content[0].text: recorded "a", asked "b"`.
 pub(super) fn difference(recorded: &Value, asked: &Value) -> Option<String> {
     let mut place = String::new();
     let (recorded, asked) = find(recorded, asked, &mut place)?;
@@ -216,7 +216,7 @@ mod tests {
         let key = |text: &str, output: &str| json!({"messages": [{"content": [{"text": text}]}], "tools": [], "output": {"name": output}});
         let asked = key("Ada wrote the first program.", "facts");
         let near = |text: &str, output: &str, system: bool| similarity(&key(text, output), &asked, system);
-        // Each is nearer than the one before it.
+        // In ascending order of similarity.
         let order = [
             near("Ada wrote the first one.", "score", false),
             near("Bob wrote none.", "score", true),

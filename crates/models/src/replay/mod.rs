@@ -1,4 +1,4 @@
-//! Recorded models: `replay:FILE` gives the responses that FILE recorded, without I/O to a server.
+//! Recorded models: `replay:FILE` returns the responses recorded in FILE, without a server.
 
 mod matching;
 mod recording;
@@ -16,22 +16,22 @@ use toolwright_core::model::{
 
 use recording::{Exchange, Recording};
 
-/// Recordings that are kept open.
+/// Number of recordings kept open.
 const MAX_RECORDINGS: usize = 16;
-/// After the file's name: requests that are not recorded get the recorded responses in their order.
+/// Suffix of a file's name: unrecorded requests get the recorded responses in order.
 const LOOSE: &str = "?loose";
 /// The shortest piece of text that is one event, in bytes, and the most pieces of one text.
 const PIECE: usize = 24;
 const MAX_PIECES: usize = 400;
 
-/// A recording, when it gives its first response.
+/// A recording that gives its first response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
     /// Its file, as the model's id names it.
     pub file: String,
-    /// How many requests it holds.
+    /// Number of requests.
     pub requests: usize,
-    /// Whether its last line is not whole and was left out.
+    /// Whether the last line is incomplete and was left out.
     pub is_torn: bool,
     /// Lines that are too long and were left out.
     pub overlong: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Replays {
 #[derive(Default)]
 struct Files {
     open: HashMap<String, Arc<Player>>,
-    /// Those that could not be read the last time, and why.
+    /// Recordings that could not be read the last time, and why.
     unusable: HashMap<String, String>,
 }
 
@@ -56,12 +56,11 @@ impl Replays {
         Self { redactor, files: Mutex::default() }
     }
 
-    /// The recorded response to `request`. Calls `announce` before the first response of a recording.
+    /// Returns the recorded response to `request`. Calls `announce` before the first response of a recording.
     ///
     /// # Errors
-    /// `Unsupported` where there is no such recording, `BadResponse` where it has no answer to the request, and what
-    /// was recorded as the request's failure, with what it used and what was whole by then. None of them is worth
-    /// another try.
+    /// `Unsupported` if there is no such recording, `BadResponse` if it has no answer to the request, or the
+    /// recorded failure with its usage and partial response. None of them may be retried.
     pub(crate) async fn answer(
         self: &Arc<Self>,
         model: &str,
@@ -97,7 +96,7 @@ impl Replays {
         }
     }
 
-    /// The recording that an id names. Reads it on another thread unless it was read before.
+    /// Returns the recording of an id. Reads it on another thread if needed.
     pub(crate) async fn ready(self: &Arc<Self>, model: &str) -> Result<Arc<Player>, ModelError> {
         let named = ReplayId::of(model)?;
         let open = self.files().open.get(named.file).cloned();
@@ -127,7 +126,7 @@ impl Replays {
         (!was_declared).then(|| "it was not declared when the recording was made".to_owned())
     }
 
-    /// What is known of a recording without reading it: nothing before [`Self::ready`].
+    /// Returns what is known of a recording without reading it: nothing before [`Self::ready`].
     pub(crate) fn card(&self, model: &str) -> ModelCard {
         let unknown = |why| ModelCard { usability: Usability::Unknown(why), ..ModelCard::default() };
         let named = match ReplayId::of(model) {
@@ -151,7 +150,7 @@ impl Replays {
         }
     }
 
-    /// As far as it is known without reading a file.
+    /// Checks the id without reading a file.
     pub(crate) fn check(&self, model: &str) -> Result<(), ModelError> {
         match self.card(model).usability {
             Usability::Unknown(why) => Err(ModelError::new(ModelErrorKind::Unsupported, why)),
@@ -159,7 +158,7 @@ impl Replays {
         }
     }
 
-    /// Reads a file, which may take a while.
+    /// Reads a file, blocking.
     fn open(&self, file: &str) -> Result<Arc<Player>, ModelError> {
         let room = |files: &Files| {
             let message = format!("{MAX_RECORDINGS} recordings are open already, and {file} would be one more");
@@ -167,7 +166,7 @@ impl Replays {
             if files.open.len() < MAX_RECORDINGS { Ok(()) } else { Err(full()) }
         };
         room(&self.files())?;
-        // Nobody waits for the others to be read. Of two that are read at once the first counts.
+        // Files are read concurrently. If one is read twice at once, the first result counts.
         let recording = Recording::read(file);
         let mut files = self.files();
         if let Some(player) = files.open.get(file) {
@@ -199,15 +198,15 @@ fn described(error: &ModelError) -> String {
     }
 }
 
-/// What to do about a request that is not recorded.
+/// What to do with an unrecorded request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unrecorded {
     Fail,
     TakeNext,
 }
 
-/// The id of a recording: `replay:FILE`, then optionally `?loose`, then optionally `?model=` and the one model whose responses
-/// are wanted.
+/// The id of a recording: `replay:FILE`, then optionally `?loose`, then optionally `?model=` and the only model whose
+/// responses are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ReplayId<'a> {
     file: &'a str,
@@ -240,7 +239,7 @@ pub(crate) struct Player {
 
 #[derive(Default)]
 struct State {
-    /// For each exchange, the number of the response when it was played last, from 1; 0 if it was not.
+    /// For each exchange, the number of its last playback, from 1; 0 if it was not played.
     played: Vec<u64>,
     /// Responses that were played.
     answers: u64,
@@ -253,7 +252,7 @@ impl Player {
         state
     }
 
-    /// The place of the one model whose responses are wanted; `None` for any.
+    /// Returns the index of the only model whose responses are wanted; `None` for any.
     fn of(&self, named: ReplayId<'_>) -> Result<Option<usize>, ModelError> {
         let Some(wanted) = named.model else { return Ok(None) };
         let models = &self.recording.models;
@@ -265,9 +264,9 @@ impl Player {
         })
     }
 
-    /// The number of the exchange for a request, and whether it is the first that is played. A request that was recorded
-    /// several times gets its responses in their order, those with its system prompt first, and then the last of them again:
-    /// one that failed with one model and succeeded with the next fails first.
+    /// Returns the number of the exchange for a request, and whether it is the first one played. A request that was
+    /// recorded several times gets its responses in order, those with its system prompt first, and then the last one
+    /// repeatedly: a request that failed with one model and succeeded with the next fails first.
     fn take(&self, asked: &Value, system: ContentHash, named: ReplayId<'_>) -> Result<(usize, bool), ModelError> {
         let exchanges = &self.recording.exchanges;
         let of = self.of(named)?;
@@ -305,8 +304,8 @@ impl Player {
         Ok((number, state.answers == 1))
     }
 
-    /// The exchanges with this request, in order. If there is none, those that may have it: redacted text may have been
-    /// anything.
+    /// Returns the exchanges with this request, in order. Without any, those that may match: redacted text may have
+    /// been anything.
     fn fitting(&self, asked: &Value) -> Vec<usize> {
         let (hash, messages) = (ContentHash::of_value(asked), matching::messages(asked).len());
         let exchanges = || self.recording.exchanges.iter().enumerate();
@@ -339,7 +338,7 @@ impl Player {
         let exchanges = &self.recording.exchanges;
         let keys = exchanges.iter().map(|exchange| serde_json::from_str(&exchange.key).unwrap_or_default());
         let keys: Vec<Value> = keys.collect();
-        // Of equally similar ones, the first that was not played: it was expected next.
+        // Of equally similar ones, the first unplayed one, which was expected next.
         let near = (0..keys.len()).rev().max_by_key(|&number| {
             let similarity = matching::similarity(&keys[number], asked, exchanges[number].system == system);
             (similarity, !played[number])

@@ -16,7 +16,7 @@ use toolwright_core::redact::MARK;
 
 use super::matching;
 
-/// One request with its response or error.
+/// A request with its response or error.
 #[derive(Debug)]
 pub(super) struct Exchange {
     /// The line of its request, from 1.
@@ -25,13 +25,13 @@ pub(super) struct Exchange {
     pub(super) model: usize,
     /// The hash of the request's key.
     pub(super) hash: ContentHash,
-    /// The key as JSON text, which takes less memory than the value.
+    /// The key as JSON text, which needs less memory than the value.
     pub(super) key: Box<str>,
     /// Messages of the request.
     pub(super) messages: usize,
-    /// Whether a secret was redacted in the request.
+    /// Whether the request contains a redacted secret.
     pub(super) is_marked: bool,
-    /// The hash of its system prompt, which is a preference only.
+    /// The hash of its system prompt, which is only a preference.
     pub(super) system: ContentHash,
     pub(super) answer: Result<ModelResponse, RecordedError>,
 }
@@ -44,9 +44,9 @@ pub(super) struct Recording {
     pub(super) models: Vec<Arc<str>>,
     /// Whether deferred tools were declared to its model.
     pub(super) has_deferred: bool,
-    /// The tools of its provider that were declared to it.
+    /// The native tools declared to it.
     pub(super) natives: BTreeSet<String>,
-    /// Whether the last line is not whole: its writer was stopped.
+    /// Whether the last line is incomplete: its writer was stopped.
     pub(super) is_torn: bool,
     /// Lines that are too long, and left out.
     pub(super) overlong: usize,
@@ -56,7 +56,7 @@ impl Recording {
     /// Reads a file of lines, at most [`MAX_RECORDING`] bytes.
     ///
     /// # Errors
-    /// `Unsupported` for a file that cannot be read, is too long, or has a line that is none; it names file and line.
+    /// `Unsupported` for an unreadable or too long file, or an invalid line; the message names file and line.
     pub(super) fn read(path: &str) -> Result<Self, ModelError> {
         let unusable = |what: String| {
             ModelError::new(ModelErrorKind::Unsupported, format!("the recording {path} cannot be played: {what}"))
@@ -86,7 +86,7 @@ impl Recording {
 
     fn parse(text: &[u8]) -> Result<Self, String> {
         let mut recording = Self::default();
-        // The request of a transcript whose answer has not come.
+        // The request of a transcript that has no answer yet.
         let mut asked = None;
         let whole = text.ends_with(b"\n");
         let mut lines = (1..).zip(text.split(|byte| *byte == b'\n')).peekable();
@@ -153,7 +153,7 @@ impl Recording {
     }
 }
 
-/// Why a line cannot be read: it may be of a later version.
+/// Describes why a line cannot be read: it may be of a later version.
 fn unreadable(number: usize, line: &[u8], error: &serde_json::Error) -> String {
     #[derive(serde::Deserialize)]
     struct Versioned {

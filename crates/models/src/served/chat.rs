@@ -120,7 +120,7 @@ fn tool(tool: &Object<'_>) -> Read<ShownTool> {
     }
 }
 
-/// The choice as both of OpenAI's APIs have it; `name` is where a forced call names its function.
+/// Reads the tool choice in the form of both OpenAI APIs; `name` is the path of a forced call's function name.
 pub(super) fn tool_choice(body: &Object<'_>, tools: &[ShownTool], name: &str) -> Read<ToolChoice> {
     match body.get("tool_choice") {
         None => Ok(ToolChoice::Auto),

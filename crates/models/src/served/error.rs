@@ -13,7 +13,7 @@ pub enum Fault {
     Unauthorized,
     /// The key does not open this.
     Forbidden,
-    /// There is no such thing.
+    /// The object does not exist.
     NotFound,
     /// The state of the thing does not allow it.
     Conflict,
@@ -44,7 +44,7 @@ impl Fault {
         }
     }
 
-    /// Its type, in the words of the API.
+    /// Returns its type in the API.
     #[must_use]
     pub fn kind(self, api: ServedApi) -> &'static str {
         let is_anthropic = api == ServedApi::Messages;
@@ -68,7 +68,7 @@ pub fn error_body(api: ServedApi, fault: Fault, message: &str, field: Option<&st
     let kind = fault.kind(api);
     if api == ServedApi::Messages {
         let mut error = json!({"type": kind, "message": message});
-        // The tool runners of the API's own SDKs send it unasked, and go on without it where an error says so.
+        // The tool runners of the API's own SDKs always send it, and continue without it after such an error.
         if (fault, field) == (Fault::Invalid, Some("thread")) {
             error["details"] = json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]});
         }

@@ -8,26 +8,26 @@ use super::{RequestError, ServedApi};
 /// How a field is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handling {
-    /// It has its documented effect, or the one that the note says.
+    /// It has its documented effect, or the one in the note.
     Honoured,
-    /// It has no effect. An answer names such fields in `x-toolwright-ignored`.
+    /// It has no effect. `x-toolwright-ignored` of the response names such fields.
     Ignored,
     /// The request is refused, unless the value is one of these or null.
     Refused(&'static [&'static str]),
 }
 
-/// One field of a request.
+/// A field of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
     /// Its API.
     pub api: ServedApi,
     /// Its name.
     pub name: &'static str,
-    /// The [shape](super::SHAPES) of its objects; empty for none.
+    /// The [shape](super::SHAPES) of its objects; may be empty.
     pub inner: &'static str,
     /// How it is handled.
     pub handling: Handling,
-    /// What else is to be known.
+    /// Further notes.
     pub note: &'static str,
 }
 
@@ -161,7 +161,7 @@ pub fn fields_of(api: ServedApi) -> impl Iterator<Item = &'static Field> {
     FIELDS.iter().filter(move |field| field.api == api)
 }
 
-/// Checks the names of all fields, those of objects within too. Returns those that have no effect.
+/// Checks the names of all fields, including nested ones. Returns the ignored ones.
 pub(super) fn check(api: ServedApi, body: &Map<String, Value>) -> Result<Vec<String>, RequestError> {
     let mut ignored = Vec::new();
     for (name, value) in body.iter().filter(|(_, value)| !value.is_null()) {

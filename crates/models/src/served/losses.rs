@@ -8,11 +8,11 @@ use crate::api::Api;
 /// Reasoning as its API signs or encrypts it.
 pub const SIGNATURES: &str = "signatures of reasoning";
 
-/// What some APIs have no word for.
+/// A feature that some APIs lack.
 struct Lack {
-    /// What an answer names it by.
+    /// Its name in responses.
     name: &'static str,
-    /// The fields of requests that ask for it.
+    /// The request fields that need it.
     fields: &'static [&'static str],
     apis: &'static [Api],
     is_asked: fn(&ModelRequest) -> bool,
@@ -54,13 +54,14 @@ const LACKS: &[Lack] = &[
     },
 ];
 
-/// The APIs that have no word for a field, and what of it they lack.
+/// Returns the APIs that lack a field, and the name of the loss.
 #[must_use]
 pub fn lost_with(field: &str) -> Option<(&'static str, &'static [Api])> {
     LACKS.iter().find(|lack| lack.fields.contains(&field)).map(|lack| (lack.name, lack.apis))
 }
 
-/// What a request to `served` asks that `upstream` has no word for, and is therefore left out of the request or the answer.
+/// Returns what a request to `served` asks for that `upstream` lacks, so that it is left out of the request or the
+/// answer.
 #[must_use]
 pub fn losses(served: ServedApi, upstream: Api, request: &ServedRequest) -> Vec<&'static str> {
     if served.api() == upstream {

@@ -87,7 +87,7 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
     })
 }
 
-/// Tokens of thinking, and whether thinking is asked for.
+/// Returns the thinking tokens, and whether thinking is requested.
 fn thinking(body: &Object<'_>) -> Read<(Option<u32>, bool)> {
     let Some(thinking) = body.object("thinking")? else { return Ok((None, false)) };
     match thinking.needed_text("type")? {
@@ -111,7 +111,7 @@ fn choice(body: &Object<'_>, tools: &[ShownTool]) -> Read<(ToolChoice, Option<bo
     Ok((wanted, parallel))
 }
 
-/// A message of the user: results of calls, then what else it says.
+/// Reads a message of the user: results of calls, then its other content.
 fn read_user(message: &Object<'_>, out: &mut Conversation) -> Read<()> {
     let Some(Value::Array(_)) = message.get("content") else {
         out.user(content(message, "content", block)?);
@@ -152,7 +152,7 @@ fn read_assistant(message: &Object<'_>, out: &mut Conversation) -> Read<()> {
                 name: part.needed_text("name")?.to_owned(),
                 arguments: part.get("input").unwrap_or(&json!({})).to_string(),
             }),
-            // What ran here is in the texts that follow it.
+            // The following texts contain the output of tools that ran here.
             "server_tool_use" | "mcp_tool_use" | "mcp_tool_result" => {}
             kind if kind.ends_with("_tool_result") || is_foreign(ServedApi::Messages, "block", kind) => {}
             other => return Err(part.wrong("type", format!("blocks of the type `{other}` are not taken here"))),
@@ -245,7 +245,7 @@ impl MessagesWriter {
         Self::event("content_block_stop", json!({"index": index}), out);
     }
 
-    /// Adds to the block of this kind, and begins one where none is open.
+    /// Adds to the open block of this kind, or begins one.
     fn grow(&mut self, kind: Open, piece: &str, out: &mut String) {
         let (name, key) = match kind {
             Open::Text => ("text", "text"),
@@ -337,7 +337,7 @@ fn usage(usage: &Usage) -> Value {
     })
 }
 
-/// An object's text: arguments that are none become the empty object.
+/// Returns the text of an object: invalid arguments become the empty object.
 fn object_text(arguments: &str) -> &str {
     let is_object = matches!(serde_json::from_str(arguments), Ok(Value::Object(_)));
     if is_object { arguments } else { "{}" }

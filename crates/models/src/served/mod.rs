@@ -1,8 +1,8 @@
-//! The other side of three model APIs: their requests are read into a conversation, and answers are written, streamed or
+//! The server side of three model APIs: reads their requests into a conversation, and writes answers, streamed or
 //! whole. Pure, like the encoders and decoders that they mirror.
 //!
-//! Each documented field of a request is honoured, refused or listed as ignored; [`FIELDS`] is the one table of them, and
-//! [`SHAPES`] that of the objects within.
+//! Each documented field of a request is honoured, refused or listed as ignored; [`FIELDS`] is the only table of
+//! request fields, and [`SHAPES`] that of nested objects.
 
 mod chat;
 mod error;
@@ -47,7 +47,7 @@ impl ServedApi {
     /// Every served API.
     pub const ALL: [Self; 3] = [Self::Chat, Self::Responses, Self::Messages];
 
-    /// The same API as a client speaks it.
+    /// The corresponding client API.
     #[must_use]
     pub fn api(self) -> Api {
         match self {
@@ -57,7 +57,7 @@ impl ServedApi {
         }
     }
 
-    /// Where it is served.
+    /// The path of its endpoint.
     #[must_use]
     pub fn path(self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ impl ServedApi {
 pub struct RequestError {
     /// Path of the field, like `messages[2].content[0].type`.
     pub field: String,
-    /// What is wrong with it, and what to send instead.
+    /// The fault, and what to send instead.
     pub message: String,
 }
 
@@ -90,16 +90,16 @@ impl RequestError {
 pub struct ServedRequest {
     /// The `model` as written.
     pub model: String,
-    /// The conversation, the client's tools, and how the model is to answer. For Responses, without what a stored
-    /// conversation holds.
+    /// The conversation, the client's tools, and the answer settings. For Responses, without the content of a stored
+    /// conversation.
     pub request: ModelRequest,
-    /// Whether the answer is streamed.
+    /// Whether to stream the answer.
     pub stream: bool,
     /// Whether a stream of Chat ends with its usage.
     pub include_usage: bool,
-    /// Whether the client asked for the reasoning.
+    /// Whether the client requested the reasoning.
     pub wants_reasoning: bool,
-    /// Whether the client asked for reasoning as its API signs or encrypts it, to send it back.
+    /// Whether the client requested reasoning signed or encrypted, to send it back.
     pub wants_signatures: bool,
     /// The most calls of tools that run here.
     pub max_calls: Option<u32>,
@@ -107,7 +107,7 @@ pub struct ServedRequest {
     pub user: Option<String>,
     /// Data of the client that comes back with the answer.
     pub metadata: Map<String, Value>,
-    /// Whether the answer is kept, where it can be.
+    /// Whether to store the answer, if possible.
     pub store: bool,
     /// The answer that it continues.
     pub previous_response: Option<String>,
@@ -117,7 +117,7 @@ pub struct ServedRequest {
     pub background: bool,
     /// Decisions about calls that waited for one: the id of the question, whether it is approved, the reason.
     pub approvals: Vec<(String, bool, String)>,
-    /// Tools whose calls have free text in place of arguments.
+    /// Tools whose calls have free text instead of arguments.
     pub custom_tools: Vec<String>,
     /// Tools of namespaces, under the names that they are shown by.
     pub namespaced: HashMap<String, Namespaced>,
@@ -130,7 +130,7 @@ pub struct ServedRequest {
 }
 
 impl ServedRequest {
-    /// Checks that the API of its model takes what files it has.
+    /// Checks that its model's API supports its files.
     ///
     /// # Errors
     /// [`RequestError`], naming the field.
@@ -171,7 +171,7 @@ fn read_body(body: &[u8]) -> Result<Map<String, Value>, RequestError> {
 pub enum Piece {
     /// A piece of text.
     Text(String),
-    /// What follows is another text, not the rest of the last one.
+    /// The next text is separate from the last one.
     Break,
     /// A piece of reasoning.
     Reasoning(String),
@@ -204,28 +204,28 @@ pub enum Piece {
 pub struct End {
     /// Why.
     pub stop: StopReason,
-    /// What was used.
+    /// Its usage.
     pub usage: Usage,
-    /// Whether it is not over: a call waits for a person.
+    /// Whether it is unfinished: a call waits for a person.
     pub pending: bool,
 }
 
-/// What an answer says of itself.
+/// Metadata of an answer.
 #[derive(Debug, Clone, Default)]
 pub struct ResponseHead {
     /// Its id.
     pub id: String,
     /// The model as the client named it.
     pub model: String,
-    /// When it began, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub created: u64,
     /// Whether a stream of Chat ends with its usage.
     pub include_usage: bool,
-    /// Whether it shows calls that run here; Chat does as reasoning, and Messages always.
+    /// Whether it shows calls that run here; Chat does so as reasoning, and Messages always.
     pub shows_calls: bool,
     /// Fields that Responses repeats.
     pub echo: Map<String, Value>,
-    /// Tools whose calls have free text in place of arguments.
+    /// Tools whose calls have free text instead of arguments.
     pub custom_tools: Vec<String>,
     /// Tools of namespaces, under the names that they are shown by.
     pub namespaced: HashMap<String, Namespaced>,

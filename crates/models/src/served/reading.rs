@@ -15,7 +15,7 @@ use crate::codec::history::{PDF, document, placed};
 
 pub(super) type Read<T> = Result<T, RequestError>;
 
-/// An object of the request, and where it stands.
+/// An object of the request, with its path.
 #[derive(Clone)]
 pub(super) struct Object<'a> {
     pub(super) map: &'a Map<String, Value>,
@@ -46,7 +46,7 @@ impl<'a> Object<'a> {
         RequestError::new(self.at(key), message)
     }
 
-    /// A field that is there and not null.
+    /// Returns a field that is present and not null.
     pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
         self.map.get(key).filter(|value| !value.is_null())
     }
@@ -85,7 +85,7 @@ impl<'a> Object<'a> {
     }
 
     pub(super) fn seed(&self) -> Read<Option<u32>> {
-        // Any whole number is one; those that no API takes are brought into range.
+        // Any whole number is accepted; values out of the APIs' range are wrapped into it.
         let seed = self.typed("seed", "a whole number", Value::as_i64)?;
         Ok(seed.and_then(|seed| u32::try_from(seed.unsigned_abs() % (u64::from(MAX_SEED) + 1)).ok()))
     }
@@ -129,7 +129,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// What `call_id` was called by, among the calls of `messages`.
+/// Returns the name of the call `call_id` among the calls of `messages`.
 fn name_of(messages: &[Message], call_id: &str) -> Option<String> {
     let calls = messages.iter().rev().filter_map(|message| match message {
         Message::Assistant { calls, .. } => Some(calls),
@@ -138,16 +138,16 @@ fn name_of(messages: &[Message], call_id: &str) -> Option<String> {
     calls.flatten().find(|call| call.id == call_id).map(|call| call.name.clone())
 }
 
-/// A conversation as it is read.
+/// A conversation being read.
 #[derive(Default)]
 pub(super) struct Conversation {
     pub(super) messages: Vec<Message>,
-    /// Whether it continues one that is kept, which may have the calls of its results.
+    /// Whether it continues a stored conversation, which may have the calls for its results.
     pub(super) goes_on: bool,
 }
 
 impl Conversation {
-    /// The assistant's message at the end, a new one if there is none.
+    /// Returns the assistant's message at the end, added if missing.
     fn assistant(&mut self) -> (&mut String, &mut Vec<WrittenCall>, &mut Vec<OpaqueData>) {
         if !matches!(self.messages.last(), Some(Message::Assistant { .. })) {
             self.begin_assistant();
@@ -181,7 +181,7 @@ impl Conversation {
         self.messages.push(Message::User { content });
     }
 
-    /// The result of the call whose id stands in this field of the object.
+    /// Reads the result of a call, whose id is in this field of the object.
     pub(super) fn result(
         &mut self,
         (object, key): (&Object<'_>, &str),
@@ -231,7 +231,7 @@ pub(super) fn image_by_url(object: &Object<'_>, key: &str, url: &str) -> Read<Co
     }
 }
 
-/// An image in base64. The keys are those of its type and of its data.
+/// Reads an image in base64. The keys are those of its type and data.
 pub(super) fn image(
     object: &Object<'_>,
     (type_key, data_key): (&str, &str),
@@ -250,7 +250,7 @@ fn decoded(object: &Object<'_>, key: &str, data: &str) -> Read<Vec<u8>> {
     STANDARD.decode(data).map_err(|_| object.wrong(key, "it is not base64"))
 }
 
-/// A file by its data URL, or base64 with a type of its own. The keys are those of its type and of its data.
+/// Reads a file from its data URL, or from base64 with a separate type. The keys are those of its type and data.
 pub(super) fn file(
     object: &Object<'_>,
     (type_key, key): (&str, &str),
@@ -296,7 +296,7 @@ fn uri(name: &str) -> &str {
     if name.is_empty() { "file" } else { name }
 }
 
-/// Where a request has a PDF that `upstream` does not take: its field, and why.
+/// Checks the request's PDFs against `upstream`: an error names the field.
 pub(super) fn check_documents(messages: &[Message], upstream: Option<Api>, field: &'static str) -> Read<()> {
     let has = |content: &[ContentBlock]| content.iter().any(|block| document(block).is_some());
     for message in messages {
@@ -337,7 +337,7 @@ pub(super) fn function(object: &Object<'_>, schema_key: &str) -> Read<ShownTool>
     })
 }
 
-/// The shape of the answer: `{"type": "text" | "json_object" | "json_schema", …}`, whose schema stands in `inner`.
+/// Reads the answer's format: `{"type": "text" | "json_object" | "json_schema", …}`, with its schema in `inner`.
 pub(super) fn output(format: &Object<'_>, inner: &Object<'_>) -> Read<Option<OutputFormat>> {
     let name = inner.text("name")?.unwrap_or("answer").to_owned();
     match format.text("type")?.unwrap_or("text") {

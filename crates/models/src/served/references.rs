@@ -1,4 +1,4 @@
-//! Ids of items, and requests to Responses that refer to items by them: clients send what the server has kept by its id alone.
+//! Ids of items, and requests to Responses that refer to items by id: clients send items stored by the server as ids.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 
 use super::RequestError;
 
-/// Responses whose items one request may refer to.
+/// Bound on the responses whose items one request may refer to.
 const MAX_RESPONSES: usize = 1000;
-/// The type of an item that refers to another.
+/// Type of an item that refers to another.
 const REFERENCE: &str = "item_reference";
-/// What begins the ids of items that are nothing to a model: they may be missing.
+/// Prefixes of ids of items without meaning for a model, which may be missing.
 const PASSED_OVER: [&str; 3] = ["mcp_", "rs_", "appr_"];
 
 /// The id of the item at this place of a response, or of the block of a message.
@@ -33,7 +33,7 @@ pub struct References {
 }
 
 impl References {
-    /// The references of a request; `None` if it has none, or is no request.
+    /// Returns the references of a request; `None` if there are none, or it is no request.
     #[must_use]
     pub fn of(body: &[u8]) -> Option<Self> {
         memchr::memmem::find(body, REFERENCE.as_bytes())?;
@@ -61,10 +61,10 @@ impl References {
         Ok(responses)
     }
 
-    /// The request with the items themselves, found by their ids, each once. What only shows what ran may be missing.
+    /// Replaces references with the items `found`, each once. Items that only show what ran may be missing.
     ///
     /// # Errors
-    /// [`RequestError`], naming the reference whose item is not found.
+    /// [`RequestError`], naming the reference without an item.
     pub fn resolve(mut self, mut found: HashMap<String, Value>) -> Result<Vec<u8>, RequestError> {
         let items = self.body.get_mut("input").and_then(Value::as_array_mut);
         let items = items.map(std::mem::take).unwrap_or_default();

@@ -14,9 +14,9 @@ use crate::api::Api;
 
 /// Entries of `metadata`, and characters of a name and of a value, as the API bounds them.
 const METADATA: (usize, usize, usize) = (16, 64, 512);
-/// What `include` adds to an answer.
+/// The supported value of `include`.
 const SIGNED: &str = "reasoning.encrypted_content";
-/// What it adds to items that no answer here has.
+/// Values of `include` for items that answers here never have.
 const WITHOUT_EFFECT: [&str; 7] = [
     "code_interpreter_call.outputs",
     "computer_call_output.output.image_url",
@@ -97,7 +97,7 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
     })
 }
 
-/// Whether encrypted reasoning is asked for. Adds what else is asked for to `ignored`.
+/// Whether encrypted reasoning is requested. Adds other values to `ignored`.
 fn includes(root: &Object<'_>, ignored: &mut Vec<String>) -> Read<bool> {
     let mut wants_signatures = false;
     for (at, wanted) in root.list("include")?.iter().enumerate() {
@@ -131,18 +131,18 @@ fn metadata(root: &Object<'_>) -> Read<Option<Metadata>> {
     Ok(Some(metadata.map.clone()))
 }
 
-/// What the body of a request to `/v1/conversations` may be.
+/// A body of a request to `/v1/conversations`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConversationBody {
     /// A conversation to create.
     New,
-    /// New metadata of one.
+    /// New metadata of a conversation.
     Changed,
-    /// Items to add to one.
+    /// Items to add to a conversation.
     Items,
 }
 
-/// Texts that a client keeps with a conversation, by their names.
+/// A client's texts stored with a conversation, by name.
 pub type Metadata = Map<String, Value>;
 
 /// Reads the body of a request to `/v1/conversations`; an empty one has no fields. Returns its metadata, if it has some, and its
@@ -170,7 +170,7 @@ pub fn read_conversation(body: &[u8], what: ConversationBody) -> Result<(Option<
     Ok((metadata, items))
 }
 
-/// The fields that a response repeats, with what the API has where they are absent.
+/// Returns the fields that a response repeats, with the API's defaults for absent ones.
 fn echo(body: &Map<String, Value>) -> Map<String, Value> {
     let usual = json!({
         "instructions": null, "max_output_tokens": null, "max_tool_calls": null, "metadata": {},
@@ -242,7 +242,7 @@ pub fn input_messages(items: &[Value]) -> Result<Vec<Message>, RequestError> {
     read_items(items, ("items", true), &mut Vec::new(), &mut Vec::new())
 }
 
-/// What items of the system and of developers say, one text each. Others are not looked at.
+/// Returns the texts of system and developer items. Other items are ignored.
 ///
 /// # Errors
 /// [`RequestError`], naming the field.
@@ -283,9 +283,9 @@ fn read_items(
             "function_call_output" | "custom_tool_call_output" => {
                 out.result((&item, "call_id"), content(&item, "output", part)?, false)?;
             }
-            // Without its content it refers to what a server of the API stored.
+            // Without content it refers to reasoning stored by a server of the API.
             "reasoning" if item.text("encrypted_content")?.is_some() => {
-                // The id may be one of ours, and the API checks it against the content where there is one.
+                // The id may be one of ours, and the API checks it against the content if there is one.
                 let mut item = item.map.clone();
                 item.shift_remove("id");
                 out.opaque(Api::OpenAiResponses.as_str(), Value::Object(item), 0);
@@ -295,7 +295,7 @@ fn read_items(
                 let reason = item.text("reason")?.unwrap_or("the user said no").to_owned();
                 approvals.push((item.needed_text("approval_request_id")?.to_owned(), approve, reason));
             }
-            // What ran here is in the texts that follow it.
+            // The following texts contain the output of tools that ran here.
             "reasoning" | "mcp_call" | "mcp_list_tools" | "mcp_approval_request" | "web_search_call" => {}
             other if is_foreign(ServedApi::Responses, "item", other) => {}
             other => return Err(item.wrong("type", format!("items of the type `{other}` are not taken here"))),
@@ -367,7 +367,7 @@ impl Tools {
         Ok(())
     }
 
-    /// The functions of a namespace, as codex sends those of its MCP servers.
+    /// Reads the functions of a namespace, as codex sends for its MCP servers.
     fn read_namespace(&mut self, tool: &Object<'_>) -> Read<()> {
         let namespace = tool.needed_text("name")?;
         for inner in tool.objects("tools")? {

@@ -1,21 +1,22 @@
-//! The fields of the objects within requests, and what becomes of each: one table of shapes, walked by one function.
+//! Fields of nested objects in requests, and how each is handled: one table of shapes, walked by one function.
 //!
-//! A client that writes a field which no shape has is told so, as by the APIs themselves. What it sends back of an answer was
-//! written by a server, here or elsewhere: there such fields have no effect, and the answer names them.
+//! A request with a field outside of its shape is refused, as by the APIs themselves. Parts of an answer that a client
+//! sends back were written by a server, here or elsewhere: unknown fields there have no effect, and the response names
+//! them.
 
 use serde_json::{Map, Value};
 
 use super::{RequestError, ServedApi};
 use ServedApi::{Chat, Messages, Responses};
 
-/// The fields of one kind of object. Names are separated by spaces; `NAME:SHAPE` is a field whose objects have a shape too.
+/// The fields of one kind of object. Names are separated by spaces; `NAME:SHAPE` is a field with nested objects.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     /// The API.
     pub api: ServedApi,
-    /// What the object is.
+    /// The kind of object.
     pub name: &'static str,
-    /// The values of its `type`, or of the `role` of a message, that it is the shape of; `""` for none. Without any, of all.
+    /// Values of `type`, or of a message's `role`, that it applies to; `""` for none. If empty, it applies to all.
     pub kinds: &'static [&'static str],
     /// Fields that have their documented effect.
     pub honoured: &'static str,
@@ -23,7 +24,7 @@ pub struct Shape {
     pub ignored: &'static str,
     /// Fields that are refused.
     pub refused: &'static str,
-    /// Whether clients send it back as an answer had it: then any other field has no effect, here and below.
+    /// Whether clients send it back from an answer: then unknown fields have no effect, here and below.
     pub is_answer: bool,
 }
 
@@ -44,7 +45,7 @@ impl Shape {
         Self { is_answer: true, ..self }
     }
 
-    /// The shape of the objects of an honoured field, `""` for none; `None` if the field is not one.
+    /// Returns the shape of an honoured field's objects, `""` for none; `None` for an unknown field.
     fn inner(&self, field: &str) -> Option<&'static str> {
         let mut honoured = self.honoured.split(' ').map(|word| word.split_once(':').unwrap_or((word, "")));
         honoured.find_map(|(name, inner)| (name == field).then_some(inner))
@@ -55,7 +56,7 @@ impl Shape {
     }
 }
 
-/// Items and blocks of an answer that other servers write: they are passed over, and the answer names their types.
+/// Items and blocks of an answer that other servers write: they are ignored, and the response names their types.
 const FOREIGN: [(ServedApi, &str, &[&str]); 2] = [
     (
         Responses,
@@ -80,13 +81,13 @@ const FOREIGN: [(ServedApi, &str, &[&str]); 2] = [
     (Messages, "block", &["compaction", "container_upload", "fallback"]),
 ];
 
-/// Whether an object of this shape and kind is passed over, as only other servers write it.
+/// Whether an object of this shape and kind is ignored because only other servers write it.
 pub(super) fn is_foreign(api: ServedApi, name: &str, kind: &str) -> bool {
     FOREIGN.iter().any(|(of, shape, kinds)| (*of, *shape) == (api, name) && kinds.contains(&kind))
 }
 
-/// Every shape. Objects of other types are refused by their type, but for items and blocks that show what ran on a server:
-/// those are passed over.
+/// All shapes. Objects of other types are refused by their type, except items and blocks that show what ran on a
+/// server: those are ignored.
 pub const SHAPES: &[Shape] = &[
     Shape::of(Chat, "message", &["system", "developer", "user"], "role content:part").ignoring("name cache_control"),
     Shape::of(Chat, "message", &["tool"], "role tool_call_id content:part").ignoring("name cache_control"),
@@ -207,7 +208,7 @@ impl Place<'_> {
     }
 }
 
-/// A name as it stands in a path, whatever a client made of it.
+/// Formats a name for a path, whatever a client sent.
 pub(super) fn named(name: &str) -> String {
     if name.is_empty() {
         return "\"\"".to_owned();
@@ -215,7 +216,7 @@ pub(super) fn named(name: &str) -> String {
     name.chars().flat_map(char::escape_default).take(MAX_NAME).collect()
 }
 
-/// Checks the fields of the objects at `place`, which have this shape, and of all below. Adds those without effect to
+/// Checks the fields of the objects at `place`, which have this shape, and everything below. Adds ignored fields to
 /// `ignored`, each path once.
 pub(super) fn check(
     (api, name, in_answer): (ServedApi, &str, bool),
@@ -240,7 +241,7 @@ pub(super) fn note(path: String, ignored: &mut Vec<String>) {
     }
 }
 
-/// Checks the fields of an object of this shape; `place`: where it stands, if it is not the whole body.
+/// Checks the fields of an object of this shape; `place` is its path, unless it is the whole body.
 pub(super) fn check_fields(
     (api, name, in_answer): (ServedApi, &str, bool),
     place: Option<&Place<'_>>,
@@ -250,7 +251,7 @@ pub(super) fn check_fields(
     let text = |key: &str| map.get(key).and_then(Value::as_str);
     // A message has its type only if it is written out.
     let kind = text("type").filter(|kind| *kind != "message").or(text("role")).unwrap_or_default();
-    // Its reader says what is wrong with one of another kind.
+    // The reader reports objects of another kind.
     let Some(shape) = SHAPES.iter().find(|shape| shape.matches(api, name, kind)) else {
         if is_foreign(api, name, kind) {
             note(format!("{}={kind}", Place::Field(place, "type").path(false)), ignored);

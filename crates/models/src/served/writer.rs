@@ -1,4 +1,4 @@
-//! Writes answers, streamed as server-sent events and whole, from the same pieces: both say the same.
+//! Writes answers, streamed as server-sent events and whole, from the same pieces, with equal content.
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ pub(super) trait Writer: Send {
     fn body(&self) -> Value;
 }
 
-/// One server-sent event.
+/// Writes a server-sent event.
 pub(super) fn event(name: Option<&str>, body: &Value, out: &mut String) {
     if let Some(name) = name {
         out.push_str("event: ");
@@ -42,7 +42,7 @@ pub(super) fn event(name: Option<&str>, body: &Value, out: &mut String) {
     out.push_str("\n\n");
 }
 
-/// Writes one answer: [`begin`](Self::begin), then each [`piece`](Self::piece), then [`end`](Self::end) or
+/// Writes an answer: [`begin`](Self::begin), then each [`piece`](Self::piece), then [`end`](Self::end) or
 /// [`fail`](Self::fail). Each returns the events of a stream; [`body`](Self::body) is the whole answer so far.
 pub struct ResponseWriter {
     writer: Box<dyn Writer>,
@@ -87,14 +87,15 @@ impl ResponseWriter {
         out
     }
 
-    /// Ends the answer with an error of the API's form; see [`error_body`](super::error_body).
+    /// Ends the answer with an error in the API's form; see [`error_body`](super::error_body).
     pub fn fail(&mut self, error: &Value) -> String {
         let mut out = String::new();
         self.writer.fail(error, &mut out);
         out
     }
 
-    /// An error that ends the stream while the answer goes on: pieces that follow are in [`body`](Self::body) alone.
+    /// Writes an error that ends the stream while the answer continues: further pieces are in [`body`](Self::body)
+    /// alone.
     #[must_use]
     pub fn interrupt(&self, error: &Value) -> String {
         let mut out = String::new();

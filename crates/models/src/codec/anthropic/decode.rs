@@ -53,7 +53,7 @@ struct Delta<'a> {
     signature: Text<'a>,
     #[serde(borrow, default)]
     partial_json: Text<'a>,
-    /// A summary that takes the place of the conversation so far.
+    /// A summary that replaces the conversation so far.
     #[serde(borrow, default)]
     content: Text<'a>,
     #[serde(borrow, default)]
@@ -65,7 +65,7 @@ struct Delta<'a> {
     citation: Option<&'a RawValue>,
 }
 
-/// What is read of a block's start.
+/// The part of a block's start that is read.
 #[derive(Deserialize)]
 struct Start<'a> {
     #[serde(borrow, default, rename = "type")]
@@ -88,12 +88,12 @@ struct Start<'a> {
 struct Block {
     index: u64,
     kind: Kind,
-    /// Input as it was streamed.
+    /// The streamed input.
     input: String,
 }
 
 enum Kind {
-    /// Text, where it begins in the answer, and the sources that it cites.
+    /// A text, with its start in the answer, and its citations.
     Text { start: usize, citations: Vec<Value> },
     /// A call, with the input that its start had.
     Call(WrittenCall),
@@ -167,8 +167,8 @@ impl ApiDecoder for AnthropicDecoder {
 }
 
 impl AnthropicDecoder {
-    /// A whole message. The server closes the input of a call that the token limit cut, so that it looks complete: a call at
-    /// the end of such a message is dropped.
+    /// Reads a whole message. If the token limit cuts a call, the server closes its input, so that it looks complete: a
+    /// call at the end of such a message is dropped.
     fn whole(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
         let message: Message<'_> = parse(API, data)?;
         let (Some(mut content), Some(reason)) = (message.content, message.stop_reason.filled()) else {
@@ -187,8 +187,8 @@ impl AnthropicDecoder {
         Ok(())
     }
 
-    /// Consecutive complete messages are one response. One that begins inside another replaces it: some relays begin again
-    /// when their upstream breaks. That works only before any piece was passed on.
+    /// Starts a message. Consecutive complete messages are one response. A message that begins inside another replaces
+    /// it, because some relays restart when their upstream breaks; this works only before any piece was passed on.
     fn start(&mut self, message: Option<&RawValue>, sink: Sink<'_>) -> Result<(), ModelError> {
         if std::mem::take(&mut self.answer.complete) {
             self.started = false;
@@ -265,11 +265,11 @@ impl AnthropicDecoder {
         }
     }
 
-    /// Text was passed on already; a call is passed on now; anything else is kept to be sent back.
+    /// Closes a block. Text was passed on already; a call is passed on now; other blocks are kept to be sent back.
     fn close(&mut self, block: Block, sink: Sink<'_>) {
         match block.kind {
             Kind::Text { citations, .. } if citations.is_empty() => {}
-            // A text that cites goes back with its citations.
+            // A text with citations is sent back with them.
             Kind::Text { start, citations } => {
                 let text = self.answer.text_since(start);
                 let (own, item) = (text.len(), json!({"type": "text", "text": text, "citations": citations}));
@@ -309,8 +309,8 @@ impl AnthropicDecoder {
         self.answer.release(sink);
     }
 
-    /// Later figures replace earlier ones; cache figures only if they are repeated. The API counts cached tokens apart; here
-    /// they are part of the input.
+    /// Later values replace earlier ones; cache counts only if they are repeated. The API counts cached tokens
+    /// separately; here they are included in the input.
     fn usage(&mut self, usage: Option<&RawValue>) {
         let Some(usage) = usage.map(value) else { return };
         if usage.get("input_tokens").is_some_and(Value::is_u64) {

@@ -28,7 +28,7 @@ const NAMES: SamplingNames = SamplingNames {
     seed: None,
     stop: Some("stop_sequences"),
 };
-/// Those that it takes where thinking is requested.
+/// Sampling parameters that the API takes with thinking.
 const THINKING: SamplingNames =
     SamplingNames { temperature: None, top_p: None, top_k: None, seed: None, stop: Some("stop_sequences") };
 
@@ -44,8 +44,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     let mut system = request.system.trim().to_owned();
     let mut output_config = Map::new();
     if let Some(output) = &request.output {
-        // The API refuses a schema that it cannot enforce, and has no parameter for plain JSON: then the system prompt asks
-        // for it.
+        // The API refuses a schema that it cannot enforce, and has no parameter for plain JSON: then the system prompt
+        // contains the request.
         let form = output.schema.as_ref().map(|schema| output_schema(Dialect::Anthropic, schema));
         match form.filter(|form| form.strict) {
             Some(form) => {
@@ -77,7 +77,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
         body.insert("tools".into(), tools_place());
         set(&mut body, "tool_choice", tool_choice(choice, request.parallel_calls));
     } else {
-        // Past calls are refused where no tools are declared.
+        // Past calls are refused without declared tools.
         let called = called_names(&messages);
         if !called.is_empty() {
             body.insert("tools".into(), called.iter().map(|name| retired(name)).collect());
@@ -90,7 +90,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     }
     body.insert("messages".into(), Value::Array(messages));
     let thinks = thinking.thinking.as_ref().is_some_and(|thinking| thinking["type"] != "disabled");
-    // Where thinking is requested, the API takes no sampling parameters.
+    // With thinking, the API takes no sampling parameters.
     write_sampling(&mut body, request, model, if thinks { &THINKING } else { &NAMES });
     set(&mut body, "thinking", thinking.thinking);
     body.insert("stream".into(), json!(true));
@@ -129,7 +129,7 @@ fn wanted_choice<'a>(choice: &'a ToolChoice, model: &str) -> &'a ToolChoice {
     }
 }
 
-/// The limit to one call at a time is a property of the choice. No choice means `auto`.
+/// The limit to one call at a time belongs to the tool choice. No choice means `auto`.
 fn tool_choice(choice: &ToolChoice, parallel: Option<bool>) -> Option<Value> {
     let mut written = match choice {
         ToolChoice::Auto => json!({"type": "auto"}),
@@ -199,9 +199,9 @@ fn messages(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
     out.messages
 }
 
-/// A result. The API takes only text in a failed one, so its images go after the results of the turn. One that loads tools
-/// holds references to them and nothing else («Tool definitions/code execution functions cannot be mixed with other
-/// content»), which the API replaces by the definitions.
+/// Encodes a result. A failed one may contain only text, so its images follow the turn's results. A result that loads
+/// tools contains only references to them («Tool definitions/code execution functions cannot be mixed with other
+/// content»), which the API replaces with the definitions.
 fn tool_result(result: &LegalResult<'_>, tools: &Toolset, images: &mut Vec<Value>) -> Value {
     let mut block = json!({"type": "tool_result", "tool_use_id": result.id});
     let loaded = result.loads(tools);
@@ -261,11 +261,11 @@ fn blocks(parts: Vec<Part<'_>>) -> Vec<Value> {
     parts.into_iter().filter_map(block).collect()
 }
 
-// Cache breakpoints (platform.claude.com/docs/en/build-with-claude/prompt-caching). A breakpoint caches everything up to it:
-// tools, then the system prompt, then messages. The tools and the system prompt have one each, since either may be the same
-// where what follows is not. The last two user messages have one each: the next request reads the cache of the last, and
-// this one that of the other. The API looks only twenty blocks back from a breakpoint, and a turn may have more calls than
-// that. Prompts that are too short for a model are not cached, at no cost.
+// Cache breakpoints (platform.claude.com/docs/en/build-with-claude/prompt-caching). A breakpoint caches everything
+// before it: tools, then the system prompt, then messages. Tools and system prompt have one each, because either may be
+// equal when the following part is not. The last two user messages have one each: this request reads the cache of the
+// earlier one, and the next request that of the last. The API looks only twenty blocks back from a breakpoint, and a
+// turn may have more calls. Prompts too short for a model are not cached, at no cost.
 
 /// Messages with a breakpoint; with the tools and the system prompt that makes four, which the API allows.
 const MESSAGES: usize = 2;
@@ -278,7 +278,7 @@ struct CacheBreakpoints {
 }
 
 impl CacheBreakpoints {
-    /// Those of `request`, if it is to be cached.
+    /// The breakpoints of `request`, if it is to be cached.
     fn of(request: &ModelRequest) -> Option<Self> {
         let messages = match request.reuse {
             Reuse::Once => return None,
@@ -296,7 +296,7 @@ impl CacheBreakpoints {
         if self.hour { json!({"type": "ephemeral", "ttl": "1h"}) } else { json!({"type": "ephemeral"}) }
     }
 
-    /// The breakpoint of the last tool, as text, and where it goes.
+    /// Returns the breakpoint of the last tool as text, with its position.
     fn tools(self, encoded_tools: &EncodedTools) -> Option<(usize, &'static str)> {
         let mark = if self.hour {
             r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#

@@ -23,14 +23,14 @@ pub(crate) const FILE_HEADERS: &[(&str, &str)] = &[VERSION, ("anthropic-beta", "
 /// The API requires this header for the setting.
 const BINDING_HEADER: (&str, &str) = ("anthropic-beta", "thinking-binding-controls-2026-08-01");
 
-/// Has the API drop thinking that it would refuse (platform.claude.com/docs/en/build-with-claude/preserved-thinking): since
-/// Fable 5.1 it refuses a thinking block if the system prompt, the tools or a message before it have changed. That happens
-/// when a conversation is compacted, tools are added, or a run is resumed with other tools. It cannot be predicted, so this
-/// is applied after such a refusal.
+/// Makes the API drop thinking that it would refuse (platform.claude.com/docs/en/build-with-claude/preserved-thinking):
+/// since Fable 5.1 it refuses a thinking block if the system prompt, the tools or a message before it have changed.
+/// That happens when a conversation is compacted, tools are added, or a run is resumed with other tools. It cannot be
+/// predicted, so this is applied after such a refusal.
 ///
-/// A model with such blocks thinks by default, so that `adaptive` can be set where nothing was. Where thinking is set
-/// otherwise there is no such setting, and all thinking blocks are removed here. A message of thinking alone is never sent,
-/// so that none becomes empty.
+/// A model with such blocks thinks by default, so an unset mode can become `adaptive`. Other modes do not support the
+/// setting, so all thinking blocks are removed here. Messages of thinking alone are never sent, so no message becomes
+/// empty.
 pub(crate) fn drop_foreign_thinking(encoded: &mut EncodedRequest) {
     encoded.headers = &[VERSION, BINDING_HEADER];
     let thinking = encoded.entry("thinking", json!({"type": "adaptive"}));

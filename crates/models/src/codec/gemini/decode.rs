@@ -20,10 +20,10 @@ struct Chunk<'a> {
     usage_metadata: Option<UsageMetadata>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
-    /// Of the Interactions API.
+    /// From the Interactions API.
     #[serde(borrow, default, rename = "event_type")]
     event_type: Text<'a>,
-    /// Of the Interactions API.
+    /// From the Interactions API.
     #[serde(borrow, default)]
     object: Text<'a>,
 }
@@ -97,7 +97,7 @@ struct FunctionCall<'a> {
     will_continue: Option<bool>,
 }
 
-/// A call whose arguments are still arriving.
+/// A call with arguments still arriving.
 struct Growing {
     id: String,
     name: String,
@@ -132,7 +132,7 @@ impl ApiDecoder for GeminiDecoder {
             self.finish(StopReason::Refusal, sink);
         }
         let mut whole: Option<Value> = None;
-        // We ask for one candidate. Without an index, one is known by its position.
+        // We request one candidate. Without an index, its position counts.
         for (at, candidate) in (0..).zip(chunk.candidates.into_iter().flatten()) {
             if candidate.index.unwrap_or(at) != 0 {
                 continue;
@@ -164,7 +164,7 @@ impl ApiDecoder for GeminiDecoder {
 }
 
 impl GeminiDecoder {
-    /// Whether the part was understood. One that was not is kept unchanged.
+    /// Decodes a part. Returns whether it is known; an unknown one is kept unchanged.
     fn part(&mut self, part: Part<'_>, sink: Sink<'_>) -> bool {
         let signature = part.thought_signature.filled();
         if let Some(call) = part.function_call {
@@ -269,10 +269,10 @@ fn stop_reason(reason: &str) -> StopReason {
 
 /// The deepest path that is followed.
 const MAX_DEPTH: usize = 64;
-/// List elements of one call that may be missing: the API does not send empty ones.
+/// Maximal number of missing list elements of one call: the API does not send empty ones.
 const MAX_GAPS: usize = 64;
 
-/// One value, or a piece of a text.
+/// A value, or a piece of a text.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PartialArg<'a> {
@@ -299,7 +299,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Arguments that begin with those that came whole.
+    /// Starts with the arguments that arrived complete.
     fn new(root: Map<String, Value>) -> Self {
         Self { root, ..Self::default() }
     }
@@ -399,7 +399,7 @@ fn steps(path: &str) -> Option<Vec<Step<'_>>> {
 }
 
 impl<'a> Step<'a> {
-    /// No step has no name.
+    /// Returns the step if it has a name.
     fn into_named(self) -> Option<Step<'a>> {
         if let Step::Key("") = self { None } else { Some(self) }
     }

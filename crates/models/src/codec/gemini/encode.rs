@@ -19,7 +19,7 @@ use crate::dialect::{Dialect, Toolset, TranslatedTool};
 
 /// Characters that are not escaped in a model's name in a path.
 const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-/// The signature for the first call of a turn that has none: Gemini 3 would otherwise refuse it
+/// The signature of a turn's first call without one: otherwise Gemini 3 refuses it
 /// (ai.google.dev/gemini-api/docs/thought-signatures).
 const FOREIGN_SIGNATURE: &str = "skip_thought_signature_validator";
 
@@ -35,7 +35,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     let mut body = Map::new();
     let tools = encoded_tools.json.clone();
     let mut system = request.system.clone();
-    // Where the API refuses a response schema beside tools, the system prompt asks for it.
+    // If the API refuses a response schema beside tools, the system prompt contains it.
     let output = request.output.as_ref().filter(|output| {
         let refused = tools.is_some() && !takes_shape_with_tools(model);
         if refused {
@@ -58,7 +58,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
         let mut tool_config = Map::new();
         set(&mut tool_config, "functionCallingConfig", calling);
         if encoded_tools.native_kinds().next().is_some() && !encoded_tools.set().tools.is_empty() {
-            // Beside functions the API wants its own calls and their results back (ai.google.dev/gemini-api/docs/tool-combination).
+            // With functions, the API needs its native calls and their results back
+            // (ai.google.dev/gemini-api/docs/tool-combination).
             tool_config.insert("includeServerSideToolInvocations".into(), json!(true));
         }
         set(&mut body, "toolConfig", Some(tool_config).filter(|config| !config.is_empty()));
@@ -76,13 +77,13 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     EncodedRequest::new(path(model), body).with_tools(tools)
 }
 
-/// Whether the model takes `responseMimeType: application/json` together with function declarations: generations 1
+/// Whether the model supports `responseMimeType: application/json` together with function declarations: generations 1
 /// and 2 answer 400 (github.com/googleapis/python-genai, issue 867).
 fn takes_shape_with_tools(model: &str) -> bool {
     !is_old(model)
 }
 
-/// Whether the model takes images inside a function's response, as Gemini does since its third generation
+/// Whether the model supports images inside a function's response, as Gemini does since its third generation
 /// (ai.google.dev/gemini-api/docs/function-calling, multimodal function responses). Others answer 400.
 fn takes_images_in_results(model: &str) -> bool {
     matches!(ModelFamily::of(model), ModelFamily::Gemini(..)) && !is_old(model)
@@ -113,7 +114,7 @@ struct Declaration<'a> {
     parameters_json_schema: &'a Value,
 }
 
-/// One tool with all functions, or none.
+/// Returns one tool with all functions; `None` without functions.
 pub(crate) fn tools(set: &Toolset) -> Option<Tool<'_>> {
     let declare = |view| {
         let TranslatedTool { name, description, parameters, .. }: &TranslatedTool = view;
@@ -154,7 +155,8 @@ fn contents(request: &ModelRequest, model: &str, tools: &Toolset) -> Vec<Value> 
     out.messages
 }
 
-/// A past response part by part. `ids` gets the ids that the API itself gave to the calls; it is sent no others.
+/// Encodes a past response part by part. `ids` gets the ids that the API itself assigned to calls; it is sent no
+/// others.
 fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value], ids: &mut Vec<Option<String>>) -> Vec<Value> {
     *ids = vec![None; calls.len()];
     let mut out = Vec::new();
@@ -177,7 +179,7 @@ fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value], ids: &mut Vec<
                 }
                 out.push(part);
             }
-            // Data of the next call beside its name and arguments.
+            // Further data of the next call.
             Piece::Item(item) if item.get("functionCall").is_some() => head = Some(item),
             // A step of an interaction is no part of a content.
             Piece::Item(item) if item.get("type").is_some() => {}

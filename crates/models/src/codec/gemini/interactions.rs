@@ -1,5 +1,5 @@
-//! Decodes the Interactions API (ai.google.dev/gemini-api/docs/interactions), whose responses are steps, streamed as `step.*`
-//! events, or `content.*` in its first version.
+//! Decodes the Interactions API (ai.google.dev/gemini-api/docs/interactions). Its responses are steps, streamed as
+//! `step.*` events, or `content.*` in its first version.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -35,7 +35,7 @@ struct Event<'a> {
     usage: Option<&'a RawValue>,
 }
 
-/// What is read of a step, and of a piece of one.
+/// The part of a step, or of a piece of one, that is read.
 #[derive(Deserialize)]
 struct Step<'a> {
     #[serde(borrow, default, rename = "type")]
@@ -48,7 +48,7 @@ struct Step<'a> {
     arguments: Option<&'a RawValue>,
     #[serde(borrow, default)]
     text: Text<'a>,
-    /// Of a `model_output` a list, of a piece of a summary one part.
+    /// A list for `model_output`, one part for a piece of a summary.
     #[serde(borrow)]
     content: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -70,7 +70,7 @@ pub(super) struct Interaction {
 }
 
 impl Interaction {
-    /// Takes an event, or a whole interaction. Returns whether the response is complete.
+    /// Processes an event, or a whole interaction. Returns whether the response is complete.
     pub(super) fn event(
         &mut self,
         data: &[u8],

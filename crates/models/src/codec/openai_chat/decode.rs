@@ -40,12 +40,12 @@ struct Choice<'a> {
     /// In a stream.
     #[serde(borrow)]
     delta: Option<Delta<'a>>,
-    /// In a whole answer.
+    /// In a response without streaming.
     #[serde(borrow)]
     message: Option<Delta<'a>>,
     #[serde(borrow, default)]
     finish_reason: Text<'a>,
-    /// The text that ended the answer, of servers that tell (vLLM).
+    /// The text that ended the answer, from servers that report it (vLLM).
     #[serde(borrow, default)]
     stop_reason: Text<'a>,
 }
@@ -131,7 +131,7 @@ struct CallDelta<'a> {
     kind: Text<'a>,
     #[serde(borrow)]
     function: Option<FunctionDelta<'a>>,
-    /// A call of a tool that takes free text.
+    /// A call of a tool with free text.
     #[serde(borrow)]
     custom: Option<FunctionDelta<'a>>,
     /// Data that the server wants back with the call.
@@ -143,7 +143,7 @@ struct CallDelta<'a> {
 struct FunctionDelta<'a> {
     #[serde(borrow, default)]
     name: Text<'a>,
-    /// JSON text; some servers give the object itself.
+    /// JSON text; some servers send the object itself.
     #[serde(borrow, alias = "input")]
     arguments: Option<&'a RawValue>,
 }
@@ -156,7 +156,7 @@ struct Slot {
     extra_content: Option<Value>,
 }
 
-/// A response that is being decoded. The stream does not mark the end of a call: a call has ended when another begins and its
+/// Decodes a response. The stream does not mark the end of a call: a call ends when another begins and its
 /// arguments are complete, else when the choice finishes.
 #[derive(Default)]
 pub(crate) struct ChatDecoder {
@@ -176,7 +176,7 @@ impl ApiDecoder for ChatDecoder {
         } else if chunk.choices.is_none() {
             return failure::from_unknown(API, data).map_or(Ok(()), Err);
         }
-        // We ask for one choice. Without an index, a choice is known by its position.
+        // We request one choice. Without an index, its position counts.
         for (position, choice) in (0..).zip(chunk.choices.into_iter().flatten()) {
             if choice.index.unwrap_or(position) != 0 {
                 continue;
@@ -220,7 +220,7 @@ impl ChatDecoder {
         for (key, piece) in reasoning {
             piece.into_iter().for_each(|piece| self.echo.text(key, piece));
         }
-        // Some servers say the same under both.
+        // Some servers send the same text under both names.
         if let Some(piece) = reasoning.iter().filter_map(|(_, piece)| *piece).find(|piece| !piece.is_empty()) {
             self.answer.reasoning(piece, sink);
         }
@@ -286,7 +286,7 @@ impl ChatDecoder {
                 call.arguments.push_str(&arguments);
                 *extra_content = extra.or(extra_content.take());
             }
-            // White space after a call that has gone out.
+            // White space after a call that was passed on.
             None if id.is_empty() && name.is_empty() && arguments.trim().is_empty() => {}
             None => {
                 self.close_whole(sink);
@@ -299,7 +299,7 @@ impl ChatDecoder {
         Ok(())
     }
 
-    /// Closes the first calls with complete arguments, because another begins.
+    /// Closes the first calls with complete arguments, because another one begins.
     fn close_whole(&mut self, sink: Sink<'_>) {
         let whole = self.slots.iter().take_while(|slot| !slot.custom && is_whole(&slot.call.arguments)).count();
         let whole: Vec<Slot> = self.slots.drain(..whole).collect();

@@ -71,7 +71,7 @@ pub(crate) fn tool(view: &TranslatedTool) -> Tool<'_> {
 
 fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
     let mut out = Vec::new();
-    // The API takes `json_object` only where the messages speak of JSON.
+    // The API accepts `json_object` only if the messages mention JSON.
     let system = match &request.output {
         Some(output) if output.schema.is_none() => Cow::Owned(with_instruction(&request.system, output)),
         _ => Cow::Borrowed(&request.system),

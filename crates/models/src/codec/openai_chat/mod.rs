@@ -13,16 +13,16 @@ pub(crate) use encode::{encode, tool};
 
 const API: Api = Api::OpenAiChat;
 
-// Data that compatible servers want back, and OpenAI never sends: the reasoning of a message (DeepSeek's
-// `reasoning_content`, others' `reasoning`, OpenRouter's `reasoning_details`), and data of a call beside its function (the
-// signature in the `extra_content` of Gemini's endpoint of this API).
+// Data that compatible servers need back, and OpenAI never sends: a message's reasoning (DeepSeek's
+// `reasoning_content`, others' `reasoning`, OpenRouter's `reasoning_details`), and data of a call besides its function
+// (the signature in the `extra_content` of Gemini's endpoint of this API).
 
 /// The key for the data of a message.
 const MESSAGE: &str = "message";
-/// The key for the data of a call, which is kept at the place before the call.
+/// The key for the data of a call, which is placed before the call.
 const CALL: &str = "tool_call";
 
-/// The reasoning of a message, as it was received.
+/// The reasoning of a message, as received.
 #[derive(Default)]
 struct Echo {
     kept: Map<String, Value>,
@@ -34,8 +34,8 @@ impl Echo {
         grow(&mut self.kept, key, piece);
     }
 
-    /// Further blocks of reasoning. A streamed block comes in pieces of the same type and index, and its
-    /// signature is good for the whole of it.
+    /// Adds further blocks of reasoning. Pieces of a streamed block have the same type and index, and its
+    /// signature covers the whole block.
     fn details(&mut self, pieces: &RawValue) {
         let Value::Array(pieces) = value(pieces) else { return };
         let kept = self.kept.entry("reasoning_details").or_insert_with(|| json!([]));
@@ -48,7 +48,7 @@ impl Echo {
         }
     }
 
-    /// The data to keep, if anything came.
+    /// Returns the data to keep, if any.
     fn take(&mut self) -> Option<Value> {
         let kept = std::mem::take(&mut self.kept);
         (!kept.is_empty()).then(|| json!({MESSAGE: kept}))
@@ -77,17 +77,17 @@ fn grow(map: &mut Map<String, Value>, key: &str, piece: &str) {
     }
 }
 
-/// The data to keep of a call.
+/// Returns the data of a call to keep.
 fn of_call(extra_content: Value) -> Value {
     json!({CALL: {"extra_content": extra_content}})
 }
 
-/// What `item` knows of the message; `None` when it is about a call.
+/// Returns the data in `item` for the message; `None` if it belongs to a call.
 fn for_message(item: &Value) -> Option<&Map<String, Value>> {
     item.get(MESSAGE)?.as_object()
 }
 
-/// What `item` knows of the call after it; `None` when it is about the message.
+/// Returns the data in `item` for the following call; `None` if it belongs to the message.
 fn for_call(item: &Value) -> Option<&Map<String, Value>> {
     item.get(CALL)?.as_object()
 }

@@ -75,7 +75,7 @@ struct Open {
 pub(crate) struct ResponsesDecoder {
     answer: ResponseBuilder,
     open: Vec<Open>,
-    /// Whether items were streamed; then the response at the end repeats them.
+    /// Whether items were streamed; then the final response repeats them.
     itemised: bool,
 }
 
@@ -159,7 +159,7 @@ impl ResponsesDecoder {
         Ok(())
     }
 
-    /// Data of a message beside its text, at the place where the text begins.
+    /// Records data of a message besides its text, at the start of the text.
     fn head(&mut self, item: &Item<'_>) {
         if item.kind.as_str() == "message"
             && let Some(phase) = item.phase.filled()
@@ -252,7 +252,7 @@ impl ResponsesDecoder {
     }
 }
 
-/// An event that is an error: `{"error": {…}}`, or the error's own keys beside `type`.
+/// Reads an error event: `{"error": {…}}`, or the error's own keys beside `type`.
 fn error(data: &[u8], error: Option<&RawValue>) -> ModelError {
     let error = error.map(value).unwrap_or_else(|| {
         let mut event: Value = serde_json::from_slice(data).unwrap_or_default();
@@ -268,8 +268,8 @@ fn unfinished() -> ModelError {
     ModelError::new(ModelErrorKind::BadResponse, "the answer holds no finished response")
 }
 
-/// Items that the client is to run beside function calls, with the key of their input. An item of any other type was run by
-/// the server, or is not a call.
+/// Items for the client to run besides function calls, with the key of their input. The server ran items of other
+/// types, or they are not calls.
 const FOR_THE_CLIENT: [(&str, &str); 8] = [
     ("custom_tool_call", "input"),
     ("shell_call", "action"),
@@ -325,7 +325,7 @@ struct ContentPart<'a> {
     annotations: Option<&'a RawValue>,
 }
 
-/// What an item means.
+/// The meaning of an item.
 enum Meaning {
     /// A function call.
     Call(WrittenCall),
@@ -333,7 +333,7 @@ enum Meaning {
     Other(OtherCall),
     /// Data of the server that is sent back unchanged.
     Opaque(Value),
-    /// Not kept: a message, or an item that was cut.
+    /// Not kept: a message, or a cut item.
     Nothing,
 }
 
@@ -393,7 +393,7 @@ impl<'a> Item<'a> {
 
     fn is_for_the_client(&self) -> bool {
         match self.kind.as_str() {
-            // The search runs on either side; the item says where.
+            // Either side may run the search; the item says which.
             "tool_search_call" => self.execution.as_str() == "client",
             // A shell in a container of the server's names that container.
             "shell_call" => {

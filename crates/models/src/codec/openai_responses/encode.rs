@@ -20,7 +20,7 @@ use crate::codec::request::{
 use crate::codec::{EncodedTools, reasoning};
 use crate::dialect::{Dialect, Toolset, TranslatedTool};
 
-/// The API has no `top_k`, no seed, and nothing that ends an answer.
+/// The API has no `top_k`, seed or stop texts.
 const NAMES: SamplingNames =
     SamplingNames { temperature: Some("temperature"), top_p: Some("top_p"), top_k: None, seed: None, stop: None };
 
@@ -49,7 +49,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     if reasons(model) {
         include.push("reasoning.encrypted_content");
     }
-    // What the server does not keep has to come whole, to be sent back.
+    // Data that the server does not store must be requested in full, to be sent back.
     include.extend(encoded_tools.native_kinds().filter_map(|kind| match kind {
         "web_search" => Some("web_search_call.action.sources"),
         "file_search" => Some("file_search_call.results"),
@@ -61,12 +61,12 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     EncodedRequest::new("/responses", body).with_tools(tools)
 }
 
-/// Whether `model` may reason. The API refuses `include` of reasoning for one that does not.
+/// Whether `model` may reason. For other models the API refuses `include` of reasoning.
 fn reasons(model: &str) -> bool {
     !matches!(ModelFamily::of(model), ModelFamily::Gpt((..5, _), _) | ModelFamily::Gpt((5, 0), ModelKind::Chat))
 }
 
-/// Whether the input contains the word without which the API refuses `json_object`. It ignores the instructions.
+/// Whether the input contains the word "JSON", which the API requires for `json_object`. It ignores the instructions.
 fn input_speaks_of_json(request: &ModelRequest) -> bool {
     request.messages.iter().any(|message| match message {
         Message::User { content } => speaks_of_json(&joined_text(content)),
@@ -80,7 +80,7 @@ fn format(output: &OutputFormat) -> Value {
     json!({"type": "json_schema", "name": legal_name(&output.name), "schema": form.schema, "strict": form.strict})
 }
 
-/// A function. This API takes an absent `strict` for true, so it is always sent.
+/// A function. An absent `strict` means true in this API, so it is always sent.
 #[derive(Serialize)]
 pub(crate) struct Tool<'a> {
     r#type: &'static str,
@@ -101,7 +101,7 @@ pub(crate) struct ToolSearch<'a> {
     parameters: &'a Value,
 }
 
-/// One entry of the tools of a request.
+/// An entry in the tools of a request.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(crate) enum Entry<'a> {
@@ -172,7 +172,7 @@ fn answer(out: &mut Vec<Value>, text: &str, calls: &[LegalCall<'_>], opaque: &[&
                 }
                 out.push(item);
             }
-            // Data of a message beside its text.
+            // Data of a message besides its text.
             Piece::Item(item) if item["type"] == "message" => phase = item["phase"].as_str(),
             // Reasoning without content refers to data that the server did not store.
             Piece::Item(item) if is_reasoning(item) && !item["encrypted_content"].is_string() => {}
@@ -192,7 +192,7 @@ fn output(result: &LegalResult<'_>) -> Value {
     json!({"type": "function_call_output", "call_id": result.id, "output": content_of(result.plain_parts())})
 }
 
-/// One text, or the list of parts.
+/// Encodes a single text, or a list of parts.
 fn user_content(parts: Vec<Part<'_>>) -> Value {
     if parts.len() > 1 { listed(parts) } else { content_of(parts) }
 }
@@ -222,8 +222,8 @@ fn listed(parts: Vec<Part<'_>>) -> Value {
     parts.into_iter().map(part).collect()
 }
 
-/// The namespace of loaded tools without their own. The API assigns an undeclared one to each of those and requires it back with
-/// past calls, so all get a declared one.
+/// The namespace of loaded tools without one. The API assigns an undeclared one to each of those and requires it back
+/// with past calls, so all get a declared one.
 const NO_NAMESPACE: &str = "toolbox";
 
 /// The tool search of a request, and the tools that it has loaded so far.
@@ -235,7 +235,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// The search among `set`, with nothing loaded.
+    /// The search tool of `set`, with no tools loaded.
     fn new(set: &'a Toolset) -> Self {
         let tool = set.tool_search().map(|search| search.name.as_str());
         Self { set, tool, loaded: HashMap::new() }
@@ -260,8 +260,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// The result of a search: the definitions of the loaded tools, by namespace. The item has no text: that of a search that
-    /// failed or found nothing goes to `notes`, for a message after the results.
+    /// Encodes the result of a search: the definitions of the loaded tools, by namespace. The item has no text: the
+    /// text of a failed or empty search goes to `notes`, for a message after the results.
     fn output(&mut self, result: &LegalResult<'_>, notes: &mut Vec<Value>) -> Value {
         let mut spaces: Vec<(Cow<'a, str>, Vec<Value>)> = Vec::new();
         for view in result.loads(self.set) {

@@ -21,7 +21,7 @@ fn check(dialect: Dialect, parameters: Value, expect: Value) {
     assert_eq!(set.tools[0].parameters, expect, "{dialect:?} {parameters}\n{:#?}", set.losses);
 }
 
-/// The strict view, or why there is none.
+/// Checks the strict view, or why there is none.
 fn strict(dialect: Dialect, parameters: Value, expect: Result<Value, &str>) {
     let set = one(dialect, true, &parameters);
     let tool = &set.tools[0];
@@ -152,7 +152,7 @@ fn impossible_tools_and_names_are_quarantined() {
 
 #[test]
 fn patterns_that_openai_refuses_are_said() {
-    // Figma's, which a look at the schema takes for sound, and one among what has to be mended.
+    // Figma's pattern, which a look at the schema accepts, and one among keywords to correct.
     let figma = "^(?!undefined$|null$)";
     for beside in [json!({}), json!({"items": "string"})] {
         let mut property = json!({"type": ["string", "array"], "items": {}, "description": "A key.", "pattern": figma});
@@ -350,7 +350,7 @@ fn recursion_is_written_out_to_a_bound() {
         assert!(!text.contains("$ref") && text.len() < 1_000, "{text}");
         assert!(set.losses.iter().any(|loss| loss.note.contains("levels deep")), "{:?}", set.losses);
     }
-    // Each definition is used ten times by the next: written out, it would be 10^12 schemas.
+    // Each definition is used ten times by the next: expanded, it would be 10^12 schemas.
     let mut definitions = Map::new();
     for at in 0..12 {
         let properties: Map<String, Value> =
@@ -399,7 +399,7 @@ fn calls_are_changed_back_and_forth() {
     let arguments = json!({"größe": {"a b": "x", "c": 1}});
     let shown = set.replay("t", &arguments).expect("renamed");
     assert_eq!(set.restore("t", &shown.to_string()), Some(arguments.to_string()));
-    // Of two objects, each has what the other leaves out.
+    // Each of the two objects has what the other lacks.
     let object = |name: &str, tag: &str| json!({"type": "object", "properties": {"kind": {"const": tag}, name: {"type": "string"}, "both": {"type": "string"}}, "required": ["kind"]});
     let list = json!({"type": "object", "properties": {"list": {"type": "array", "items": {"anyOf": [object("a", "x"), object("b", "y")]}}}});
     round(

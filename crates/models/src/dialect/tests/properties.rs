@@ -46,7 +46,7 @@ fn large_schemas_are_bounded() {
     }
 }
 
-/// What nobody should write as a schema, and somebody does.
+/// Odd schemas that occur in practice.
 fn schemas() -> impl Strategy<Value = Value> {
     let names = ["a", "b c", "ä", "type", "$ref"];
     let references =
@@ -127,7 +127,7 @@ fn arguments() -> impl Strategy<Value = Value> {
     value.prop_map(|value| if value.is_object() { value } else { json!({"a": value}) })
 }
 
-/// What any view must be, beside what its API says.
+/// Checks properties of every view, besides those of its API.
 fn assert_sound(view: &TranslatedTool, schema: &Value) {
     if let Err(error) = CompiledSchema::compile(&view.parameters) {
         panic!("{error}: {} of {schema}", view.parameters);
@@ -136,7 +136,7 @@ fn assert_sound(view: &TranslatedTool, schema: &Value) {
     assert!(view.parameters["properties"].is_object(), "{schema}");
 }
 
-/// Schemas most of which could be shown as they are, and the rest only nearly.
+/// Schemas that mostly translate exactly, and the rest nearly.
 fn nearly_sound() -> impl Strategy<Value = Value> {
     let keyword = |pairs: Vec<(&'static str, Value)>| proptest::sample::select(pairs);
     let beside = keyword(vec![
@@ -202,7 +202,7 @@ fn nearly_sound() -> impl Strategy<Value = Value> {
     object(inner.boxed())
 }
 
-/// The names of every `required` in one order, without what a root leaves out.
+/// Sorts the names of every `required`, without those that a root omits.
 fn plain(schema: &Value) -> Value {
     match schema {
         Value::Object(map) => map
