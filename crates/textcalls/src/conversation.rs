@@ -24,14 +24,14 @@ pub struct TextTools {
 }
 
 impl TextTools {
-    /// In this format.
+    /// Uses this format.
     #[must_use]
     pub fn in_format(format: &'static Format) -> Self {
         Self { format, choice: Choice::Format(format) }
     }
 
-    /// In the format of the family of `model`. For an unknown family, tools are written in the default format and calls are read
-    /// in any.
+    /// Uses the format of `model`'s family. For an unknown family, tools are written in the default format and calls
+    /// are read in any.
     #[must_use]
     pub fn for_model(model: &str) -> Self {
         match crate::for_model(model) {
@@ -40,7 +40,7 @@ impl TextTools {
         }
     }
 
-    /// The request with its tools, past calls and results as text. It has no API tools, so that every API takes it.
+    /// Returns the request with tools, past calls and results as text. It has no API tools, so any API accepts it.
     #[must_use]
     pub fn request(&self, request: &ModelRequest) -> ModelRequest {
         let messages = request.messages.iter().map(|message| self.message(message, request)).collect();
@@ -90,7 +90,7 @@ impl TextTools {
         std::iter::once(ContentBlock::text(self.format.write_results(results))).chain(images).collect()
     }
 
-    /// A listener to the response to [`TextTools::request`] that passes what it reads to `events`.
+    /// Returns a listener for the response to [`TextTools::request`] that passes the parsed pieces to `events`.
     pub fn listen<'a>(&self, request: &ModelRequest, events: &'a dyn ModelEvents) -> TextListener<'a> {
         let past = request.messages.iter().map(|message| match message {
             Message::Assistant { calls, .. } => calls.len(),
@@ -114,7 +114,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Keeps a decoded piece and passes it on. Calls get ids that no earlier call has.
+    /// Keeps a decoded piece and passes it on. Calls get unused ids.
     fn take(&mut self, event: ModelEvent, events: &dyn ModelEvents) {
         let event = match event {
             ModelEvent::Call(call) => {
@@ -149,7 +149,7 @@ impl ModelEvents for TextListener<'_> {
 }
 
 impl TextListener<'_> {
-    /// The response with the calls in its text. One that broke off keeps the calls that had closed.
+    /// Returns the response with the calls in its text. A response that broke off keeps its closed calls.
     ///
     /// # Errors
     /// The error of the response, with its partial response decoded likewise.
@@ -178,8 +178,8 @@ fn with_decoded(response: ModelResponse, read: Decoded) -> ModelResponse {
 }
 
 impl Format {
-    /// The part of the system prompt that lists `tools` and shows how to call them, in the form that models of this family were
-    /// trained on. Empty without tools; deferred ones are left out.
+    /// Returns the part of the system prompt that lists `tools` and shows how to call them, in the form that this model
+    /// family was trained on. Empty without tools; deferred ones are left out.
     #[must_use]
     pub fn prompt(&self, tools: &[ShownTool]) -> String {
         if not_deferred(tools).next().is_none() {
@@ -219,7 +219,7 @@ impl Format {
         prompt
     }
 
-    /// Whether a call has a body, which takes one of its arguments.
+    /// Whether a call has a body, which holds one of its arguments.
     fn has_body(&self) -> bool {
         self.calls.first().is_some_and(|call| matches!(call.form, Form::Markup(_)))
     }
@@ -263,7 +263,7 @@ impl Format {
         })
     }
 
-    /// The results in the message after the calls. A failed one says so; content that is not text is named.
+    /// Formats the results for the message after the calls. A failed one says so; content other than text is described.
     #[must_use]
     pub fn write_results(&self, results: &[CallResult]) -> String {
         let written = results.iter().map(|result| {
@@ -301,7 +301,7 @@ fn fill(template: &str, name: &str, id: &str, content: &str) -> String {
     out + rest
 }
 
-/// The tools that are not deferred: text has no means to load the others.
+/// Returns the tools that are not deferred: text cannot load the others.
 fn not_deferred(tools: &[ShownTool]) -> impl Iterator<Item = &ShownTool> {
     tools.iter().filter(|tool| tool.exposed != Exposed::Deferred)
 }

@@ -1,6 +1,6 @@
 //! The fields of a format: a row of the table.
 
-/// One text format: how a model family writes reasoning and tool calls into its text, and how tools, calls and results are
+/// A text format: how a model family writes reasoning and tool calls in its text, and how tools, calls and results are
 /// written for it. The rows are in `table/`.
 #[derive(Debug)]
 pub struct Format {
@@ -8,13 +8,13 @@ pub struct Format {
     pub(super) name: &'static str,
     /// Patterns of model names, see [`crate::for_model`].
     pub(super) models: &'static [&'static str],
-    /// How it marks reasoning.
+    /// Markers of reasoning.
     pub(super) reasoning: Option<&'static Reasoning>,
     /// Messages with headers, for models whose response consists of several.
     pub(super) channels: Option<&'static Channels>,
     /// The forms of a call; the first one is written, all are read.
     pub(super) calls: &'static [Call],
-    /// Words at the beginning of a response that mean nothing.
+    /// Words at the beginning of a response to ignore.
     pub(super) preface: &'static [&'static str],
     /// The end of its prompt templates: the header of the assistant's turn.
     pub(super) turn: &'static [&'static str],
@@ -24,33 +24,33 @@ pub struct Format {
     pub(super) stops: &'static [&'static str],
     /// White space between text and a call.
     pub(super) spacing: Spacing,
-    /// How it writes a response of JSON.
+    /// How JSON responses are written.
     pub(super) answers: Answers,
-    /// How a result is written: `{name}`, `{id}` and `{content}` are filled in.
+    /// Template of a result, with `{name}`, `{id}` and `{content}`.
     pub(super) result: &'static str,
     /// The text around all results of a turn.
     pub(super) results: (&'static str, &'static str),
-    /// A hint in the prompt beside the form of a call.
+    /// A hint in the prompt, in addition to the form of a call.
     pub(super) hint: &'static str,
     /// Whether every text value can be written.
     pub(super) values: Values,
 }
 
-/// Whether arguments may hold the format's own markers.
+/// Whether arguments may contain the format's own markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
-    /// Any value is read back as it was.
+    /// Any value is read back as written.
     Any,
     /// The format has no escape: a text that holds the tags that end a value is cut there.
     NoMarkers,
 }
 
-/// How a response of JSON is written.
+/// How JSON responses are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answers {
-    /// As it is.
+    /// As plain JSON.
     Bare,
-    /// In a code block, which is removed if the response is nothing else.
+    /// In a code block, which is removed if the response contains nothing else.
     FencedJson,
 }
 
@@ -66,17 +66,17 @@ pub(super) enum Spacing {
 /// Reasoning between markers.
 #[derive(Debug)]
 pub(super) struct Reasoning {
-    /// What opens it.
+    /// Opening markers.
     pub open: &'static [&'static str],
-    /// What closes it.
+    /// Closing markers.
     pub close: &'static [&'static str],
-    /// Markers of what follows; they close it and keep their own meaning.
+    /// Markers of other parts, which close it and keep their own meaning.
     pub before: &'static [&'static str],
     /// Whether the prompt has opened it.
     pub prompted: Prompted,
     /// Where it may open.
     pub place: Place,
-    /// Whether a call at its end closes it: some models forget the closing marker.
+    /// Whether a call at its end closes it: some models omit the closing marker.
     pub yields: Yields,
     /// White space at its ends.
     pub spacing: Spacing,
@@ -85,7 +85,7 @@ pub(super) struct Reasoning {
 /// Whether the prompt template ends with the opening marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prompted {
-    /// No: only what the model opens is reasoning.
+    /// Never: only reasoning opened by the model counts.
     Never,
     /// In some modes: text before a lone closing marker is reasoning.
     Perhaps,
@@ -96,7 +96,7 @@ pub(super) enum Prompted {
 /// Where reasoning may open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Before any text.
+    /// Only before any text.
     First,
     /// Anywhere: the markers are control tokens.
     Anywhere,
@@ -105,7 +105,7 @@ pub(super) enum Place {
 /// Whether a call ends reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Yields {
-    /// No: a call in reasoning is part of it.
+    /// Never: a call in reasoning belongs to it.
     Never,
     /// Yes.
     ToCalls,
@@ -116,26 +116,26 @@ pub(super) enum Yields {
 pub(super) struct Channels {
     /// Tokens that begin a header.
     pub opens: &'static [&'static str],
-    /// The beginnings of a response whose header the prompt has begun.
+    /// Possible beginnings of a response whose header the prompt has begun.
     pub starts: &'static [&'static str],
     /// Ends the header.
     pub message: &'static str,
     /// End a body.
     pub ends: &'static [&'static str],
-    /// The part of the header that is left out when reasoning is kept in the text.
+    /// The part of the header to omit when reasoning is kept in the text.
     pub silent: &'static str,
-    /// Messages that are calls, where their headers say so.
+    /// Messages that are calls, if their headers say so.
     pub recipient: Option<Recipient>,
-    /// A word in the header of a body that is reasoning.
+    /// A word in the header of a reasoning message.
     pub thought: &'static str,
-    /// How a message that is a call is written: `{name}` and `{call}` are filled in.
+    /// Template of a message that is a call, with `{name}` and `{call}`.
     pub call: &'static str,
 }
 
 /// The recipient in a header.
 #[derive(Debug)]
 pub(super) struct Recipient {
-    /// What stands before the name.
+    /// Text before the name.
     pub open: &'static str,
     /// A prefix of tool names that is not part of them.
     pub namespace: &'static str,
@@ -145,12 +145,12 @@ pub(super) struct Recipient {
     pub end: &'static str,
 }
 
-/// One form of a call.
+/// A form of a call.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// Markers around one or more calls, which may be missing.
+    /// Optional markers around one or more calls.
     pub section: Option<(&'static str, &'static str)>,
-    /// What one call looks like.
+    /// The syntax of a call.
     pub form: Form,
 }
 
@@ -167,7 +167,7 @@ pub(super) enum Form {
     Nested(Nested),
     /// Function calls as in Python.
     Pythonic(Pythonic),
-    /// A name and an object whose keys have no quotes.
+    /// A name and an object with unquoted keys.
     Braces(Braces),
     /// A tag named as the tool, with attributes and a body.
     Markup(Markup),
@@ -175,12 +175,12 @@ pub(super) enum Form {
     Raw(Raw),
 }
 
-/// Where a form is looked for.
+/// Where a form may occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum At {
-    /// After its marker, anywhere.
+    /// Anywhere after its marker.
     Marker,
-    /// It has no marker: where the text begins.
+    /// At the start of the text, without a marker.
     Start,
 }
 
@@ -189,7 +189,7 @@ pub(super) enum At {
 pub(super) struct Json {
     /// Markers before it; empty for [`At::Start`].
     pub open: &'static [&'static str],
-    /// Marker after it; none where the JSON itself is the end.
+    /// Closing marker; `None` if the JSON itself is the end.
     pub close: Option<&'static str>,
     /// The keys to write. Reading accepts the usual ones of all families.
     pub keys: Keys,
@@ -206,14 +206,14 @@ pub(super) enum Keys {
         name: &'static str,
         /// Key of the arguments.
         arguments: &'static str,
-        /// Key of the id, where it has one.
+        /// Key of the id, if there is one.
         id: Option<&'static str>,
     },
     /// `{"tool": {…}}`: the name is the key.
     NameIsKey,
 }
 
-/// How calls stand in JSON.
+/// Arrangement of calls in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     /// An object.
@@ -229,17 +229,17 @@ pub(super) struct Named {
     pub open: &'static str,
     /// Words between the marker and the name, if there.
     pub skip: &'static str,
-    /// What ends the name. The first is written.
+    /// Possible ends of the name. The first is used for writing.
     pub name_end: &'static [&'static str],
     /// How the id is written.
     pub id: Id,
     /// Around the JSON.
     pub fence: Option<(&'static str, &'static str)>,
-    /// Marker after it; none where the JSON itself is the end.
+    /// Closing marker; `None` if the JSON itself is the end.
     pub close: Option<&'static str>,
 }
 
-/// Where an id stands.
+/// Position of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Id {
     /// Nowhere.
@@ -257,9 +257,9 @@ pub(super) struct Tagged {
     pub outer: Option<(&'static str, &'static str)>,
     /// Begins the call, up to its name.
     pub open: &'static str,
-    /// Ends the name; empty where white space or the next tag does.
+    /// End of the name; empty if white space or the next tag ends it.
     pub name_end: &'static str,
-    /// Ends the tag, after attributes that are ignored; empty where the name's end does.
+    /// End of the tag, after ignored attributes; empty if the name's end is also the tag's.
     pub head_end: &'static str,
     /// Ends the call.
     pub close: &'static str,
@@ -267,15 +267,15 @@ pub(super) struct Tagged {
     pub param: &'static str,
     /// Ends the argument's name.
     pub key_end: &'static str,
-    /// Begins the value; empty where the name's end does.
+    /// Start of the value; empty if the name's end is also the value's start.
     pub value_open: &'static str,
     /// Ends the value.
     pub value_close: &'static str,
-    /// How the tag gives the value's type.
+    /// How the tag states the value's type.
     pub typed: Typed,
     /// The padding around a value.
     pub padding: Padding,
-    /// How names in quotes are written.
+    /// How quoted names are written.
     pub quoting: Quoting,
     /// A tag that may hold all arguments as one JSON object: its beginning, the end of its head, and its end.
     pub json: Option<(&'static str, &'static str, &'static str)>,
@@ -288,7 +288,7 @@ pub(super) struct Tagged {
 /// The type of a value, by its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Typed {
-    /// Not at all: the tool's schema decides.
+    /// Not stated: the tool's schema decides.
     BySchema,
     /// `string="true"` or `string="false"`, and then it is JSON.
     StringFlag,
@@ -296,27 +296,27 @@ pub(super) enum Typed {
     TypeName,
 }
 
-/// What stands around a value.
+/// The padding around a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Padding {
-    /// Nothing.
+    /// No padding.
     None,
     /// A line break on either side.
     Newlines,
-    /// `<![CDATA[` and `]]>`, where the value needs it.
+    /// `<![CDATA[` and `]]>`, if the value needs it.
     Cdata,
 }
 
-/// How a name in quotes is written.
+/// How a quoted name is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quoting {
-    /// As it is.
+    /// Unchanged.
     Plain,
     /// `&`, `"` as entities.
     Entities,
 }
 
-/// Tags inside tags, each behind a token of its own.
+/// Nested tags, each behind a token.
 #[derive(Debug)]
 pub(super) struct Nested {
     /// The token before every tag.
@@ -338,20 +338,20 @@ pub(super) struct Pythonic {
     pub open: &'static str,
     /// Marker after it.
     pub close: Option<&'static str>,
-    /// Whether brackets stand around the calls.
+    /// Whether the calls are in brackets.
     pub list: bool,
-    /// A suffix of the name of a tool that is not part of it.
+    /// A suffix after a tool's name to ignore.
     pub suffix: &'static str,
 }
 
-/// A name and an object whose keys have no quotes.
+/// A name and an object with unquoted keys.
 #[derive(Debug)]
 pub(super) struct Braces {
     /// Marker before it.
     pub open: &'static str,
     /// Marker after it.
     pub close: &'static str,
-    /// Stands for a quotation mark around texts.
+    /// Replacement of the quotation mark around texts.
     pub quote: &'static str,
 }
 
@@ -369,13 +369,13 @@ pub(super) enum Markup {
 pub(super) struct Raw {
     /// Marker before it.
     pub open: &'static str,
-    /// The tools that take it, the first known one of them. Without a known one, it is the first.
+    /// Tools for it: the first that the request has, else the first.
     pub tools: &'static [&'static str],
-    /// The argument's name if the tool's schema does not give it.
+    /// The argument's name if the tool's schema does not tell it.
     pub argument: &'static str,
-    /// What ends the tool's name, where it is written.
+    /// End of the tool's name, if the name is written.
     pub name_end: Option<&'static str>,
-    /// The beginning of the next piece; none if the text is the rest of the response.
+    /// The beginning of the next piece; `None` if the text is the rest of the response.
     pub until: Option<&'static str>,
 }
 
@@ -408,7 +408,7 @@ impl Call {
         .collect()
     }
 
-    /// Where it is looked for.
+    /// Where it may occur.
     pub(super) fn at(&self) -> At {
         if self.opens().is_empty() { At::Start } else { At::Marker }
     }

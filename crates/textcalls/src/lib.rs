@@ -1,12 +1,12 @@
 //! Tool calls in plain text, for models without an API for tools.
 //!
-//! Every model family has its own format, which is a row of a table: how reasoning is marked, how a call begins and ends, how
-//! a result is written. The rows are data; eight syntaxes read and write the calls of all of them. [`TextTools`] carries a
-//! whole conversation in one format. [`TextDecoder`] takes text, cut anywhere, and returns text, reasoning and calls.
-//! [`Format::prompt`], [`Format::write_calls`] and [`Format::write_results`] write.
+//! Every model family has its own format, which is a row of a table: how reasoning is marked, how a call begins and
+//! ends, how a result is written. The rows are data; eight syntaxes read and write the calls of all of them.
+//! [`TextTools`] converts a whole conversation to one format. [`TextDecoder`] reads text in chunks and returns text,
+//! reasoning and calls. [`Format::prompt`], [`Format::write_calls`] and [`Format::write_results`] write.
 //!
-//! What is not a whole call stays text: a marker without a call, a marker in a code block or in reasoning, a call that the
-//! response does not close.
+//! Anything but a complete call stays text: a marker without a call, a marker in a code block or in reasoning, a call
+//! that the response does not close.
 
 pub mod composed;
 mod conversation;
@@ -45,7 +45,7 @@ pub fn by_name(name: &str) -> Option<&'static Format> {
 /// The format of a response.
 #[derive(Clone, Copy)]
 pub enum Choice {
-    /// This one.
+    /// This format.
     Format(&'static Format),
     /// Detected from the text: the markers of all formats count. A form without markers counts only if the whole text is a call
     /// of a tool in [`Options::tools`].
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Choice {
     }
 }
 
-/// What to do with reasoning.
+/// How to handle reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reasoning {
     /// It is returned apart from the text.
@@ -71,17 +71,17 @@ pub enum Reasoning {
     Keep,
 }
 
-/// How to read a response.
+/// Options of reading a response.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// What the prompt has already put into the assistant's turn, like `<think>`; it is read as if the model had written it.
-    /// Empty if it put nothing there. None if that is unknown: then text is held back until it is clear whether it was
-    /// reasoning, in formats whose prompt may open it.
+    /// The start of the assistant's turn in the prompt, like `<think>`; it is read as if the model had written it.
+    /// Empty if there is none; `None` if unknown: then, in formats whose prompt may open reasoning, text is held back
+    /// until it is clear whether it was reasoning.
     pub prefix: Option<String>,
-    /// What to do with reasoning.
+    /// How to handle reasoning.
     pub reasoning: Reasoning,
-    /// The tools of the request. They give types to values that a format writes as plain text; calls of other tools are returned
-    /// as they were written.
+    /// The tools of the request. They give types to values written as plain text; calls of other tools are returned
+    /// as written.
     pub tools: Arc<[ShownTool]>,
 }
 
@@ -125,7 +125,7 @@ impl Format {
         self.name
     }
 
-    /// Whether arguments may hold the format's own markers.
+    /// Whether arguments may contain the format's own markers.
     #[must_use]
     pub fn values(&self) -> Values {
         self.values

@@ -11,33 +11,33 @@ use super::{ARGUMENTS_KEY, OUTPUT_KEY, REASONING_KEY, TOOL_KEY, Transport, key_o
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER: usize = 128 << 20;
 
-/// One call of an answer.
+/// A call of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComposedCall {
-    /// The call: `call_0`, `call_1`, … in the order they were written. An item that is no call has no name
-    /// and its text as arguments, so that whoever checks it can say so.
+    /// The call: `call_0`, `call_1`, … in written order. An invalid item has no name
+    /// and its text as arguments, so that the check can report it.
     pub call: WrittenCall,
     /// Why the model makes it.
     pub reasoning: Option<String>,
-    /// The result that the model wrote, of a latent tool. It is to be checked like any other.
+    /// The model's result of a latent tool. It must be checked like any other.
     pub output: Option<Value>,
 }
 
-/// An answer: calls, an output, or both. With both, the calls are run and the output ends the task.
+/// An answer: calls, an output, or both. With both, the calls run and the output ends the task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Composed {
-    /// The final result; null counts as none.
+    /// The final result; null counts as absent.
     pub output: Option<Value>,
-    /// The calls, in order. Each was closed.
+    /// The calls, in order. All are closed.
     pub calls: Vec<ComposedCall>,
-    /// Whether the answer came to its end. One that did not has lost whatever was not closed.
+    /// Whether the answer was complete. Otherwise its unclosed parts are lost.
     pub complete: bool,
 }
 
-/// Why nothing can be done with an answer. [`Unusable::correction`] is what to tell the model, once.
+/// Why an answer cannot be used. [`Unusable::correction`] is the message for the model, to send once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// There is no object with `output` or `calls` in it.
+    /// The text has no object with `output` or `calls`.
     #[error("the answer has no object with `output` and `calls`")]
     NoObject,
     /// It has neither an output nor a call.
@@ -68,8 +68,8 @@ impl Unusable {
     }
 }
 
-/// Reads one answer as it comes, cut anywhere. A call is handed on as its item closes; one that is never
-/// closed is lost. Prose and fences around the object are passed over, and broken JSON in it is mended.
+/// Reads an answer in chunks. A call is passed on when its item closes; an unclosed
+/// one is lost. Prose and fences around the object are skipped, and broken JSON in it is repaired.
 #[derive(Debug)]
 pub struct Decoder<'a> {
     transport: &'a Transport,
@@ -85,7 +85,7 @@ impl<'a> Decoder<'a> {
         Self { transport, text: String::new(), scan: Scan::default(), output: None, calls: Vec::new(), too_long: false }
     }
 
-    /// Takes the next piece of text and hands the calls that it completes to `sink`.
+    /// Reads the next piece of text and passes completed calls to `sink`.
     pub fn feed(&mut self, piece: &str, sink: &mut impl FnMut(&ComposedCall)) {
         self.too_long |= self.text.len() + piece.len() > MAX_ANSWER;
         if self.too_long || self.scan.is_closed() {
@@ -105,10 +105,10 @@ impl<'a> Decoder<'a> {
         });
     }
 
-    /// The answer, when no more comes.
+    /// Returns the answer after the end of the text.
     ///
     /// # Errors
-    /// [`Unusable`] where there is neither an output nor a call.
+    /// [`Unusable`] if there is neither an output nor a call.
     pub fn finish(self) -> Result<Composed, Unusable> {
         let complete = self.scan.is_closed();
         if self.too_long {
@@ -125,7 +125,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The value in a part of the answer; its text where it is not even broken JSON.
+/// Returns the value in a part of the answer; its text if it is not even broken JSON.
 fn value(text: &str) -> Option<Value> {
     match repair(text) {
         Ok(read) => Some(read.value),
@@ -134,7 +134,7 @@ fn value(text: &str) -> Option<Value> {
     }
 }
 
-/// What may be calls in the text of one item, or of `calls` where that was no array.
+/// Returns possible calls in the text of one item, or of `calls` if that is no array.
 fn items(text: &str) -> Vec<Value> {
     match value(text) {
         None | Some(Value::Null) => Vec::new(),
@@ -203,7 +203,7 @@ pub(super) fn encode(transport: &Transport, answer: &Composed) -> Value {
 enum Part {
     /// The value of `output`.
     Output(Range<usize>),
-    /// One item of `calls`, or its value where that is no array.
+    /// An item of `calls`, or its value if that is no array.
     Call(Range<usize>),
 }
 
@@ -215,8 +215,8 @@ enum Member {
     Other,
 }
 
-/// Reads brackets, quotes and commas, each byte once. It is as patient with broken JSON as can be without
-/// looking back: what is inside a part is mended by whoever takes it.
+/// Scans brackets, quotes and commas, each byte once. It tolerates broken JSON as far as possible without
+/// looking back: the reader of a part repairs its content.
 #[derive(Debug, Default)]
 struct Scan {
     /// Bytes that were read.
@@ -229,17 +229,17 @@ struct Scan {
     before: u8,
     /// The member of the root whose value is being read.
     member: Option<Member>,
-    /// Where that value began, or the name of the next member.
+    /// Start of that value, or of the next member's name.
     start: usize,
-    /// Where the current item of `calls` began, if it has not ended.
+    /// Start of the current item of `calls`.
     item: Option<usize>,
-    /// The root had one of the members.
+    /// Whether the root had one of the members.
     known: bool,
     closed: bool,
 }
 
 impl Scan {
-    /// Whether the answer has come to its end; what follows it is no part of it.
+    /// Whether the answer is complete; further text does not belong to it.
     fn is_closed(&self) -> bool {
         self.closed
     }
@@ -299,7 +299,7 @@ impl Scan {
         self.member == Some(Member::Calls) && self.open.len() == 2 && self.open[1] == b'['
     }
 
-    /// A closing bracket also closes what was left open inside; one that closes nothing is passed over.
+    /// Handles a closing bracket. It also closes inner open ones; an unmatched bracket is ignored.
     fn close(&mut self, bracket: u8, text: &str, found: &mut impl FnMut(Part)) {
         if !self.open.contains(&bracket) {
             return;

@@ -19,14 +19,14 @@ the answer.";
 #[derive(Debug, Clone)]
 pub struct ComposedTools {
     transport: Transport,
-    /// Whether the output has a schema; else it is text.
+    /// Whether the output has a schema; otherwise it is text.
     has_schema: bool,
     /// Calls of the conversation so far.
     past: usize,
 }
 
 impl ComposedTools {
-    /// For this request: its tools, unless it may not call any, and the shape of its answer.
+    /// Builds it for this request: its tools, unless calls are forbidden, and the answer's format.
     #[must_use]
     pub fn of(request: &ModelRequest) -> Self {
         let none = request.tool_choice == ToolChoice::None;
@@ -80,12 +80,12 @@ impl ComposedTools {
         }
     }
 
-    /// What passes on of an answer as it streams: not its text, which is JSON.
+    /// Returns a listener for a streamed answer. It does not pass on its text, which is JSON.
     pub fn listen<'a>(&self, events: &'a dyn ModelEvents) -> ComposedListener<'a> {
         ComposedListener { events }
     }
 
-    /// The answer with its calls, and its output as text. One that cannot be used keeps its text.
+    /// Returns the answer with its calls, and its output as text. An unusable answer keeps its text.
     ///
     /// # Errors
     /// The error of the answer.
@@ -135,7 +135,7 @@ fn split(tool: &ShownTool) -> (ShownTool, Option<Value>) {
     (tool, result)
 }
 
-/// A past call: the result that the model wrote stands apart.
+/// Converts a past call: the model's own result is separate.
 fn composed(call: &WrittenCall) -> ComposedCall {
     let mut call = call.clone();
     let mut arguments: Map<String, Value> = serde_json::from_str(&call.arguments).unwrap_or_default();
@@ -163,7 +163,7 @@ fn result_value(result: &CallResult) -> Value {
     json!({"_tool": result.name, "ok": !result.is_error, "result": joined_text(&result.content)})
 }
 
-/// Passes on what is not the text of an answer.
+/// Passes on everything but the text of an answer.
 pub struct ComposedListener<'a> {
     events: &'a dyn ModelEvents,
 }

@@ -1,5 +1,5 @@
-//! The composed transport: one JSON Schema in which a model writes its final output, its calls, or both.
-//! For models that have structured output and no calls of their own.
+//! The composed transport: one JSON Schema in which a model writes its final output, its calls, or both. For models
+//! with structured output but without native calls.
 //!
 //! An answer is `{"output": … | null, "calls": […]}`. A call is one closed object:
 //! `{"_tool": name, "_reasoningForCall": why, …parameters, "_output"?: result}`. Three rules keep every tool
@@ -8,8 +8,8 @@
 //! - A tool whose root schema is more than a list of properties has all its arguments under `_arguments`.
 //! - A parameter that is called `_tool`, `_reasoningForCall`, `_arguments` or `_output`, with any number of underscores in
 //!   front, is written with one more underscore.
-//! - `_output` is only for latent tools, whose result the model writes itself; on any other tool it is dropped, so that no
-//!   result can be invented.
+//! - `_output` is only for latent tools, whose result the model writes itself; for other tools it is dropped, so that
+//!   results cannot be invented.
 
 mod answer;
 mod conversation;
@@ -29,13 +29,13 @@ pub use conversation::{ComposedListener, ComposedTools};
 /// A tool as the transport offers it.
 #[derive(Debug, Clone, Copy)]
 pub struct ComposedTool<'a> {
-    /// Name, description and schema of the arguments. Every property is a parameter, whatever its name.
+    /// Name, description and schema of the arguments. Every property is a parameter, even one with a reserved name.
     pub tool: &'a ShownTool,
     /// The schema of the result, for a latent tool: the model writes the result along with the call.
     pub latent: Option<&'a Value>,
 }
 
-/// How the calls of one tool are written.
+/// The written form of a tool's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
     /// The arguments are under `_arguments`.
@@ -44,7 +44,7 @@ struct Form {
     latent: bool,
 }
 
-/// The schema for one request, and what reads the answers to it.
+/// The schema of one request, and the reader of its answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transport {
     schema: Value,
@@ -52,11 +52,11 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// The transport for `tools` and the schema of the `output`, which is text without one. Deferred tools are left out: nothing
-    /// could load them.
+    /// Builds the transport for `tools` and the schema of the `output`, which is text without one. Deferred tools are
+    /// left out, because nothing could load them.
     ///
-    /// The order of the tools is kept, and equal input gives equal bytes. References inside the given schemas point to copies
-    /// under `$defs`; those to other documents stay as they are.
+    /// The order of the tools is kept, and equal input gives equal bytes. References inside the given schemas point to
+    /// copies under `$defs`; those to other documents do not change.
     #[must_use]
     pub fn new(output: Option<&Value>, tools: &[ComposedTool<'_>]) -> Self {
         let (schema, forms) = schema::compose(output, tools);
@@ -78,15 +78,15 @@ impl Transport {
     /// Decodes a whole answer.
     ///
     /// # Errors
-    /// [`Unusable`] where there is neither an output nor a call.
+    /// [`Unusable`] if there is neither an output nor a call.
     pub fn decode(&self, text: &str) -> Result<Composed, Unusable> {
         let mut decoder = self.decoder();
         decoder.feed(text, &mut |_| {});
         decoder.finish()
     }
 
-    /// An answer as text, for a conversation that is sent again. Arguments that are not a JSON object, which no answer in this
-    /// form has, become `{}`.
+    /// Formats an answer as text, for a conversation that is sent again. Arguments that are not a JSON object, which no
+    /// answer in this form has, become `{}`.
     #[must_use]
     pub fn encode(&self, answer: &Composed) -> String {
         answer::encode(self, answer).to_string()
@@ -101,7 +101,7 @@ impl Transport {
 const TOOL_KEY: &str = "_tool";
 /// Why the model calls it.
 const REASONING_KEY: &str = "_reasoningForCall";
-/// The arguments, where they are not members themselves.
+/// Key of the arguments if they are not members themselves.
 const ARGUMENTS_KEY: &str = "_arguments";
 /// The result that the model writes itself.
 const OUTPUT_KEY: &str = "_output";

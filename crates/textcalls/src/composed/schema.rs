@@ -8,8 +8,8 @@ use toolwright_core::model::Exposed;
 
 use super::{ARGUMENTS_KEY, ComposedTool, Form, OUTPUT_KEY, REASONING_KEY, TOOL_KEY, key_of_parameter};
 
-/// What an object schema may say beside its properties and still be written as a list of them: nothing that
-/// speaks about the object as a whole.
+/// Keywords of an object schema that can be written as a list of properties; none of them constrains the
+/// object as a whole.
 const BESIDE_PROPERTIES: [&str; 13] = [
     "$comment",
     "$defs",
@@ -60,7 +60,7 @@ pub(super) fn compose(output: Option<&Value>, tools: &[ComposedTool<'_>]) -> (Va
     (schema, forms)
 }
 
-/// One call: a closed object.
+/// Returns the schema of a call, a closed object.
 fn item(composed: &ComposedTool<'_>, index: usize, defs: &mut Map<String, Value>) -> (Value, Form) {
     let ComposedTool { tool, latent } = composed;
     let key = format!("tool_{index}");
@@ -100,7 +100,7 @@ fn item(composed: &ComposedTool<'_>, index: usize, defs: &mut Map<String, Value>
     (described(item, &tool.description), form)
 }
 
-/// `schema` where it is to stand; one with references inside it moves to `$defs`.
+/// Returns `schema` for this place; a schema with references moves to `$defs`.
 fn whole(schema: &Value, key: &str, defs: &mut Map<String, Value>) -> Value {
     let Relocation { document, kept } = relocated(schema, key);
     if kept.is_none() {
@@ -128,12 +128,12 @@ fn described(mut schema: Value, description: &str) -> Value {
     schema
 }
 
-/// A schema that is no more than a list of properties.
+/// A schema that is only a list of properties.
 struct Listed<'a, Required: Iterator<Item = &'a str>> {
     required: Required,
 }
 
-/// Reads `schema` as a list of properties: it names them, does not want others, and says nothing about the
+/// Reads `schema` as a list of properties, if it names them, allows no others, and does not constrain the
 /// object as a whole.
 fn listed(schema: &Value) -> Option<Listed<'_, impl Iterator<Item = &str>>> {
     let object = schema.as_object()?;
@@ -149,24 +149,24 @@ fn listed(schema: &Value) -> Option<Listed<'_, impl Iterator<Item = &str>>> {
     plain.then(|| Listed { required: required.iter().filter_map(Value::as_str) })
 }
 
-/// Keywords whose members are schemas under names that are not keywords.
+/// Keywords whose members are named schemas.
 const NAMED_SCHEMAS: [&str; 6] =
     ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
 /// Keywords that hold values and no schemas.
 const VALUES: [&str; 5] = ["const", "default", "enum", "example", "examples"];
-/// What tells a document or a place in it apart: every reference to it is made a path.
+/// Keywords that identify a document or a place in it; references to these become paths.
 const PLACES: [&str; 4] = ["$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema"];
 
 /// A moved schema.
 struct Relocation {
-    /// The whole, its own references leading to `#/$defs/{key}`.
+    /// The whole schema, with its references pointing to `#/$defs/{key}`.
     document: Value,
-    /// What has to stand there for them to resolve; None where there are none.
+    /// The definitions that must be kept for references; `None` without references.
     kept: Option<Value>,
 }
 
-/// `schema` with every reference inside itself led to `#/$defs/{key}`. Anchors become paths, and a dynamic
-/// reference the plain one that it starts from. A part with an `$id` of its own keeps its references.
+/// Returns `schema` with its internal references redirected to `#/$defs/{key}`. Anchors become paths, and a dynamic
+/// reference becomes a static one. A part with its own `$id` keeps its references.
 fn relocated(schema: &Value, key: &str) -> Relocation {
     let mut anchors = BTreeMap::new();
     find_anchors(schema, &mut String::new(), &mut anchors, 0);
@@ -222,7 +222,7 @@ impl Walk {
         }
     }
 
-    /// Where a reference leads from now on; one to another document leads there.
+    /// Returns the new target of a reference; references to other documents do not change.
     fn reference(&mut self, reference: &str) -> String {
         let Some(fragment) = reference.strip_prefix('#') else { return reference.into() };
         let path = match self.anchors.get(fragment) {
@@ -238,7 +238,7 @@ impl Walk {
     }
 }
 
-/// Whether the keyword names the document or a place in it; `$id` inside it does for another one.
+/// Whether the keyword identifies the document or a place in it; a nested `$id` identifies another document.
 fn is_place(keyword: &str, depth: usize) -> bool {
     PLACES.contains(&keyword) || (depth == 0 && keyword == "$id")
 }

@@ -14,7 +14,7 @@ fn transport(output: Option<&Value>, tools: &[ShownTool]) -> Transport {
     Transport::new(output, &tools)
 }
 
-/// Whether the composed schema takes the answer. It has to compile: then every reference resolves.
+/// Whether the composed schema accepts the answer. It must compile, which shows that every reference resolves.
 fn admits(transport: &Transport, answer: &Value) -> bool {
     CompiledSchema::compile(transport.schema()).expect("the composed schema compiles").is_valid(answer)
 }
@@ -145,7 +145,7 @@ fn references_keep_their_targets() {
         item.as_object_mut().expect("an object").extend(parameters.as_object().cloned().expect("an object"));
         json!({"output": null, "calls": [item]})
     };
-    // An anchor at the root says something about the whole, so that its arguments stay together.
+    // An anchor at the root concerns the whole schema, so the arguments stay together.
     assert!(admits(&composed, &call("a__b", json!({"_arguments": {"next": {"n": 1}}}))));
     assert!(!admits(&composed, &call("a__b", json!({"_arguments": {"next": {"n": "1"}}}))));
     assert!(admits(&composed, &call("c__d", json!({"x": "s", "literal": {"$ref": "#/nowhere"}}))));

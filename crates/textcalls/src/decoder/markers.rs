@@ -1,4 +1,4 @@
-//! Finds the next marker in text that may be cut anywhere, and which text is code: blocks between fences, spans between
+//! Finds the next marker in text that arrives in chunks, and detects code: blocks between fences, spans between
 //! backticks.
 
 use std::ops::BitOr;
@@ -14,9 +14,9 @@ impl Roles {
     pub(super) const OPEN: Self = Self(1);
     /// Closes reasoning.
     pub(super) const CLOSE: Self = Self(1 << 1);
-    /// Ends reasoning and has a meaning of its own.
+    /// Ends reasoning and has its own meaning.
     pub(super) const BEFORE: Self = Self(1 << 2);
-    /// Is dropped.
+    /// Dropped.
     pub(super) const NOISE: Self = Self(1 << 3);
     /// Ends the answer.
     pub(super) const STOP: Self = Self(1 << 4);
@@ -29,7 +29,7 @@ impl Roles {
     /// Ends the body of a message.
     pub(super) const END: Self = Self(1 << 8);
 
-    /// Whether `role` is among them.
+    /// Whether `role` is included.
     pub(super) fn has(self, role: Self) -> bool {
         self.0 & role.0 != 0
     }
@@ -42,34 +42,34 @@ impl BitOr for Roles {
     }
 }
 
-/// A marker and what it may mean.
+/// A marker and its possible roles.
 #[derive(Debug)]
 pub(super) struct Marker {
     /// Its text.
     pub text: &'static str,
-    /// What it may mean.
+    /// Its possible roles.
     pub roles: Roles,
-    /// Whether it is a control token, which ordinary text never becomes.
+    /// Whether it is a control token, which never occurs in ordinary text.
     pub control: bool,
     /// The forms of calls that it may begin, by their place in the decoder's list.
     pub calls: Vec<usize>,
 }
 
-/// What was found.
+/// Result of a search for a marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hit {
-    /// No marker, and no beginning of one at the end.
+    /// No marker, and no possible start of one at the end.
     None,
     /// A marker.
     Marker {
-        /// Where.
+        /// Its position.
         at: usize,
-        /// Which.
+        /// Its index.
         index: usize,
     },
-    /// What may become a marker with more text.
+    /// A possible start of a marker at the end.
     Beginning {
-        /// Where.
+        /// Its position.
         at: usize,
     },
 }
@@ -159,7 +159,7 @@ impl Markers {
 pub(super) struct Code {
     /// The length of the fence of the open block.
     fence: usize,
-    /// Whether only spaces stand on this line.
+    /// Whether the line has only spaces so far.
     line_blank: bool,
     /// The number of backticks that opened a span on this line.
     span: usize,
@@ -168,12 +168,12 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// At the beginning of a line, outside of code.
+    /// Starts at the beginning of a line, outside of code.
     pub(super) fn new() -> Self {
         Self { fence: 0, line_blank: true, span: 0, ticks: 0 }
     }
 
-    /// Takes text.
+    /// Reads text.
     pub(super) fn take(&mut self, text: &str) {
         let bytes = text.as_bytes();
         let line = memchr::memrchr(b'\n', bytes).map(|end| &bytes[end + 1..]);
@@ -210,17 +210,18 @@ impl Code {
         (self.span, self.ticks) = (0, 0);
     }
 
-    /// Whether only spaces stand on this line.
+    /// Whether the line has only spaces so far.
     pub(super) fn line_blank(&self) -> bool {
         self.line_blank
     }
 
-    /// Whether a marker here is quoted: right after backticks that open a span or, unless it is a `control` token, in a block.
+    /// Whether a marker here is quoted: directly after backticks that open a span or, unless it is a `control` token,
+    /// in a block.
     pub(super) fn quotes(&self, control: bool) -> bool {
         (self.ticks > 0 && self.span == 0) || (self.fence > 0 && !control)
     }
 
-    /// Takes a run of backticks that may be a fence, and the character after it.
+    /// Reads a run of backticks that may be a fence, and the character after it.
     pub(super) fn fence(&mut self, run: &str, after: Option<char>) {
         let begins_line = self.line_blank;
         self.take(run);

@@ -15,7 +15,7 @@ use crate::{Choice, Options, Reasoning, formats, table};
 use markers::{Code, Hit, Markers, Roles};
 use output::{Output, Sink};
 
-/// The longest call, in bytes; what is longer is text.
+/// Maximal length of a call, in bytes; a longer one is text.
 const MAX_BLOCK: usize = 4 << 20;
 /// The most text that is held back until it is clear whether it was reasoning.
 const MAX_UNDECIDED: usize = 64 << 20;
@@ -25,13 +25,13 @@ const MAX_HEADER: usize = 1 << 10;
 const MAX_FENCE: usize = 64;
 /// The most white space before a call without a marker.
 const MAX_BLANK: usize = 1 << 10;
-/// How much text may be read again because the beginning of a call turned out to be text.
+/// Bound on the bytes of text that are read again because the start of a call turned out to be text.
 const MAX_REREAD: usize = 32 << 20;
 
-/// Reads a response while it is streamed.
+/// Decodes a response while it is streamed.
 ///
-/// Bytes may be cut anywhere, also inside characters; invalid UTF-8 becomes U+FFFD. The cuts do not change the result. Text and
-/// reasoning are passed on as soon as nothing that follows can change what they are, a call when its block closes.
+/// Input may be split anywhere, also inside characters, without effect on the result; invalid UTF-8 becomes U+FFFD.
+/// Text and reasoning are passed on as soon as their role is certain, a call when its block closes.
 #[derive(Debug)]
 pub struct TextDecoder {
     forms: Vec<(&'static Format, &'static Call)>,
@@ -39,7 +39,7 @@ pub struct TextDecoder {
     channels: Vec<&'static Channels>,
     /// Outside of reasoning.
     outside: Markers,
-    /// In reasoning.
+    /// Markers inside reasoning.
     inside: Markers,
     prefaces: Vec<&'static str>,
     trust: Trust,
@@ -53,15 +53,15 @@ pub struct TextDecoder {
     out: Output,
 }
 
-/// Where the machine is.
+/// State of the decoder.
 #[derive(Debug)]
 struct State {
     mode: Mode,
-    /// Whether text so far may be reasoning that is kept in it.
+    /// Whether the text so far may be reasoning that is kept in it.
     keeps_undecided: bool,
-    /// Text that is reasoning if a later marker says so.
+    /// Text that becomes reasoning if a later marker says so.
     undecided: String,
-    /// How much of it keeps its white space.
+    /// Length of the part that keeps its white space.
     verbatim: usize,
     /// Whether nothing was read yet.
     begins: bool,
@@ -75,9 +75,9 @@ struct State {
     block: Option<Open>,
     /// Whether calls were read and their section is open.
     section: bool,
-    /// Calls at the end of reasoning, which are part of it if it continues.
+    /// Calls at the end of reasoning, which belong to it if it continues.
     tentative: Option<TentativeCalls>,
-    /// Whether markers of calls are text.
+    /// Whether call markers are text.
     calls_off: bool,
     reread: usize,
 }
@@ -87,7 +87,7 @@ enum Mode {
     /// Text or reasoning, not known yet.
     Undecided,
     Text,
-    /// In reasoning, by its place in the list; none where a header opened it.
+    /// In reasoning, by its index in the list; `None` if a header opened it.
     Thinking(Option<usize>),
     /// In the header of a message.
     Header(usize),
@@ -95,11 +95,11 @@ enum Mode {
 
 #[derive(Debug)]
 struct Open {
-    /// The length of the marker, which is text if there is no call.
+    /// Length of the marker, which is text if no call follows.
     marker: usize,
     /// The forms that it may have.
     forms: Vec<usize>,
-    /// The one that is tried.
+    /// Index of the form being tried.
     form: usize,
     block: Block,
 }
@@ -152,14 +152,14 @@ impl TextDecoder {
     /// The markers and forms of a row.
     fn add(&mut self, row: &'static Format) {
         let (outside, inside, trust) = (&mut self.outside, &mut self.inside, self.trust);
-        // For an unknown format, what may be text is text.
+        // For an unknown format, ambiguous markers are text.
         let says = |marker: &str| trust == Trust::Any || table::is_control(marker);
         outside.add("```", Roles::FENCE, None);
         if let Some(thinking) = row.reasoning {
             thinking.open.iter().for_each(|open| outside.add(open, Roles::OPEN, None));
             for (markers, role) in [(thinking.close, Roles::CLOSE), (thinking.before, Roles::BEFORE)] {
                 for marker in markers {
-                    // A marker that may be text does not turn all text before it into reasoning.
+                    // An ambiguous marker does not turn all text before it into reasoning.
                     if role == Roles::CLOSE || says(marker) {
                         outside.add(marker, role, None);
                     }
@@ -199,7 +199,7 @@ impl TextDecoder {
         }
     }
 
-    /// Takes the next bytes and passes on what they complete to `sink`.
+    /// Reads the next bytes and passes completed pieces to `sink`.
     pub fn feed(&mut self, bytes: &[u8], sink: &mut dyn FnMut(ModelEvent)) {
         self.utf8.feed(bytes, &mut self.text);
         self.run(false, sink);
@@ -207,7 +207,7 @@ impl TextDecoder {
         self.at = 0;
     }
 
-    /// Marks the end of the input. What is not a whole call is text.
+    /// Ends the input. Incomplete calls are text.
     pub fn finish(mut self, sink: &mut dyn FnMut(ModelEvent)) {
         self.utf8.finish(&mut self.text);
         self.run(true, sink);
@@ -229,7 +229,7 @@ impl TextDecoder {
         while self.step(ended, sink) {}
     }
 
-    /// Reads the next thing; whether there may be more.
+    /// Reads the next piece. Returns whether there may be more.
     fn step(&mut self, ended: bool, sink: Sink<'_>) -> bool {
         if self.state.block.is_some() {
             return self.read_block(ended, sink);
@@ -266,7 +266,7 @@ impl TextDecoder {
         }
     }
 
-    /// Reads a header or preface at the beginning. None if there is none.
+    /// Reads a header or preface at the beginning. `None` if there is none.
     fn begin(&mut self, ended: bool) -> Option<bool> {
         let rest = &self.text[self.at..];
         let starts = self.channels.iter().enumerate().filter(|_| self.trust == Trust::Any);
@@ -297,7 +297,7 @@ impl TextDecoder {
         None
     }
 
-    /// Takes `len` bytes as text or reasoning, by the mode.
+    /// Passes on `len` bytes as text or reasoning, by the mode.
     fn plain(&mut self, len: usize, sink: Sink<'_>) {
         if len == 0 {
             return;
@@ -351,7 +351,7 @@ impl TextDecoder {
         if roles.has(Roles::FENCE) {
             return self.fence(ended, sink);
         }
-        // Calls of one section follow each other, whatever stands before it.
+        // Calls of one section follow each other, whatever precedes their marker.
         let quoted = self.state.code.quotes(marker.control) && !self.state.section;
         if roles.has(Roles::HEADER) && !quoted {
             return self.open_header(text, sink);

@@ -7,7 +7,7 @@ use toolwright_core::model::{ModelEvent, WrittenCall};
 
 use crate::format::{Answers, Spacing};
 
-/// Takes the pieces as they arrive.
+/// Receives the pieces as they arrive.
 pub(super) type Sink<'a> = &'a mut dyn FnMut(ModelEvent);
 
 /// The most white space that is held back; more in one place is passed on.
@@ -26,18 +26,18 @@ pub(super) struct Output {
     has_text: bool,
     /// Whether text of the open reasoning was passed on.
     has_thought: bool,
-    /// Whether reasoning or a call was passed on, so that white space may be theirs.
+    /// Whether reasoning or a call was passed on, so that white space may belong to it.
     has_other: bool,
-    /// Whether only white space came after the last call.
+    /// Whether only white space followed the last call.
     after_call: bool,
-    /// Whether white space is held back no longer.
+    /// Whether white space is no longer held back.
     flooded: bool,
     /// The ids of the calls so far.
     ids: HashSet<String>,
 }
 
 impl Output {
-    /// Nothing yet.
+    /// Starts empty.
     pub(super) fn new(answers: Answers) -> Self {
         Self {
             fenced: if answers == Answers::FencedJson { Fenced::default() } else { Fenced::off() },
@@ -72,7 +72,7 @@ impl Output {
         out.push_str(body);
         self.pending.push_str(&piece[body.len()..]);
         if !self.has_text {
-            // After reasoning or a call, all white space is theirs; before anything else, empty lines are dropped.
+            // After reasoning or a call, white space is dropped; otherwise only empty lines at the start.
             let text = out.trim_ascii_start();
             let line = out[..out.len() - text.len()].rfind('\n').map_or(0, |end| end + 1);
             out = if self.has_other { text.to_owned() } else { out.split_off(line) };
@@ -90,7 +90,7 @@ impl Output {
         self.pending.push_str(token);
     }
 
-    /// No more text comes, or something else comes first.
+    /// Ends a text: no more comes, or another piece comes first.
     pub(super) fn settle(&mut self, ended: bool, sink: Sink<'_>) {
         let held = self.fenced.settle(ended);
         self.plain(&held, sink);
@@ -165,13 +165,13 @@ const MAX_HELD: usize = 4 << 20;
 #[derive(Debug, Default)]
 struct Fenced {
     held: String,
-    /// Where the closing fence is looked for.
+    /// Position from which the closing fence is searched.
     search: usize,
     over: bool,
 }
 
 impl Fenced {
-    /// One that takes nothing.
+    /// Returns an inactive one.
     fn off() -> Self {
         Self { over: true, ..Self::default() }
     }
@@ -181,7 +181,7 @@ impl Fenced {
         self.over
     }
 
-    /// Takes `piece`, and returns what turns out to be ordinary text.
+    /// Reads `piece`, and returns the part that turned out to be ordinary text.
     fn take(&mut self, piece: &str) -> Option<String> {
         self.held.push_str(piece);
         if !self.over && self.may_be() {

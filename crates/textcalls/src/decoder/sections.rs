@@ -11,7 +11,7 @@ use crate::syntax::scan::blank;
 use crate::syntax::{Block, Step, View};
 
 impl TextDecoder {
-    /// Tries the forms without a marker at the beginning of the text. None if there is nothing to try.
+    /// Tries the forms without a marker at the beginning of the text. `None` if there is nothing to try.
     pub(super) fn try_bare(&mut self, ended: bool, sink: Sink<'_>) -> Option<bool> {
         let forms: Vec<usize> =
             self.forms.iter().enumerate().filter(|(_, (_, call))| call.at() == At::Start).map(|(at, _)| at).collect();
@@ -27,7 +27,7 @@ impl TextDecoder {
             skipped += 1;
             skipped += blank(&rest[skipped..]);
         }
-        // It is measured again with each piece.
+        // The length is measured again with each piece.
         if skipped > MAX_BLANK {
             self.state.bare = false;
             return None;
@@ -139,13 +139,13 @@ impl TextDecoder {
         true
     }
 
-    /// Reads a header, which says what follows.
+    /// Reads a header, which determines the following content.
     pub(super) fn read_header(&mut self, channels: &'static Channels, ended: bool, sink: Sink<'_>) -> bool {
         let rest = &self.text[self.at..];
         let longest = MAX_HEADER + channels.message.len();
         let Some(end) = rest[..rest.floor_char_boundary(longest)].find(channels.message) else {
             if ended || rest.len() > longest {
-                // No header: its first token is text.
+                // Not a header: its first token is text.
                 self.state.mode = Mode::Text;
                 let first = channels.opens.iter().find(|open| rest.starts_with(**open)).map_or(0, |open| open.len());
                 self.plain(first, sink);
@@ -166,7 +166,7 @@ impl TextDecoder {
                 self.plain(len, sink);
             } else {
                 let tool = name.strip_prefix(recipient.namespace);
-                // What names a tool is a call, whether its end comes or not.
+                // A message to a tool is a call, even if it is not closed.
                 let is_tool = tool.is_some() || self.tools.iter().any(|tool| tool.name == name);
                 let body = Body::new(tool.unwrap_or(name), len, recipient.end, is_tool);
                 self.state.block = Some(Open { marker: len, forms: Vec::new(), form: 0, block: Block::body(body) });
@@ -219,7 +219,7 @@ impl TextDecoder {
         let lead = || self.thinking.iter().filter(hidden).any(|thinking| thinking.close.contains(&marker));
         match self.state.mode {
             Mode::Undecided => lead(),
-            // What it closes was passed on as text.
+            // The reasoning it closes was passed on as text.
             Mode::Text if self.state.keeps_undecided => lead(),
             Mode::Thinking(Some(index)) => self.thinking[index].close.contains(&marker),
             _ => false,

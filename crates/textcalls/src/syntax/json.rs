@@ -81,12 +81,12 @@ impl CallReader for JsonReader {
 }
 
 impl JsonReader {
-    /// A reader of value after value up to the marker, or of one value where there is none.
+    /// A reader of values up to the marker, or of a single value without one.
     pub(super) fn new(form: &'static Json) -> Self {
         Self { form, at: 0, scan: None, values: Vec::new() }
     }
 
-    /// Before, between and after values.
+    /// Reads separators before, between and after values.
     fn between(&mut self, view: View<'_>) -> Option<Step> {
         self.at += blank(&view.text[self.at..]);
         let rest = &view.text[self.at..];
@@ -99,7 +99,7 @@ impl JsonReader {
         }
         match rest.bytes().next() {
             None => Some(view.wait()),
-            // Without a marker after them, several calls are known by their bracket.
+            // Without a closing marker, several calls are recognised by their bracket.
             Some(b'{') if self.form.close.is_none() && self.form.shape == Shape::Array => Some(Step::Fail),
             Some(b'{' | b'[') => {
                 self.scan = Some(Scan::json(self.at, [self.form.close, self.form.open.first().copied()]));
@@ -150,8 +150,8 @@ impl JsonReader {
         if found.is_empty() { Step::Fail } else { Step::Done { len, calls: found } }
     }
 
-    /// Without a closing marker the value itself is the end. Without an opening one either, it must be a complete call; and if
-    /// the format is unknown, the whole response.
+    /// Reads a call without a closing marker, which ends with the value. Without an opening marker either, it must be a
+    /// complete call; and, if the format is unknown, the whole response.
     fn bare(&self, view: View<'_>) -> Step {
         let Some(value) = self.values.last() else { return Step::Fail };
         let json = &view.text[value.clone()];
@@ -201,7 +201,7 @@ fn calls(json: &str, keys: &Keys) -> Option<Vec<WrittenCall>> {
     })
 }
 
-/// The `arguments` that hold the container at `cut`, with its place in them; `None` if it holds them.
+/// Returns the `arguments` that contain the container at `cut`, with its place in them, if any.
 fn cut_arguments<'a>(value: &'a Value, cut: &'a str, arguments: &str) -> Option<(&'a Value, &'a str)> {
     let steps = cut.match_indices('/').skip(1).map(|(at, _)| at).chain([cut.len()]);
     // The path to the arguments has at most a place in a list of calls, `function`, and their key.
@@ -212,8 +212,8 @@ fn cut_arguments<'a>(value: &'a Value, cut: &'a str, arguments: &str) -> Option<
     })
 }
 
-/// The text of an object without the closing brackets of it and of the containers on the path `cut`, which is last in it. `None`
-/// if that would be read in another way.
+/// Returns the text of an object without the closing brackets of the containers on the path `cut`, which is last in it.
+/// `None` if it would be read differently.
 fn reopened(object: &Value, cut: &str) -> Option<String> {
     let text = object.to_string();
     let open = text.get(..text.len().checked_sub(cut.matches('/').count() + 1)?)?;
@@ -230,7 +230,7 @@ fn strict(json: &str, keys: &Keys, at: At) -> Option<Vec<WrittenCall>> {
     Some(vec![one(json, keys, at)?])
 }
 
-/// One call object.
+/// Reads one call object.
 fn one(json: &str, keys: &Keys, at: At) -> Option<WrittenCall> {
     let members: Members<'_> = serde_json::from_str(json).ok()?;
     let find = |known: &[&str]| known.iter().find_map(|key| members.get(key));

@@ -12,7 +12,7 @@ use crate::format::Markup;
 
 /// The longest tag with attributes, in bytes.
 const MAX_TAG: usize = 64 << 10;
-/// The name of the body if the tool does not give one.
+/// The body's default name.
 const BODY: &str = "content";
 
 /// Reads the tag, then waits for its end.
@@ -20,7 +20,7 @@ const BODY: &str = "content";
 pub(super) struct MarkupReader {
     form: Markup,
     tag: Option<Tag>,
-    /// Where the end is looked for.
+    /// Position from which the end is searched.
     search: usize,
 }
 
@@ -28,9 +28,9 @@ pub(super) struct MarkupReader {
 struct Tag {
     name: String,
     attributes: Vec<(String, String)>,
-    /// Where the body begins.
+    /// Start of the body.
     len: usize,
-    /// Whether there is none.
+    /// Whether there is no body.
     closed: bool,
 }
 
@@ -89,7 +89,7 @@ fn end_tag(form: Markup, name: &str) -> String {
     }
 }
 
-/// The same tag as text of a body.
+/// Escapes the tag as text of a body.
 fn escaped(form: Markup, name: &str) -> (String, String) {
     match form {
         Markup::Xml => ("<".to_owned(), format!("/{name}>")),
@@ -204,7 +204,7 @@ const ENTITIES: [(&str, &str); 9] = [
     ("&amp;", "&"),
 ];
 
-/// Entities as what they stand for, in one pass.
+/// Decodes entities, in one pass.
 fn decode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -219,9 +219,9 @@ fn decode(text: &str) -> String {
     out + rest
 }
 
-/// Encodes what an attribute or a line cannot hold as entities.
+/// Encodes characters that an attribute or a line cannot hold.
 fn encode(form: Markup, text: &str) -> String {
-    // Only what would be misread is encoded, so that code stays readable.
+    // Encode only ambiguous text, so that code stays readable.
     let clear = decode(text) == text && !text.contains(['\n', '\r']);
     let ends = text.trim_matches([' ', '\t']).len() < text.len();
     if form == Markup::Bracket && clear && !ends {
@@ -268,7 +268,7 @@ fn done(form: Markup, tag: &Tag, body: Option<&str>, len: usize, view: View<'_>)
     Step::Done { len, calls: vec![call(&tag.name, Value::Object(arguments).to_string())] }
 }
 
-/// `@@key=value`, and what follows its line.
+/// Splits off a line `@@key=value`.
 fn line(text: &str) -> Option<(&str, &str, &str)> {
     let text = text.trim_start_matches(['\r', '\n']);
     let (line, after) = text.strip_prefix("@@")?.split_at(text.find('\n').map_or(text.len() - 2, |end| end - 2));
@@ -276,7 +276,7 @@ fn line(text: &str) -> Option<(&str, &str, &str)> {
     Some((key.trim(), value.trim_matches([' ', '\t', '\r']), after))
 }
 
-/// Whether a body would be read as `@@key=value`, or is one that a backslash guards.
+/// Whether a body looks like `@@key=value`, or is such a body escaped with a backslash.
 fn begins_like_line(body: &str) -> bool {
     body.trim_start_matches(['\\', '\r', '\n']).starts_with("@@")
 }
@@ -288,7 +288,7 @@ fn unpadded(body: &str) -> &str {
     body.strip_suffix(line).unwrap_or(body)
 }
 
-/// The argument for the body: the one that the tool names, else the first that is not given.
+/// Returns the argument for the body: the one that the tool names, else the first missing one.
 fn body_argument(name: &str, view: View<'_>, given: &Map<String, Value>) -> String {
     let named = view.tools.iter().find(|tool| tool.name == name).and_then(|tool| tool.body_argument.clone());
     named.unwrap_or_else(|| {

@@ -31,12 +31,12 @@ pub(crate) enum Step {
     },
 }
 
-/// Which calls count.
+/// Which calls are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// Those of any tool: the format is known.
+    /// Calls of any tool: the format is known.
     Any,
-    /// If only the text's shape says that it is a call: those of tools in the request.
+    /// Only calls of tools in the request, because the text's shape is the only evidence.
     Known,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct View<'a> {
     pub ended: bool,
     /// The tools of the request.
     pub tools: &'a [ShownTool],
-    /// Which calls count.
+    /// Which calls are accepted.
     pub trust: Trust,
     /// Whether it begins its line.
     pub alone: bool,
@@ -63,7 +63,7 @@ impl View<'_> {
         if self.ended { Step::Fail } else { Step::More }
     }
 
-    /// Whether a response that is only a call of this name is one. Any is if the request has no tools.
+    /// Whether a response of only a call to this name counts. Any name does if the request has no tools.
     pub(crate) fn may_call(&self, name: &str) -> bool {
         self.tools.is_empty() || self.knows(name)
     }
@@ -74,22 +74,22 @@ impl View<'_> {
     }
 }
 
-/// Reads the calls of one form. It keeps how far it came.
+/// Reads the calls of one form. It keeps its position.
 pub(crate) trait CallReader: std::fmt::Debug + Send + Sync {
-    /// How far into its text it has read.
+    /// Returns how far it has read.
     fn reach(&self) -> usize;
 
-    /// Reads on behind the markers, which are `head` bytes long. `view.text` begins where it began before, and has grown
-    /// or is all there is.
+    /// Continues behind the markers, which are `head` bytes long. `view.text` has the same start as before, and has
+    /// grown or is complete.
     fn step(&mut self, head: usize, view: View<'_>) -> Step;
 }
 
 /// A block of calls, and how far it has been read.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// Its form; none if the header of a message gave the call.
+    /// Its form; `None` if a message header gave the call.
     call: Option<&'static Call>,
-    /// The length of its markers, once known.
+    /// Length of its markers, once known.
     head: Option<usize>,
     reader: Box<dyn CallReader>,
 }
@@ -115,12 +115,12 @@ impl Block {
         Self { call: None, head: Some(0), reader: Box::new(body) }
     }
 
-    /// How far into its text it has been read.
+    /// Returns how far it has been read.
     pub(crate) fn reach(&self) -> usize {
         self.reader.reach()
     }
 
-    /// Reads on. `view.text` begins where it began before, and has grown or is all there is.
+    /// Continues reading. `view.text` has the same start as before, and has grown or is complete.
     pub(crate) fn step(&mut self, view: View<'_>) -> Step {
         let head = match (self.head, self.call) {
             (Some(head), _) => head,
@@ -148,7 +148,7 @@ fn head(call: &Call, view: View<'_>) -> Result<usize, Step> {
     let rest = &view.text[at..];
     if let Some((_, close)) = call.section.filter(|(section, _)| at > 0 && table::is_control(section)) {
         match begins(rest, close) {
-            // No call in it.
+            // An empty section.
             Begins::Yes => return Err(Step::Done { len: at + close.len(), calls: Vec::new() }),
             Begins::Perhaps => return Err(view.wait()),
             Begins::No => {}
@@ -164,7 +164,7 @@ fn head(call: &Call, view: View<'_>) -> Result<usize, Step> {
     Err(if perhaps { view.wait() } else { Step::Fail })
 }
 
-/// Whether `character` may stand in a tool's name.
+/// Whether `character` may occur in a tool's name.
 pub(crate) fn is_name(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '_' | '-' | '.' | ':' | '/')
 }
@@ -187,7 +187,7 @@ pub(crate) struct PastCall<'a> {
     pub arguments: Map<String, Value>,
     /// The same as JSON, as the model wrote it.
     pub json: &'a str,
-    /// Its place among the calls of its turn.
+    /// Its index among the calls of its turn.
     pub index: usize,
 }
 

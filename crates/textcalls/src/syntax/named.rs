@@ -15,7 +15,7 @@ use crate::format::Raw;
 use crate::format::{Id, Named};
 use crate::table;
 
-/// Reads a name, the JSON and what closes them.
+/// Reads a name, the JSON and the closing markers.
 #[derive(Debug)]
 pub(super) struct NamedReader {
     form: &'static Named,
@@ -23,7 +23,7 @@ pub(super) struct NamedReader {
     header: Option<Header>,
     json: Option<(usize, Scan)>,
     end: Option<usize>,
-    /// Where to search for the end if there is no JSON.
+    /// Position from which the end is searched if there is no JSON.
     search: usize,
 }
 
@@ -99,10 +99,10 @@ impl CallReader for NamedReader {
         let len = match form.close {
             None => end,
             Some(close) if rest.starts_with(close) => at + close.len(),
-            // So does the end of the answer, where the JSON is whole.
+            // The end of the answer closes it too, if the JSON is complete.
             Some(_) if view.ended && table::is_control(form.open) && without(rest, view.stops).is_empty() => end,
             Some(close) => {
-                // Another call, or the end of the section, closes it too.
+                // Another call, or the end of the section, also closes it.
                 let next = [Some(form.open), section.map(|section| section.1)];
                 if next.iter().flatten().any(|next| rest.starts_with(next)) {
                     end
@@ -126,7 +126,7 @@ impl Header {
     }
 }
 
-/// A call whose JSON is not closed when the response ends.
+/// Handles a call whose JSON is unclosed at the end of the response.
 fn cut(form: &Named, header: &Header, start: usize, view: View<'_>) -> Step {
     match form.close.is_some_and(|close| may_end(&view.text[start..], close)) {
         true => unread(form, header, start, &mut 0, view),
@@ -134,15 +134,15 @@ fn cut(form: &Named, header: &Header, start: usize, view: View<'_>) -> Step {
     }
 }
 
-/// Whether JSON that is not closed may have ended before `close`: an unclosed text may hide its end. Else the token is part of
-/// a text that was cut.
+/// Whether unclosed JSON may have ended before `close`: an unclosed text may hide its end. Otherwise the token is part
+/// of a cut text.
 fn may_end(json: &str, close: &str) -> bool {
     json.split_once(close).is_some_and(|(json, _)| json.trim_ascii_end().ends_with(['}', ']', '`']))
 }
 
-/// A call whose arguments, from `start` on, are not an object, once it is closed. Empty ones become an empty object; others are
-/// returned as written, so that the check can tell the model what is wrong. Without a control token it is text unless its
-/// name is a tool's.
+/// Reads a closed call whose arguments, from `start` on, are not an object. Empty ones become an empty object; others
+/// are returned as written, so that the check can report them to the model. Without a control token it is text unless
+/// its name is a tool's.
 fn unread(form: &Named, header: &Header, start: usize, search: &mut usize, view: View<'_>) -> Step {
     let Some(close) = form.close else { return Step::Fail };
     if !(table::is_control(form.open) || view.may_call(&header.name)) {
@@ -163,7 +163,7 @@ fn unread(form: &Named, header: &Header, start: usize, search: &mut usize, view:
     header.call(end + close.len(), arguments.to_owned())
 }
 
-/// An object as it is written, repaired if needed. One that was cut inside an item stays cut.
+/// Reads an object as written, repaired if needed. An object cut inside an item stays cut.
 pub(crate) fn arguments(json: &str) -> Option<String> {
     if serde_json::from_str::<IgnoredAny>(json).is_ok() {
         return Some(json.to_owned());
@@ -172,7 +172,7 @@ pub(crate) fn arguments(json: &str) -> Option<String> {
     value.is_object().then(|| if cut.as_deref().is_some_and(in_an_item) { json.to_owned() } else { value.to_string() })
 }
 
-/// The name, and the id that stands with it.
+/// Reads the name, and its id.
 fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
     let mut start = head;
     if !form.skip.is_empty() {
@@ -183,7 +183,7 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
         }
     }
     if table::is_control(form.open) {
-        // A control token says that a name follows, whatever blanks stand between.
+        // After a control token a name follows, whatever white space is in between.
         start += blank(&view.text[start..]);
     }
     let rest = &view.text[start..];
@@ -221,7 +221,7 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
         Id::AroundName(prefix) => (called(prefix, &rest[..name], view), &rest[..name]),
         _ => (&rest[..name], id),
     };
-    // Without a closing marker and a control token, only the name says that this is a call.
+    // Without a closing marker or control token, only the name identifies a call.
     let plain = form.close.is_none() && !table::is_control(form.open);
     let doubtful = plain && view.trust == Trust::Known && !view.knows(name);
     if name.is_empty() || doubtful {
@@ -230,8 +230,8 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
     Ok(Header { name: name.to_owned(), id: id.to_owned(), len })
 }
 
-/// The name in an id. Clients change ids that they may not send as they are, and the model then writes more of the kind:
-/// `functions_name_0`, `functionsname0`. Those name a tool of the request.
+/// Returns the name in an id. Clients rewrite ids with illegal characters, and the model then imitates them:
+/// `functions_name_0`, `functionsname0`. These must name a tool of the request.
 fn called<'a>(prefix: &str, id: &'a str, view: View<'_>) -> &'a str {
     let marks = ['.', '_', ':'];
     let name = bare_name(prefix, id);
@@ -254,7 +254,7 @@ fn bare_name<'a>(prefix: &str, id: &'a str) -> &'a str {
     }
 }
 
-/// A call whose name the header of its message gave, see [`crate::format::Channels`].
+/// Reads a call whose name is in its message header, see [`crate::format::Channels`].
 #[derive(Debug)]
 pub(crate) struct Body {
     name: String,
@@ -262,22 +262,22 @@ pub(crate) struct Body {
     head: usize,
     /// The token that ends the message.
     close: &'static str,
-    /// Whether the JSON alone says that it is a call.
+    /// Whether the JSON alone identifies a call.
     certain: bool,
     scan: Option<Scan>,
     end: Option<usize>,
-    /// Where the token is looked for.
+    /// Position from which the token is searched.
     search: usize,
 }
 
 impl Body {
-    /// A message to `name`, whose body begins after `head` bytes. It is a call if `close` ends it, or
-    /// JSON where this is `certain`.
+    /// A message to `name`, whose body begins after `head` bytes. It is a call if `close` ends it, or, if
+    /// `certain`, if it is JSON.
     pub(crate) fn new(name: &str, head: usize, close: &'static str, certain: bool) -> Self {
         Self { name: name.to_owned(), head, close, certain, scan: None, end: None, search: head }
     }
 
-    /// A body that is not JSON is returned as it is; none at all is an empty object.
+    /// Returns a body that is not JSON as it is; an empty one becomes an empty object.
     fn unread(&mut self, start: usize, view: View<'_>) -> Step {
         let bytes = view.text.as_bytes();
         let from = self.search.max(start).min(bytes.len());
@@ -350,11 +350,11 @@ pub(crate) fn write(form: &Named, call: &PastCall<'_>) -> String {
     format!("{}{}{header}{end}{before}{}{after}{close}", form.open, form.skip, call.json)
 }
 
-/// Reads text that is over where the next piece begins, or with the answer.
+/// Reads text that ends where the next piece begins, or with the answer.
 #[derive(Debug)]
 pub(super) struct RawReader {
     form: &'static Raw,
-    /// Where the end is looked for.
+    /// Position from which the end is searched.
     search: usize,
 }
 
@@ -396,7 +396,7 @@ impl CallReader for RawReader {
     }
 }
 
-/// The tool, and where its text begins.
+/// Reads the tool, and the start of its text.
 fn tool(form: &Raw, head: usize, view: View<'_>) -> Result<(&'static str, usize), Step> {
     let believed = |name: &&&str| view.knows(name);
     let Some(end) = form.name_end else {
@@ -432,7 +432,7 @@ fn without<'a>(code: &'a str, stops: &[&str]) -> &'a str {
     code
 }
 
-/// Whether brackets or texts in `code` are open: it ended before its end.
+/// Whether brackets or texts in `code` are open, so that it was cut.
 fn is_cut(code: &str) -> bool {
     let mut scan = Scan::code();
     loop {

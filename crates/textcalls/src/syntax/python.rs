@@ -1,5 +1,5 @@
-//! Calls written like Python: `[name(key="value", …), …]`, and a name with an object whose keys have no quotation marks,
-//! `call:name{key:<|"|>text<|"|>}`. Both read the same literals.
+//! Calls in Python syntax: `[name(key="value", …), …]`, and a name with an object with unquoted keys,
+//! `call:name{key:<|"|>text<|"|>}`. Both use the same literals.
 
 use serde_json::{Map, Number, Value};
 use toolwright_core::model::WrittenCall;
@@ -9,7 +9,7 @@ use super::typing::Schema;
 use super::{CallReader, MAX_NAME, PastCall, Step, Trust, View, call, is_name};
 use crate::format::{Braces, Pythonic};
 
-/// Finds where the brackets close, then reads the calls in them.
+/// Finds the closing brackets, then reads the calls in them.
 #[derive(Debug)]
 pub(super) struct PythonicReader {
     form: &'static Pythonic,
@@ -111,7 +111,7 @@ fn read(source: &str, form: &Pythonic, view: View<'_>) -> Option<Vec<WrittenCall
     }
 }
 
-/// Arguments up to the parenthesis. One without a name is the tool's next parameter.
+/// Reads arguments up to the parenthesis. A positional one is the tool's next parameter.
 fn arguments(reader: &mut Reader<'_>, schema: Option<Schema<'_>>) -> Option<Map<String, Value>> {
     let mut members = schema.map(Schema::members).unwrap_or_default().into_iter();
     let mut arguments = Map::new();
@@ -152,7 +152,7 @@ const MAX_TRIES: usize = 8;
 #[derive(Debug)]
 pub(super) struct BracesReader {
     form: &'static Braces,
-    /// Where the end is looked for.
+    /// Position from which the end is searched.
     search: usize,
     tries: usize,
 }
@@ -224,7 +224,7 @@ const MAX_DEPTH: usize = 64;
 struct Reader<'a> {
     rest: &'a str,
     depth: usize,
-    /// A quotation mark of the format, beside the usual ones.
+    /// A quotation mark of the format, besides the usual ones.
     quote: Option<&'a str>,
 }
 
@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
         Self { rest: text, depth: 0, quote: None }
     }
 
-    /// Reads `text`, whose texts are in `quote`s and whose keys may be bare.
+    /// Reads `text` with texts in `quote`s and unquoted keys.
     fn quoted(text: &'a str, quote: &'a str) -> Self {
         Self { rest: text, depth: 0, quote: Some(quote) }
     }
@@ -244,22 +244,22 @@ impl<'a> Reader<'a> {
         self.rest = self.rest.trim_start();
     }
 
-    /// Whether all is read.
+    /// Whether everything is read.
     fn is_done(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Whether `next` comes next.
+    /// Whether `next` is next.
     fn peeks(&self, next: char) -> bool {
         self.rest.starts_with(next)
     }
 
-    /// Takes `next`, if it comes next.
+    /// Skips `next`, if it is next. Returns whether it was.
     fn take(&mut self, next: &str) -> bool {
         self.rest.strip_prefix(next).map(|rest| self.rest = rest).is_some()
     }
 
-    /// Takes as long a word as can be.
+    /// Reads the longest possible word.
     fn word(&mut self, of: impl Fn(char) -> bool) -> &'a str {
         let (word, rest) = self.rest.split_at(self.rest.find(|c| !of(c)).unwrap_or(self.rest.len()));
         self.rest = rest;
@@ -357,7 +357,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One text, or several consecutive ones, which Python joins.
+    /// Reads a text, or several consecutive ones, which Python joins.
     fn text(&mut self) -> Option<String> {
         let mut text = String::new();
         loop {
@@ -386,7 +386,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An escape after a backslash. An unknown one stays as it is, as in Python.
+    /// Reads an escape after a backslash. An unknown one is kept, as in Python.
     fn escape(&mut self, text: &mut String) -> Option<()> {
         let escape = self.rest.chars().next()?;
         self.rest = &self.rest[escape.len_utf8()..];
@@ -426,7 +426,7 @@ impl<'a> Reader<'a> {
         Some(code)
     }
 
-    /// A number or a constant; any other word is a text if the format has a quotation mark.
+    /// Reads a number or a constant; any other word is a text if the format has its own quotation mark.
     fn bare(&mut self) -> Option<Value> {
         let word = self.word(|c| !matches!(c, ',' | ')' | ']' | '}' | '(' | '[' | '{' | '\n')).trim();
         match word {
@@ -439,7 +439,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A number of JSON, or of Python where it differs: `+1`, `1_000`, `.5`, `1.`, `0x1f`.
+/// Reads a JSON number, or a Python one: `+1`, `1_000`, `.5`, `1.`, `0x1f`.
 fn number(word: &str) -> Option<Number> {
     if let Ok(number) = serde_json::from_str(word) {
         return Some(number);

@@ -1,4 +1,4 @@
-//! Scans text that may be cut anywhere: characters, markers, and the end of JSON and the like.
+//! Scans text that arrives in chunks: characters, markers, and the end of JSON and the like.
 
 /// Where a [`Scan`] stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Scan {
         Self { at, depth: 0, quote: None, quotes: b"\"'", watched: [None, None] }
     }
 
-    /// A scan of code, whose comments are reported.
+    /// A scan of code, which reports comments.
     pub(crate) fn code() -> Self {
         Self { watched: [Some(b'#'), None], ..Self::python(0) }
     }
@@ -45,17 +45,17 @@ impl Scan {
         self.depth > 0 || self.quote.is_some()
     }
 
-    /// How far it came.
+    /// Its position.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// Goes on past a watched byte.
+    /// Skips a watched byte.
     pub(crate) fn skip(&mut self) {
         self.at += 1;
     }
 
-    /// Goes on to the end of the value.
+    /// Continues to the end of the value.
     pub(crate) fn run(&mut self, text: &str) -> Reach {
         let bytes = text.as_bytes();
         while self.at < bytes.len() {
@@ -104,7 +104,7 @@ pub(crate) enum Begins {
     Yes,
     /// It does not.
     No,
-    /// It is too short to tell.
+    /// It is too short to decide.
     Perhaps,
 }
 
@@ -142,7 +142,7 @@ impl Utf8 {
         self.decode(&whole, out);
     }
 
-    /// Adds what was cut at the end.
+    /// Adds the part cut at the end.
     pub(crate) fn finish(&mut self, out: &mut String) {
         if !std::mem::take(&mut self.cut).is_empty() {
             out.push(char::REPLACEMENT_CHARACTER);

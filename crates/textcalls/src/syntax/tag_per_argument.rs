@@ -1,5 +1,4 @@
-//! Calls as tags: a tag with a tag for each argument, whose value is plain text, or tags inside tags, each behind a token
-//! of its own.
+//! Calls as tags: a tag with one tag per argument and a plain text value, or nested tags, each behind a token.
 
 use std::ops::Range;
 
@@ -43,7 +42,7 @@ enum Stage {
     Value {
         pending: Pending,
         param: Param,
-        /// Where its end is looked for.
+        /// Position from which its end is searched.
         search: usize,
     },
 }
@@ -62,7 +61,7 @@ struct Param {
     /// Its other attributes.
     attributes: Range<usize>,
     value: Range<usize>,
-    /// Whether it is all arguments, as one JSON object.
+    /// Whether it holds all arguments, as one JSON object.
     is_all: bool,
 }
 
@@ -140,7 +139,7 @@ impl TaggedReader {
     fn name(&mut self, view: View<'_>) -> Result<(), Step> {
         self.stage = Stage::Name;
         let rest = &view.text[self.at..];
-        // Models at times put the name in quotes of their own.
+        // Models sometimes quote the name.
         let mark = rest.chars().next().filter(|first| matches!(first, '"' | '\''));
         let mark = mark.filter(|_| !self.form.name_end.is_empty());
         let lead = if self.form.name_end.is_empty() { blank(rest) } else { usize::from(mark.is_some()) };
@@ -192,7 +191,7 @@ impl TaggedReader {
         let closed = if rest.starts_with(self.form.close) {
             self.form.close.len()
         } else if outer.is_some_and(|outer| rest.starts_with(outer)) {
-            // Its own end is missing.
+            // The end tag is missing.
             0
         } else {
             let markers = [Some(self.form.param), Some(self.form.close), outer, json.map(|json| json.0)];
@@ -227,8 +226,8 @@ impl TaggedReader {
         Err(self.done(self.at))
     }
 
-    /// Where a value ends that lacks its end tag, as far as `end`: before the tag of another argument that the tool has, on a
-    /// line of its own, or before the ends of the function and of the tag around it.
+    /// Returns the end of a value without an end tag, up to `end`: before the tag of another argument of the tool, on a
+    /// separate line, or before the end tags of the function and of the outer tag.
     fn missed_end(&self, pending: &Pending, param: &Param, end: usize, view: View<'_>) -> Option<usize> {
         let (_, outer) = self.form.outer.filter(|_| self.form.padding == Padding::Newlines && !param.is_all)?;
         let schema = Schema::of_tool(view.tools, &pending.name);
@@ -250,7 +249,8 @@ impl TaggedReader {
         None
     }
 
-    /// A value ends at the first end tag before another argument or the end of the call; any other is part of it.
+    /// Reads a value, which ends at the first end tag before another argument or the end of the call; other end tags
+    /// belong to it.
     fn value(&mut self, pending: Pending, param: Param, search: usize, view: View<'_>) -> Result<(), Step> {
         let text = view.text;
         let close = self.form.json.filter(|_| param.is_all).map_or(self.form.value_close, |json| json.2);
@@ -303,7 +303,7 @@ impl TaggedReader {
         Err(outcome)
     }
 
-    /// The value ends at `end`, and what follows it begins `after`.
+    /// Ends the value at `end`; the rest begins at `after`.
     fn end_value(&mut self, mut pending: Pending, mut param: Param, end: usize, after: usize) -> Result<(), Step> {
         param.value.end = end;
         self.at = after;
@@ -313,12 +313,12 @@ impl TaggedReader {
     }
 }
 
-/// Where `end` begins; at once if there is none.
+/// Returns the position of `end`; 0 if `end` is empty.
 fn tag_end(text: &str, end: &str) -> Option<usize> {
     if end.is_empty() { Some(0) } else { text.find(end).filter(|at| *at <= MAX_NAME) }
 }
 
-/// The tag of an argument, which begins at `at`; none if it is not whole.
+/// Reads the tag of an argument at `at`; `None` if it is incomplete.
 fn param(form: &Tagged, at: usize, text: &str) -> Option<Param> {
     let key = at + form.param.len();
     let len = text[key..].find(form.key_end).filter(|len| *len <= MAX_NAME)?;
@@ -326,13 +326,13 @@ fn param(form: &Tagged, at: usize, text: &str) -> Option<Param> {
     let attributes = tag_end(&text[head..], form.value_open)?;
     let start = head + attributes + form.value_open.len();
     let name = text[key..key + len].trim();
-    // Models at times put the name in quotes of their own.
+    // Models sometimes quote the name.
     let bare = ['"', '\''].iter().find_map(|mark| name.strip_prefix(*mark)?.strip_suffix(*mark));
     let name = unquote(bare.unwrap_or(name), form.quoting);
     Some(Param { key: name, attributes: head..head + attributes, value: start..start, is_all: false })
 }
 
-/// The tag that holds all arguments, which begins at `at`; none if it is not whole.
+/// Reads the tag of all arguments at `at`; `None` if it is incomplete.
 fn all(form: &Tagged, at: usize, text: &str) -> Option<Param> {
     let (open, head_end, _) = form.json?;
     let head = at + open.len();
@@ -409,7 +409,7 @@ pub(crate) fn write(form: &Tagged, call: &PastCall<'_>) -> String {
 fn padded(form: &Tagged, value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
-        // JSON that holds an end tag in a string says it otherwise.
+        // JSON can escape an end tag in a string.
         other => match other.to_string() {
             text if text.contains(form.value_close) => text.replace('<', "\\u003c"),
             text => text,
@@ -432,11 +432,11 @@ const MAX_DEPTH: usize = 64;
 #[derive(Debug)]
 pub(super) struct NestedReader {
     form: &'static Nested,
-    /// Where the end is looked for.
+    /// Position from which the end is searched.
     search: usize,
 }
 
-/// A tag and what is in it.
+/// A tag with its content.
 #[derive(Debug, Default)]
 struct Element {
     tag: String,

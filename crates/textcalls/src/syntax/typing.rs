@@ -1,4 +1,4 @@
-//! Gives values that a format writes as plain text the type in the tool's schema.
+//! Converts plain text values to the types in the tool's schema.
 
 use serde_json::Value;
 use toolwright_core::json::{Repaired, repair, type_name};
@@ -97,7 +97,7 @@ impl<'a> Schema<'a> {
         target.into_iter().chain(combined.flatten()).map(move |node| Self { root: self.root, node })
     }
 
-    /// The types that it allows; none if it does not say.
+    /// Returns the types that it allows; `None` if it does not say.
     pub(crate) fn types(self) -> Option<Types> {
         let mut types = Types::default();
         self.gather(MAX_DEPTH, &mut types);
@@ -126,9 +126,9 @@ impl<'a> Schema<'a> {
     }
 }
 
-/// The value of `text`. If the schema allows texts and other types, another type wins if it fits; a text that fits no type
-/// stays a text, for the check to report. Without a schema only a JSON container is read as such: the check converts a text to
-/// a number where the schema requires one, but never a number to a text.
+/// Converts `text` to a value. If the schema allows texts and other types, a fitting other type wins; a text that fits
+/// no type stays a text, for the check to report. Without a schema only a JSON container is parsed: the check converts
+/// a text to a number where needed, but never a number to a text.
 pub(crate) fn value(schema: Option<Schema<'_>>, text: &str) -> Value {
     let bare = text.trim();
     let Some(types) = schema.and_then(Schema::types) else {
@@ -148,19 +148,19 @@ pub(crate) fn value(schema: Option<Schema<'_>>, text: &str) -> Value {
                 value
             }
             _ if types.has("string") => text.into(),
-            // A text in quotes where no text belongs is reported as what it says.
+            // A quoted text of the wrong type is reported with its content.
             _ => json(bare).unwrap_or_else(|| text.into()),
         }
     })
 }
 
-/// Whether the place `cut` in a value is in an item of a list. Half an item may mean something else than all of it:
-/// such a value is given out as it was written, so that the check of the call finds out where it was cut.
+/// Whether the place `cut` in a value is in an item of a list. Half an item may have another meaning, so
+/// such a value is returned as written, and the check of the call finds the cut.
 pub(crate) fn in_an_item(cut: &str) -> bool {
     cut.split('/').any(|step| step.parse::<usize>().is_ok())
 }
 
-/// JSON, or one of Python's constants.
+/// Parses JSON, or one of Python's constants.
 pub(crate) fn json(text: &str) -> Option<Value> {
     match text {
         "True" => Some(Value::Bool(true)),

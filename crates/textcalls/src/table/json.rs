@@ -1,4 +1,4 @@
-//! Formats whose calls are JSON: an object that holds the name, or a name and then the arguments.
+//! Formats with JSON calls: an object with the name, or a name followed by the arguments.
 
 use super::tagged::GIGACHAT_MARKUP;
 use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, JSON, LLAMA_END, LLAMA_TURN, NAMED, ROW, THINK, TOOL_RESPONSE};
@@ -6,7 +6,7 @@ use crate::format::{
     Answers, Call, Form, Format, Id, Json, Keys, Named, Prompted, Pythonic, Raw, Reasoning, Shape, Values, Yields,
 };
 
-/// Nous Hermes 2 and 3, and who followed: Qwen 2.5 and 3, QwQ, Granite 4, Reka Edge.
+/// Nous Hermes 2 and 3, and followers: Qwen 2.5 and 3, QwQ, Granite 4, Reka Edge.
 pub(super) const HERMES: Format = Format {
     name: "hermes",
     models: &[
@@ -38,8 +38,8 @@ pub(super) const HERMES: Format = Format {
     ..ROW
 };
 
-/// Llama 3, as its own template asks: JSON with `parameters`, bare or after a token; code after that
-/// token; built-in tools as in Python.
+/// Llama 3, by its own template: JSON with `parameters`, bare or after a token; code after that
+/// token; built-in tools in Python syntax.
 pub(super) const LLAMA: Format = Format {
     name: "llama",
     models: &["llama-3", "llama3"],
@@ -81,7 +81,7 @@ const CODE: Raw = Raw {
 /// Code after a token.
 const PYTHON: Call = Call::plain(Form::Raw(CODE));
 
-/// Cohere Command R7B, Command A and Cohere2 MoE: everything stands between tokens.
+/// Cohere Command R7B, Command A and Cohere2 MoE: everything is between tokens.
 pub(super) const COMMAND_A: Format = Format {
     name: "command-a",
     models: &["command-r7b", "command-a", "cohere2", "north"],
@@ -187,7 +187,7 @@ pub(super) const MINIMAX_M1: Format = Format {
     ..ROW
 };
 
-/// Reka Flash 3: its own name for reasoning.
+/// Reka Flash 3, with another name for reasoning.
 pub(super) const REKA_FLASH: Format = Format {
     name: "reka-flash-3",
     models: &["reka-flash-3"],
@@ -355,7 +355,7 @@ pub(super) const KIMI_K2: Format = Format {
     ..ROW
 };
 
-/// Functionary 3.1, whose prompt is Llama 3.1's.
+/// Functionary 3.1, with Llama 3.1's prompt.
 pub(super) const FUNCTIONARY_V3_1: Format = Format {
     name: "functionary-v3.1",
     models: &["functionary*v3-1"],

@@ -1,4 +1,4 @@
-//! The table of formats. The source of a row is the chat template that its model was published with. Nothing outside this
+//! The table of formats. The source of each row is its model's published chat template. Nothing outside this
 //! folder knows a model family or its markers.
 
 mod json;
@@ -8,8 +8,8 @@ use crate::format::{
     Answers, Format, Id, Json, Keys, Named, Place, Prompted, Reasoning, Shape, Spacing, Values, Yields,
 };
 
-/// All rows. If the format is unknown and several have a marker, the first that can read the text wins. The first row is the
-/// default: the form that most open models were trained on.
+/// All rows. If the format is unknown and several rows share a marker, the first that can read the text wins. The first
+/// row is the default: the format that most open models were trained on.
 pub(super) static FORMATS: [Format; 37] = [
     json::HERMES,
     tagged::QWEN3_CODER,
@@ -123,11 +123,11 @@ const LLAMA_TURN: &[&str] = &["<|start_header_id|>assistant<|end_header_id|>"];
 const DEEPSEEK_TURN: &[&str] = &["<｜Assistant｜>"];
 /// The end of a turn of Llama 3.
 const LLAMA_END: &[&str] = &["<|eot_id|>", "<|eom_id|>"];
-/// How most families write a result.
+/// The result format of most families.
 const TOOL_RESPONSE: &str = "<tool_response>\n{content}\n</tool_response>";
 
-/// The format of the model called `name`, if its family is known. Case, punctuation, folders, vendors
-/// and file endings do not matter: `Qwen/Qwen3-Coder-30B` and `qwen3_coder.jinja` are the same family.
+/// Returns the format of the model called `name`, if its family is known. Case, punctuation, folders, vendors
+/// and file extensions are ignored: `Qwen/Qwen3-Coder-30B` and `qwen3_coder.jinja` are the same family.
 #[must_use]
 pub fn for_model(name: &str) -> Option<&'static Format> {
     let plain = plain(name);
@@ -136,15 +136,15 @@ pub fn for_model(name: &str) -> Option<&'static Format> {
     best.map(|(format, _)| format)
 }
 
-/// Letters and digits, with a dash for whatever stands between them.
+/// Letters and digits, with a dash for anything in between.
 fn plain(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let words: Vec<String> = words.map(str::to_ascii_lowercase).collect();
     format!("-{}-", words.join("-"))
 }
 
-/// Whether the parts of `pattern`, which stars separate, follow each other in `name`. Each part begins
-/// where a word does.
+/// Whether the parts of `pattern`, separated by stars, occur in `name` in order, each at the start of
+/// a word.
 fn fits(name: &str, pattern: &str) -> bool {
     let mut rest = name;
     pattern.split('*').all(|part| match rest.find(&format!("-{part}")) {

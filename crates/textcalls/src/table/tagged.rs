@@ -1,4 +1,4 @@
-//! Formats whose calls are tags with plain values, and formats of forms that few share.
+//! Formats with tags and plain values, and rare formats.
 
 use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, JSON, ROW, THINK, TOOL_RESPONSE};
 use crate::format::{
@@ -53,7 +53,7 @@ pub(super) const QWEN3_CODER: Format = Format {
     ..ROW
 };
 
-/// Qwen 3.5, Nemotron 3 and StepFun 3.5: the same, and they think.
+/// Qwen 3.5, Nemotron 3 and StepFun 3.5: the same, with reasoning.
 pub(super) const QWEN3_5: Format = Format {
     name: "qwen3.5",
     models: &["qwen3-5", "qwen-3-5", "qwen3-6", "nemotron-3", "stepfun3-5", "stepfun-3-5", "step-3-5", "step3-5"],
@@ -61,11 +61,11 @@ pub(super) const QWEN3_5: Format = Format {
     ..QWEN3_CODER
 };
 
-/// Xiaomi MiMo V2: the same, and its prompt may open the reasoning.
+/// Xiaomi MiMo V2: the same; its prompt may open the reasoning.
 pub(super) const MIMO_V2: Format =
     Format { name: "mimo-v2", models: &["mimo-v2"], reasoning: Some(&THINK), ..QWEN3_CODER };
 
-/// ByteDance Seed-OSS: its own names for the same tags, values without line breaks around them.
+/// ByteDance Seed-OSS: other names for the same tags, values without surrounding line breaks.
 pub(super) const SEED_OSS: Format = Format {
     name: "seed-oss",
     models: &["seed-oss", "seed"],
@@ -142,7 +142,7 @@ pub(super) const MINIMAX_M2: Format = Format {
     ..ROW
 };
 
-/// `<｜DSML｜invoke name="…">`, whose values say whether they are texts.
+/// `<｜DSML｜invoke name="…">`, whose values state whether they are texts.
 const DSML: Tagged = Tagged {
     open: "<｜DSML｜invoke name=\"",
     close: "</｜DSML｜invoke>",
@@ -166,7 +166,7 @@ pub(super) const DEEPSEEK_V3_2: Format = Format {
     ..ROW
 };
 
-/// DeepSeek V4: another name for the section.
+/// DeepSeek V4, with another name for the section.
 pub(super) const DEEPSEEK_V4: Format = Format {
     name: "deepseek-v4",
     models: &["deepseek-v4"],
@@ -189,7 +189,7 @@ pub(super) const GIGACHAT_MARKUP: Call = Call::within(
     }),
 );
 
-/// Moonshot Kimi K3: everything stands in tags of control tokens, values say their type.
+/// Moonshot Kimi K3: everything is in tags of control tokens, with the values' types.
 pub(super) const KIMI_K3: Format = Format {
     name: "kimi-k3",
     models: &["kimi-k3"],
@@ -234,7 +234,7 @@ pub(super) const KIMI_K3: Format = Format {
     ..ROW
 };
 
-/// MiniCPM 5. A value that holds tags stands in CDATA.
+/// MiniCPM 5. A value with tags is in CDATA.
 pub(super) const MINICPM: Format = Format {
     name: "minicpm",
     models: &["minicpm-5", "minicpm5"],
@@ -255,7 +255,7 @@ pub(super) const MINICPM: Format = Format {
     ..ROW
 };
 
-/// Muse: an answer of messages, and tags in those to a tool.
+/// Muse: an answer of messages, with tags in those to a tool.
 pub(super) const MUSE: Format = Format {
     name: "muse",
     models: &["muse"],
@@ -305,7 +305,7 @@ pub(super) const PYTHONIC: Format = Format {
     ..ROW
 };
 
-/// Liquid LFM 2 and 2.5: calls as in Python, or JSON where the prompt asks for it.
+/// Liquid LFM 2 and 2.5: calls in Python syntax, or JSON if the prompt requests it.
 pub(super) const LFM: Format = Format {
     name: "lfm",
     models: &["lfm", "lfm2"],
@@ -330,7 +330,7 @@ pub(super) const LFM: Format = Format {
     ..ROW
 };
 
-/// OpenAI gpt-oss: an answer of messages; those to a tool hold its arguments.
+/// OpenAI gpt-oss: an answer of messages; a message to a tool holds its arguments.
 pub(super) const HARMONY: Format = Format {
     name: "harmony",
     models: &["gpt-oss", "harmony"],
@@ -354,7 +354,7 @@ pub(super) const HARMONY: Format = Format {
     ..ROW
 };
 
-/// MiniMax M3: arguments are tags, whatever they hold.
+/// MiniMax M3: all arguments are tags.
 pub(super) const MINIMAX_M3: Format = Format {
     name: "minimax-m3",
     models: &["minimax-m3"],
