@@ -13,30 +13,30 @@ use toolwright_models::Api;
 
 use crate::config::ModelsMean;
 
-/// What the `model` of a request stands for.
+/// The meaning of the `model` field of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// An agent by name.
     Agent(String),
     /// The default agent with this model.
     Model(String),
-    /// The model itself.
+    /// The model itself, without an agent.
     Raw(String),
 }
 
-/// What a run is made of.
+/// The parameters of a run.
 pub struct RunOrder {
-    /// The agent, or the model of the default one.
+    /// The agent or model to run.
     pub target: Target,
     /// Id of the run.
     pub run: String,
-    /// Id of the session, to which stored outputs and jobs belong.
+    /// Id of the session, which owns stored outputs and jobs.
     pub session: String,
-    /// On whose behalf.
+    /// The principal on whose behalf the run acts.
     pub principal: Principal,
     /// Decides where no rule matches, unless the agent has a stricter one.
     pub profile: Profile,
-    /// The tools that it may use at most, by id; `None` for all.
+    /// Ids of the tools that the run may use; `None` for all.
     pub tools: Option<Vec<String>>,
     /// The client's own instructions.
     pub system: String,
@@ -52,7 +52,7 @@ impl std::fmt::Debug for RunOrder {
     }
 }
 
-/// A run before it begins.
+/// A prepared run that has not started.
 #[derive(Debug)]
 pub struct PreparedRun {
     /// Drives it.
@@ -69,27 +69,27 @@ pub trait AgentSource: std::fmt::Debug + Send + Sync {
     /// The names that `GET /v1/models` lists.
     fn names(&self) -> Vec<String>;
 
-    /// What a name stands for.
+    /// Resolves a model name.
     ///
     /// # Errors
-    /// Why it stands for nothing, in words.
+    /// The reason why the name has no meaning, as a message.
     fn resolve(&self, name: &str, mean: ModelsMean) -> Result<Target, String>;
 
-    /// The API of the model that answers, where that is known.
+    /// Returns the API of the model that answers, if known.
     fn api(&self, target: &Target) -> Option<Api>;
 
-    /// Makes a run.
+    /// Prepares a run.
     ///
     /// # Errors
-    /// Why there can be none, in words.
+    /// The reason why the run cannot be prepared, as a message.
     async fn prepare(&self, order: RunOrder) -> Result<PreparedRun, String>;
 
-    /// Asks whoever answers the inbox, and waits.
+    /// Returns the approver that asks in the inbox and waits for an answer.
     fn inbox(&self) -> Arc<dyn Approver>;
 
-    /// Keeps responses and conversations.
+    /// Returns the store of responses and conversations.
     fn objects(&self) -> Arc<dyn ObjectStore>;
 
-    /// Claims what one process works on.
+    /// Returns the store that holds each process's claims on runs.
     fn runs(&self) -> Arc<dyn RunStore>;
 }

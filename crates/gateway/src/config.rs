@@ -12,7 +12,8 @@ use toolwright_core::{Secret, duration};
 
 use crate::view::ListedSchemas;
 
-/// The longest tool name that is listed: some clients drop tools whose server and tool names exceed 60 characters together.
+/// The default limit on listed tool names: some clients drop tools whose server and tool names exceed 60 characters
+/// together.
 const DEFAULT_MAX_TOOL_NAME: usize = 48;
 
 /// `server`: how clients are served, and who may come in over HTTP.
@@ -128,7 +129,7 @@ pub struct ClientBudget {
 }
 
 impl ClientBudget {
-    /// What may be used.
+    /// Returns the models that may be used, and their limits.
     #[must_use]
     pub fn bounds(&self) -> ModelBounds {
         ModelBounds {
@@ -225,7 +226,7 @@ pub enum ResponsesCalls {
     Hidden,
 }
 
-/// Tokens are not shown.
+/// Serializes the clients' tokens as nothing, so that they stay secret.
 fn no_tokens<S: Serializer>(_: &IndexMap<String, ClientConfig>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(std::iter::empty::<(String, ())>())
 }

@@ -1,4 +1,4 @@
-//! The web console: its files, and where its pages sign in. The pages use the HTTP API alone, with a token that they get
+//! The web console: its files and its sign-in endpoint. The pages use the HTTP API alone, with a token that they get
 //! for the one-time token in their address. The token stands in the address's fragment, which browsers send to nobody.
 
 use std::collections::HashMap;
@@ -17,16 +17,16 @@ use toolwright_core::json::canonical::ContentHash;
 use crate::http::page_tokens::PageTokens;
 use crate::http::{ApiError, respond};
 
-/// Bytes of a sign-in.
+/// The largest sign-in body, in bytes.
 const MAX_BODY: usize = 1024;
 
-/// Where a page exchanges the token of its address for its own.
+/// The path at which a page exchanges the one-time token of its address for a page token.
 const SESSION: &str = "/console/session";
-/// Everything comes from this origin, and nothing in the page itself is a script.
+/// Everything loads from this origin, and the page contains no inline script.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
      connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The files, by their names below `/console/`, with their types.
+/// Each file: its name below `/console/`, its content type and its content.
 const FILES: &[(&str, &str, &str)] = &[
     ("app.js", JS, include_str!("../console/app.js")),
     ("api.js", JS, include_str!("../console/api.js")),
@@ -49,26 +49,26 @@ const FILES: &[(&str, &str, &str)] = &[
     ("style.css", "text/css; charset=utf-8", include_str!("../console/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("../console/icon.svg")),
 ];
-/// What all files are together, as a folder of their addresses: a browser keeps what it has of it.
+/// A hash of all files, used as a path segment so that browsers may cache each version forever.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let all: Vec<u8> = FILES.iter().flat_map(|(.., text)| text.bytes()).collect();
     format!("v-{:.16}", ContentHash::of_bytes(&all).to_hex())
 });
-/// The page, which names the files in that folder.
+/// The page, with links to the versioned folder.
 static PAGE: LazyLock<String> =
     LazyLock::new(|| include_str!("../console/index.html").replace("/console/", &format!("/console/{}/", *VERSION)));
-/// The tags of the page and the files, by name; that of the page is empty.
+/// The `ETag` of each file by name; the page has the empty name.
 static TAGS: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
     let all = FILES.iter().map(|(name, _, text)| (*name, *text)).chain([("", PAGE.as_str())]);
     all.map(|(name, text)| (name, format!("\"{}\"", ContentHash::of_bytes(text.as_bytes())))).collect()
 });
-/// How long a browser keeps a page or file without asking: never, or for good where its address names its version.
+/// `Cache-Control`: the page is always revalidated; files with a version in their address are kept.
 const ASK: &str = "no-cache";
 const KEEP: &str = "private, max-age=31536000, immutable";
 const HTML: &str = "text/html; charset=utf-8";
 const JS: &str = "text/javascript; charset=utf-8";
 
-/// The routes of the console.
+/// Returns the routes of the console.
 pub(crate) fn router(pages: Arc<PageTokens>) -> Router {
     Router::new()
         .route("/", get(|headers: HeaderMap| async move { file(&headers, "", HTML, PAGE.as_str(), ASK) }))
@@ -83,7 +83,7 @@ struct SignIn {
     token: String,
 }
 
-/// `POST /console/session`.
+/// Handles `POST /console/session`.
 async fn sign_in(State(pages): State<Arc<PageTokens>>, body: Bytes) -> Response {
     let given = (body.len() <= MAX_BODY).then(|| serde_json::from_slice::<SignIn>(&body).ok()).flatten();
     let Some(SignIn { token }) = given else {
@@ -107,7 +107,7 @@ async fn named(Path(path): Path<String>, headers: HeaderMap) -> Response {
     }
 }
 
-/// A file, or 304 where the browser has it.
+/// Returns a file, or 304 if the browser has it.
 fn file(headers: &HeaderMap, name: &str, kind: &str, text: &'static str, cache: &str) -> Response {
     let tag = TAGS.get(name).map(String::as_str).unwrap_or_default();
     let known = headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == tag.as_bytes());

@@ -2,21 +2,21 @@
 
 use toolwright_core::pins::is_invisible;
 
-/// The longest text, in UTF-16 units: Claude Code cuts longer ones (2.1.285 cuts at 2,048).
+/// The longest text, in UTF-16 units: Claude Code 2.1.285 cuts at 2,048.
 const MAX_ALL: usize = 2048;
-/// The shortest quote of a source. Where there is less room for each, the last sources are only counted.
+/// The shortest quote of a source. If there is no room for one of each, the last sources are only counted.
 const MIN_SAID: usize = 60;
 const CUT: &str = " [cut here]";
 
-/// `ours` first, then each source's words, quoted under its name. Short quotes leave their room to longer ones. The
-/// heading gives the prefix of the source's tools, which its own words lack.
+/// Returns `ours`, then each source's instructions, quoted under its name. Longer quotes use the room that short ones
+/// leave. The heading gives the prefix of the source's tools, because its own text does not know it.
 pub(crate) fn together(ours: &[String], said: impl Iterator<Item = (String, String)>) -> Option<String> {
     let mut all = shortened(&ours.join("\n\n"), MAX_ALL);
     let said = said.map(|(name, words)| (name, words.trim().chars().filter(|c| !is_invisible(*c)).collect::<String>()));
     let mut parts: Vec<Part> =
         said.filter(|(_, words)| !words.is_empty()).map(|(name, words)| Part::new(&name, &words)).collect();
     let room = MAX_ALL.saturating_sub(units(&all));
-    // As many as can be quoted at all.
+    // As many quotes as fit.
     let left_out =
         |count: usize| format!("\n\n({count} more say something of their tools, for which there is no room.)");
     let least: Vec<usize> = parts.iter().map(|part| part.head + part.words.min(MIN_SAID)).collect();
@@ -42,17 +42,17 @@ pub(crate) fn together(ours: &[String], said: impl Iterator<Item = (String, Stri
     (!all.is_empty()).then(|| all.to_owned())
 }
 
-/// The words of the one source of an address, after `ours`.
+/// Returns `ours`, then the instructions of the only source of an address.
 pub(crate) fn of_one(ours: &[String], said: Option<String>) -> Option<String> {
     let mut all = ours.to_vec();
     all.extend(said);
     (!all.is_empty()).then(|| shortened(&all.join("\n\n"), MAX_ALL))
 }
 
-/// The words of one source.
+/// The instructions of one source.
 struct Part {
     heading: String,
-    /// Quoted, so that no source can speak in another's name.
+    /// Quoted, so that no source can write in another's name.
     quoted: String,
     head: usize,
     words: usize,
@@ -70,7 +70,7 @@ impl Part {
     }
 }
 
-/// The largest share of `room` for each; those that need less take less.
+/// Returns the largest equal share of `room`; needs below it leave the rest to others.
 fn share(needs: impl Iterator<Item = usize>, room: usize) -> usize {
     let mut needs: Vec<usize> = needs.collect();
     needs.sort_unstable();
@@ -88,7 +88,7 @@ fn units(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }
 
-/// A text of at most `most` units, with a mark where it is cut.
+/// Returns a text of at most `most` units, with a mark where it was cut.
 fn shortened(words: &str, most: usize) -> String {
     if units(words) <= most {
         return words.to_owned();
@@ -133,7 +133,7 @@ mod tests {
         let of = |name: &str| text.split(&format!("{name}__... here:\n")).nth(1).expect("quoted").matches('ä').count();
         let (a, c) = (text.matches('ä').count() - of("c"), of("c"));
         assert_eq!(a, c);
-        // Characters of two UTF-16 units.
+        // These characters have two UTF-16 units.
         let wide = check("", &[("a", &*"🦀".repeat(2000))]).expect("words");
         assert!(units(&wide) <= MAX_ALL && wide.ends_with("🦀 [cut here]"));
     }

@@ -1,10 +1,10 @@
 //! Serves the catalogue to MCP clients over stdio and HTTP, and to any HTTP client as plain JSON.
 //!
-//! A [`Gateway`] holds what all clients share. [`serve_stdio`] and [`serve_http`] connect clients to it. Every call goes
-//! through the executor of `toolwright-runtime`.
+//! A [`Gateway`] holds what all clients share. [`serve_stdio`] and [`serve_http`] connect clients to it. Every call
+//! goes through the executor of `toolwright-runtime`.
 //!
-//! `mcp` is the MCP server, `api` the HTTP API, `facade` the APIs of `OpenAI` and Anthropic, `http` what everything
-//! over HTTP shares; `serve` puts them on one listener.
+//! `mcp` is the MCP server, `api` the HTTP API, `facade` the APIs of `OpenAI` and Anthropic, and `http` the parts that
+//! all HTTP endpoints share. `serve` puts them on one listener.
 
 mod agents;
 mod api;

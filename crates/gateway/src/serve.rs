@@ -28,7 +28,7 @@ use crate::mcp::http::{Endpoint, mcp_part, mcp_whole};
 
 /// How often idle sessions are ended.
 const SWEEP: Duration = Duration::from_secs(30);
-/// How long the last answers may take to go out after everything has ended.
+/// How long the last answers may take to go out after all work has ended.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// A listening server. It answers while `serving` is polled.
@@ -43,11 +43,11 @@ pub struct HttpServer {
 
 /// Binds the address and prepares the server: MCP at `/mcp` (the whole catalogue) and at `/mcp/{name}` (a view, or one
 /// provider under its own names), both with `?expose=search` or `?expose=direct`; the API at `/api/…` with its OpenAPI
-/// document at `/api/openapi.json`; the APIs of `OpenAI` and Anthropic at `/v1/…`; webhooks at
-/// `/webhooks/{trigger}`; the web console at `/`; `/metrics`, `/health` and `/ready`.
+/// document at `/api/openapi.json`; the APIs of `OpenAI` and Anthropic at `/v1/…`; webhooks at `/webhooks/{trigger}`;
+/// the web console at `/`; `/metrics`, `/health` and `/ready`.
 ///
 /// When `shutdown` fires, notification streams end, new calls are answered 503, and the gateway drains (see
-/// [`Gateway::drain`]). Until that is done connections are accepted and answered.
+/// [`Gateway::drain`]). Connections are accepted and answered until the drain is complete.
 ///
 /// # Errors
 /// [`HttpError`], before anything is served.
@@ -117,7 +117,7 @@ pub async fn serve_http(
     Ok(HttpServer { addr, console: pages.link(), serving: serving.boxed() })
 }
 
-/// `GET /metrics`; 404 without a source.
+/// Handles `GET /metrics`; 404 without a source.
 async fn scrape(State(source): State<Option<Arc<dyn MetricsSource>>>, headers: HeaderMap) -> Response {
     let Some(source) = source else { return StatusCode::NOT_FOUND.into_response() };
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();

@@ -17,7 +17,7 @@ pub enum Expose {
     #[default]
     Direct,
     /// Three tools that find, describe and call them are.
-    // Those that are pinned are listed too. The others run all the same when they are called.
+    // Pinned tools are listed too. All other tools can still be called.
     Search,
 }
 
@@ -34,10 +34,10 @@ impl FromStr for Expose {
 }
 
 impl Expose {
-    /// The `expose` parameter of a query. The last one counts; other parameters are ignored.
+    /// Parses the `expose` parameter of a query. The last one counts; other parameters are ignored.
     ///
     /// # Errors
-    /// The message for another value.
+    /// The message for an invalid value.
     pub(crate) fn in_query(query: &str) -> Result<Option<Self>, String> {
         let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         pairs.filter(|(key, _)| *key == "expose").map(|(_, value)| value.parse()).next_back().transpose()
@@ -54,7 +54,7 @@ pub enum ListedSchemas {
     #[default]
     Portable,
     /// As their sources give them.
-    // Only those keywords at the root are mended by which clients refuse a whole list.
+    // Changes only keywords at the root that make clients refuse the whole list.
     Raw,
 }
 
@@ -70,11 +70,11 @@ pub struct ViewConfig {
     #[serde(rename = "allow")]
     pub allowed: Vec<String>,
     /// Tools that are not, as globs.
-    // `github__resources_list` or `github__resources_subscribe` takes that alone away.
+    // `github__resources_list` or `github__resources_subscribe` denies that method alone.
     #[serde(rename = "deny")]
     pub denied: Vec<String>,
     /// How its tools are put before clients: `direct` or `search`. Default: as `serve --expose` says.
-    // A client may say otherwise in its address.
+    // A client may override this in its address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expose: Option<Expose>,
     /// In which form its schemas are listed: `portable` or `raw`. Default: as `server.schemas` says.
@@ -88,30 +88,30 @@ pub struct ViewConfig {
 }
 
 impl ViewConfig {
-    /// Whether a tool or method of this wire name is in it.
+    /// Returns whether the view contains the tool or method with this wire name.
     pub(crate) fn shows(&self, wire_name: &str) -> bool {
         allowed_by(&self.allowed, &self.denied, wire_name)
     }
 
-    /// Whether it excludes this wire name explicitly.
+    /// Returns whether the view excludes this wire name explicitly.
     pub(crate) fn denies(&self, wire_name: &str) -> bool {
         !allowed_by(&[], &self.denied, wire_name)
     }
 }
 
-/// A part of the catalogue that has an address of its own.
+/// A part of the catalogue with its own address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Scope {
     /// `/mcp` and stdio: everything, under wire names.
     Whole,
     /// `/mcp/{provider}`: one provider, under its own names.
     Provider(Arc<str>),
-    /// `/mcp/{view}`: what a configured view lets through, under wire names.
+    /// `/mcp/{view}`: the part that a configured view allows, under wire names.
     View(Arc<str>),
 }
 
 impl Scope {
-    /// Its path.
+    /// Returns its path.
     pub(crate) fn path(&self) -> String {
         match self {
             Self::Whole => "/mcp".into(),
@@ -119,7 +119,7 @@ impl Scope {
         }
     }
 
-    /// Whether it can contain anything of a provider.
+    /// Returns whether the scope can contain anything of this provider.
     pub(crate) fn may_have(&self, provider: &dyn Provider) -> bool {
         match self {
             Self::Whole | Self::View(_) => true,
@@ -128,7 +128,7 @@ impl Scope {
     }
 }
 
-/// What a client sees: a part of the catalogue, and how its tools are exposed.
+/// The part of the catalogue that a client sees, and how its tools are exposed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct View {
     pub(crate) scope: Scope,

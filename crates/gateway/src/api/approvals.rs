@@ -15,9 +15,9 @@ use toolwright_mcp::elicitation::Form;
 use super::{Answer, Api, JsonBody, PathParam, QueryParams, bounded};
 use crate::http::{ApiError, Connection};
 
-/// Rows that are listed.
+/// The most rows that are listed.
 const LISTED: usize = 1000;
-/// The reason of a denial without one.
+/// The default reason of a denial.
 const DENIED: &str = "the user said no";
 
 #[derive(Deserialize)]
@@ -75,7 +75,7 @@ impl Api {
     }
 }
 
-/// `GET /api/approvals`.
+/// Handles `GET /api/approvals`.
 pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<List>) -> Answer {
     api.owner_only()?;
     let state = (!asked.all).then_some(QuestionState::Pending);
@@ -85,7 +85,7 @@ pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryP
     api.ok(&json!({"questions": questions, "total": page.total, "next": page.next}))
 }
 
-/// `GET /api/approvals/{id}`.
+/// Handles `GET /api/approvals/{id}`.
 pub(super) async fn show(State(api): State<Arc<Api>>, PathParam(id): PathParam) -> Answer {
     api.owner_only()?;
     let inbox = &api.stores.inbox;
@@ -101,7 +101,7 @@ pub(super) async fn show(State(api): State<Arc<Api>>, PathParam(id): PathParam) 
     api.ok(&shown)
 }
 
-/// `POST /api/approvals/{id}`.
+/// Handles `POST /api/approvals/{id}`.
 pub(super) async fn answer(
     State(api): State<Arc<Api>>,
     Extension(connection): Extension<Connection>,
@@ -133,7 +133,7 @@ pub(super) async fn answer(
     settled(&api, &id, answered, state)
 }
 
-/// Answers a form of a tool's source.
+/// Answers a form that a tool's source sent.
 async fn answer_form(api: &Api, id: &str, asked: DecideRequest) -> Answer {
     let inbox = &api.stores.inbox;
     let Some(form) = inbox.form(id).await? else {
@@ -143,7 +143,7 @@ async fn answer_form(api: &Api, id: &str, asked: DecideRequest) -> Answer {
         });
     };
     let (reply, state) = match asked.decision {
-        // A settled form is not kept, so any content comes too late.
+        // The schema of a settled form is not stored, so the content of a late answer is not checked.
         Decision::Accept if form.state != QuestionState::Pending => {
             (FormReply::Accept { content: Map::new() }, QuestionState::Approved)
         }
@@ -156,7 +156,7 @@ async fn answer_form(api: &Api, id: &str, asked: DecideRequest) -> Answer {
     settled(api, id, inbox.answer_form(id, &reply, &api.principal.id).await?, state)
 }
 
-/// The content, if the form accepts it.
+/// Returns the content, if it is valid for the form.
 fn filled_in(form: &FormQuestion, given: Map<String, Value>) -> Result<Map<String, Value>, ApiError> {
     let checked = match &form.request.wants {
         Wants::Form(schema) => {
@@ -180,14 +180,14 @@ fn settled<Q, A>(api: &Api, id: &str, answered: Answered<InboxItem<Q, A>>, state
     }
 }
 
-/// `GET /api/approvals/standing`.
+/// Handles `GET /api/approvals/standing`.
 pub(super) async fn standing(State(api): State<Arc<Api>>) -> Answer {
     api.owner_only()?;
     let standing = api.stores.approvals.standing(LISTED).await?;
     api.ok(&standing.iter().map(|row| json!(row)).collect::<Value>())
 }
 
-/// `DELETE /api/approvals/standing/{id}`.
+/// Handles `DELETE /api/approvals/standing/{id}`.
 pub(super) async fn revoke(
     State(api): State<Arc<Api>>,
     Extension(connection): Extension<Connection>,

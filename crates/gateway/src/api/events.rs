@@ -1,4 +1,5 @@
-//! Streams events to HTTP clients as server-sent events. Each has a number, from which a client resumes after a break.
+//! Streams events to HTTP clients as server-sent events. Each has a number, so that a client can resume after a
+//! disconnect.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -19,23 +20,23 @@ use toolwright_runtime::EventHub;
 use super::Api;
 use crate::http::ApiError;
 
-/// Events that are kept for clients that come back.
+/// Events that are kept for clients that reconnect.
 const KEPT: usize = 4096;
-/// Events that one client is sent at once.
+/// The most events that one client gets at once.
 const BATCH: usize = 256;
-/// How long events are kept while nobody reads them.
+/// How long events are kept without a reader.
 const LINGER: Duration = Duration::from_secs(120);
-/// Clients that read at once.
+/// The most concurrent readers.
 const STREAMS: usize = 64;
-/// Silence after which a comment keeps the connection open.
+/// Silence after which a comment is sent to keep the connection open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The last events, as long as somebody reads them.
+/// The last events, kept while there are readers.
 #[derive(Debug)]
 pub(crate) struct RecentEvents {
     hub: Arc<EventHub>,
     kept: Mutex<EventBuffer>,
-    /// The number of the last event.
+    /// Number of the last event.
     last: watch::Sender<u64>,
     streams: Arc<Semaphore>,
 }
@@ -61,7 +62,7 @@ impl RecentEvents {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows the events on a task of its own until nobody has read them for a while.
+    /// Collects the events in its own task until there has been no reader for a while.
     fn follow(self: &Arc<Self>) {
         if std::mem::replace(&mut self.kept().is_followed, true) {
             return;
@@ -97,14 +98,14 @@ impl RecentEvents {
         self.last.send_replace(last);
     }
 
-    /// The events after this number, the first of them.
+    /// Returns the first events after this number.
     fn after(&self, number: u64) -> Vec<(u64, Arc<Event>)> {
         self.kept().events.iter().filter(|(at, _)| *at > number).take(BATCH).cloned().collect()
     }
 }
 
-/// `GET /api/events`: from now on, or after the number in `Last-Event-ID`. What is no longer kept is skipped, which the
-/// numbers show. The stream ends with the server.
+/// `GET /api/events`: from now on, or after the number in `Last-Event-ID`. Events that are no longer kept are skipped,
+/// which leaves a gap in the numbers. The stream ends with the server.
 pub(super) async fn events(State(api): State<Arc<Api>>, headers: HeaderMap) -> Result<Response, ApiError> {
     let Some(recent) = api.events.clone() else {
         return Err(ApiError::not_found("this server tells no events"));
@@ -115,7 +116,8 @@ pub(super) async fn events(State(api): State<Arc<Api>>, headers: HeaderMap) -> R
     recent.follow();
     let asked = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
     let latest = recent.kept().last;
-    // A number of an earlier process is behind or ahead of ours; ahead means that nothing of ours was seen.
+    // A number from an earlier process may be behind ours or ahead; ahead means that the client has seen no event of
+    // ours.
     let after = asked.map_or(latest, |number: u64| if number > latest { 0 } else { number });
     let changed = recent.last.subscribe();
     let start = ((recent, permit), changed, after, VecDeque::<(u64, Arc<Event>)>::new());

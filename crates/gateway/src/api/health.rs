@@ -11,12 +11,12 @@ use toolwright_core::catalogue::{Health, Provider};
 use super::{Answer, Api};
 use crate::http::respond;
 
-/// One provider as it is now.
+/// The current state of one provider.
 struct ProviderHealth {
     provider: Arc<dyn Provider>,
     tools: usize,
     state: &'static str,
-    /// Why it failed.
+    /// The reason of its failure.
     error: Option<String>,
     withheld: Vec<Value>,
 }
@@ -27,7 +27,7 @@ impl Api {
         let (providers, snapshot) = (catalogue.sources(), catalogue.snapshot());
         let known = |provider: &Arc<dyn Provider>| {
             let status = snapshot.providers().iter().find(|status| status.name == provider.name());
-            // The error of its last list is written for display, so it comes before the provider's own.
+            // The error of the last list is written for display, so it is preferred to the provider's own.
             let (state, error) = match (status.and_then(|status| status.error.clone()), provider.health()) {
                 (Some(error), _) => ("failed", Some(error)),
                 (None, Health::Failed { reason }) => ("failed", Some(reason)),
@@ -43,7 +43,7 @@ impl Api {
     }
 }
 
-/// `GET /api/providers`.
+/// Handles `GET /api/providers`.
 pub(super) async fn providers(State(api): State<Arc<Api>>) -> Answer {
     let shown = |known: ProviderHealth| {
         let ProviderHealth { provider, tools, state, error, withheld } = known;
@@ -59,13 +59,13 @@ pub(super) async fn providers(State(api): State<Arc<Api>>) -> Answer {
     api.ok(&providers.into_iter().chain(left_out).collect::<Value>())
 }
 
-/// `GET /health`: the process answers.
+/// Handles `GET /health`: the process answers.
 pub(super) async fn health() -> &'static str {
     "ok"
 }
 
-/// `GET /ready`: 200 while calls are accepted and recorded in the ledger. Failed providers do not matter, nor do
-/// starting ones with a last list. Others are waited for like first lists, and no longer.
+/// `GET /ready`: 200 while calls are accepted and recorded in the ledger. Failed providers, and starting ones with a
+/// cached list, do not delay it. Other starting providers do, as long as requests wait for first lists.
 pub(super) async fn ready(State(api): State<Arc<Api>>) -> Response {
     let providers = api.providers();
     let count = |state: &str| providers.iter().filter(|known| known.state == state).count();

@@ -1,4 +1,4 @@
-//! Background jobs. The owner sees all jobs; another principal sees those of its own session.
+//! Background jobs. The owner sees all jobs; other principals see the jobs of their own session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn scope(session: &Session) -> JobScope<'_> {
     if session.principal.owner { JobScope::All } else { JobScope::Of(session) }
 }
 
-/// `GET /api/jobs`.
+/// Handles `GET /api/jobs`.
 pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<List>) -> Answer {
     let session = api.session();
     let listed = if asked.open { Listed::Open } else { Listed::All };
@@ -73,7 +73,7 @@ pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryP
     api.ok(&json!({"jobs": jobs, "total": page.total, "next": page.next}))
 }
 
-/// `GET /api/jobs/{id}`.
+/// Handles `GET /api/jobs/{id}`.
 pub(super) async fn show(
     State(api): State<Arc<Api>>,
     PathParam(id): PathParam,
@@ -84,7 +84,7 @@ pub(super) async fn show(
     api.ok(&api.jobs()?.wait(scope(&session), &id, wait).await?.to_whole_json())
 }
 
-/// `GET /api/jobs/{id}/output`.
+/// Handles `GET /api/jobs/{id}/output`.
 pub(super) async fn read(
     State(api): State<Arc<Api>>,
     PathParam(id): PathParam,
@@ -96,7 +96,7 @@ pub(super) async fn read(
     api.ok(&text.to_json(&jobs.get(scope(&session), &id).await?))
 }
 
-/// `POST /api/jobs/{id}/send`.
+/// Handles `POST /api/jobs/{id}/send`.
 pub(super) async fn send(
     State(api): State<Arc<Api>>,
     Extension(connection): Extension<Connection>,
@@ -110,7 +110,7 @@ pub(super) async fn send(
     api.ok(&jobs.wait(scope(&session), &id, wait).await?.to_whole_json())
 }
 
-/// `POST /api/jobs/{id}/stop`.
+/// Handles `POST /api/jobs/{id}/stop`.
 pub(super) async fn stop(State(api): State<Arc<Api>>, PathParam(id): PathParam) -> Answer {
     let (session, jobs) = (api.session(), api.jobs()?);
     jobs.stop(scope(&session), &id).await?;

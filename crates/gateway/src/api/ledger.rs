@@ -1,4 +1,4 @@
-//! The ledger: runs and sessions, their operations as trees, and sums of what they used.
+//! The ledger: runs and sessions, their operations as trees, and usage sums.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use toolwright_core::usage::{UsageBy, UsageRow};
 use super::{Answer, Api, PathParam, QueryParams, bounded};
 use crate::http::ApiError;
 
-/// Runs and sessions that are listed unless asked otherwise, and at most.
+/// The default and largest number of listed runs and sessions.
 const LISTED: usize = 50;
 const MAX_LISTED: usize = 1000;
-/// Calls of one tool, likewise.
+/// The default and largest number of listed calls of one tool.
 const CALLS: usize = 20;
 const MAX_CALLS: usize = 100;
 
@@ -47,7 +47,7 @@ pub(super) struct Sums {
     since_ms: u64,
 }
 
-/// `GET /api/traces`.
+/// Handles `GET /api/traces`.
 pub(super) async fn traces(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<List>) -> Answer {
     let limit = bounded("limit", asked.limit, LISTED, MAX_LISTED)?;
     let wrong = |why| ApiError::bad_request(format!("`after`: {why}"));
@@ -56,7 +56,7 @@ pub(super) async fn traces(State(api): State<Arc<Api>>, QueryParams(asked): Quer
     api.ok(&json!({"traces": page.traces, "total": page.total, "next": page.next.map(|next| next.to_string())}))
 }
 
-/// `GET /api/traces/{id}`.
+/// Handles `GET /api/traces/{id}`.
 pub(super) async fn trace(
     State(api): State<Arc<Api>>,
     PathParam(id): PathParam,
@@ -70,7 +70,7 @@ pub(super) async fn trace(
     }
 }
 
-/// `GET /api/traces/{id}/operations/{op}`.
+/// Handles `GET /api/traces/{id}/operations/{op}`.
 pub(super) async fn operation(State(api): State<Arc<Api>>, Path((id, op)): Path<(String, String)>) -> Answer {
     let ledger = api.gateway.options.executor.ledger();
     for summary in &ledger.find_traces(&id).await? {
@@ -86,7 +86,7 @@ pub(super) async fn operation(State(api): State<Arc<Api>>, Path((id, op)): Path<
     Err(ApiError::not_found(format!("`{id}` has no operation `{op}`")))
 }
 
-/// `GET /api/tools/{id}/calls`.
+/// Handles `GET /api/tools/{id}/calls`.
 pub(super) async fn calls(
     State(api): State<Arc<Api>>,
     PathParam(id): PathParam,
@@ -98,7 +98,7 @@ pub(super) async fn calls(
     api.ok(&json!({"calls": calls}))
 }
 
-/// `GET /api/budgets`.
+/// Handles `GET /api/budgets`.
 pub(super) async fn budgets(State(api): State<Arc<Api>>) -> Answer {
     let options = &api.gateway.options;
     let mut shown = Vec::new();
@@ -110,7 +110,7 @@ pub(super) async fn budgets(State(api): State<Arc<Api>>) -> Answer {
     api.ok(&json!({"tokens": shown}))
 }
 
-/// `GET /api/usage`.
+/// Handles `GET /api/usage`.
 pub(super) async fn sums(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Sums>) -> Answer {
     let ledger = api.gateway.options.executor.ledger();
     let rows = ledger.usage(asked.by, asked.since_ms).await?;

@@ -1,6 +1,5 @@
-//! The HTTP API: tools, calls, jobs, approvals and health as plain JSON, beside MCP on the same listener. `routes` is
-//! the one table of operations, from which the router and the OpenAPI document are made. Answers equal those of the
-//! command line with `--json`.
+//! The HTTP API: tools, calls, jobs, approvals and health as plain JSON, beside MCP on the same listener. The router
+//! and the OpenAPI document are both made from the table in `routes`. Answers equal the command line's with `--json`.
 
 mod approvals;
 pub(crate) mod events;
@@ -37,16 +36,16 @@ use crate::http::{API, ApiError, ApiStores, Identity, respond};
 use crate::operator::Operator;
 use routes::{Route, document, routes};
 
-/// What all API requests share.
+/// State that all API requests share.
 pub(crate) struct Api {
     gateway: Arc<Gateway>,
     principal: Principal,
     stores: ApiStores,
-    /// Bounds requests, MCP's included.
+    /// Bounds concurrent requests, including MCP's.
     requests: Arc<Semaphore>,
     bodies: Arc<Bodies>,
     document: Value,
-    /// What `/api/events` tells; `None`: nothing.
+    /// The source of `/api/events`; `None`: 404.
     events: Option<Arc<RecentEvents>>,
     pages: Arc<PageTokens>,
     operator: Option<Arc<dyn Operator>>,
@@ -70,18 +69,18 @@ impl Api {
         Arc::new(Self { gateway, principal, stores, requests, bodies, document, events, pages, operator })
     }
 
-    /// A response with this body, without secrets.
+    /// Returns a response with this body, with secrets redacted.
     fn ok(&self, body: &Value) -> Answer {
         Ok(respond(StatusCode::OK, &self.gateway.options.executor.services().redactor.redact_value(body)))
     }
 
-    /// The caller's session, to which output handles, jobs and file reads belong across calls.
+    /// Returns the caller's session, which owns output handles, jobs and file reads across calls.
     fn session(&self) -> Arc<Session> {
         self.gateway.session(format!("{} at {API}", self.principal.id), self.principal.clone())
     }
 }
 
-/// The routes of the table. Those below [`API`] pass `admit`.
+/// Returns the routes of the table. Those below [`API`] pass through `admit`.
 pub(crate) fn router(api: &Arc<Api>) -> Router {
     let mut outside = Router::new();
     let mut inside = Router::new();
@@ -94,16 +93,16 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
     let inside = inside
         .fallback(|| async { ApiError::not_found("there is no such path; GET /api/openapi.json lists what there is") })
         .method_not_allowed_fallback(|| async { ApiError::method_not_allowed() })
-        // `admit` bounds bodies; the extractors' own limit is far lower.
+        // `admit` bounds bodies; the default limit of the extractors is far lower.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(Arc::clone(api), admit));
     outside.nest(API, inside).with_state(Arc::clone(api))
 }
 
-/// Passes a request on when its body has arrived, so that slow clients do not keep others out.
+/// Passes a request on once its body has arrived, so that slow clients do not block others.
 async fn admit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    // The room is given back with the answer.
+    // The room is released with the answer.
     let (body, _room) = match api.bodies.read(body).await {
         Ok(read) => read,
         Err(BodyError::TimedOut) => return ApiError::timed_out().into_response(),
@@ -119,12 +118,12 @@ async fn admit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Res
     next.run(Request::from_parts(parts, Body::from(body))).await
 }
 
-/// `GET /api/openapi.json`.
+/// Handles `GET /api/openapi.json`.
 async fn openapi(State(api): State<Arc<Api>>) -> Response {
     respond(StatusCode::OK, &api.document)
 }
 
-/// `POST /api/console`: the address of the console, with a token that opens it once.
+/// Handles `POST /api/console`: returns the console's address with a token that opens it once.
 async fn open_console(State(api): State<Arc<Api>>, Extension(identity): Extension<Identity>) -> Answer {
     Ok(respond(StatusCode::OK, &json!({"path": api.pages.link_for(identity)})))
 }
@@ -132,14 +131,14 @@ async fn open_console(State(api): State<Arc<Api>>, Extension(identity): Extensio
 /// The longest wait for a job.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// The body, as JSON of this type.
+/// Extracts the body as JSON of this type.
 pub(super) struct JsonBody<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        // `admit` has read and bounded it.
+        // `admit` has already read and bounded it.
         let body = Bytes::from_request(request, state).await.map_err(|error| ApiError::internal(error.to_string()))?;
         let wrong = |error| ApiError::bad_request(format!("the body cannot be read: {error}"));
         // Through an object, because serde would accept a list of field values.
@@ -148,7 +147,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// The query, as this type.
+/// Extracts the query as this type.
 pub(super) struct QueryParams<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
@@ -160,7 +159,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T>
     }
 }
 
-/// The path parameter.
+/// Extracts the path parameter.
 pub(super) struct PathParam(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathParam {
@@ -172,13 +171,13 @@ impl<S: Send + Sync> FromRequestParts<S> for PathParam {
     }
 }
 
-/// Whether the content type is JSON.
+/// Returns whether the content type is JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     said.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
 }
 
-/// A positive duration in the field of this name.
+/// Parses a positive duration from the field of this name.
 pub(super) fn span(name: &str, written: Option<&str>) -> Result<Option<Duration>, ApiError> {
     let wrong = |why: String| ApiError::bad_request(format!("`{name}`: {why}"));
     match written.map(duration::parse).transpose() {
@@ -188,12 +187,12 @@ pub(super) fn span(name: &str, written: Option<&str>) -> Result<Option<Duration>
     }
 }
 
-/// How long to wait for a job: by default not at all, and at most [`MAX_WAIT`].
+/// Returns how long to wait for a job: zero by default, and at most [`MAX_WAIT`].
 pub(super) fn wait(written: Option<&str>) -> Result<Duration, ApiError> {
     Ok(span("wait", written)?.unwrap_or_default().min(MAX_WAIT))
 }
 
-/// A number of the query, which is from 1 to `most`.
+/// Checks a number of the query, which must be from 1 to `most`; `usual` is the default.
 pub(super) fn bounded(name: &str, given: Option<usize>, usual: usize, most: usize) -> Result<usize, ApiError> {
     let number = given.unwrap_or(usual);
     let fits = (1..=most).contains(&number);

@@ -1,5 +1,4 @@
-//! Serves what the program around the gateway has besides tools and calls: pins, policy, agents, triggers and saved
-//! runs.
+//! Serves the parts of the program around the gateway: pins, policy, agents, triggers and saved runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +18,14 @@ use super::{Answer, Api, JsonBody, PathParam, QueryParams, bounded};
 use crate::http::{ApiError, Connection, Identity};
 use crate::operator::{Operator, PinWord};
 
-/// The default and largest number of tools that a prompt is shown.
+/// The default and largest number of tools that are picked for a prompt.
 const PICKED: usize = 20;
 const MAX_PICKED: usize = 200;
-/// The default and largest number of rows of a list, and the default of firings of a trigger.
+/// The default and largest number of rows of a list, and the default number of a trigger's firings.
 const LISTED: usize = 50;
 const MAX_LISTED: usize = 1000;
 const FIRINGS: usize = 5;
-/// The default and largest number of recorded calls that a policy is tried on.
+/// The default and largest number of recorded calls that a policy is tested on.
 const REPLAYED: usize = 1000;
 const MAX_REPLAYED: usize = 10_000;
 
@@ -35,7 +34,7 @@ const NONE_HERE: &[(u16, &str, &str)] = &[(404, "There is no such thing here.", 
 const NOT_SO: &[(u16, &str, &str)] =
     &[(404, "There is no such thing.", "Error"), (409, "The state does not allow it: the message says why.", "Error")];
 
-/// The operations of this file.
+/// Returns the operations of this file.
 pub(super) fn routes() -> Vec<Route> {
     use Method::{Get, Post};
     vec![
@@ -161,7 +160,7 @@ impl Api {
     }
 }
 
-/// `GET /api/me`.
+/// Handles `GET /api/me`.
 pub(super) async fn me(State(api): State<Arc<Api>>, Extension(identity): Extension<Identity>) -> Answer {
     let principal = identity.principal();
     let info = &api.gateway.options.info;
@@ -175,7 +174,7 @@ pub(super) async fn me(State(api): State<Arc<Api>>, Extension(identity): Extensi
     }))
 }
 
-/// `GET /api/pins`.
+/// Handles `GET /api/pins`.
 pub(super) async fn pins(State(api): State<Arc<Api>>) -> Answer {
     api.ok(&api.operator()?.pins().await?)
 }
@@ -189,7 +188,7 @@ pub(super) struct PinDecision {
     decision: PinWord,
 }
 
-/// `POST /api/pins`.
+/// Handles `POST /api/pins`.
 pub(super) async fn decide_pin(
     State(api): State<Arc<Api>>,
     Extension(connection): Extension<Connection>,
@@ -208,7 +207,7 @@ pub(super) struct Prompt {
     max: Option<usize>,
 }
 
-/// `GET /api/pick`.
+/// Handles `GET /api/pick`.
 pub(super) async fn pick(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Prompt>) -> Answer {
     let max = bounded("max", asked.max, PICKED, MAX_PICKED)?;
     api.ok(&api.operator()?.pick(&asked.prompt, max).await?)
@@ -221,7 +220,7 @@ pub(super) struct Encoding {
     model: Option<String>,
 }
 
-/// `GET /api/tokens`: each definition as the API of a model is sent it.
+/// Handles `GET /api/tokens`: each definition in the encoding of a model API.
 pub(super) async fn tokens(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Encoding>) -> Answer {
     let wanted = asked.api.as_deref().unwrap_or(ModelApi::OpenAiChat.as_str());
     let Some(model_api) = ModelApi::ALL.into_iter().find(|api| api.as_str() == wanted) else {
@@ -231,7 +230,7 @@ pub(super) async fn tokens(State(api): State<Arc<Api>>, QueryParams(asked): Quer
     let tokens = &api.gateway.options.executor.services().tokens;
     let counter = asked.model.as_deref().and_then(|model| tokens.of_model(model));
     let snapshot = api.snapshot();
-    // A tokenizer may have to be read.
+    // Counting may have to read a tokenizer from disk.
     let counted = tokio::task::spawn_blocking(move || {
         let entries: Vec<&Entry> = snapshot.list().iter().map(|entry| &**entry).collect();
         let count = |entries: &[&Entry]| Encoded::of(entries, model_api, counter.as_deref());
@@ -257,13 +256,13 @@ pub(super) async fn tokens(State(api): State<Arc<Api>>, QueryParams(asked): Quer
     api.ok(&counted.await.map_err(|error| ApiError::internal(error.to_string()))?)
 }
 
-/// Definitions in the encoding of a model API, together.
+/// Tool definitions together in the encoding of a model API.
 struct Encoded {
     bytes: usize,
     tokens: usize,
-    /// Whether a model's own tokenizer counted.
+    /// Whether the model's own tokenizer counted them.
     is_exact: bool,
-    /// What the API cannot be told of their schemas.
+    /// Number of schema features that the API cannot express.
     losses: usize,
 }
 
@@ -291,7 +290,7 @@ pub(super) struct Part {
     limit: Option<usize>,
 }
 
-/// `GET /api/agents`.
+/// Handles `GET /api/agents`.
 pub(super) async fn agents(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Part>) -> Answer {
     let limit = bounded("limit", asked.limit, LISTED, MAX_LISTED)?;
     api.ok(&api.operator()?.agents(asked.after.as_deref(), limit).await?)
@@ -303,13 +302,13 @@ pub(super) struct Firings {
     firings: Option<usize>,
 }
 
-/// `GET /api/triggers`.
+/// Handles `GET /api/triggers`.
 pub(super) async fn triggers(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Firings>) -> Answer {
     let firings = bounded("firings", asked.firings, FIRINGS, MAX_LISTED)?;
     api.ok(&api.operator()?.triggers(firings).await?)
 }
 
-/// `POST /api/triggers/{id}/fire`.
+/// Handles `POST /api/triggers/{id}/fire`.
 pub(super) async fn fire(
     State(api): State<Arc<Api>>,
     Extension(connection): Extension<Connection>,
@@ -319,7 +318,7 @@ pub(super) async fn fire(
     api.ok(&api.operator()?.fire(&id).await?)
 }
 
-/// `GET /api/runs/{id}`.
+/// Handles `GET /api/runs/{id}`.
 pub(super) async fn run(State(api): State<Arc<Api>>, PathParam(id): PathParam) -> Answer {
     api.ok(&api.operator()?.run(&id).await?)
 }
@@ -331,7 +330,7 @@ pub(super) struct Mail {
     after: u64,
 }
 
-/// `GET /api/sessions/{id}`.
+/// Handles `GET /api/sessions/{id}`.
 pub(super) async fn session(
     State(api): State<Arc<Api>>,
     PathParam(id): PathParam,
@@ -346,7 +345,7 @@ pub(super) struct Replayed {
     calls: Option<usize>,
 }
 
-/// `GET /api/policy`.
+/// Handles `GET /api/policy`.
 pub(super) async fn policy(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Replayed>) -> Answer {
     let calls = bounded("calls", asked.calls, REPLAYED, MAX_REPLAYED)?;
     api.ok(&api.operator()?.policy(calls).await?)
@@ -359,7 +358,7 @@ pub(super) struct Draft {
     calls: Option<usize>,
 }
 
-/// `POST /api/policy/test`.
+/// Handles `POST /api/policy/test`.
 pub(super) async fn test_policy(State(api): State<Arc<Api>>, JsonBody(asked): JsonBody<Draft>) -> Answer {
     let calls = bounded("calls", asked.calls, REPLAYED, MAX_REPLAYED)?;
     api.ok(&api.operator()?.test_policy(&asked.draft, calls).await?)
@@ -372,7 +371,7 @@ pub(super) struct Saved {
     base: String,
 }
 
-/// `POST /api/policy/save`.
+/// Handles `POST /api/policy/save`.
 pub(super) async fn save_policy(
     State(api): State<Arc<Api>>,
     Extension(connection): Extension<Connection>,

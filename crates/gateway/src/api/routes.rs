@@ -23,7 +23,7 @@ pub(super) struct Route {
 /// An operation as the document describes it.
 pub(super) struct Operation {
     method: Method,
-    /// With `{name}` for a path parameter.
+    /// The path, with `{name}` for a path parameter.
     pub(super) path: &'static str,
     id: &'static str,
     about: &'static str,
@@ -46,7 +46,7 @@ pub(super) enum Method {
 }
 
 impl Method {
-    /// As the document writes it.
+    /// Returns the name that the document uses.
     fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -170,7 +170,7 @@ const LATER: &[(u16, &str, &str)] = &[(
 )];
 const NOT_READY: &[(u16, &str, &str)] = &[(503, "Calls are not taken, or not all tools are known yet.", "Readiness")];
 
-/// All operations.
+/// Returns all operations.
 pub(super) fn routes() -> Vec<Route> {
     use Method::{Delete, Get, Post};
     let mut routes = vec![
@@ -384,7 +384,7 @@ pub(super) fn routes() -> Vec<Route> {
     routes
 }
 
-/// The OpenAPI 3.1 document, made from the table of routes and `schemas.json`.
+/// Returns the OpenAPI 3.1 document, made from the table of routes and `schemas.json`.
 pub(super) fn document(routes: &[Route], info: &ServerInfo) -> Value {
     let mut paths = Map::new();
     for Route { operation, .. } in routes {
@@ -409,7 +409,7 @@ pub(super) fn document(routes: &[Route], info: &ServerInfo) -> Value {
     })
 }
 
-/// A test checks the file; an unreadable one leaves the document without schemas.
+/// Parses the schemas. A test checks the file; if it is unreadable, the document has no schemas.
 fn schemas() -> Value {
     serde_json::from_str(SCHEMAS).unwrap_or_default()
 }
@@ -440,7 +440,7 @@ fn described(operation: &Operation) -> Value {
     }
     let is_inside = operation.path.starts_with(API);
     if is_inside {
-        // A spare connection answers text.
+        // A spare connection answers with text.
         responses["503"]["content"]["text/plain"] = json!({"schema": {"type": "string"}});
     }
     if responses["503"].is_object() {
@@ -462,7 +462,7 @@ fn described(operation: &Operation) -> Value {
     described
 }
 
-/// The errors that any operation may answer: the status, when it occurs, and its content.
+/// Returns the errors that any operation may answer: the status, its condition, and its content.
 fn refusals(operation: &Operation) -> Vec<(u16, &'static str, Value)> {
     let host = "The host name is not served, or the page's origin may not call.";
     if !operation.path.starts_with(API) {
@@ -492,7 +492,7 @@ fn refusals(operation: &Operation) -> Vec<(u16, &'static str, Value)> {
     statuses.into_iter().filter(|(comes, ..)| *comes).map(|(_, status, when)| (status, when, json("Error"))).collect()
 }
 
-/// JSON content of this schema.
+/// Returns JSON content of this schema.
 fn json(schema: &str) -> Value {
     json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{schema}")}}})
 }
@@ -529,7 +529,7 @@ mod tests {
         }
     }
 
-    /// Every enum value of `core` occurs in the schema that names it.
+    /// Checks that the schema of each `core` enum contains all its values.
     #[test]
     fn schemas_name_every_value_of_an_enum() {
         let values = |all: Value| all.as_array().cloned().unwrap_or_default();
@@ -539,7 +539,7 @@ mod tests {
         while let Some(schema) = waiting.pop() {
             if let Some(Value::Array(named)) = schema.get("enum") {
                 for (set, statuses) in sets.iter().zip(&mut statuses) {
-                    // Other enums share values like `done`.
+                    // Other enums share some values, such as `done`.
                     if set.iter().filter(|value| named.contains(value)).count() * 2 > set.len() {
                         assert!(set.iter().all(|value| named.contains(value)), "{named:?} lacks some of {set:?}");
                         *statuses += 1;

@@ -47,7 +47,7 @@ pub(super) struct Search {
 }
 
 impl Api {
-    /// The catalogue as far as the caller's role allows.
+    /// Returns the catalogue as far as the caller's role allows.
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         let whole = self.gateway.options.catalogue.snapshot();
         let limited = |entry: &Entry| !self.principal.may_use(&entry.definition().allowed_roles);
@@ -58,13 +58,13 @@ impl Api {
         }
     }
 
-    /// The same after waiting for first lists.
+    /// Returns the same after waiting for first lists.
     async fn listed(&self) -> Arc<Snapshot> {
         self.gateway.await_first_lists(&Scope::Whole).await;
         self.snapshot()
     }
 
-    /// The same for a caller who names one tool: waits only if it is unknown.
+    /// Returns the same for a caller that names one tool. Waits for first lists only if the tool is unknown.
     pub(super) async fn snapshot_for(&self, written: &str) -> Arc<Snapshot> {
         let snapshot = self.snapshot();
         match snapshot.resolve(written) {
@@ -73,7 +73,7 @@ impl Api {
         }
     }
 
-    /// The tool that a caller names.
+    /// Returns the tool that a caller names.
     pub(super) async fn tool(&self, written: &str) -> Result<Arc<Entry>, ApiError> {
         let snapshot = self.snapshot_for(written).await;
         let near = match snapshot.resolve(written) {
@@ -87,7 +87,7 @@ impl Api {
     }
 }
 
-/// `GET /api/tools`.
+/// Handles `GET /api/tools`.
 pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Filter>) -> Answer {
     let filter = SearchFilter { namespace: asked.namespace, prefix: asked.prefix, tag: asked.tag };
     let snapshot = api.listed().await;
@@ -95,12 +95,12 @@ pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryP
     api.ok(&listed.map(|entry| entry.to_json()).collect())
 }
 
-/// `GET /api/tools/{id}`.
+/// Handles `GET /api/tools/{id}`.
 pub(super) async fn show(State(api): State<Arc<Api>>, PathParam(written): PathParam) -> Answer {
     api.ok(&api.tool(&written).await?.to_whole_json())
 }
 
-/// `GET /api/search`.
+/// Handles `GET /api/search`.
 pub(super) async fn search(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Search>) -> Answer {
     let limit = asked.limit.unwrap_or(HITS);
     if !(1..=MAX_HITS).contains(&limit) {
@@ -127,7 +127,7 @@ fn no_arguments() -> Value {
     Map::new().into()
 }
 
-/// `POST /api/call`.
+/// Handles `POST /api/call`.
 pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, JsonBody(asked): JsonBody<Call>) -> Answer {
     let timeout = span("timeout", asked.timeout.as_deref())?;
     if api.gateway.is_draining() {
@@ -163,7 +163,7 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, JsonBo
         ..RunContext::under(lineage, session, Arc::clone(&snapshot), api.gateway.policy(), approver)
     };
     let executor = Arc::clone(&options.executor);
-    // In its own task, so that a shutdown waits for its end even if the client is gone.
+    // Runs in its own task, so that a shutdown waits for it even if the client has disconnected.
     let running = api.gateway.running.spawn(async move {
         let _permit = permit;
         executor.run_calls(vec![written], &run).await.pop()
@@ -184,8 +184,9 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, JsonBo
     ))
 }
 
-/// 200, because a failed call is a result; 503 where the same request may be sent again later: a queue was full, or the
-/// server is ending. A call that the shutdown may have interrupted gets 503 only if its tool is repeatable.
+/// Returns the HTTP status: 200, because a failed call is a result; 503 if the same request may be sent again later,
+/// because a queue was full or the server is ending. A call that the shutdown may have interrupted gets 503 only if its
+/// tool is repeatable.
 fn status(outcome: &Outcome, snapshot: &Snapshot) -> StatusCode {
     let Some(error) = &outcome.error else { return StatusCode::OK };
     let entry = || outcome.tool.as_ref().and_then(|tool| snapshot.get(tool.as_str()));

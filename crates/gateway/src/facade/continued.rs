@@ -1,5 +1,5 @@
 //! Finds the run that a request continues: a response, a conversation, or a run that waits for its client. Each call is
-//! answered once: the first answer is stored before the run goes on, and a repeated answer gets the same run.
+//! answered once: the first answer is stored before the run continues, and a repeated answer gets the same run.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -18,31 +18,31 @@ use super::reserve::Busy;
 use super::work::Work;
 use super::{Facade, Kind};
 
-/// Items of a conversation that are listed; the model's window bounds what it reads of them.
+/// The most items of a conversation that are listed.
 const MAX_ITEMS: usize = 10_000;
-/// Digits of the hash of an answer.
+/// Length of an answer's hash, in digits.
 const ANSWER_HASH: usize = 32;
 
-/// What an earlier request left.
+/// State that an earlier request left.
 #[derive(Default)]
 pub(super) struct Earlier {
     pub(super) state: Option<RunState>,
     pub(super) messages: Vec<Message>,
     pub(super) session: Option<String>,
     pub(super) items: Vec<Value>,
-    /// What was said for the system in messages. `instructions` hold for one request.
+    /// System messages of earlier requests. `instructions` apply to one request only.
     pub(super) system: Vec<String>,
-    /// The ids by which the client knows calls and questions, with the run's own.
+    /// The run's own ids of calls and questions, by the ids that the client knows.
     calls: BTreeMap<String, String>,
-    /// The id of what left the calls that wait, if some do.
+    /// The id of the turn that waits for this answer, if one does.
     turn: Option<String>,
-    /// What left them, if this is the first answer to it.
+    /// The stored turn, if this is the first answer to it.
     answers: Option<Value>,
-    /// The run that this very answer began before.
+    /// The run that an identical answer started before.
     pub(super) repeats: Option<String>,
-    /// What that came to, if it has ended.
+    /// The result of that run, if it has ended.
     pub(super) came_to: Option<Value>,
-    /// Keeps others from continuing the same.
+    /// Reservations that keep other requests from continuing the same object.
     pub(super) busy: Vec<Busy>,
 }
 
@@ -70,18 +70,18 @@ impl Earlier {
         Ok(Self { state, messages, session, items, system, calls, turn, ..Self::default() })
     }
 
-    /// Whether the request answers calls that waited: it may be sent again.
+    /// Returns whether the request answers waiting calls, so that a client may send it again.
     pub(super) fn is_answer(&self) -> bool {
         self.answers.is_some() || self.repeats.is_some()
     }
 
-    /// The results by the run's own ids of their calls.
+    /// Returns the results under the run's own ids of their calls.
     fn by_own_ids(&self, results: &[CallResult]) -> Vec<CallResult> {
         let own = |result: &CallResult| CallResult { call_id: self.own_id(&result.call_id), ..result.clone() };
         results.iter().map(own).collect()
     }
 
-    /// The system prompt of a request that says `own` itself.
+    /// Returns the system prompt of a request whose own part is `own`.
     pub(super) fn system(&self, own: &str) -> String {
         let own = Some(own).filter(|own| !own.is_empty());
         self.system.iter().map(String::as_str).chain(own).collect::<Vec<_>>().join("\n\n")
@@ -93,11 +93,11 @@ impl Earlier {
 }
 
 impl Facade {
-    /// What the request continues, reserved for it.
+    /// Finds and reserves the object that the request continues.
     ///
     /// # Errors
-    /// [`Fault::NotFound`] if there is none; [`Fault::Conflict`] while another request continues it, or if its calls have
-    /// another answer.
+    /// [`Fault::NotFound`] if it does not exist; [`Fault::Conflict`] while another request continues it, or if its
+    /// calls already have a different answer.
     pub(super) async fn earlier(self: &Arc<Self>, owner: &str, request: &ServedRequest) -> Result<Earlier, Refusal> {
         let objects = self.source.objects();
         let answered = match first_answer(request) {
@@ -120,7 +120,7 @@ impl Facade {
             Earlier { turn: answered.clone(), ..Earlier::default() }
         };
         let is_chained = is_chained(request);
-        // A conversation that has gone on may get the answer to its last calls once more.
+        // After a conversation has continued, the answer to its last calls may be sent once more.
         let turn =
             if request.conversation.is_some() { answered.or(earlier.turn.clone()) } else { earlier.turn.clone() };
         let Some(turn) = turn else { return Ok(earlier) };
@@ -139,7 +139,8 @@ impl Facade {
                 earlier.came_to = answer.map(|mut answer| answer["said"].take()).filter(Value::is_object);
                 earlier.repeats = Some(by.to_owned());
             }
-            // Whoever holds the conversation may go on from there in another way, as after an interruption: by what it sends.
+            // A client that holds the whole conversation may continue it differently, for example after an
+            // interruption.
             Some(_) if !is_chained && !decides(request) => return Ok(Earlier::default()),
             Some(by) => {
                 let why = format!(
@@ -151,7 +152,7 @@ impl Facade {
                 earlier.turn = Some(turn);
                 earlier.answers = Some(left);
             }
-            // Results of calls that this conversation does not wait for.
+            // The results belong to calls that this conversation does not wait for.
             None => {}
         }
         Ok(earlier)
@@ -175,7 +176,7 @@ impl Facade {
         Ok(earlier)
     }
 
-    /// The state of the run: a new one, or the one that waits for this request. Whoever waited is noted as answered by it.
+    /// Returns the state of the run: a new one, or the waiting one. Records that this request answers the waiting turn.
     ///
     /// # Errors
     /// [`Fault::Invalid`] and [`Fault::Conflict`] for results of calls that do not wait, and failures of the store.
@@ -195,9 +196,9 @@ pub(super) fn is_chained(request: &ServedRequest) -> bool {
     request.previous_response.is_some() || request.conversation.is_some()
 }
 
-/// A call, or question, that the request answers.
+/// Returns the id of a call or question that the request answers.
 fn first_answer(request: &ServedRequest) -> Option<String> {
-    // A client without state gives the results of calls at the end of its conversation.
+    // A stateless client gives the results of calls at the end of its conversation.
     let of_result = request.messages_from_end().find_map(|message| match message {
         Message::Tool { results } => results.first().map(|result| result.call_id.clone()),
         Message::User { .. } | Message::Assistant { .. } => None,
@@ -205,7 +206,7 @@ fn first_answer(request: &ServedRequest) -> Option<String> {
     of_result.or_else(|| request.approvals.first().map(|(id, ..)| id.clone()))
 }
 
-/// Whether the request answers questions about calls.
+/// Returns whether the request answers approval questions.
 pub(super) fn decides(request: &ServedRequest) -> bool {
     let is_question = |message: &Message| match message {
         Message::Tool { results } => results.iter().any(|result| result.call_id.starts_with(QUESTION)),
@@ -214,7 +215,7 @@ pub(super) fn decides(request: &ServedRequest) -> bool {
     !request.approvals.is_empty() || request.messages_from_end().any(is_question)
 }
 
-/// Stands for what a request says behind the last answer of the model.
+/// Hashes the messages after the model's last answer, and the approvals.
 fn hash_of_answer(request: &ServedRequest) -> String {
     let said: Vec<&Message> = request.messages_from_end().collect();
     short_hash(&json!([said, request.approvals]).to_string(), ANSWER_HASH)
@@ -223,7 +224,7 @@ fn hash_of_answer(request: &ServedRequest) -> String {
 fn begin(work: &Work, earlier: Earlier, spec: RunConfig) -> Result<RunState, Refusal> {
     let asked = &work.request.request.messages;
     let is_chained = is_chained(&work.request);
-    // Behind the last answer of the model a client without state says what is new.
+    // A stateless client puts its new messages after the model's last answer.
     let tail = asked.iter().rposition(|message| matches!(message, Message::Assistant { .. })).map_or(0, |at| at + 1);
     let (mut results, mut said) = (Vec::new(), Vec::new());
     for message in &asked[tail..] {
@@ -274,7 +275,7 @@ fn begin(work: &Work, earlier: Earlier, spec: RunConfig) -> Result<RunState, Ref
         return Ok(state);
     }
     if !is_chained || said.is_empty() {
-        // The client has another conversation than the one that is kept.
+        // The client's conversation differs from the stored one.
         let mut messages = if is_chained { state.messages().to_vec() } else { Vec::new() };
         messages.extend(asked.iter().cloned());
         return Ok(RunState::new(state.spec().clone(), messages));
@@ -283,7 +284,7 @@ fn begin(work: &Work, earlier: Earlier, spec: RunConfig) -> Result<RunState, Ref
     Ok(state)
 }
 
-/// Checks that each result is that of a call, or question, that waits for one, and the only one.
+/// Checks that each result answers a waiting call or question, and that no other result answers the same one.
 fn answered_once(state: &RunState, results: &[CallResult]) -> Result<(), Refusal> {
     let mut waiting: HashSet<String> = state.client_calls().into_iter().map(|call| call.id).collect();
     let mut questions = HashSet::new();
@@ -297,8 +298,8 @@ fn answered_once(state: &RunState, results: &[CallResult]) -> Result<(), Refusal
     Ok(())
 }
 
-/// Checks that each call that waits for the client has its result: the model is asked next. `calls` has the own ids of calls
-/// by those that the client knows.
+/// Checks that every call that waits for the client has its result, because the model is asked next. `calls` maps the
+/// ids that the client knows to the run's own.
 fn all_answered(state: &RunState, results: &[CallResult], calls: &BTreeMap<String, String>) -> Result<(), Refusal> {
     let waiting = state.client_calls();
     let Some(call) = waiting.iter().find(|call| results.iter().all(|result| result.call_id != call.id)) else {
@@ -309,7 +310,7 @@ fn all_answered(state: &RunState, results: &[CallResult], calls: &BTreeMap<Strin
     Err(Refusal::new(Fault::Invalid, why))
 }
 
-/// Where a request gives the results of calls.
+/// Returns the name of the field in which a request gives results of calls.
 fn field_of_results(work: &Work) -> String {
     let is_result = |item: &Value| item["type"].as_str().is_some_and(|kind| kind.ends_with("_call_output"));
     match work.request.items.iter().rposition(is_result) {
@@ -318,7 +319,7 @@ fn field_of_results(work: &Work) -> String {
     }
 }
 
-/// Whether the result of the client's tool for approvals says yes: `{"approved": true}`, `true`, `yes`, `approve` or
+/// Returns whether the result of the client's approval tool approves: `{"approved": true}`, `true`, `yes`, `approve` or
 /// `approved`.
 fn approves(text: &str) -> bool {
     let text = text.trim();
@@ -334,7 +335,7 @@ fn is_yes(word: &str) -> bool {
     ["yes", "approve", "approved"].iter().any(|yes| word.eq_ignore_ascii_case(yes))
 }
 
-/// The messages of a request, the last first, up to the model's last answer.
+/// Iterates over the messages of a request from the last back to the model's last answer.
 pub(super) trait FromEnd {
     fn messages_from_end(&self) -> impl Iterator<Item = &Message>;
 }

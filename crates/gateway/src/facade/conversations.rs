@@ -1,4 +1,4 @@
-//! Conversations that are kept, each its owner's alone. Responses add to them; see [`super::work`].
+//! Stored conversations; each is visible to its owner only. Responses add to them; see [`super::work`].
 
 use axum::Extension;
 use axum::body::Body;
@@ -16,7 +16,7 @@ fn shown(id: &str, kept: &Value) -> Value {
     json!({"id": id, "object": "conversation", "created_at": kept["created_at"], "metadata": kept["metadata"]})
 }
 
-/// The metadata and the items of a body.
+/// Reads the metadata and the items of a body.
 async fn read(
     facade: &Facade,
     body: Body,
@@ -27,7 +27,7 @@ async fn read(
     Ok((metadata, with_ids(&items, |_| format!("msg_{}", uuid::Uuid::new_v4().simple()))))
 }
 
-/// Changes a conversation that no request works on. Returns what `change` does, and the conversation.
+/// Changes a conversation that no request is using. Returns the result of `change`, and the conversation.
 async fn changed<T>(
     facade: &std::sync::Arc<Facade>,
     identity: &Identity,
@@ -43,7 +43,8 @@ async fn changed<T>(
     if is_there { Ok((done, kept)) } else { Err(missing(Kind::Conversation, id)) }
 }
 
-/// The items of a conversation, if no response has read them: then the run behind it has them as well.
+/// Returns the items of a conversation that no response has read yet. Afterwards the run holds them too, and this
+/// fails.
 fn own_items(kept: &Value) -> Result<Vec<Value>, Refusal> {
     if kept["state"].is_object() || kept["messages"].is_array() {
         let why = "this conversation has responses: send further items as the `input` of the next, or begin another";
@@ -52,7 +53,7 @@ fn own_items(kept: &Value) -> Result<Vec<Value>, Refusal> {
     Ok(list(&kept["items"]))
 }
 
-/// `POST /v1/conversations`.
+/// Handles `POST /v1/conversations`.
 pub(super) async fn create(State(facade): Shared, Extension(identity): Extension<Identity>, body: Body) -> Response {
     let create = async {
         let (metadata, items) = read(&facade, body, ConversationBody::New).await?;
@@ -66,7 +67,7 @@ pub(super) async fn create(State(facade): Shared, Extension(identity): Extension
     answered(create.await)
 }
 
-/// `GET /v1/conversations/{id}`.
+/// Handles `GET /v1/conversations/{id}`.
 pub(super) async fn conversation(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
@@ -75,7 +76,7 @@ pub(super) async fn conversation(
     answered(facade.find(&identity, Kind::Conversation, &id).await.map(|kept| shown(&id, &kept)))
 }
 
-/// `POST /v1/conversations/{id}`.
+/// Handles `POST /v1/conversations/{id}`.
 pub(super) async fn update(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
@@ -96,7 +97,7 @@ pub(super) async fn update(
     answered(update.await)
 }
 
-/// `DELETE /v1/conversations/{id}`. A response that is being worked on in it is not kept in it.
+/// Handles `DELETE /v1/conversations/{id}`. A response in progress is not stored in a deleted conversation.
 pub(super) async fn delete(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
@@ -112,7 +113,7 @@ pub(super) async fn delete(
     answered(delete.await)
 }
 
-/// `GET /v1/conversations/{id}/items`.
+/// Handles `GET /v1/conversations/{id}/items`.
 pub(super) async fn items(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
@@ -126,7 +127,7 @@ pub(super) async fn items(
     answered(page.await)
 }
 
-/// `POST /v1/conversations/{id}/items`.
+/// Handles `POST /v1/conversations/{id}/items`.
 pub(super) async fn add_items(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
@@ -151,7 +152,7 @@ fn no_item(id: &str) -> Refusal {
     Refusal::new(Fault::NotFound, format!("there is no item `{id}`"))
 }
 
-/// `GET /v1/conversations/{id}/items/{item}`.
+/// Handles `GET /v1/conversations/{id}/items/{item}`.
 pub(super) async fn item(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
@@ -163,7 +164,7 @@ pub(super) async fn item(
     answered(found)
 }
 
-/// `DELETE /v1/conversations/{id}/items/{item}`.
+/// Handles `DELETE /v1/conversations/{id}/items/{item}`.
 pub(super) async fn delete_item(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,

@@ -1,4 +1,4 @@
-//! The endpoints that answer: models, and one handler for every API.
+//! The endpoints: models, and one handler that answers requests of every API.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -27,18 +27,18 @@ use crate::http::api_shape::REQUEST_ID;
 use crate::http::body::{BodyError, BodyRoom};
 use crate::http::{Connection, FACADES, Identity};
 
-/// Names the fields of a request that have no effect.
+/// Response header: names the request fields that have no effect.
 const IGNORED: HeaderName = HeaderName::from_static("x-toolwright-ignored");
-/// Names what the model's own API has no word for.
+/// Response header: names the features that the model's own API does not support.
 const LOSSES: HeaderName = HeaderName::from_static("x-toolwright-losses");
-/// The client's name of a session: stored outputs and jobs are shared by its requests.
+/// Request header: the client's name of a session, whose requests share stored outputs and jobs.
 const SESSION: &str = "x-toolwright-session";
-/// Models on one page at most, as Anthropic's API has it.
+/// The most models on one page, as in Anthropic's API.
 const MAX_MODELS: usize = 1000;
-/// Digits of the hash that stands for the name of a session.
+/// Length of the hash that represents a session's name, in digits.
 const SESSION_HASH: usize = 24;
 
-/// `POST` to the path of an API: the one handler of all.
+/// Handles `POST` to the path of every API.
 pub(super) async fn answer(
     State(facade): State<Arc<Facade>>,
     Extension(api): Extension<ServedApi>,
@@ -53,7 +53,7 @@ pub(super) async fn answer(
     }
 }
 
-/// `POST /v1/messages/count_tokens`: an estimate.
+/// Handles `POST /v1/messages/count_tokens` with an estimate.
 pub(super) async fn count_tokens(
     State(facade): State<Arc<Facade>>,
     Extension(identity): Extension<Identity>,
@@ -71,7 +71,7 @@ pub(super) async fn count_tokens(
     }
 }
 
-/// `GET /v1/models`, in the form of the API that asks: Anthropic's has pages.
+/// Handles `GET /v1/models` in the form of the requesting API. Anthropic's has pages.
 pub(super) async fn models(
     State(facade): State<Arc<Facade>>,
     Extension(identity): Extension<Identity>,
@@ -94,7 +94,7 @@ pub(super) async fn models(
     }
 }
 
-/// The models that the parameters of a URL ask for, and whether there are more.
+/// Selects the models that the URL's parameters ask for. Returns them, and whether there are more.
 fn page_of_models<'m>(query: &[(String, String)], models: &'m [Value]) -> Result<(&'m [Value], bool), Refusal> {
     let wrong = |name: &str, why: String| Refusal::new(Fault::Invalid, format!("{name}: {why}")).about(name);
     let given = |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
@@ -116,7 +116,7 @@ fn page_of_models<'m>(query: &[(String, String)], models: &'m [Value]) -> Result
     Ok((page, most < between.len()))
 }
 
-/// `GET /v1/models/{name}`.
+/// Handles `GET /v1/models/{name}`.
 pub(super) async fn model(
     State(facade): State<Arc<Facade>>,
     Extension(identity): Extension<Identity>,
@@ -140,7 +140,7 @@ fn listed(name: &str, is_anthropic: bool) -> Value {
 }
 
 impl Facade {
-    /// Estimated tokens of the first request that a model gets: with the prompt and the tools of the agent, if one answers.
+    /// Estimates the tokens of the first request to the model, including an agent's prompt and tools.
     async fn tokens(&self, sender: (&Identity, &Connection), request: ServedRequest) -> Result<usize, Refusal> {
         let id = format!("count_{}", uuid::Uuid::new_v4().simple());
         let work = self.work_of(ServedApi::Messages, sender, request, (id.clone(), 0))?;
@@ -163,7 +163,7 @@ impl Facade {
         Ok((read_request(api, &bytes)?, bytes, room))
     }
 
-    /// A request to Responses with the items of the owner's kept responses that it refers to.
+    /// Resolves a Responses request's references to items of the owner's stored responses.
     async fn with_items(&self, owner: &str, bytes: Bytes) -> Result<Bytes, Refusal> {
         let Some(references) = References::of(&bytes) else { return Ok(bytes) };
         let (objects, mut found) = (self.source.objects(), HashMap::new());
@@ -195,7 +195,7 @@ impl Facade {
         })
     }
 
-    /// Room for one more request.
+    /// Admits one more request, or refuses it.
     pub(super) fn admit(&self) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
         if self.gateway.is_draining() {
             return Err(Refusal::new(Fault::Overloaded, "the server is shutting down"));
@@ -207,7 +207,7 @@ impl Facade {
     }
 }
 
-/// The session that a client names. Names of clients are of any length.
+/// Returns the id of the session that a client names. The name may have any length.
 pub(super) fn session_name(owner: &str, name: &str) -> String {
     format!("{owner} at {FACADES}: {}", short_hash(name, SESSION_HASH))
 }
@@ -237,7 +237,7 @@ async fn begin(
         (earlier.repeats, earlier.came_to) = (None, None);
     }
     request.request.system = earlier.system(&request.request.system);
-    // The same answer to the same calls gets the same run, under its id.
+    // A repeated answer to the same calls gets the same run, under its id.
     let id = earlier.repeats.clone().unwrap_or_else(|| format!("{prefix}{}", uuid::Uuid::new_v4().simple()));
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let created = earlier.came_to.as_ref().and_then(|said| said["created"].as_u64()).unwrap_or(now);
@@ -248,7 +248,7 @@ async fn begin(
     work.body = if is_kept { bytes } else { Bytes::new() };
     let (losses, survives_disconnect) = (work.lost.join(", "), work.survives_disconnect);
     let (cancel, output) = (work.cancel.clone(), Arc::clone(&work.output));
-    // Whoever fetches it finds it at once, and after a restart.
+    // A background response can be fetched at once, and after a restart.
     if is_background {
         work.busy = Some(facade.reserve(&work.principal.id, Kind::Response, &id).await?);
         facade.keep(&work, None).await?;
@@ -285,7 +285,7 @@ async fn begin(
                     }
                 }
             }
-            // The response is pending until somebody has decided, and can be fetched.
+            // The response stays pending, and can be fetched, until a person decides.
             () = output.pending.notified(), if is_kept => {
                 if let Some(guard) = guard {
                     guard.disarm();
@@ -303,7 +303,7 @@ async fn begin(
     Ok(response)
 }
 
-/// A stream that a client reads. Dropped, it has no reader.
+/// A stream that a client reads. Dropping it detaches the reader.
 struct Streaming<H> {
     output: Arc<Output>,
     first: Option<String>,
@@ -319,8 +319,8 @@ impl<H> Drop for Streaming<H> {
     }
 }
 
-/// A stream, or the refusal that came before its first event. What is `held` is dropped at the end of the stream, or once
-/// its client is gone.
+/// A stream, or the refusal that came before its first event. `held` is dropped at the end of the stream, or when its
+/// client disconnects.
 async fn stream_response<H: Send + 'static>(
     api: ServedApi,
     output: Arc<Output>,

@@ -1,5 +1,5 @@
-//! Facades: the APIs of `OpenAI` and Anthropic at `/v1`, behind which agents and models answer. A request becomes a run of
-//! the ordinary driver, whose tools go through the executor; tools of the client are the client's to run.
+//! Facades: the APIs of `OpenAI` and Anthropic at `/v1`, behind which agents and models answer. A request becomes a run
+//! of the agent driver, whose tool calls go through the executor. The client runs its own tools.
 
 mod continued;
 mod conversations;
@@ -34,16 +34,16 @@ use crate::http::Identity;
 use crate::http::body::Bodies;
 use output::{Output, Refusal};
 
-/// What is kept.
+/// The kind of a stored object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Response,
     Conversation,
-    /// A run that waits for its client, and which request has answered it.
+    /// A run that waits for its client, and the request that answered it.
     Turn,
-    /// Which turn waits for the result of this call.
+    /// Maps a call to the turn that waits for its result.
     Call,
-    /// An answer that its client may not have waited for, or the last one of a session.
+    /// An answer whose client may have disconnected, or the last answer of a session.
     Answer,
 }
 
@@ -59,7 +59,7 @@ impl Kind {
     }
 }
 
-/// A response that is being worked on.
+/// A response in progress.
 #[derive(Clone)]
 struct Live {
     cancel: Cancel,
@@ -67,7 +67,7 @@ struct Live {
 }
 
 impl Live {
-    /// The response as it is now.
+    /// Returns the current body of the response.
     fn body(&self) -> Value {
         let mut body = self.output.body();
         if self.cancel.cause().is_some() && body["status"] == "in_progress" {
@@ -77,19 +77,19 @@ impl Live {
     }
 }
 
-/// What all requests share.
+/// State that all requests share.
 pub(crate) struct Facade {
     gateway: Arc<Gateway>,
     source: Arc<dyn AgentSource>,
     config: FacadeConfig,
-    /// Bounds requests, those of the other endpoints included.
+    /// Bounds concurrent requests, including those of the other endpoints.
     requests: Arc<Semaphore>,
     bodies: Arc<Bodies>,
-    /// Silence after which a stream says that it is alive.
+    /// A stream sends a keep-alive after this much silence.
     keep_alive: Duration,
-    /// What a request of this process works on; see [`reserve`].
+    /// Objects reserved by requests of this process; see [`reserve`].
     busy: Mutex<HashSet<reserve::Key>>,
-    /// By owner and id.
+    /// Responses in progress, by owner and id.
     live: Mutex<HashMap<(String, String), Live>>,
 }
 
@@ -128,7 +128,7 @@ impl Facade {
         }
     }
 
-    /// The tools that a caller may use, by id; `None` for all.
+    /// Returns the ids of the tools that a caller may use; `None` for all.
     fn tools_of(&self, identity: &Identity) -> Option<Vec<String>> {
         let names = identity.views()?;
         let snapshot = self.gateway.options.catalogue.snapshot();
@@ -143,7 +143,8 @@ impl Facade {
         Some(snapshot.list().iter().filter(|entry| is_in(entry)).map(|entry| entry.id().to_string()).collect())
     }
 
-    /// What decides for a caller where no rule of the policy does: the strictest of its views, each as at its own address.
+    /// Returns the profile that decides for a caller if no policy rule matches: the strictest of its views, as at each
+    /// view's address.
     fn profile_of(&self, identity: &Identity) -> Profile {
         let usual = self.gateway.policy().profile;
         let views = identity.views().unwrap_or_default().iter().filter_map(|name| self.gateway.view(name));
@@ -151,7 +152,7 @@ impl Facade {
         views.map(|view| view.profile.unwrap_or(usual)).reduce(Profile::stricter).unwrap_or(usual)
     }
 
-    /// What the `model` of a request stands for, if its sender may ask it.
+    /// Resolves the `model` of a request, if its sender may use it.
     fn target(&self, model: &str, principal: &Principal) -> Result<Target, Refusal> {
         let about = |fault, message: String| Refusal::new(fault, message).about("model");
         let allowed = self.client(principal).map(|client| client.models.as_slice()).unwrap_or_default();
@@ -193,12 +194,12 @@ fn json(status: u16, body: &Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
-/// A header's text.
+/// Returns a header's text.
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// The routes.
+/// Returns the routes.
 pub(crate) fn router(facade: Option<Arc<Facade>>) -> Router {
     let Some(facade) = facade else { return Router::new() };
     let answers = ServedApi::ALL

@@ -24,20 +24,20 @@ use toolwright_core::output::head_and_tail;
 use toolwright_core::tool_id::short_hash;
 use toolwright_models::served::{End, Fault, Piece, RequestError, ResponseHead, ResponseWriter, ServedApi, error_body};
 
-/// Bytes of a result that an item of a call shows.
+/// Bytes of a result that a call's item shows.
 const SHOWN_RESULT: usize = 4000;
-/// Bytes of events that wait for the client. One piece more may be in them.
+/// Bytes of unread events that stop the writer. One more piece may be added to them.
 const MAX_UNREAD: usize = 256 * 1024;
-/// How long a client may leave them unread.
+/// How long a client may leave events unread.
 const STALL: Duration = Duration::from_secs(60);
-/// How the names of the agent's own tools begin: they are no work of its own.
+/// Prefix of the agent's internal tools, which are not shown as calls.
 const OWN: &str = "agent__final_report";
-/// What the id of a question begins with; the id of its call follows.
+/// Prefix of a question's id; the id of its call follows.
 pub(super) const QUESTION: &str = "appr_";
-/// Digits of the hash in the id of a call.
+/// Length of the hash in a call's id, in digits.
 const CALL_HASH: usize = 24;
 
-/// Why a request has no answer.
+/// The reason why a request gets no answer.
 #[derive(Debug, Clone)]
 pub(super) struct Refusal {
     pub(super) fault: Fault,
@@ -51,7 +51,7 @@ impl Refusal {
         Self { fault, message: message.into(), field: None, retry_after_ms: None }
     }
 
-    /// The same, for this field of the request.
+    /// Returns the refusal with the name of the request field that caused it.
     pub(super) fn about(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
     }
@@ -78,12 +78,13 @@ impl From<RequestError> for Refusal {
     }
 }
 
-/// What a stream gets.
+/// An item of a stream.
 #[derive(Debug)]
 pub(super) enum Frame {
     /// Events.
     Events(String),
-    /// The request is refused before any event; as events, for a stream that has begun with a comment.
+    /// The request is refused before any event. The text is the same refusal as events, for a stream that has begun
+    /// with a comment.
     Refused(Refusal, String),
 }
 
@@ -93,34 +94,34 @@ pub(super) struct Output {
     id: String,
     shows: Shows,
     state: Mutex<State>,
-    /// Whether its owner deleted it: then nothing of it is kept.
+    /// Whether the owner deleted it, so that it must not be stored.
     pub(super) deleted: AtomicBool,
-    /// Told when a call waits for a person.
+    /// Notified when a call waits for a person.
     pub(super) asked: Notify,
-    /// Told when an answer that waits for a person is kept.
+    /// Notified when an answer that waits for a person is stored.
     pub(super) pending: Notify,
-    /// Told when there is something to read.
+    /// Notified when there is something to read.
     more: Notify,
-    /// Told when events were read, or nobody reads them any more.
+    /// Notified when events were read, or the reader has left.
     room: Notify,
 }
 
-/// What of an answer beside its text and calls the client asked for.
+/// The optional parts of an answer that the client asked for.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Shows {
     pub(super) reasoning: bool,
-    /// Reasoning as its API signed it.
+    /// Reasoning with its API's signature.
     pub(super) signatures: bool,
 }
 
 struct State {
     writer: ResponseWriter,
-    /// What was written, texts in one piece.
+    /// The pieces written so far, consecutive texts joined.
     pieces: Vec<Piece>,
-    /// What the client of a stream has not read.
+    /// Events that the client of a stream has not read.
     unread: Option<Unread>,
     begun: bool,
-    /// The next text is another one than the last.
+    /// The next text starts a new block.
     broken: bool,
     /// The text since the last break.
     said: String,
@@ -134,14 +135,14 @@ struct State {
 struct Unread {
     events: String,
     refused: Option<(Refusal, String)>,
-    /// The work is ending: what it still says is little, and waits for nobody.
+    /// The work is ending: its last output is small and does not wait for the reader.
     is_ending: bool,
-    /// Nothing follows.
+    /// No more events follow.
     ended: bool,
 }
 
 impl Output {
-    /// An answer; `is_stream`: its events are read by [`Output::next`].
+    /// Creates an answer. With `is_stream`, [`Output::next`] reads its events.
     pub(super) fn new(api: ServedApi, head: ResponseHead, shows: Shows, is_stream: bool) -> Self {
         let id = head.id.clone();
         let state = State {
@@ -173,13 +174,13 @@ impl Output {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes, and tells the reader.
+    /// Changes the state, and wakes the reader.
     fn write(&self, write: impl FnOnce(&mut State)) {
         write(&mut self.state());
         self.more.notify_one();
     }
 
-    /// The next of a stream: all events that were not read, or the refusal. `None` at the end.
+    /// Returns the next frame of a stream: all unread events, or the refusal. `None` at the end.
     pub(super) async fn next(&self) -> Option<Frame> {
         loop {
             {
@@ -201,13 +202,13 @@ impl Output {
         }
     }
 
-    /// Nobody reads the stream any more.
+    /// Detaches the reader of the stream.
     pub(super) fn leave(&self) {
         self.state().unread = None;
         self.room.notify_one();
     }
 
-    /// Nothing follows.
+    /// Ends the stream: no more events follow.
     pub(super) fn close(&self) {
         self.write(|state| {
             if let Some(unread) = &mut state.unread {
@@ -221,14 +222,14 @@ impl Output {
         self.state().unread.as_ref().is_none_or(has_room)
     }
 
-    /// The work ends soon, and says why.
+    /// Marks that the work is about to end and only writes its last events.
     fn ending(&self) {
         if let Some(unread) = &mut self.state().unread {
             unread.is_ending = true;
         }
     }
 
-    /// Ends the stream with an error, and the work goes on.
+    /// Ends the stream with an error; the work continues.
     fn cut(&self) {
         let why = "the stream was not read for a minute, and ends here; the work goes on";
         let body = Refusal::new(Fault::Internal, why).body(self.api);
@@ -241,9 +242,10 @@ impl Output {
         });
     }
 
-    /// Runs what writes this answer, at the pace of its reader: while more than [`MAX_UNREAD`] bytes wait the work does, and
-    /// with it what it reads from a model. A reader that has read nothing for [`STALL`] counts as gone: the work is cancelled,
-    /// or `survives_disconnect` without it. Should it read again, it reads what waited, and how the stream ended.
+    /// Runs the work that writes this answer at the pace of its reader. While more than [`MAX_UNREAD`] bytes are
+    /// unread, the work is paused, and with it the stream of the model. A reader that reads nothing for [`STALL`]
+    /// counts as gone: the work is cancelled, or continues if `survives_disconnect`. If the reader comes back, it gets
+    /// the unread events and the reason why the stream ended.
     pub(super) async fn paced<T>(
         &self,
         work: impl Future<Output = T>,
@@ -274,12 +276,12 @@ impl Output {
         }
     }
 
-    /// Whether a person was asked.
+    /// Returns whether a person was asked.
     pub(super) fn has_question(&self) -> bool {
         self.state().has_question
     }
 
-    /// The answer so far.
+    /// Returns the answer so far.
     pub(super) fn body(&self) -> Value {
         self.state().writer.body()
     }
@@ -289,12 +291,12 @@ impl Output {
         self.write(|state| state.write(piece));
     }
 
-    /// What was written so far, for [`Output::replay`].
+    /// Returns the pieces written so far, for [`Output::replay`].
     pub(super) fn pieces(&self) -> Value {
         json!(self.state().pieces)
     }
 
-    /// Writes what an answer said that was kept; what cannot be read of it is left out.
+    /// Writes the pieces of a stored answer; unreadable pieces are left out.
     pub(super) fn replay(&self, pieces: &Value) {
         let pieces = pieces.as_array().into_iter().flatten();
         for piece in pieces.filter_map(|piece| Piece::deserialize(piece).ok()) {
@@ -302,17 +304,17 @@ impl Output {
         }
     }
 
-    /// What the model refused or failed with last, if nothing came after.
+    /// Returns the model's last refusal or failure, if nothing followed it.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         self.state().refusal.clone()
     }
 
-    /// Why the model stopped last.
+    /// Returns the model's last stop reason.
     pub(super) fn stop(&self) -> StopReason {
         self.state().stop.clone()
     }
 
-    /// Says the answer, unless it is the text that was said last.
+    /// Writes the final answer, unless it equals the last text written.
     pub(super) fn answer(&self, text: &str) {
         self.write(|state| {
             if !text.trim().is_empty() && state.said.trim() != text.trim() {
@@ -322,7 +324,7 @@ impl Output {
         });
     }
 
-    /// Ends the answer. The events that say so are sent by the result: what is stored must be stored before.
+    /// Ends the answer. The returned function sends the final events, so that the caller can store the answer first.
     pub(super) fn end(&self, end: End) -> impl FnOnce() + use<'_> {
         let mut state = self.state();
         state.begin();
@@ -351,14 +353,14 @@ impl Output {
         self.close();
     }
 
-    /// The id by which the client knows a call of this run: models number their calls in each answer or conversation anew, and
-    /// the next request says by it which run it answers.
+    /// Returns the client's id of a call of this run. It is unique across runs, because models reuse their call ids and
+    /// the client's next request uses it to name the run.
     pub(super) fn id_of_call(&self, own: &str) -> String {
         let prefix = if self.api == ServedApi::Messages { "toolu" } else { "call" };
         format!("{prefix}_{}", self.hash_of(own))
     }
 
-    /// The id by which the client knows a question about a call of this run.
+    /// Returns the client's id of a question about a call of this run.
     pub(super) fn id_of_question(&self, call: &str) -> String {
         format!("{QUESTION}{}", self.hash_of(call))
     }
@@ -367,7 +369,7 @@ impl Output {
         short_hash(&format!("{} {call}", self.id), CALL_HASH)
     }
 
-    /// Gives a call of a model an id of this answer's, where its API has none: then it was numbered.
+    /// Gives a model's call an id unique to this answer, if its API has no ids and the call was only numbered.
     pub(super) fn name(&self, call: &mut WrittenCall) {
         let is_numbered = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit());
         if call.id.strip_prefix("call_").is_some_and(is_numbered) {
@@ -375,7 +377,7 @@ impl Output {
         }
     }
 
-    /// Shows that a call waits for a person, unless that is shown already.
+    /// Shows once that a call waits for a person.
     pub(super) fn question(&self, request: &ApprovalRequest, name: &str) {
         let id = self.id_of_question(request.call_id.as_str());
         let is_shown = |piece: &Piece| matches!(piece, Piece::Question { id: shown, .. } if *shown == id);
@@ -500,7 +502,7 @@ mod tests {
 
     const PIECE: usize = 10_000;
 
-    /// Says so much that it would be many times over the bound, and how much waited at most.
+    /// Writes far more than the bound, and records the most unread bytes in `most`.
     async fn speak(output: &Output, most: &AtomicUsize) {
         for _ in 0..200 {
             output.text(&"x".repeat(PIECE));

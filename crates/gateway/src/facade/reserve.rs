@@ -1,5 +1,5 @@
-//! Reserves the conversation that a request continues: two requests at once would overwrite each other. A reservation
-//! holds in every process of the state directory, and ends with its process.
+//! Reserves the conversation that a request continues, because two requests at once would overwrite each other. A
+//! reservation holds across all processes of the state directory, and ends with its process.
 
 use std::sync::{Arc, PoisonError};
 
@@ -12,7 +12,7 @@ use super::{Facade, Kind};
 /// Owner, kind and id.
 pub(super) type Key = (String, Kind, String);
 
-/// What no other request may continue meanwhile.
+/// A reservation: no other request may continue the object meanwhile.
 pub(super) struct Busy {
     facade: Arc<Facade>,
     key: Key,
@@ -23,7 +23,7 @@ impl Facade {
     /// Reserves a conversation, a waiting run, or a response that is not over.
     ///
     /// # Errors
-    /// [`Fault::Conflict`] while another request has it.
+    /// [`Fault::Conflict`] while another request holds it.
     pub(super) async fn reserve(self: &Arc<Self>, owner: &str, kind: Kind, id: &str) -> Result<Busy, Refusal> {
         let taken = || {
             let why = format!("another request works on {} `{id}`: wait for its answer, then try again", kind.as_str());
@@ -33,7 +33,7 @@ impl Facade {
         if !self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) {
             return Err(taken());
         }
-        // Processes know each other by the claims of the store; requests of one process are told apart here.
+        // The store's claims separate processes; `busy` separates requests of one process.
         let busy = Busy { facade: Arc::clone(self), key, released: false };
         match self.source.runs().claim(&name(&busy.key)).await? {
             Claim::Held => Ok(busy),
@@ -42,21 +42,21 @@ impl Facade {
     }
 }
 
-/// The name of its claim, which no run has.
+/// Returns the name of the claim. It contains spaces, so no run has the same name.
 fn name((owner, kind, id): &Key) -> String {
     format!("{} {owner} {id}", kind.as_str())
 }
 
 async fn release(facade: &Facade, key: &Key) {
     if let Err(error) = facade.source.runs().release(&name(key)).await {
-        // It keeps only other processes out, and only until this one ends.
+        // The claim blocks only other processes, and only until this one ends.
         tracing::warn!("the reservation of {} `{}` stays: {error}", key.1.as_str(), key.2);
     }
     facade.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
 }
 
 impl Busy {
-    /// Ends the reservation. Whoever is answered after that may continue at once.
+    /// Ends the reservation, so that a client may continue as soon as it is answered.
     pub(super) async fn release(mut self) {
         release(&self.facade, &self.key).await;
         self.released = true;

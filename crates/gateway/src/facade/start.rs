@@ -20,14 +20,14 @@ use crate::agents::Target;
 use crate::config::{ChatCalls, OnDisconnect, ResponsesCalls};
 use crate::http::{Connection, Identity};
 
-/// A run that a process left.
+/// A run that another process left unfinished.
 pub(super) struct Resumed {
     pub(super) driver: Driver,
     pub(super) options: RunOptions,
     pub(super) state: RunState,
 }
 
-/// Ends the stream of an answer however its work ends.
+/// Ends an answer's stream when its work ends for any reason.
 struct Closes<'a>(&'a Output);
 
 impl Drop for Closes<'_> {
@@ -37,7 +37,7 @@ impl Drop for Closes<'_> {
 }
 
 impl Facade {
-    /// The work of a request, under this id and from this time on.
+    /// Creates the work of a request, with this id and start time.
     pub(super) fn work_of(
         &self,
         api: ServedApi,
@@ -50,7 +50,7 @@ impl Facade {
         let upstream = self.source.api(&target);
         request.check_files(api, upstream)?;
         let mut lost = upstream.map(|upstream| losses(api, upstream, &request)).unwrap_or_default();
-        // Agents keep theirs.
+        // Agents keep their signatures themselves.
         if request.wants_signatures && !matches!(target, Target::Raw(_)) && !lost.contains(&SIGNATURES) {
             lost.push(SIGNATURES);
         }
@@ -91,7 +91,7 @@ impl Facade {
         })
     }
 
-    /// Works in a task of its own, so that a shutdown waits for its end even if the client is gone.
+    /// Does the work in its own task, so that a shutdown waits for its end even if the client has disconnected.
     pub(super) fn start(
         self: &Arc<Self>,
         mut work: Work,
@@ -112,7 +112,7 @@ impl Facade {
             let done = loop {
                 tokio::select! {
                     done = &mut working => break done,
-                    // Whoever is told that it waits finds it, also after a restart.
+                    // A client that is told of a waiting answer can fetch it, also after a restart.
                     () = output.asked.notified() => {
                         facade.log_unkept(&work).await;
                         output.pending.notify_one();
@@ -124,7 +124,7 @@ impl Facade {
                 if let Err(error) = facade.leave(&work, refusal.fault.status(), &refusal.body(work.api), None).await {
                     tracing::error!("answer {} was not kept: {}", work.id, error.message);
                 }
-                // What waits for a person when the server ends is taken up by the next.
+                // The next process resumes work that waits for a person when the server ends.
                 if !(facade.gateway.is_draining() && output.has_question()) {
                     facade.log_unkept(&work).await;
                 }
@@ -143,8 +143,8 @@ impl Facade {
         }
     }
 
-    /// Takes up the run behind a kept response that is in progress, if its process has ended; `busy` reserves the response.
-    /// Returns the response as it is then; `None` if nothing is left of the run.
+    /// Resumes the run of a stored response in progress, if its process has ended; `busy` reserves the response.
+    /// Returns the current response; `None` if the run cannot be found.
     pub(super) async fn take_up(
         self: &Arc<Self>,
         sender: (&Identity, &Connection),
@@ -171,7 +171,7 @@ impl Facade {
         work.busy = Some(busy);
         work.body = Bytes::from(body.to_owned());
         work.session = kept["of_session"].as_str().map(str::to_owned);
-        // Nobody reads it as a stream.
+        // The answer has no reader.
         work.output.leave();
         work.output.replay(&kept["pieces"]);
         let session = work.session.clone().unwrap_or_else(|| work.id.clone());

@@ -1,4 +1,4 @@
-//! Responses that are kept, each its owner's alone: fetched, cancelled and deleted by id.
+//! Stored responses, fetched, cancelled and deleted by id. Each is visible to its owner only.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::http::{Connection, Identity};
 
 pub(super) type Shared = State<Arc<Facade>>;
 
-/// Items on one page, as the API has it.
+/// The default number of items on one page, as in the API.
 const PAGE: usize = 20;
 const MAX_PAGE: usize = 100;
 
@@ -45,7 +45,7 @@ impl Facade {
         found.ok_or_else(|| missing(kind, id))
     }
 
-    /// The response as it is now. One whose process has ended is taken up, if a run is behind it.
+    /// Returns the current response. If its process has ended and it has a run, that run is resumed.
     async fn current(
         self: &Arc<Self>,
         identity: &Identity,
@@ -61,7 +61,7 @@ impl Facade {
         if kept["response"]["status"] != "in_progress" {
             return Ok(kept["response"].take());
         }
-        // One request takes it up: another, here or in another process, may just do that, or may have done it.
+        // Only one request resumes it. Another one, here or in another process, may be doing so or have done so.
         let busy = match self.reserve(owner, Kind::Response, id).await {
             Ok(busy) => busy,
             Err(refusal) if refusal.fault == Fault::Conflict => return Ok(kept["response"].take()),
@@ -82,7 +82,7 @@ impl Facade {
         Ok(kept["response"].take())
     }
 
-    /// Deletes a response, and ends its run: nobody could fetch what that comes to.
+    /// Deletes a response, and cancels its run, whose result nobody could fetch.
     async fn delete_response(&self, owner: &str, id: &str) -> Result<Value, Refusal> {
         let live = self.live(owner, id);
         if let Some(live) = &live {
@@ -99,12 +99,12 @@ impl Facade {
     }
 }
 
-/// Checks that each parameter of a URL has a meaning. Those of `ignored` have none here.
+/// Checks that each parameter of a URL is known. Those of `ignored` have no effect here.
 ///
 /// # Errors
 /// [`Fault::Invalid`], with the name of the parameter.
 pub(super) fn known(query: &[(String, String)], honoured: &[&str], ignored: &[&str]) -> Result<(), Refusal> {
-    // Lists are written with brackets by some clients.
+    // Some clients write lists with brackets.
     let is_known = |name: &str| honoured.contains(&name) || ignored.contains(&name.trim_end_matches("[]"));
     match query.iter().find(|(name, _)| !is_known(name)) {
         Some((name, _)) => Err(Refusal::new(Fault::Invalid, format!("there is no parameter `{name}`")).about(name)),
@@ -112,7 +112,7 @@ pub(super) fn known(query: &[(String, String)], honoured: &[&str], ignored: &[&s
     }
 }
 
-/// `GET /v1/responses/{id}`.
+/// Handles `GET /v1/responses/{id}`.
 pub(super) async fn response(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
@@ -131,8 +131,8 @@ pub(super) async fn response(
     answered(fetch.await)
 }
 
-/// `GET` of an answer of an API without state, by its id or the name of its session: one that may have gone on without its
-/// client. It is 202 while it is worked on.
+/// Handles `GET` of an answer of a stateless API, by its id or its session's name, for a client that disconnected.
+/// Returns 202 while the answer is in progress.
 pub(super) async fn answer(
     State(facade): Shared,
     Extension(api): Extension<ServedApi>,
@@ -143,7 +143,7 @@ pub(super) async fn answer(
     let find = async {
         let last = objects.object(owner, kind, &session_name(owner, &named)).await?;
         let id = last.and_then(|last| last["last"].as_str().map(str::to_owned)).unwrap_or_else(|| named.clone());
-        // It is kept before its work ends.
+        // A live answer is stored before its work ends.
         if facade.live(owner, &id).is_some() {
             return Ok((202, json!({"id": id, "status": "in_progress"})));
         }
@@ -158,7 +158,7 @@ pub(super) async fn answer(
     }
 }
 
-/// `DELETE /v1/responses/{id}`.
+/// Handles `DELETE /v1/responses/{id}`.
 pub(super) async fn delete_response(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
@@ -167,7 +167,7 @@ pub(super) async fn delete_response(
     answered(facade.delete_response(&identity.principal().id, &id).await)
 }
 
-/// `POST /v1/responses/{id}/cancel`.
+/// Handles `POST /v1/responses/{id}/cancel`.
 pub(super) async fn cancel_response(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
@@ -180,7 +180,7 @@ pub(super) async fn cancel_response(
     respond(200, &live.body())
 }
 
-/// Which part of a list is asked for.
+/// The requested part of a list.
 pub(super) struct Page {
     after: Option<String>,
     limit: usize,
@@ -188,12 +188,12 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// One page of all of these, the oldest first.
+    /// A page of all items, the oldest first.
     pub(super) fn whole() -> Self {
         Self { after: None, limit: MAX_PAGE, is_ascending: true }
     }
 
-    /// The page that the parameters of a URL ask for; the newest come first unless asked otherwise.
+    /// Parses the page parameters of a URL; the newest come first by default.
     ///
     /// # Errors
     /// [`Fault::Invalid`], with the name of the parameter.
@@ -218,10 +218,10 @@ impl Page {
         Ok(page)
     }
 
-    /// The items of this page.
+    /// Returns the items of this page.
     ///
     /// # Errors
-    /// [`Fault::Invalid`] if the item that it comes after is not among them.
+    /// [`Fault::Invalid`] if the item before the page is not in the list.
     pub(super) fn of(&self, mut items: Vec<Value>) -> Result<Value, Refusal> {
         if !self.is_ascending {
             items.reverse();
@@ -245,7 +245,7 @@ pub(super) fn list(value: &Value) -> Vec<Value> {
     value.as_array().cloned().unwrap_or_default()
 }
 
-/// `GET /v1/responses/{id}/input_items`.
+/// Handles `GET /v1/responses/{id}/input_items`.
 pub(super) async fn input_items(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,

@@ -1,5 +1,5 @@
-//! Does the work of one request: a run of the ordinary driver, or one request to a model; and stores what the next
-//! request needs.
+//! Does the work of one request: a run of the agent driver, or one request to a model. It stores what the next request
+//! needs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,49 +30,49 @@ use crate::agents::{PreparedRun, RunOrder, Target};
 use crate::config::FacadeApprovals;
 use crate::http::Connection;
 
-/// How often it is looked whether the server ends, while a person is asked.
+/// How often a waiting question checks whether the server is shutting down.
 const SHUTDOWN_CHECK: Duration = Duration::from_millis(100);
-/// The client's tool that answers questions of the policy.
+/// The client's tool that answers approval questions.
 const APPROVE: &str = "approve_tool_call";
 
-/// One request that is worked on.
+/// A request in progress.
 pub(super) struct Work {
     pub(super) id: String,
     /// When it began, in seconds since the epoch.
     pub(super) created: u64,
     pub(super) api: ServedApi,
     pub(super) request: ServedRequest,
-    /// The request as it was sent, if its answer is kept.
+    /// The request's original body, if its answer is stored.
     pub(super) body: Bytes,
     pub(super) target: Target,
     pub(super) principal: Principal,
-    /// Decides where no rule of the policy does.
+    /// Decides if no policy rule matches.
     pub(super) profile: Profile,
-    /// The tools that it may use, by id; `None` for all.
+    /// Ids of the tools that the request may use; `None` for all.
     pub(super) tools: Option<Vec<String>>,
     pub(super) approvals: FacadeApprovals,
-    /// The client's: who it is is looked up only where it approves calls, as that takes time.
+    /// The client's connection. Its process is looked up, which takes time, only if the client approves calls.
     pub(super) connection: Connection,
     /// The session that the client named.
     pub(super) session: Option<String>,
-    /// What the model's own API has no word for.
+    /// Features that the model's own API does not support.
     pub(super) lost: Vec<&'static str>,
-    /// Whether it goes on without its client.
+    /// Whether the work continues after the client disconnects.
     pub(super) survives_disconnect: bool,
     pub(super) cancel: Cancel,
     pub(super) output: Arc<Output>,
-    /// Whether the store has it: what was deleted there meanwhile is not kept again.
+    /// Whether the store has it. If it is then missing there, it was deleted and is not stored again.
     pub(super) kept: AtomicBool,
-    /// Keeps others from taking it up, if it can be fetched while it is worked on.
+    /// Keeps other requests from resuming it, if it can be fetched while in progress.
     pub(super) busy: Option<Busy>,
 }
 
-/// What a request leaves to the next.
+/// State that a request leaves for the next one.
 struct Left {
     state: Option<RunState>,
     messages: Vec<Message>,
     session: String,
-    /// The calls and questions that the client answers: the ids by which it knows them, with the run's own.
+    /// The calls and questions that the client must answer: the run's own ids by the client's ids.
     open: BTreeMap<String, String>,
     end: End,
 }
@@ -94,7 +94,7 @@ impl Left {
 }
 
 impl Facade {
-    /// Works on a request, and keeps what the next may refer to before the answer ends.
+    /// Does a request's work. What the next request may refer to is stored before the answer ends.
     pub(super) async fn work(
         self: &Arc<Self>,
         work: &Work,
@@ -103,14 +103,14 @@ impl Facade {
     ) -> Result<(), Refusal> {
         let busy = std::mem::take(&mut earlier.busy);
         let done = self.answer(work, earlier, resumed).await;
-        // Who has the answer may continue at once.
+        // A client that has the answer may continue at once.
         for busy in busy {
             busy.release().await;
         }
         done.map(|send_end| send_end())
     }
 
-    /// Answers, and keeps what the next request may refer to. Returns what sends the end.
+    /// Answers, and stores what the next request may refer to. Returns a function that sends the end.
     async fn answer(&self, work: &Work, earlier: Earlier, resumed: Option<Resumed>) -> Result<impl FnOnce(), Refusal> {
         if let Some(said) = &earlier.came_to {
             work.output.replay(&said["pieces"]);
@@ -126,7 +126,7 @@ impl Facade {
             }
         };
         let mut left = work.output.paced(answering, &work.cancel, work.survives_disconnect).await?;
-        // Some servers have a word for every end where others have the text that ended the answer.
+        // Some servers report their own stop token as the stop sequence.
         if matches!(&left.end.stop, StopReason::StopSequence(Some(text)) if !work.request.request.settings.stop.contains(text))
         {
             left.end.stop = StopReason::End;
@@ -140,7 +140,7 @@ impl Facade {
         let is_deleted = || work.output.deleted.load(Ordering::Relaxed);
         if !left.open.is_empty() && !is_deleted() {
             let kind = Kind::Turn.as_str();
-            // One that is there may have its answer.
+            // An existing turn may already have its answer.
             if !(is_repeat && objects.object(owner, kind, &work.id).await?.is_some()) {
                 objects.put_object(owner, kind, &work.id, &saved).await?;
             }
@@ -157,7 +157,7 @@ impl Facade {
         if work.api == ServedApi::Responses {
             if let Some(id) = &work.request.conversation {
                 let mut kept = objects.object(owner, Kind::Conversation.as_str(), id).await?.unwrap_or_default();
-                // One that was answered again is there already.
+                // A repeated answer is already in the conversation.
                 if kept["last"] != work.id {
                     let body = work.output.body();
                     let mut all = items;
@@ -167,7 +167,7 @@ impl Facade {
                         kept[key] = saved[key].clone();
                     }
                     (kept["items"], kept["last"]) = (Value::Array(all), json!(work.id));
-                    // One that was deleted meanwhile stays so.
+                    // A conversation that was deleted meanwhile stays deleted.
                     objects.replace_object(owner, Kind::Conversation.as_str(), id, &kept).await?;
                 }
             }
@@ -177,8 +177,8 @@ impl Facade {
         Ok(send_end)
     }
 
-    /// Keeps an answer of an API without state, if it goes on without its client; and what the answer `said`, if the request
-    /// may be sent again.
+    /// Stores the answer of a stateless API if it continues without its client; and what the answer `said`, if the
+    /// request may be sent again.
     pub(super) async fn leave(
         &self,
         work: &Work,
@@ -197,7 +197,7 @@ impl Facade {
         Ok(())
     }
 
-    /// Keeps a response as it is now.
+    /// Stores the current response.
     pub(super) async fn keep(&self, work: &Work, saved: Option<&Value>) -> Result<(), Refusal> {
         let is_deleted = || work.output.deleted.load(Ordering::Relaxed);
         if work.api != ServedApi::Responses || !work.request.store || is_deleted() {
@@ -227,11 +227,11 @@ impl Facade {
         Ok(())
     }
 
-    /// One request to a model, as it is.
+    /// Sends one request to a model, without an agent.
     async fn ask(&self, work: &Work, model: &str, earlier: Earlier) -> Result<Left, Refusal> {
         let executor = &self.gateway.options.executor;
         let session = earlier.session.or_else(|| work.session.clone()).unwrap_or_else(|| work.id.clone());
-        // A client without state gives the whole conversation.
+        // A stateless client sends the whole conversation.
         let mut messages = if is_chained(&work.request) { earlier.messages } else { Vec::new() };
         messages.extend(work.request.request.messages.iter().cloned());
         let asked = ModelRequest { messages: messages.clone(), ..work.request.request.clone() };
@@ -262,10 +262,10 @@ impl Facade {
         Ok(Left { state: None, messages, session, open: BTreeMap::new(), end })
     }
 
-    /// A run of an agent.
+    /// Runs an agent.
     async fn run(&self, work: &Work, earlier: Earlier, resumed: Option<Resumed>) -> Result<Left, Refusal> {
         let session = earlier.session.clone().or_else(|| work.session.clone()).unwrap_or_else(|| work.id.clone());
-        // A run that waited goes on: each request has the figures of its own part.
+        // A resumed run continues its counters, so this request reports only its own part.
         let before = earlier.state.as_ref().filter(|state| !state.is_over()).map(RunState::usage).unwrap_or_default();
         let Resumed { driver, options, mut state } = match resumed {
             Some(resumed) => resumed,
@@ -291,7 +291,7 @@ impl Facade {
         self.ended(work, state, session, &report)
     }
 
-    /// A run before it begins.
+    /// Prepares a run.
     pub(super) async fn prepare(
         &self,
         work: &Work,
@@ -328,7 +328,7 @@ impl Facade {
         Ok((driver, options, spec))
     }
 
-    /// What a run came to.
+    /// Stores the result of a run and returns what it leaves.
     fn ended(&self, work: &Work, state: RunState, session: String, report: &RunReport) -> Result<Left, Refusal> {
         let output = &work.output;
         let mut open = BTreeMap::new();
@@ -382,7 +382,7 @@ impl Facade {
 }
 
 impl Work {
-    /// Whether it goes on without its client, who finds the answer by its id or session.
+    /// Returns whether it continues without its client, who can fetch the answer by its id or session.
     pub(super) fn is_left(&self) -> bool {
         self.survives_disconnect && self.api != ServedApi::Responses
     }
@@ -397,7 +397,7 @@ impl Work {
     }
 }
 
-/// The end of an answer that was kept.
+/// Restores the end of a stored answer.
 fn end_of(said: &Value) -> Result<End, Refusal> {
     let damaged = |error: serde_json::Error| {
         Refusal::new(Fault::Internal, format!("the end of an answer that was kept cannot be read: {error}"))
@@ -407,7 +407,7 @@ fn end_of(said: &Value) -> Result<End, Refusal> {
     Ok(End { stop, usage, pending: false })
 }
 
-/// The state of a run that has begun, reopened if it was broken off; `None` if it was not saved.
+/// Loads the state of a started run, reopened if it was interrupted; `None` if it was not saved.
 async fn again(driver: &Driver, options: &RunOptions, spec: &RunConfig) -> Result<Option<RunState>, Refusal> {
     match driver.load(options).await {
         Ok(mut state) => {
@@ -421,14 +421,14 @@ async fn again(driver: &Driver, options: &RunOptions, spec: &RunConfig) -> Resul
     }
 }
 
-/// The name by which the model calls the tool that is asked about.
+/// Returns the name by which the model calls the tool that the question is about.
 fn name_of_tool(gateway: &Gateway, request: &ApprovalRequest) -> String {
     let snapshot = gateway.options.catalogue.snapshot();
     let entry = snapshot.get(request.tool.as_str());
     entry.map_or_else(|| request.tool.to_string(), |entry| entry.wire_name.clone())
 }
 
-/// Asks the client about a call: by its tool, or by an item. Returns the id of the question.
+/// Asks the client about a call, by its approval tool or by an item. Returns the id of the question.
 fn question(work: &Work, request: &ApprovalRequest, name: &str) -> String {
     let id = work.output.id_of_question(request.call_id.as_str());
     if work.brings(APPROVE) {
@@ -441,10 +441,10 @@ fn question(work: &Work, request: &ApprovalRequest, name: &str) -> String {
     id
 }
 
-/// Why a program that Toolwright started is asked about no call.
+/// The reason why a program that Toolwright started is never asked about a call.
 const NESTED: &str = "a program that Toolwright started cannot approve its own calls";
 
-/// Leaves every question to the next request of the client.
+/// Leaves every question for the client's next request.
 struct AskLater(Connection);
 
 #[async_trait]
@@ -457,8 +457,8 @@ impl Approver for AskLater {
     }
 }
 
-/// Asks in the inbox, and shows the question in the answer where it has items for that. When the server ends, the question
-/// is left to the next.
+/// Asks in the inbox, and shows the question in the answer if the API has items for questions. When the server ends,
+/// the question stays open for the next process.
 struct InInbox {
     gateway: Arc<Gateway>,
     inbox: Arc<dyn Approver>,
@@ -470,7 +470,7 @@ impl Approver for InInbox {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
         if let Some(output) = &self.output {
             output.question(request, &name_of_tool(&self.gateway, request));
-            // The run waits here. Where a client decides in its next request, the answer ends with the question.
+            // The run waits here. If the client decides in its next request, the answer ends with the question instead.
             output.asked.notify_one();
         }
         let ends = async {

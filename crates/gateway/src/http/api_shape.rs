@@ -7,21 +7,21 @@ use toolwright_models::served::{Fault, ServedApi, error_body};
 
 use super::{RETRY_AFTER, facade_api};
 
-/// Where `OpenAI`'s clients find the id of a request.
+/// The header in which `OpenAI`'s clients find a request's id.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Where Anthropic's clients do.
+/// The header in which Anthropic's clients find a request's id.
 const ANTHROPIC_ID: HeaderName = HeaderName::from_static("request-id");
-/// Which Anthropic's clients send.
+/// A request header that Anthropic's clients send.
 const ANTHROPIC: HeaderName = HeaderName::from_static("anthropic-version");
-/// Bytes of a message that is read.
+/// Bytes of an error message that are read.
 const MAX_MESSAGE: usize = 4096;
 
-/// The API whose form an answer to this request has; `None` outside of the facades.
+/// Returns the API whose form the answer to this request has; `None` outside of the facades.
 pub(crate) fn api_of(path: &str, headers: &HeaderMap) -> Option<ServedApi> {
     facade_api(path).map(|api| if headers.contains_key(&ANTHROPIC) { ServedApi::Messages } else { api })
 }
 
-/// A refusal in the form of this API.
+/// Returns a refusal in the form of this API.
 pub(crate) fn refusal(api: ServedApi, status: StatusCode, why: &str) -> Response {
     let body = error_body(api, fault(status), why, None).to_string();
     let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body).into_response();
@@ -31,7 +31,7 @@ pub(crate) fn refusal(api: ServedApi, status: StatusCode, why: &str) -> Response
     response
 }
 
-/// Gives an answer the id of its request, and an error that has none the body of the API.
+/// Adds the request's id to an answer, and turns an error of another form into the API's.
 pub(crate) async fn shape(api: ServedApi, method: &Method, path: &str, response: Response) -> Response {
     let status = response.status();
     let is_error = status.is_client_error() || status.is_server_error();

@@ -1,4 +1,4 @@
-//! Reads the bodies of requests within bounds of size, time and memory.
+//! Reads request bodies within bounds of size, time and memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,18 +15,18 @@ const BODY_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes of each body that need no room, so that slow large bodies do not keep small ones out.
 const FREE: usize = 64 << 10;
 
-/// Why a body could not be read.
+/// The reason why a body could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyError {
     /// It stalled, or took too long.
     TimedOut,
     /// It exceeds the limit, or the client hung up.
     TooLarge,
-    /// There is no room beside the other bodies.
+    /// Other bodies use all the room.
     Full,
 }
 
-/// Bounds of the bodies of unanswered requests, each and together.
+/// Bounds of the bodies of unanswered requests, each and in total.
 pub(crate) struct Bodies {
     limit: usize,
     pause: Duration,
@@ -38,19 +38,19 @@ pub(crate) struct Bodies {
 pub(crate) struct BodyRoom(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
 
 impl Bodies {
-    /// Bodies of at most `limit` bytes each.
+    /// Allows bodies of at most `limit` bytes each.
     pub(crate) fn new(limit: usize, options: &HttpOptions) -> Self {
         // The largest allowed body must fit when it is alone.
         let room = options.max_body_bytes.max(limit).min(Semaphore::MAX_PERMITS);
         Self { limit, pause: options.body_pause, room: Arc::new(Semaphore::new(room)) }
     }
 
-    /// The largest body, in bytes.
+    /// Returns the size of the largest body, in bytes.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Reads a body that never stalls longer than the pause, and takes room for it as it arrives.
+    /// Reads a body that never stalls longer than the pause. Takes room for it as it arrives.
     pub(crate) async fn read(&self, body: Body) -> Result<(Bytes, BodyRoom), BodyError> {
         let timed_out = |_| BodyError::TimedOut;
         let mut chunks = body.into_data_stream();
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use futures_util::stream;
 
-    /// A body of this many bytes, in chunks of 1000.
+    /// Returns a body of this many bytes, in chunks of 1000.
     fn body(bytes: usize) -> Body {
         let chunks =
             (0..bytes.div_ceil(1000)).map(move |at| Ok::<_, std::io::Error>(vec![b' '; 1000.min(bytes - at * 1000)]));

@@ -1,4 +1,5 @@
-//! Accepts and serves connections, bounds their number and idle time, and closes the longest idle for new ones.
+//! Accepts and serves connections, bounds their number and idle time, and closes the longest idle connection to make
+//! room for a new one.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -32,24 +33,24 @@ use toolwright_core::session::PeerProcess;
 use super::OPEN;
 use super::api_shape::{api_of, refusal, shape};
 
-/// How often overdue connections are closed.
+/// Interval between checks for overdue connections.
 const LOOK: Duration = Duration::from_millis(500);
-/// Pause after accepting failed.
+/// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Connections beyond the limit, on which only probes are answered.
 const SPARE: usize = 64;
-/// A new or closing connection that has been idle for less than this is not closed for others.
+/// A new or closing connection is not closed for others before it has been idle this long.
 const FRESH: Duration = Duration::from_millis(250);
 /// Pause before looking again for an idle connection to close for a waiting one.
 const WAIT: Duration = Duration::from_millis(20);
-/// The most that is read ahead of one request. A head is no longer than that.
+/// The most bytes that are read ahead of one request. A request head is never longer.
 const READ_AHEAD: usize = 64 << 10;
-/// The answer where there is no room and no idle connection.
+/// The answer when there is no room and no idle connection.
 const FULL: &str = "503: too many connections at once; try again\n";
-/// The same for a connection whose request is incomplete, so that nothing else can answer it.
+/// The same for a connection whose request is incomplete and cannot be answered by HTTP.
 const FULL_RESPONSE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
     retry-after: 1\r\nconnection: close\r\ncontent-length: 45\r\n\r\n503: too many connections at once; try again\n";
-/// Connections closed for others that may still be reading their answer.
+/// The most connections that were closed for others and may still be reading their answer.
 const LEAVING: usize = 256;
 /// How long, and up to how many bytes, input is discarded after the last answer.
 const LINGER: Duration = Duration::from_secs(1);
@@ -62,9 +63,9 @@ const LINGER_BYTES: u64 = 1 << 20;
 pub(crate) struct Bounds {
     /// Connections at once, without the spare ones.
     pub(crate) max: usize,
-    /// How long the first request may take to arrive.
+    /// Limit on the arrival of the first request.
     pub(crate) first_request: Duration,
-    /// How long a later request may take to arrive.
+    /// Limit on the arrival of each later request.
     pub(crate) idle: Duration,
 }
 
@@ -88,7 +89,7 @@ impl Connection {
         Self(Arc::new(Ends { peer, local, look_up, found: OnceCell::new() }))
     }
 
-    /// The program at its other end; looked up once.
+    /// Returns the program at its other end, which is looked up once.
     pub(crate) async fn process(&self) -> PeerProcess {
         let Ends { peer, local, look_up, .. } = *self.0;
         let look_up = move || look_up(peer, local);
@@ -165,8 +166,8 @@ pub(crate) async fn serve(
 
 /// Answers the requests of one connection.
 async fn answer(mut stream: TcpStream, app: Router, connection: Connection, activity: Activity, closing: Cancel) {
-    // An answer is often two small writes. With Nagle's algorithm the second waits for the peer's delayed
-    // acknowledgement, some 40 ms.
+    // An answer is often two small writes. Nagle's algorithm would delay the second by some 40 ms, until the peer's
+    // delayed acknowledgement.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!("TCP_NODELAY could not be set: {error}");
     }
@@ -189,7 +190,7 @@ async fn answer(mut stream: TcpStream, app: Router, connection: Connection, acti
                     evicted = Some(closed.is_owed_an_answer());
                     Ok(())
                 } else {
-                    // A request arrived after the connection was chosen: it is answered, and is the last.
+                    // A request arrived after the connection was chosen: it is still answered, as the last one.
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }
@@ -208,7 +209,7 @@ async fn answer(mut stream: TcpStream, app: Router, connection: Connection, acti
     match evicted {
         None => {}
         Some(false) => return,
-        // What the system does not take at once is lost; a client that reads nothing is not waited for.
+        // Bytes that the system does not take at once are lost: a client that reads nothing is not waited for.
         Some(true) => drop(stream.try_write(FULL_RESPONSE)),
     }
     tokio::select! {
@@ -217,7 +218,7 @@ async fn answer(mut stream: TcpStream, app: Router, connection: Connection, acti
     }
 }
 
-/// The stream of a connection, which notes when a request begins to arrive.
+/// The stream of a connection, which records when a request begins to arrive.
 struct WatchedStream<'a> {
     stream: &'a mut TcpStream,
     activity: Activity,
@@ -332,7 +333,7 @@ impl Open {
         });
     }
 
-    /// Whether there is room for one more under `max`, or an idle connection could make it.
+    /// Returns whether there is room for one more under `max`, or an idle connection could be closed.
     fn room(&self, max: usize) -> Room {
         if self.0.len() < max || self.longest_idle(FRESH).is_some() {
             Room::Now
@@ -343,7 +344,7 @@ impl Open {
         }
     }
 
-    /// Makes room for one more under `max`, if possible.
+    /// Makes room for one more under `max`. Returns whether it did.
     fn make_room(&mut self, max: usize, leaving: &mut Leaving) -> bool {
         if self.0.len() < max {
             return true;
@@ -352,7 +353,7 @@ impl Open {
         longest.map(|(activity, task)| leaving.send_away(&activity, task)).is_some()
     }
 
-    /// The longest idle one, if it has been idle for `fresh`.
+    /// Removes the longest idle connection, if it has been idle for `fresh`.
     fn take_longest_idle(&mut self, fresh: Duration) -> Option<(Activity, AbortHandle)> {
         self.longest_idle(fresh).and_then(|id| self.0.remove(&id))
     }
@@ -363,10 +364,10 @@ impl Open {
     }
 }
 
-/// Whether one more connection has room.
+/// Whether one more connection fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
-    /// It has, or an idle one can be closed.
+    /// There is room, or an idle connection can be closed.
     Now,
     /// An idle one can be closed in a moment.
     Soon,
@@ -384,14 +385,14 @@ struct ActivityInner {
 }
 
 struct State {
-    /// Since when the client's input is awaited; `None` while the server works.
+    /// When the server began to wait for the client's input; `None` while the server works.
     idle_since: Option<Instant>,
     /// Whether a request is open.
     is_open: bool,
     has_served: bool,
     /// Whether the last answer was sent and the client may not have read it yet.
     is_closing: bool,
-    /// Whether part of the next, or of the open, request has arrived.
+    /// Whether a part of the next or the open request has arrived.
     has_begun: bool,
 }
 
@@ -412,12 +413,12 @@ impl Activity {
         self.0.evicted.notify_one();
     }
 
-    /// Whether the client's input is awaited.
+    /// Returns whether the server waits for the client's input.
     fn is_idle(&self) -> bool {
         self.lock().idle_since.is_some()
     }
 
-    /// Whether a request has begun to arrive and is incomplete.
+    /// Returns whether a request has begun to arrive and is incomplete.
     fn is_owed_an_answer(&self) -> bool {
         let state = self.lock();
         state.has_begun && state.idle_since.is_some()
@@ -431,7 +432,7 @@ impl Activity {
         Busy(self.clone())
     }
 
-    /// Sets whether the body of the open request is awaited.
+    /// Sets whether the server waits for the body of the open request.
     fn wait_for_body(&self, waiting: bool) {
         let mut state = self.lock();
         if state.is_open {
@@ -439,7 +440,7 @@ impl Activity {
         }
     }
 
-    /// Since when it has been idle, if it may be closed for others.
+    /// Returns the start of its idle time, if it may be closed for others.
     fn may_go(&self, fresh: Duration) -> Option<Instant> {
         let state = self.lock();
         let is_kept = state.has_served && !state.is_closing;
@@ -470,7 +471,7 @@ impl Drop for Busy {
     }
 }
 
-/// The body of a request. Until it has arrived or is dropped, the client's input is awaited.
+/// The body of a request. The connection waits for input until the body has arrived or is dropped.
 struct RequestBody {
     body: Incoming,
     activity: Activity,
@@ -510,7 +511,7 @@ impl Drop for RequestBody {
     }
 }
 
-/// The body of an answer. Its request is open until it has been sent.
+/// The body of an answer. Its request stays open until it is sent.
 struct ResponseBody {
     body: Body,
     _busy: Busy,

@@ -21,9 +21,9 @@ use crate::config::ApiAccess;
 
 /// Names of OAuth metadata below `/.well-known/`.
 const OAUTH_METADATA: [&str; 3] = ["oauth-authorization-server", "oauth-protected-resource", "openid-configuration"];
-/// Where an address of the console is made.
+/// The path that creates an address of the console.
 const OPEN_CONSOLE: &str = "/api/console";
-/// Where Anthropic's clients send their key.
+/// The header in which Anthropic's clients send their key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// OAuth endpoints that clients try without metadata.
 const OAUTH_PATHS: [&str; 3] = ["/register", "/authorize", "/token"];
@@ -33,7 +33,7 @@ const OAUTH_PATHS: [&str; 3] = ["/register", "/authorize", "/token"];
 pub struct Token(Arc<str>);
 
 impl Token {
-    /// A token; `None` for a blank text.
+    /// Creates a token; `None` for a blank text.
     pub fn new(text: impl Into<Arc<str>>) -> Option<Self> {
         let text = text.into();
         (!text.trim().is_empty()).then_some(Self(text))
@@ -58,20 +58,20 @@ pub(crate) struct Identity(Arc<IdentityInner>);
 struct IdentityInner {
     principal: Principal,
     reach: Reach,
-    /// Whether it may read everything in the API besides.
+    /// Whether it may also read everything in the API.
     reads: bool,
 }
 
-/// What a sender may reach.
+/// The paths that a sender may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Reach {
-    /// Everywhere.
+    /// All paths.
     All,
-    /// Everything but the API: no token was sent, and none is required.
+    /// All paths except the API: no token was sent, and none is required.
     Open,
-    /// Everything that speaks MCP.
+    /// All paths that serve MCP.
     Mcp,
-    /// `/mcp/{name}` of these names.
+    /// `/mcp/{name}` for these names.
     Only(Vec<String>),
 }
 
@@ -80,12 +80,12 @@ impl Identity {
         Self(Arc::new(IdentityInner { principal: principal.clone(), reach, reads: false }))
     }
 
-    /// Who may do everything.
+    /// Returns an identity that may do everything.
     pub(crate) fn owner(principal: &Principal) -> Self {
         Self::of(principal, Reach::All)
     }
 
-    /// Whether it may change something through the API.
+    /// Returns whether it may change anything through the API.
     pub(crate) fn may_change(&self) -> bool {
         self.0.reach == Reach::All
     }
@@ -94,7 +94,7 @@ impl Identity {
         &self.0.principal
     }
 
-    /// Says that a path is not allowed, and which ones are.
+    /// Returns a message that a path is not allowed, and which ones are.
     fn reach_message(&self) -> String {
         match &self.0.reach {
             _ if self.0.reads => "this token may read at /api, and change nothing there".to_owned(),
@@ -107,7 +107,7 @@ impl Identity {
         }
     }
 
-    /// The views and servers that it may reach, where it may not reach everything.
+    /// Returns the views and servers that it may reach; `None` for all.
     pub(crate) fn views(&self) -> Option<&[String]> {
         match &self.0.reach {
             Reach::Only(names) => Some(names),
@@ -115,12 +115,12 @@ impl Identity {
         }
     }
 
-    /// Whether it has sent a token.
+    /// Returns whether it sent a token.
     pub(crate) fn is_proven(&self) -> bool {
         self.0.reach != Reach::Open
     }
 
-    /// Whether it may send a request of this method to this path.
+    /// Returns whether it may send a request of this method to this path.
     fn may_send(&self, method: &Method, path: &str) -> bool {
         let reads = || self.0.reads && in_api(path) && (method == Method::GET || path == OPEN_CONSOLE);
         self.may_reach(path) || reads()
@@ -132,7 +132,7 @@ impl Identity {
             Reach::Open => !in_api(path) && facade_api(path).is_none(),
             Reach::Mcp => path == "/mcp" || path.starts_with("/mcp/") || facade_api(path).is_some(),
             Reach::Only(names) => {
-                // One that reads the API alone asks no model.
+                // A client that may only read the API may not use a model.
                 (facade_api(path).is_some() && !(self.0.reads && names.is_empty()))
                     || path.strip_prefix("/mcp/").is_some_and(|name| names.iter().any(|one| one == name))
             }
@@ -140,16 +140,16 @@ impl Identity {
     }
 }
 
-/// The rules of one server.
+/// The access rules of one server.
 #[derive(Debug)]
 pub(crate) struct Guard {
     bound: IpAddr,
     hosts: Vec<Authority>,
     origins: Vec<String>,
-    /// The sender without a token, where that is allowed.
+    /// The identity of a sender without a token, if that is allowed.
     anonymous: Option<Identity>,
     clients: Vec<(Token, Identity)>,
-    /// Those of the console's pages.
+    /// The tokens of the console's pages.
     pages: Arc<PageTokens>,
 }
 
@@ -182,8 +182,8 @@ impl Guard {
         }
     }
 
-    /// A malicious page can make its own host name resolve to our address (DNS rebinding), so only our names and bare
-    /// addresses are allowed.
+    /// Returns whether the `Host` is allowed. A malicious page can make its own host name resolve to our address (DNS
+    /// rebinding), so only our names and bare addresses are.
     fn allows_host(&self, headers: &HeaderMap, target: Option<&str>) -> bool {
         let Some(host) = single(headers, &header::HOST) else { return false };
         self.allows_authority(host) && target.is_none_or(|target| self.allows_authority(target))
@@ -200,7 +200,7 @@ impl Guard {
         is_ours || self.hosts.iter().any(is_same)
     }
 
-    /// The origin is absent (no browser sends the request), our own, or listed.
+    /// Returns whether the origin is allowed: absent (no browser sent the request), our own, or listed.
     fn allows_origin(&self, headers: &HeaderMap) -> bool {
         if !headers.contains_key(header::ORIGIN) {
             return true;
@@ -212,30 +212,30 @@ impl Guard {
         is_own || self.origins.contains(&origin)
     }
 
-    /// The origin, as sent, if it is listed: its page may read the answer.
+    /// Returns the origin as sent, if it is listed: its page may read the answer.
     fn listed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let origin = single(headers, &header::ORIGIN)?;
         let is_listed = self.origins.contains(&origin.to_ascii_lowercase());
         is_listed.then(|| headers.get(header::ORIGIN).cloned()).flatten()
     }
 
-    /// The sender by these headers; `None` where a known token is required and missing.
+    /// Returns the sender by these headers; `None` if a valid token is required and missing.
     fn identity(&self, headers: &HeaderMap) -> Option<Identity> {
         self.identity_of_token(headers).or_else(|| self.anonymous.clone())
     }
 
-    /// The sender of the token in these headers.
+    /// Returns the sender of the token in these headers.
     fn identity_of_token(&self, headers: &HeaderMap) -> Option<Identity> {
         let bearer = |sent: &'_ str| {
             let (scheme, given) = sent.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| given.trim().to_owned())
         };
-        // Anthropic's clients send a key in a header of its own.
+        // Anthropic's clients send a key in their own header.
         let given = match single(headers, &header::AUTHORIZATION) {
             Some(sent) => bearer(sent)?,
             None => single(headers, &API_KEY)?.trim().to_owned(),
         };
-        // All are compared, so that the time does not reveal which token was near.
+        // All tokens are compared, so that the time does not reveal a near match.
         let of_client = self
             .clients
             .iter()
@@ -244,7 +244,7 @@ impl Guard {
     }
 }
 
-/// The header's value if it occurs once and is text.
+/// Returns the header's value if it occurs once and is text.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -253,7 +253,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     }
 }
 
-/// Middleware: passes a request on, or answers it; at `/v1` in the form of the API.
+/// Middleware: passes a request on, or refuses it; at `/v1` in the form of the API.
 pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let Some(api) = api_of(request.uri().path(), request.headers()) else {
         return checked(&guard, request, next).await;
@@ -285,7 +285,7 @@ async fn checked(guard: &Guard, request: Request, next: Next) -> Response {
     response
 }
 
-/// Passes a request on if its sender may reach the path.
+/// Passes a request on if its sender may use the path.
 async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
     let (headers, path) = (request.headers(), request.uri().path());
     if OPEN.contains(&path) || is_webhook(path) || is_page(path) {
@@ -304,7 +304,7 @@ async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// Why these headers identify nobody.
+/// Returns the reason why these headers identify nobody.
 fn why_unauthorized(headers: &HeaderMap) -> &'static str {
     if !headers.contains_key(header::AUTHORIZATION) {
         return "send the server's token as `Authorization: Bearer TOKEN`; `toolwright serve` says where it is";
@@ -319,17 +319,17 @@ fn why_unauthorized(headers: &HeaderMap) -> &'static str {
     }
 }
 
-/// Whether the path needs no token: a file of the console, or where its pages sign in.
+/// Returns whether the path needs no token because it belongs to the console.
 fn is_page(path: &str) -> bool {
     path == "/" || path.starts_with("/console/")
 }
 
-/// Whether a path belongs to the API.
+/// Returns whether a path belongs to the API.
 fn in_api(path: &str) -> bool {
     path.strip_prefix(API).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A refusal in the format of the path.
+/// Returns a refusal in the format of the path.
 fn refuse(path: &str, status: StatusCode, why: &str) -> Response {
     match (in_api(path), status) {
         (true, StatusCode::UNAUTHORIZED) => ApiError::unauthorized(why).into_response(),
@@ -339,14 +339,15 @@ fn refuse(path: &str, status: StatusCode, why: &str) -> Response {
     }
 }
 
-/// Whether a client looks for OAuth at this path. MCP clients do so before they connect, or after a 401: for metadata
-/// (RFC 8414, RFC 9728, OpenID Connect), with the server's path before or after, and then at the default endpoints.
+/// Returns whether a client looks for OAuth at this path. MCP clients do so before they connect, or after a 401: for
+/// metadata (RFC 8414, RFC 9728, OpenID Connect), with the server's path before or after, and then at the default
+/// endpoints.
 fn is_oauth(path: &str) -> bool {
     let is_metadata = |rest: &str| OAUTH_METADATA.iter().any(|name| rest.split('/').next() == Some(*name));
     OAUTH_PATHS.contains(&path) || path.split_once("/.well-known/").is_some_and(|(_, rest)| is_metadata(rest))
 }
 
-/// Says that there is no OAuth here. The SDKs for TypeScript and Python show the message of an OAuth error.
+/// Returns the error that there is no OAuth here. The SDKs for TypeScript and Python show its message.
 fn no_oauth() -> Response {
     let why = "this server has no OAuth; where it needs a token, send it as `Authorization: Bearer TOKEN`";
     respond(StatusCode::NOT_FOUND, &json!({"error": "not_found", "error_description": why}))

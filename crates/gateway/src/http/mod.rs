@@ -44,7 +44,7 @@ pub(crate) const READY: &str = "/ready";
 /// The paths that need no token.
 pub(crate) const OPEN: [&str; 2] = [HEALTH, READY];
 
-/// The API whose form an answer at this path has; `None` outside of the facades.
+/// Returns the API whose form an answer at this path has; `None` outside of the facades.
 pub(crate) fn facade_api(path: &str) -> Option<ServedApi> {
     path.strip_prefix(FACADES).filter(|rest| rest.starts_with('/'))?;
     Some(if path.starts_with(ServedApi::Messages.path()) { ServedApi::Messages } else { ServedApi::Chat })
@@ -57,59 +57,60 @@ pub struct HttpOptions {
     pub addr: SocketAddr,
     /// Every request except `/health` and `/ready` must send it. Required beyond loopback.
     pub token: Option<Token>,
-    /// Opens everything as `token` does, but only the API requires it. Without this and `token` nobody can use the API.
+    /// Allows everything that `token` does, but only the API requires it. Without this and `token` nobody can use the
+    /// API.
     pub api_token: Option<Token>,
-    /// The principal of requests with one of these tokens, and of those without a token where none is required.
+    /// The principal of requests with one of these tokens, and of requests without a token if none is required.
     pub principal: Principal,
-    /// Clients with their own tokens, and the host names and origins that requests may have. Its own token is not read:
-    /// `token` is.
+    /// Clients with their own tokens, and the allowed host names and origins. The `token` of this section is not read;
+    /// the field above is.
     pub server: ServerConfig,
-    /// Connections at once. A further connection closes the longest idle one. Where none is idle it becomes one of 64 spare
-    /// connections, on which one request is answered: `/health` and `/ready` as usual, all others 503. When the spare
-    /// ones are used up, the longest idle of them closes. A new or closing connection is left alone for a quarter of a
-    /// second; meanwhile newcomers wait to be accepted. A connection that closes for another while its request is still
-    /// arriving gets 503 and has a second to read it; at most 256 connections do so at once.
+    /// Connections at once. A further connection closes the longest idle one. If none is idle, it becomes one of 64
+    /// spare connections. A spare connection gets one answer: `/health` and `/ready` as usual, all others 503. When all
+    /// spare ones are used, the longest idle of them closes. A new or closing connection is kept for at least a quarter
+    /// of a second; meanwhile newcomers wait to be accepted. A connection that closes for another while its request is
+    /// still arriving gets 503 and has one second to read it; at most 256 connections do so at once.
     pub max_connections: usize,
-    /// Closes a connection that has not sent its first request within this time.
+    /// Closes a connection that does not send its first request within this time.
     pub first_request: Duration,
-    /// Answers 408 to a request whose body stalls for this time. Until its body has arrived a request does not count
-    /// among `max_requests`, and its connection counts as idle.
+    /// Answers 408 to a request whose body stalls for this time. A request whose body has not arrived does not count
+    /// towards `max_requests`, and its connection counts as idle.
     pub body_pause: Duration,
-    /// Closes a connection that has been idle between two requests for this time.
+    /// Closes a connection that is idle between two requests for this time.
     pub connection_idle: Duration,
-    /// Bytes of the bodies of all unanswered requests; a request beyond it is answered 503. The first 64 KiB of each body
-    /// are not counted, so that small requests always have room. It is at least the largest message
+    /// Total bytes of the bodies of unanswered requests; further requests are answered 503. The first 64 KiB of each
+    /// body are not counted, so that small requests always fit. It is at least the largest message
     /// ([`GatewayOptions::max_message`](crate::GatewayOptions::max_message)).
     pub max_body_bytes: usize,
-    /// Requests at once; further ones are answered 503. `/health` and `/ready` do not count.
+    /// Concurrent requests; further ones are answered 503. `/health` and `/ready` do not count.
     pub max_requests: usize,
-    /// Sessions at once, and notification streams at once. A further session ends the longest idle one; where none is
-    /// idle, and for a further stream, the answer is 503.
+    /// Concurrent sessions, and concurrent notification streams. A further session ends the longest idle one. If none
+    /// is idle, and for a further stream, the answer is 503.
     pub max_sessions: usize,
-    /// Ends sessions that were unused for this time.
+    /// Ends sessions that are unused for this time.
     pub session_idle: Duration,
-    /// Silence after which a stream sends a comment to keep its connection open.
+    /// A stream sends a comment after this much silence, to keep its connection open.
     pub keep_alive: Duration,
     /// The source of `/metrics`; `None`: 404.
     pub metrics: Option<Arc<dyn MetricsSource>>,
-    /// What answers at `/webhooks/{trigger}`; `None`: 404.
+    /// The handler of `/webhooks/{trigger}`; `None`: 404.
     pub webhooks: Option<WebhookOptions>,
     /// The agents and models behind the facades; `None`: 404.
     pub agents: Option<Arc<dyn AgentSource>>,
-    /// What the API has of the program around the gateway; `None`: 404.
+    /// The API's access to the program around the gateway; `None`: 404.
     pub operator: Option<Arc<dyn Operator>>,
     /// The stores behind `/api/approvals`.
     pub stores: ApiStores,
-    /// What `/api/events` tells; `None`: 404.
+    /// The source of `/api/events`; `None`: 404.
     pub events: Option<Arc<EventHub>>,
-    /// Finds the program at the other end of a connection. A program that Toolwright started can approve nothing, with a
-    /// token or without. Without a token only the owner's programs are asked about their own calls; an unknown program
-    /// is not.
+    /// Finds the program at the other end of a connection. A program that Toolwright started can approve nothing, even
+    /// with a token. Without a token only the owner's programs are asked about their own calls; an unknown program is
+    /// not.
     pub look_up_peer: LookUpPeer,
 }
 
 impl HttpOptions {
-    /// The defaults for an address: no token, and every caller is the owner.
+    /// Returns the defaults for an address: no token, and every caller is the owner.
     #[must_use]
     pub fn new(addr: SocketAddr) -> Self {
         Self {
@@ -137,7 +138,7 @@ impl HttpOptions {
         }
     }
 
-    /// Checks that listening at this address is safe. [`serve_http`](crate::serve_http) does so too.
+    /// Checks that listening at this address is safe. [`serve_http`](crate::serve_http) checks it too.
     ///
     /// # Errors
     /// [`HttpError::Exposed`] for an address beyond loopback without a token.
@@ -147,7 +148,7 @@ impl HttpOptions {
     }
 }
 
-/// Why an HTTP server does not start.
+/// The reason why an HTTP server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The address is reachable from the network and no token is set.
@@ -166,7 +167,7 @@ pub enum HttpError {
 /// The stores behind `/api/approvals`.
 #[derive(Clone)]
 pub struct ApiStores {
-    /// Questions that wait for a person.
+    /// The questions that wait for a person.
     pub inbox: Arc<dyn InboxStore>,
     /// Standing approvals.
     pub approvals: Arc<dyn ApprovalStore>,
@@ -180,14 +181,14 @@ impl fmt::Debug for ApiStores {
 
 /// The source of `/metrics`.
 pub trait MetricsSource: fmt::Debug + Send + Sync {
-    /// The `Content-Type` and text in the format that this `Accept` header prefers.
+    /// Returns the `Content-Type` and the text in the format that this `Accept` header prefers.
     fn read(&self, accept: &str) -> (&'static str, String);
 }
 
 /// Seconds after which a client may retry after a 503.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// An error as JSON, of one shape: `{"error": {"kind", "message"}}`.
+/// An error as JSON: `{"error": {"kind", "message"}}`.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
@@ -215,12 +216,12 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
     }
 
-    /// There is no such thing.
+    /// The requested object does not exist.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
-    /// There is no such tool.
+    /// The requested tool does not exist.
     pub(crate) fn unknown_tool(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, ErrorKind::UnknownTool.as_str(), message)
     }
@@ -231,7 +232,7 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
     }
 
-    /// The state of the thing does not allow it.
+    /// The current state does not allow the operation.
     pub(crate) fn conflict(message: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, "conflict", message)
     }
@@ -293,7 +294,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// A JSON answer. A 503 says when to retry.
+/// Returns a JSON answer. A 503 includes `Retry-After`.
 pub(crate) fn respond(status: StatusCode, body: &Value) -> Response {
     let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response();
     if status == StatusCode::SERVICE_UNAVAILABLE {

@@ -1,5 +1,5 @@
 //! `Host` and `Origin`, parsed strictly so that a browser cannot read them differently, and CORS (Fetch standard):
-//! pages of listed origins may call and read answers, without cookies.
+//! pages of listed origins may send requests and read answers, without cookies.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 
 /// Longest name in the DNS.
 const MAX_NAME: usize = 253;
-/// Methods that are served.
+/// The methods that the server accepts.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 /// Answer headers that a page may read.
 const EXPOSED: HeaderValue = HeaderValue::from_static("Mcp-Session-Id, Retry-After, WWW-Authenticate");
@@ -30,7 +30,8 @@ pub(super) enum Host {
 }
 
 impl Authority {
-    /// Parses `NAME`, `IPV4` or `[IPV6]`, followed by nothing or `:PORT`. No user, percent-encoding or trailing dot.
+    /// Parses `NAME`, `IPV4` or `[IPV6]`, with an optional `:PORT`. User, percent-encoding and trailing dot are
+    /// invalid.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let end = if text.starts_with('[') { text.find(']')? + 1 } else { text.find(':').unwrap_or(text.len()) };
         let (host, port) = text.split_at(end);
@@ -49,7 +50,7 @@ impl Authority {
     }
 }
 
-/// The scheme and the authority of an origin, `SCHEME://AUTHORITY`.
+/// Splits an origin, `SCHEME://AUTHORITY`, into its scheme and authority.
 pub(super) fn origin(text: &str) -> Option<(&str, Authority)> {
     let (scheme, authority) = text.split_once("://")?;
     Some((scheme, Authority::parse(authority)?))
@@ -66,18 +67,18 @@ fn name(text: &str) -> Option<String> {
     (text.len() <= MAX_NAME && text.split('.').all(is_label)).then(|| text.to_ascii_lowercase())
 }
 
-/// Whether this is a CORS preflight.
+/// Returns whether this is a CORS preflight.
 pub(super) fn is_preflight(request: &Request<Body>) -> bool {
     request.method() == Method::OPTIONS && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// Answers the preflight of a page that may call, and allows the headers that it asks for.
+/// Answers the preflight of an allowed page, and allows the headers that it asks for.
 pub(super) fn permit(asked: &HeaderMap, page: &HeaderValue) -> Response {
     let mut response = StatusCode::NO_CONTENT.into_response();
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, MAX_AGE);
-    // Headers that nothing here reads do no harm.
+    // Headers that the server does not read are harmless.
     for names in asked.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS) {
         headers.append(header::ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
     }
@@ -85,12 +86,12 @@ pub(super) fn permit(asked: &HeaderMap, page: &HeaderValue) -> Response {
     response
 }
 
-/// Lets a page read an answer.
+/// Allows a page to read an answer.
 pub(super) fn share(response: &mut Response, page: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, page);
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
-    // No cache may give it to a page of another origin.
+    // No cache may give the answer to a page of another origin.
     headers.append(header::VARY, HeaderValue::from_static("Origin"));
 }
 
@@ -110,7 +111,7 @@ mod tests {
             ("[::1]", address("::1", None)),
             ("[::1]:7117", address("::1", Some(7117))),
             ("[::FFFF:7f00:1]", address("::ffff:127.0.0.1", None)),
-            // Not an address in this notation, but a name that nobody lists.
+            // This notation is a name, not an address, and the name is not listed.
             ("127.1", name("127.1", None)),
             ("", None),
             (":80", None),

@@ -1,4 +1,4 @@
-//! The tokens of the web console: of links that open it once, and of its pages.
+//! The tokens of the web console: one-time links, and the tokens of its pages.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use super::{Identity, Token};
 
-/// Links of one sender that have not been used; of more its oldest stop working.
+/// Unused links of one sender; beyond this its oldest stops working.
 const MAX_LINKS: usize = 16;
-/// Pages of one sender at once; of more its longest unused are signed out.
+/// Open pages of one sender; beyond this its longest unused is signed out.
 const MAX_PAGES: usize = 64;
 /// How long a page stays signed in without a request.
 const IDLE: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// The tokens of the console's pages. They are kept in memory: a page signs in again after a restart.
+/// The tokens of the console. They are in memory only: pages sign in again after a restart.
 #[derive(Debug)]
 pub(crate) struct PageTokens {
     owner: Identity,
@@ -28,12 +28,12 @@ impl PageTokens {
         Self { owner, links: Mutex::default(), pages: Mutex::default() }
     }
 
-    /// A path that opens the console once, for the owner.
+    /// Creates a path that opens the console once, for the owner.
     pub(crate) fn link(&self) -> String {
         self.link_for(self.owner.clone())
     }
 
-    /// A path that opens the console once: its page may do what this sender may.
+    /// Creates a path that opens the console once. Its page may do what this sender may.
     pub(crate) fn link_for(&self, identity: Identity) -> String {
         let text = random();
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ impl PageTokens {
         format!("/#token={text}")
     }
 
-    /// The token for a page that has that of a link, which counts no more.
+    /// Exchanges a link's token for a page token; the link then expires.
     pub(crate) fn sign_in(&self, given: &str) -> Option<String> {
         let identity = {
             let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,18 +57,18 @@ impl PageTokens {
         Some(text)
     }
 
-    /// For whom the page of this token acts, if it is one.
+    /// Returns the sender for whom the page with this token acts.
     pub(crate) fn identity(&self, given: &str) -> Option<Identity> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         let at = pages.iter().position(|(token, _, used)| token.matches(given) && used.elapsed() < IDLE)?;
-        // The longest unused stands first.
+        // The longest unused page comes first.
         let (token, identity, _) = pages.remove(at)?;
         pages.push_back((token, identity.clone(), Instant::now()));
         Some(identity)
     }
 }
 
-/// Takes out the first of those that are the sender's own, where there are `max` of them.
+/// Removes the sender's first entry if it has `max` of them.
 fn make_room<T>(all: &mut VecDeque<T>, max: usize, is_own: impl Fn(&T) -> bool) {
     if all.iter().filter(|one| is_own(one)).count() >= max
         && let Some(first) = all.iter().position(is_own)
@@ -77,7 +77,7 @@ fn make_room<T>(all: &mut VecDeque<T>, max: usize, is_own: impl Fn(&T) -> bool) 
     }
 }
 
-/// 244 random bits.
+/// Returns 244 random bits as text.
 fn random() -> String {
     format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
 }

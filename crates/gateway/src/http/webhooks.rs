@@ -1,4 +1,4 @@
-//! `POST /webhooks/{trigger}`: requests that fire triggers. Their signature is what admits them, so they need no token.
+//! `POST /webhooks/{trigger}`: requests that fire triggers. Their signature authenticates them, so they need no token.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ pub type SecretSource = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 /// The webhooks of a server.
 #[derive(Clone)]
 pub struct WebhookOptions {
-    /// The triggers.
+    /// Fires the triggers.
     pub triggers: Arc<TriggerManager>,
-    /// Where their secrets are.
+    /// Reads the triggers' secrets.
     pub secrets: SecretSource,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Debug for WebhookOptions {
     }
 }
 
-/// The routes, where there are webhooks. `requests` bounds all requests of the server.
+/// Returns the routes, if there are webhooks. `requests` bounds all requests of the server.
 pub(crate) fn router(webhooks: Option<WebhookOptions>, requests: Arc<Semaphore>) -> Router {
     match webhooks {
         Some(webhooks) => {
@@ -50,7 +50,7 @@ pub(crate) fn router(webhooks: Option<WebhookOptions>, requests: Arc<Semaphore>)
     }
 }
 
-/// Whether a path is that of a webhook.
+/// Returns whether a path is a webhook's.
 pub(crate) fn is_webhook(path: &str) -> bool {
     path.strip_prefix(WEBHOOKS).is_some_and(|rest| rest.starts_with('/'))
 }
@@ -92,7 +92,7 @@ fn refuse(trigger: &str, error: WebhookError) -> ApiError {
         WebhookError::Body => ApiError::bad_request(why),
         WebhookError::Full => ApiError::busy(why),
         WebhookError::NoSecret(_) => {
-            // The sender learns no name of a variable.
+            // The response must not reveal the variable's name.
             tracing::warn!("trigger {trigger}: {why}");
             ApiError::busy("this webhook is not set up: the log of the server says why")
         }

@@ -18,27 +18,27 @@ use super::sources::is_forwarded;
 use super::sources::notifications::{Granted, OfSubscription};
 use crate::Gateway;
 
-/// How long a modern client may cache the answer of `server/discover`, in milliseconds.
+/// How long a modern client may cache the answer to `server/discover`, in milliseconds.
 const DISCOVER_TTL_MS: u64 = 3_600_000;
-/// How long it may cache a list: not at all, because a list may change at any moment.
+/// How long a modern client may cache a list, in milliseconds. Zero, because a list may change at any moment.
 const LIST_TTL_MS: u64 = 0;
 
-/// The one legacy revision that has tasks.
+/// The only legacy revision with tasks.
 const WITH_TASKS: &str = "2025-11-25";
 
-/// The error for a client that may not send batches.
+/// Returns the error for a client that may not send batches.
 pub(crate) fn no_batches() -> RpcError {
     let why = format!("several messages at once are taken where {BATCHING} was agreed on, and nowhere else");
     RpcError::new(RpcError::INVALID_REQUEST, why)
 }
 
-/// Whether the answer to this method contains instructions: see [`Gateway::await_capabilities`].
+/// Returns whether the answer to this method contains instructions; see [`Gateway::await_capabilities`].
 pub(crate) fn has_instructions(method: &str) -> bool {
     matches!(method, "initialize" | "server/discover")
 }
 
 impl Gateway {
-    /// Answers a request. Work that takes a while sends its notifications and its answer to `to`.
+    /// Answers a request. Longer work sends its notifications and its answer to `to`.
     pub(crate) fn reply(self: &Arc<Self>, caller: &Caller, era: Era, request: Request, to: ReplyTo) -> Reply {
         let has_cursor = request.params.cursor.is_some();
         match (era, request.method.as_str()) {
@@ -70,8 +70,8 @@ impl Gateway {
         }
     }
 
-    /// Takes the messages of a batch (2025-03-26, "Batching"). Each is handled like a single message, but sends
-    /// nothing before its answer. `each` sees every request first.
+    /// Handles the messages of a batch (2025-03-26, "Batching"). Each is handled like a single message, but sends
+    /// nothing before its answer. `each` gets every request first.
     ///
     /// # Errors
     /// The batch is refused as a whole.
@@ -113,7 +113,7 @@ impl Gateway {
         let refuse = |why: &'static str| Reply::Error(RpcError::new(RpcError::INVALID_REQUEST, why));
         let reply = match era_of(&request, None) {
             Era::Modern => refuse("a request of 2026-07-28 stands alone: it is no part of a batch"),
-            // A client must be initialized before it sends anything else (2025-03-26, basic/lifecycle).
+            // A client must initialize before any other request (2025-03-26, basic/lifecycle).
             Era::Legacy if request.method == "initialize" => refuse("`initialize` must not be part of a batch"),
             Era::Legacy => self.reply(caller, Era::Legacy, request, ReplyTo::Whole(events)),
         };
@@ -176,7 +176,7 @@ impl Gateway {
             let Work { gateway, caller, cancel, .. } = work;
             tokio::select! {
                 () = gateway.await_first_lists(&caller.view.scope) => {}
-                // A cancelled request needs no wait.
+                // A cancelled request does not wait.
                 _ = cancel.cancelled() => {}
             }
             gateway.list_tools(&caller, era, has_cursor)
@@ -193,7 +193,7 @@ impl Gateway {
         Ok(self.list_result("tools", list.json(era), era))
     }
 
-    /// The result of a list method: this JSON array under this key.
+    /// Returns the result of a list method: this JSON array under this key.
     pub(crate) fn list_result(&self, key: &str, json: &[u8], era: Era) -> Vec<u8> {
         let mut out = Vec::with_capacity(json.len() + 256);
         out.extend_from_slice(format!(r#"{{"{key}":"#).as_bytes());
@@ -209,31 +209,31 @@ impl Gateway {
         out
     }
 
-    /// The result that ends a subscription when the server shuts down.
+    /// Returns the result that ends a subscription at shutdown.
     pub(crate) fn listen_result(&self, subscription: &Id) -> Vec<u8> {
         to_json(&OfSubscription::new(subscription, json!({"resultType": "complete"})).by(&self.options.info))
     }
 }
 
-/// The first notification of a subscription: what was granted.
+/// Returns the first notification of a subscription, which names what was granted.
 pub(crate) fn acknowledged(granted: &Granted) -> Bytes {
     let params = OfSubscription::new(&granted.id, json!({"notifications": granted.filter}));
     notification("notifications/subscriptions/acknowledged", Some(&params))
 }
 
-/// A batch that was taken.
+/// An accepted batch.
 #[derive(Default)]
 pub(crate) struct Batch {
     answers: Vec<BoxFuture<'static, Option<Bytes>>>,
-    /// Whether it contains a request.
+    /// Whether the batch contains a request.
     pub(crate) has_requests: bool,
-    /// The methods of its notifications.
+    /// The methods of the batch's notifications.
     pub(crate) notified: Vec<String>,
 }
 
 impl Batch {
-    /// Waits for all answers and returns them as one message; `None` where there is none. A cancelled request has
-    /// no answer.
+    /// Waits for all answers and returns them as one message; `None` if there are none. A cancelled request has no
+    /// answer.
     pub(crate) async fn answers(self) -> Option<Bytes> {
         let answers: Vec<Bytes> = join_all(self.answers).await.into_iter().flatten().collect();
         if answers.is_empty() {

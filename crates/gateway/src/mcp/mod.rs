@@ -1,14 +1,14 @@
-//! The MCP server: one protocol core under two transports. Here is the [`Gateway`], which all its clients share: the
-//! views and policies in force, and how it drains.
+//! The MCP server: one protocol core under two transports. This module defines the [`Gateway`] that all clients share:
+//! the views and policies in force, and the drain at shutdown.
 //!
 //! A request comes in by `stdio` or `http`; `dispatch` answers it at once or starts work on it (`request`), whose
-//! `response` ends it. `request::call` is the work of `tools/call`, `sources` that of all other methods that servers have.
-//! `client` is whoever sent the request, as a tool's source may ask it.
+//! `response` ends it. `request::call` does the work of `tools/call`, `sources` that of all other methods of servers.
+//! `client` represents the client that sent the request, so that a tool's source can ask it.
 //!
-//! The wire is written here rather than with `rmcp`'s server, whose typed results drop the fields it
-//! does not know and whose sessions end during long silent calls: a gateway passes on what it was given.
-//! Both generations are served side by side, request by request: up to 2025-11-25 with `initialize`
-//! and sessions, and 2026-07-28 with a complete `_meta` in each request.
+//! The wire is written here rather than with `rmcp`'s server, because its typed results drop unknown fields and its
+//! sessions end during long silent calls. A gateway must pass results through. Both generations are served side by
+//! side, request by request: up to 2025-11-25 with `initialize` and sessions, and 2026-07-28 with a complete `_meta` in
+//! each request.
 
 pub(crate) mod client;
 mod dispatch;
@@ -58,12 +58,12 @@ const DEFAULT_MAX_MESSAGE: usize = 16 << 20;
 const DEFAULT_MAX_CALLS: usize = 512;
 /// How long cancelled calls may take to end.
 const STOP_GRACE: Duration = Duration::from_secs(10);
-/// How long after its start the gateway waits for the first lists of its sources. Many clients ask for tools at once and
-/// never again. Later lists are announced by notifications.
+/// How long after its start the gateway waits for the first lists of its sources. Many clients list tools once, right
+/// after they connect. Notifications announce later lists.
 const FIRST_LISTS: Duration = Duration::from_secs(2);
 /// How often a silent call sends progress to a client that asked for it. Half of the shortest client timeout known: 30 s.
 const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(15);
-/// How long it may take to turn running calls into jobs at a shutdown.
+/// How long a shutdown may take to turn running calls into jobs.
 const HAND_OVER: Duration = Duration::from_secs(1);
 /// How long the answers of ended calls may take to go out.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(3);
@@ -80,20 +80,20 @@ pub struct ServerInfo {
     pub version: String,
 }
 
-/// Whether the gateway asks a client's own user by elicitation where policy asks.
+/// Whether the gateway asks a client's own user by elicitation if policy requires approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elicitation {
-    /// Ask the owner's clients that can be asked: they speak 2025-06-18 or later, offer forms, and up to 2025-11-25 accept
-    /// event streams. Other principals never approve their own calls.
+    /// Asks the owner's clients that support it: 2025-06-18 or later, with forms, and up to 2025-11-25 with event
+    /// streams. Other principals never approve their own calls.
     WherePossible {
-        /// How long a question may go unanswered.
+        /// How long a question stays open.
         expiry: Duration,
     },
-    /// Ask no client.
+    /// Never asks a client.
     Never,
 }
 
-/// What a gateway is made of, and its bounds.
+/// The parts and bounds of a gateway.
 pub struct GatewayOptions {
     /// The catalogue that it serves.
     pub catalogue: Arc<Catalogue>,
@@ -101,31 +101,31 @@ pub struct GatewayOptions {
     pub executor: Arc<Executor>,
     /// Decides what may run; see [`Gateway::set_policy`].
     pub policy: Arc<Policy>,
-    /// Answers where policy asks and the gateway does not ask the client.
+    /// Answers if policy asks and the gateway does not ask the client.
     pub approver: Arc<dyn Approver>,
     /// Whether the gateway asks clients.
     pub elicitation: Elicitation,
-    /// Answers what sources ask where a call's client cannot; `None`: nobody does.
+    /// Answers requests of sources that a call's client cannot answer; `None`: they fail.
     pub fallback_client: Option<Arc<dyn FallbackClient>>,
-    /// The roots that sources get outside of calls. The stdio client is asked for its own roots, which are put here. Give
-    /// each stdio connection its own gateway where there are several.
+    /// The roots that sources get outside of calls. The stdio client's own roots are stored here, so each of several
+    /// stdio connections needs its own gateway.
     pub roots: Option<Arc<Roots>>,
     /// The workspace root of every session.
     pub root: PathBuf,
     /// The server's name and version.
     pub info: ServerInfo,
-    /// Instructions that clients give to their model about the whole catalogue.
+    /// Instructions about the whole catalogue that clients give to their model.
     pub instructions: Option<String>,
-    /// How tools are exposed where the client does not choose: over stdio, and at addresses without `?expose`.
+    /// How tools are exposed if the client does not choose: over stdio, and at addresses without `?expose`.
     pub expose: Expose,
     /// Parts of the catalogue with their own addresses; see [`Gateway::set_views`]. A view and a provider may not share a
     /// name; see [`Gateway::clash`].
     pub views: Vec<ViewConfig>,
-    /// Tools that [`Expose::Search`] lists as well, as globs on ids and wire names.
+    /// Tools that [`Expose::Search`] also lists, as globs on ids and wire names.
     pub pinned: Vec<String>,
     /// Finds tools for [`Expose::Search`].
     pub finder: ToolFinder,
-    /// The longest name and the form of what is listed, and how long running calls may continue at a shutdown.
+    /// The limits on listed names and schemas, and the grace period of running calls at a shutdown.
     pub server: ServerConfig,
     /// How often a silent call sends progress to a client that asked for progress.
     pub heartbeat: Duration,
@@ -136,7 +136,7 @@ pub struct GatewayOptions {
 }
 
 impl GatewayOptions {
-    /// The given parts with default bounds. All tools are listed, and the search is lexical.
+    /// Combines the given parts with default bounds. All tools are listed, and the search is lexical.
     #[must_use]
     pub fn new(
         catalogue: Arc<Catalogue>,
@@ -188,18 +188,19 @@ pub struct Gateway {
     pub(crate) subscribers: Subscribers,
     pub(crate) paused_calls: Arc<PausedCalls>,
     pub(crate) tasks: Arc<Tasks>,
-    /// `options.info` as JSON, for results.
+    /// `options.info` as JSON, included in results.
     pub(crate) server_info: Value,
     pub(crate) running: TaskTracker,
     pub(crate) call_permits: Arc<Semaphore>,
-    /// Until when requests wait for first lists.
+    /// The time at which requests stop waiting for first lists.
     pub(crate) first_lists: Instant,
     policies: RwLock<Policies>,
-    /// Counts changes of views, which may shut a principal out.
+    /// Counts changes of views, which may remove a principal's access.
     views_changed: watch::Sender<u64>,
 }
 
-/// What may be replaced while the gateway serves: the views, the policy, and that policy under each profile of a view.
+/// The parts that may be replaced while the gateway serves: the views, the policy, and the policy under each view's
+/// profile.
 struct Policies {
     views: Arc<[Arc<ViewConfig>]>,
     base: Arc<Policy>,
@@ -225,7 +226,7 @@ impl std::fmt::Debug for Gateway {
 }
 
 impl Gateway {
-    /// Makes a gateway. From now on its catalogue keeps lists of prompts and resources too, for which it needs a tokio runtime.
+    /// Creates a gateway. Its catalogue then also keeps lists of prompts and resources, so a tokio runtime is required.
     #[must_use]
     pub fn new(options: GatewayOptions) -> Arc<Self> {
         options.catalogue.keep_lists();
@@ -250,21 +251,21 @@ impl Gateway {
         })
     }
 
-    /// The policy for the next call.
+    /// Returns the policy for the next call.
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
         Arc::clone(&self.policies.read().unwrap_or_else(PoisonError::into_inner).base)
     }
 
-    /// Replaces the policy. Running calls keep their policy.
+    /// Replaces the policy. Running calls keep the old one.
     pub fn set_policy(&self, policy: Arc<Policy>) {
         let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
         *policies = Policies::of(policy, Arc::clone(&policies.views));
     }
 
-    /// Replaces the views, and returns whether they differ. Clients are notified where their lists change. Streams of
-    /// principals that may no longer use a view end. Running calls continue. Sessions continue and keep how tools are
-    /// exposed to them ([`ViewConfig::expose`]); requests and subscriptions without a session use the new setting.
+    /// Replaces the views, and returns whether they differ. Clients whose lists change are notified. Streams of
+    /// principals that may no longer use a view end. Running calls and sessions continue. Sessions keep their exposure
+    /// ([`ViewConfig::expose`]); requests and subscriptions without a session use the new one.
     pub fn set_views(&self, views: &[ViewConfig]) -> bool {
         {
             let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
@@ -279,7 +280,7 @@ impl Gateway {
         true
     }
 
-    /// The views in force.
+    /// Returns the views in force.
     pub(crate) fn views(&self) -> Arc<[Arc<ViewConfig>]> {
         Arc::clone(&self.policies.read().unwrap_or_else(PoisonError::into_inner).views)
     }
@@ -295,7 +296,7 @@ impl Gateway {
         }
     }
 
-    /// The policy of calls in a view.
+    /// Returns the policy of calls in a view.
     pub(crate) fn policy_at(&self, view: &View) -> Arc<Policy> {
         let profile = self.profile_at(view);
         let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
@@ -303,17 +304,17 @@ impl Gateway {
         Arc::clone(own.map_or(&policies.base, |(_, policy)| policy))
     }
 
-    /// The profile of a view that has one of its own.
+    /// Returns the profile that a view sets, if any.
     pub(crate) fn profile_at(&self, view: &View) -> Option<Profile> {
         self.view_at(&view.scope).and_then(|view| view.profile)
     }
 
-    /// How tools are exposed at this part of the catalogue where the client does not choose.
+    /// Returns how tools are exposed at this part of the catalogue by default.
     pub(crate) fn usual_expose(&self, scope: &Scope) -> Expose {
         self.view_at(scope).and_then(|view| view.expose).unwrap_or(self.options.expose)
     }
 
-    /// The form in which input schemas of this part of the catalogue are listed.
+    /// Returns the form in which this part of the catalogue lists input schemas.
     pub(crate) fn listed_schemas(&self, scope: &Scope) -> ListedSchemas {
         self.view_at(scope).and_then(|view| view.schemas).unwrap_or(self.options.server.schemas)
     }
@@ -325,13 +326,13 @@ impl Gateway {
         }
     }
 
-    /// Whether requests wait for the first list of a source of this part of the catalogue.
+    /// Returns whether requests wait for the first list of a source in this part of the catalogue.
     pub(crate) fn is_awaiting_lists(&self, scope: &Scope) -> bool {
         let unlisted = self.options.catalogue.unlisted();
         self.is_awaiting_first_lists() && unlisted.iter().any(|provider| scope.may_have(&**provider))
     }
 
-    /// Whether requests still wait for first lists at all.
+    /// Returns whether requests still wait for any first list.
     pub(crate) fn is_awaiting_first_lists(&self) -> bool {
         Instant::now() < self.first_lists
     }
@@ -344,12 +345,12 @@ impl Gateway {
         }
     }
 
-    /// The configured view of this name.
+    /// Returns the configured view of this name.
     pub(crate) fn view(&self, name: &str) -> Option<Arc<ViewConfig>> {
         self.views().iter().find(|view| view.name == name).cloned()
     }
 
-    /// The name of a view that is also the name of a provider, if there is one. Both would be served at `/mcp/{name}`.
+    /// Returns a name that a view and a provider share, if any. Both would be served at `/mcp/{name}`.
     #[must_use]
     pub fn clash(&self) -> Option<String> {
         let sources = self.options.catalogue.sources();
@@ -358,10 +359,9 @@ impl Gateway {
         clashing.map(|view| view.name.clone())
     }
 
-    /// Shuts down: refuses new calls, fails queued ones, and lets running calls, and jobs that no other process may
-    /// repeat, continue for the grace period. Then repeatable calls become jobs for the next process, the executor cancels
-    /// the others, and their answers get a short time to go out. Returns at once when nothing runs. May be called more
-    /// than once.
+    /// Shuts down: refuses new calls, fails queued ones, and gives the grace period to running calls and to jobs that
+    /// cannot be repeated. Then repeatable calls become jobs for the next process, the executor cancels the others, and
+    /// their answers get a short time to go out. Returns at once if nothing runs. May be called more than once.
     pub async fn drain(&self) {
         self.running.close();
         let executor = &self.options.executor;
@@ -369,7 +369,7 @@ impl Gateway {
         let jobs = executor.jobs();
         let all_ended = async {
             self.running.wait().await;
-            // Only then: a call may have become one of them.
+            // After the wait, because a call may have become a job.
             if let Some(jobs) = jobs {
                 jobs.none_at_stake().await;
             }
@@ -382,7 +382,7 @@ impl Gateway {
             if handed_over > 0 {
                 tracing::info!("{handed_over} running calls are left as jobs to the next process");
             }
-            // A call that became a job is told to stop as that.
+            // A call that became a job is stopped as a job.
             jobs.shut_down(STOP_GRACE).await;
         }
         executor.shut_down(STOP_GRACE).await;
@@ -391,7 +391,7 @@ impl Gateway {
         }
     }
 
-    /// Whether the gateway is shutting down and refuses new calls.
+    /// Returns whether the gateway is shutting down and refuses new calls.
     pub(crate) fn is_draining(&self) -> bool {
         self.running.is_closed()
     }

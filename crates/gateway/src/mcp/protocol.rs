@@ -1,4 +1,5 @@
-//! The two generations of the protocol, how a request shows its generation, and what a modern request must carry.
+//! The two generations of the protocol: how a request shows its generation, and the required fields of a modern
+//! request.
 
 use std::collections::HashMap;
 
@@ -18,14 +19,14 @@ pub(crate) use toolwright_mcp::revision::{
 /// Prefix of the `_meta` keys that the protocol owns.
 const PROTOCOL_PREFIX: &str = "io.modelcontextprotocol/";
 
-/// The `_meta` of a request without the keys that the protocol owns.
+/// Returns the `_meta` of a request without the keys that the protocol owns.
 pub(crate) fn own_meta(params: Option<&RawValue>) -> Map<String, Value> {
     #[derive(Deserialize)]
     struct WithMeta {
         #[serde(default, rename = "_meta")]
         meta: Map<String, Value>,
     }
-    // Most requests have none, and then nothing is parsed.
+    // Most requests have no `_meta`, so nothing is parsed.
     let Some(raw) = params.filter(|raw| raw.get().contains("\"_meta\"")) else { return Map::new() };
     let Ok(WithMeta { mut meta }) = message::read(raw) else { return Map::new() };
     meta.retain(|key, _| {
@@ -34,7 +35,7 @@ pub(crate) fn own_meta(params: Option<&RawValue>) -> Map<String, Value> {
     meta
 }
 
-/// The client info of a modern request, as JSON; empty where it has none.
+/// Returns the client info of a modern request as JSON; empty if it has none.
 pub(crate) fn client_info(params: Option<&RawValue>) -> String {
     #[derive(Deserialize)]
     struct WithMeta {
@@ -45,8 +46,8 @@ pub(crate) fn client_info(params: Option<&RawValue>) -> String {
     read.and_then(|read| read.meta.get(CLIENT_INFO).map(|info| info.get().to_owned())).unwrap_or_default()
 }
 
-/// The generation of a request. `header` is `MCP-Protocol-Version`, which only HTTP has: any value that is no
-/// legacy revision counts as modern, so that a client learns which revisions are served.
+/// The generation of a request. `header` is `MCP-Protocol-Version`, which only HTTP has. Any value except a legacy
+/// revision counts as modern, so that the client learns the supported revisions.
 pub(crate) fn era_of(request: &Request, header: Option<&str>) -> Era {
     let modern = header.is_some_and(|version| !LEGACY_VERSIONS.contains(&version))
         || request.params.meta.protocol_version.is_some()
@@ -62,8 +63,8 @@ pub(crate) struct StandardHeaders {
     pub(crate) name: Option<String>,
 }
 
-/// Checks what every modern request must carry, in the order of the specification: `_meta`, headers
-/// (`None` on stdio), version.
+/// Checks the required fields of a modern request, in the order of the specification: `_meta`, headers (`None` on
+/// stdio), version.
 ///
 /// # Errors
 /// The JSON-RPC error to answer with.
@@ -107,7 +108,7 @@ fn check_headers(request: &Request, version: &str, headers: &StandardHeaders) ->
     expect("Mcp-Name", sent.as_deref(), name)
 }
 
-/// A header value, or the text inside `=?base64?…?=`.
+/// Returns a header value, or the decoded text inside `=?base64?…?=`.
 fn decode_header(value: &str) -> Result<String, RpcError> {
     let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
         return Ok(value.to_owned());

@@ -1,4 +1,4 @@
-//! The response to a running request: progress, log messages and questions meanwhile, and its end.
+//! The response to a running request: progress, log messages and questions, and finally its end.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,17 +18,17 @@ use super::message::{self, Filter, Id, RpcError, notification};
 use super::protocol::{Era, Level};
 use super::session::Entered;
 
-/// By how much the progress of a heartbeat grows: invisible to people, and still an increase in an `f64`.
+/// The progress step of a heartbeat: invisible to people, and still an increase in an `f64`.
 const LEAST: f64 = 1e-9;
 const LEAST_SHARE: f64 = 1e-12;
 /// Bytes of a tool's text in one progress message.
 const MAX_TEXT: usize = 4096;
 
-/// What a request's response consists of.
+/// An item of a request's response.
 pub(crate) enum Event {
     /// A notification, or a question to the client.
     Note(Bytes),
-    /// The end: a result or an error, or nothing where the client cancelled.
+    /// The end: a result or an error; `None` if the client cancelled.
     End(Option<Result<Vec<u8>, RpcError>>),
 }
 
@@ -37,14 +37,14 @@ pub(crate) enum Event {
 pub(crate) enum ReplyTo {
     /// All messages of a connection share one channel.
     Connection(mpsc::Sender<Bytes>),
-    /// A response of its own, which may be a stream.
+    /// A separate response, which may be a stream.
     Stream(mpsc::Sender<Event>),
-    /// A response of its own that takes only the end.
+    /// A separate response that takes only the end.
     Whole(mpsc::Sender<Event>),
 }
 
 impl ReplyTo {
-    /// Sends a notification or question, if there is room. Never waits.
+    /// Sends a notification or question if there is room. Never waits.
     pub(crate) fn try_note(&self, message: Bytes) -> bool {
         match self {
             Self::Connection(to) => to.try_send(message).is_ok(),
@@ -53,7 +53,7 @@ impl ReplyTo {
         }
     }
 
-    /// Waits until nobody reads the response any more.
+    /// Waits until the response has no reader any more.
     pub(crate) async fn closed(&self) {
         match self {
             Self::Connection(to) => to.closed().await,
@@ -69,7 +69,7 @@ pub(crate) struct Attached {
     pub(crate) to: ReplyTo,
     /// Its progress token.
     pub(crate) progress: Option<Id>,
-    /// The log level that it wants (2026-07-28).
+    /// The requested log level (2026-07-28).
     pub(crate) level: Option<Level>,
 }
 
@@ -92,9 +92,9 @@ impl ResponseChannel {
         Arc::new(Self { cancel, era, state: Mutex::new(state) })
     }
 
-    /// Sends something that may be lost where the client does not read. Never waits.
+    /// Sends a message that may be lost if the client does not read. Never waits.
     pub(crate) fn note(&self, message: impl FnOnce(&Attached) -> Option<Bytes>) {
-        // Sending happens under the lock, so that concurrent notes keep their order.
+        // Sends under the lock, so that concurrent notes keep their order.
         let state = self.lock();
         if let Some(attached) = &state.attached
             && let Some(message) = message(attached)
@@ -104,8 +104,7 @@ impl ResponseChannel {
         }
     }
 
-    /// Asks something in the stream of the response, and returns the stream. `None`: there is none, or nobody reads
-    /// it.
+    /// Asks a question in the response's stream, and returns the stream. `None` if there is no stream or no reader.
     pub(crate) async fn question(&self, message: Bytes) -> Option<ReplyTo> {
         let to = self.lock().attached.as_ref().map(|attached| attached.to.clone())?;
         match &to {
@@ -116,7 +115,7 @@ impl ResponseChannel {
         Some(to)
     }
 
-    /// Whether the response is a stream that can carry questions.
+    /// Returns whether the response is a stream that can carry questions.
     pub(crate) fn takes_questions(&self) -> bool {
         self.lock().attached.as_ref().is_some_and(|attached| !matches!(attached.to, ReplyTo::Whole(_)))
     }
@@ -125,7 +124,7 @@ impl ResponseChannel {
     pub(crate) async fn end(&self, result: Result<Vec<u8>, RpcError>) {
         let Some(Attached { to, entered, .. }) = self.lock().attached.take() else { return };
         let id = entered.id().clone();
-        // Its id may be used again from here on.
+        // The client may reuse the id from here on.
         drop(entered);
         let is_wanted = self.cancel.cause() != Some(CancelCause::User);
         match to {
@@ -139,22 +138,22 @@ impl ResponseChannel {
         }
     }
 
-    /// Whether a request is attached.
+    /// Returns whether a request is attached.
     pub(crate) fn is_attached(&self) -> bool {
         self.lock().attached.is_some()
     }
 
-    /// Whether a request is attached and the call is not cancelled.
+    /// Returns whether a request is attached and the call is not cancelled.
     pub(crate) fn is_awaited(&self) -> bool {
         self.is_attached() && !self.cancel.is_cancelled()
     }
 
-    /// Attaches the request that waits from now on.
+    /// Attaches the request that now waits for the call.
     pub(crate) fn attach(&self, attached: Attached) {
         *self.lock() = State { level: attached.level, attached: Some(attached) };
     }
 
-    /// The log level of the latest request.
+    /// Returns the log level of the latest request.
     pub(crate) fn level(&self) -> Option<Level> {
         self.lock().level
     }
@@ -176,7 +175,7 @@ impl Drop for ResponseChannel {
     }
 }
 
-/// A response as one message.
+/// Returns a response as one message.
 pub(crate) fn whole(id: &Id, result: &Result<Vec<u8>, RpcError>) -> Bytes {
     match result {
         Ok(result) => message::result(id, result),
@@ -195,7 +194,7 @@ impl Waiting {
         Self { channel: Arc::downgrade(channel), id }
     }
 
-    /// The request's id.
+    /// Returns the request's id.
     pub(crate) fn id(&self) -> &Id {
         &self.id
     }
@@ -203,7 +202,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // To a modern client, closing the stream means cancel. An older client may lose its connection by accident
+        // For a modern client, closing the stream means cancel. An older client may lose its connection by accident
         // (2025-11-25, "Sending Messages to the Server").
         let Some(channel) = self.channel.upgrade().filter(|channel| channel.era == Era::Modern) else { return };
         let is_ours = |attached: &Attached| match attached.to {
@@ -218,7 +217,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Sends a call's progress to its response. Never waits: a client that does not read misses progress, not the
+/// Sends a call's progress to its response. Never waits: a client that does not read loses progress, but not the
 /// result.
 pub(crate) struct Progress {
     channel: Arc<ResponseChannel>,
@@ -227,17 +226,17 @@ pub(crate) struct Progress {
 
 /// The last progress of a call.
 struct LastSent {
-    /// What the tool reported.
+    /// The progress that the tool reported.
     own: f64,
     total: Option<f64>,
-    /// What was sent.
+    /// The progress that was sent.
     sent: Option<f64>,
     at: Instant,
 }
 
 impl LastSent {
-    /// The number to send for this progress. The protocol wants it to grow, so progress below the last number is
-    /// sent as slightly more than that.
+    /// Returns the number to send for this progress. The protocol requires it to grow, so progress below the last
+    /// number is sent as slightly more than that.
     fn next(&mut self, progress: f64) -> f64 {
         let next = match self.sent {
             Some(sent) if progress <= sent => sent + LEAST.max(sent.abs() * LEAST_SHARE),
@@ -249,14 +248,14 @@ impl LastSent {
 }
 
 impl Progress {
-    /// Progress under the token of the attached request.
+    /// Creates progress under the token of the attached request.
     pub(crate) fn new(channel: Arc<ResponseChannel>) -> Self {
         let last_sent = LastSent { own: f64::NEG_INFINITY, total: None, sent: None, at: Instant::now() };
         Self { channel, last_sent: Mutex::new(last_sent) }
     }
 
-    /// Does `work` and sends a heartbeat whenever the tool was silent for `every`, because many clients give up
-    /// silent calls. Heartbeats end with the work; a call that became a job is answered.
+    /// Runs `work`, and sends a heartbeat after each `every` of silence, because many clients give up silent calls.
+    /// Heartbeats end with the work; a call that became a job is answered.
     pub(crate) async fn beside<T>(&self, work: impl Future<Output = T>, every: Duration) -> T {
         tokio::select! {
             biased;
@@ -277,7 +276,7 @@ impl Progress {
         }
     }
 
-    /// Sends progress where the tool gave no number.
+    /// Sends progress if the tool reported no number.
     fn send_alive(&self, last_sent: &mut LastSent, message: Option<String>) {
         let last = last_sent.sent.unwrap_or(0.0);
         let progress = last_sent.next(last);
@@ -313,7 +312,7 @@ struct Params<'a> {
 
 impl PartialSink for Progress {
     fn send(&self, partial: Partial) {
-        // Sending happens under the lock, so that concurrent reports keep their order; it does not wait.
+        // Sends under the lock, so that concurrent reports keep their order. Sending does not wait.
         let mut last_sent = self.last_sent();
         match partial {
             Partial::Progress { progress, total, message, more } => {
@@ -324,7 +323,7 @@ impl PartialSink for Progress {
                 let progress = last_sent.next(progress);
                 self.send_numbers(progress, total, message, more);
             }
-            // The executor has taken out the secrets.
+            // The executor has removed the secrets.
             Partial::Text(text) => {
                 let text = text.trim_end_matches(['\r', '\n']);
                 if !text.is_empty() {
@@ -343,7 +342,7 @@ pub(crate) enum Reply {
     Error(RpcError),
     /// Work that runs and ends its response itself.
     Running(Waiting),
-    /// A subscription, with the filter that it asks for.
+    /// A subscription, with its requested filter.
     Listen(Filter),
 }
 
@@ -419,7 +418,7 @@ mod tests {
             tokio::time::sleep(EVERY / 2).await;
             report(1.0, "half");
             tokio::time::sleep(EVERY / 2).await;
-            // Repeats its last report.
+            // The tool repeats its last report.
             report(1.0, "still half");
             tokio::time::sleep(EVERY + EVERY / 2).await;
             report(1.0, "and still");

@@ -21,7 +21,7 @@ use crate::view::{Expose, View};
 const ELICITING: [&str; 2] = ["2025-06-18", "2025-11-25"];
 /// The revision whose clients resume streams and understand an event without data.
 const RESUMING: &str = "2025-11-25";
-/// Pages of one session that are remembered until they are done, and the longest id of one, in bytes.
+/// Remembered pages of one session, and the longest id of a page in bytes.
 const MAX_PAGES: usize = 256;
 const MAX_PAGE_ID: usize = 1024;
 /// Resources that one session may subscribe to.
@@ -32,13 +32,13 @@ pub(crate) const MAX_SUBSCRIBED: usize = 1024;
 pub(crate) struct Caller {
     pub(crate) session: Arc<Session>,
     pub(crate) view: View,
-    /// `?expose` of its address.
+    /// The `?expose` of its address.
     pub(crate) expose_asked: Option<Expose>,
     /// Its running requests.
     pub(crate) running: Arc<RunningCalls>,
     /// The state of its client, if it has a session.
     pub(crate) client: Arc<ClientState>,
-    /// Tasks that run for it.
+    /// Its running tasks.
     pub(crate) tasks: TaskTracker,
     /// The order of its calls.
     pub(crate) order: CallOrder,
@@ -54,13 +54,13 @@ pub(crate) enum Asker {
     /// A program that connected over HTTP.
     Remote {
         connection: Connection,
-        /// Whether it has sent a token.
+        /// Whether it sent a token.
         is_proven: bool,
     },
 }
 
 impl Asker {
-    /// Whether its user may decide in the owner's name.
+    /// Returns whether its user may decide in the owner's name.
     pub(crate) async fn may_decide(&self) -> bool {
         match self {
             Self::Parent => true,
@@ -91,7 +91,7 @@ impl Caller {
 /// Running requests of one session, by id.
 #[derive(Debug)]
 pub(crate) struct RunningCalls {
-    /// Parent of all tokens, because a paused call has no request.
+    /// Parent of all cancel tokens, because a paused call has no request.
     all: Cancel,
     by_id: Mutex<hashbrown::HashMap<Id, Cancel>>,
 }
@@ -103,12 +103,12 @@ impl Default for RunningCalls {
 }
 
 impl RunningCalls {
-    /// A cancel token for a call of this session.
+    /// Creates a cancel token for a call of this session.
     pub(crate) fn token(&self) -> Cancel {
         self.all.child()
     }
 
-    /// Enters a request until the guard is dropped.
+    /// Registers a request until the guard is dropped.
     ///
     /// # Errors
     /// A request with that id is running.
@@ -121,19 +121,19 @@ impl RunningCalls {
         Ok(Entered { running: Arc::clone(self), id: id.clone() })
     }
 
-    /// Cancels a request for its client; one that has ended is ignored.
+    /// Cancels a request for its client. Ended requests are ignored.
     pub(crate) fn cancel(&self, id: &Id) {
         if let Some(cancel) = lock(&self.by_id).get(id) {
             cancel.cancel(CancelCause::User);
         }
     }
 
-    /// Cancels all requests, because the client is gone.
+    /// Cancels all requests, because the client has disconnected.
     pub(crate) fn cancel_all(&self) {
         self.all.cancel(CancelCause::User);
     }
 
-    /// Whether no request runs.
+    /// Returns whether no request runs.
     pub(crate) fn is_empty(&self) -> bool {
         lock(&self.by_id).is_empty()
     }
@@ -146,7 +146,7 @@ pub(crate) struct Entered {
 }
 
 impl Entered {
-    /// The id of the request.
+    /// Returns the id of the request.
     pub(crate) fn id(&self) -> &Id {
         &self.id
     }
@@ -158,40 +158,40 @@ impl Drop for Entered {
     }
 }
 
-/// State of a session's client: what it announced, what it was asked, and what it wants to hear of.
+/// State of a session's client: its announcements, open questions and subscriptions.
 #[derive(Default)]
 pub(crate) struct ClientState(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The revision that it was initialized with.
+    /// The revision of its `initialize`.
     version: Option<&'static str>,
     capabilities: Arc<Map<String, Value>>,
-    /// The log level that it has set.
+    /// The log level that it set.
     level: Option<Level>,
-    /// How many output schemas the tool list left out when it last listed tools.
+    /// The number of output schemas missing from its last tool list.
     unannounced: u64,
-    /// How many questions it was asked, and the open ones.
+    /// The number of questions asked so far, and the open ones.
     asked: u64,
     open: HashMap<Id, oneshot::Sender<Response>>,
-    /// By the addresses under which it knows them.
+    /// Subscriptions by the addresses that the client uses.
     subscriptions: HashMap<String, Subscription>,
     /// Whether its session has ended.
     has_left: bool,
-    /// Pages that it was asked to open.
+    /// Pages that the client was asked to open.
     pages: VecDeque<Page>,
 }
 
 /// A page that a client was asked to open.
 #[derive(PartialEq)]
 struct Page {
-    /// Whose page it is, where that is known. Ids are unique per source only.
+    /// The page's source, if known. Ids are unique per source only.
     source: Option<String>,
     name: String,
 }
 
 impl ClientState {
-    /// Notes the revision and capabilities with which it was initialized.
+    /// Records the revision and capabilities of its `initialize`.
     pub(crate) fn initialized(&self, version: &'static str, capabilities: Option<&Map<String, Value>>) {
         let mut capabilities = capabilities.cloned().unwrap_or_default();
         if !ELICITING.contains(&version) {
@@ -201,59 +201,59 @@ impl ClientState {
         (state.version, state.capabilities) = (Some(version), Arc::new(capabilities));
     }
 
-    /// The revision that it speaks; the newest legacy one before it is initialized.
+    /// Returns its revision; the newest legacy one before it is initialized.
     pub(crate) fn version(&self) -> &'static str {
         self.lock().version.unwrap_or(LEGACY_VERSIONS[0])
     }
 
-    /// Whether it resumes HTTP streams after its connection broke.
+    /// Returns whether it resumes HTTP streams after a disconnect.
     pub(crate) fn resumes_streams(&self) -> bool {
         self.lock().version == Some(RESUMING)
     }
 
-    /// Its capabilities.
+    /// Returns its capabilities.
     pub(crate) fn capabilities(&self) -> Arc<Map<String, Value>> {
         Arc::clone(&self.lock().capabilities)
     }
 
-    /// How sources may ask it.
+    /// Returns how sources may ask it.
     pub(crate) fn ask_style(&self) -> AskStyle {
         if self.lock().capabilities.is_empty() { AskStyle::Either } else { AskStyle::Requests }
     }
 
-    /// Notes that it has listed the tools, with this many output schemas left out.
+    /// Records that it listed the tools, with this many output schemas left out.
     pub(crate) fn has_listed(&self, unannounced: u64) {
         let mut state = self.lock();
         state.unannounced = state.unannounced.max(unannounced);
     }
 
-    /// How many output schemas its last tool list left out.
+    /// Returns the number of output schemas missing from its last tool list.
     pub(crate) fn unannounced(&self) -> u64 {
         self.lock().unannounced
     }
 
-    /// Sets its log level; before that it gets all messages.
+    /// Sets its log level. Until then it gets all messages.
     pub(crate) fn set_level(&self, level: Level) {
         self.lock().level = Some(level);
     }
 
-    /// The log level that it has set.
+    /// Returns the log level that it set.
     pub(crate) fn level_asked(&self) -> Option<Level> {
         self.lock().level
     }
 
-    /// The least severe log messages that it gets.
+    /// Returns the least severe level of log messages that it gets.
     pub(crate) fn level(&self) -> Level {
         self.level_asked().unwrap_or(Level::Debug)
     }
 
-    /// Whether it gets log messages of this level.
+    /// Returns whether it gets log messages of this level.
     pub(crate) fn wants(&self, level: Level) -> bool {
         level >= self.level()
     }
 
-    /// Notes that it was asked to open this page (parameters of `elicitation/create`), so that it hears when its
-    /// source reports completion. A question inside a call does not say which source asks.
+    /// Records that it was asked to open this page (parameters of `elicitation/create`), so that it is notified when
+    /// the source reports completion. A question inside a call does not name its source.
     pub(crate) fn asked_to_open(&self, source: Option<&str>, page: &Value) {
         let name = page.get("elicitationId").and_then(Value::as_str).filter(|name| name.len() <= MAX_PAGE_ID);
         let Some(name) = name else { return };
@@ -266,7 +266,7 @@ impl ClientState {
         state.pages.push_back(page);
     }
 
-    /// The same for all pages that a refusal of this source names.
+    /// Records all pages that a refusal of this source names.
     pub(crate) fn refused(&self, source: Option<&str>, error: &RpcError) {
         if error.code == RpcError::PAGES_REQUIRED {
             let list = error.data.as_ref().and_then(|data| data.get("elicitations")).and_then(Value::as_array);
@@ -274,7 +274,7 @@ impl ClientState {
         }
     }
 
-    /// Forgets a page of a source that is done, and returns whether this client was asked to open it.
+    /// Forgets a completed page of a source. Returns whether this client was asked to open it.
     pub(crate) fn page_is_done(&self, source: &str, name: &str) -> bool {
         let mut state = self.lock();
         let is_meant = |page: &Page| page.name == name && page.source.as_deref().is_none_or(|known| known == source);
@@ -282,16 +282,16 @@ impl ClientState {
         at.and_then(|at| state.pages.remove(at)).is_some()
     }
 
-    /// Takes a client's response. One that nobody waits for is dropped.
+    /// Takes a client's response. A response that nobody waits for is dropped.
     pub(crate) fn settle(&self, response: Response) {
         let waiting = response.id.as_ref().and_then(|id| self.lock().open.remove(id));
         if let Some(waiting) = waiting {
-            // The call that asked may have ended meanwhile.
+            // The call may have ended meanwhile.
             let _ = waiting.send(response);
         }
     }
 
-    /// Opens a question; it is forgotten when the guard is dropped.
+    /// Opens a question, which is forgotten when the guard is dropped.
     pub(crate) fn question(self: &Arc<Self>) -> (Question, oneshot::Receiver<Response>) {
         let (settled, answer) = oneshot::channel();
         let mut state = self.lock();
@@ -301,7 +301,7 @@ impl ClientState {
         (Question { client: Arc::clone(self), id }, answer)
     }
 
-    /// Adds a subscription to a resource, unless the session has ended. `None`: it has too many.
+    /// Adds a subscription to a resource, unless the session has ended. `None` at the limit.
     pub(crate) fn subscribe(&self, uri: &str, subscription: Subscription) -> Option<()> {
         let mut state = self.lock();
         if state.has_left {
@@ -319,12 +319,12 @@ impl ClientState {
         self.lock().subscriptions.remove(uri)
     }
 
-    /// The resources that it has subscribed to, by the addresses under which it knows them.
+    /// Returns its subscribed resources, by the addresses that the client uses.
     pub(crate) fn subscribed(&self) -> Vec<String> {
         self.lock().subscriptions.keys().cloned().collect()
     }
 
-    /// The same by the addresses of their sources.
+    /// Returns its subscribed resources, by the addresses of their sources.
     pub(crate) fn followed(&self) -> Vec<ListedBy> {
         self.lock().subscriptions.values().map(|subscription| subscription.owned().clone()).collect()
     }
@@ -338,7 +338,7 @@ impl ClientState {
         drop(subscriptions);
     }
 
-    /// The address under which it has subscribed to this resource of a source, if it has.
+    /// Returns the client's address of this source's resource, if it is subscribed.
     pub(crate) fn subscribed_to(&self, provider: &str, uri: &str) -> Option<String> {
         nearest(self.lock().subscriptions.iter(), provider, uri)
     }
@@ -355,7 +355,7 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Whether it is not answered yet.
+    /// Returns whether the question is still unanswered.
     pub(crate) fn is_open(&self) -> bool {
         self.client.lock().open.contains_key(&self.id)
     }
@@ -371,26 +371,26 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One subscriber's interest in one resource. It ends on drop.
+/// One subscriber's interest in a resource. It ends on drop.
 pub(crate) struct Subscription {
     owned: ListedBy,
     on_end: Option<Box<dyn FnOnce(ListedBy) + Send + Sync>>,
 }
 
 impl Subscription {
-    /// An interest in this resource of a source; `on_end` runs when it ends.
+    /// Creates an interest in this source's resource; `on_end` runs when it ends.
     pub(crate) fn new(owned: ListedBy, on_end: impl FnOnce(ListedBy) + Send + Sync + 'static) -> Self {
         Self { owned, on_end: Some(Box::new(on_end)) }
     }
 
-    /// The source and its own address.
+    /// Returns the source and its own address.
     pub(crate) fn owned(&self) -> &ListedBy {
         &self.owned
     }
 
-    /// The address for the subscriber, who knows the subscription as `shown`, of this resource of a source, if the
-    /// subscription covers it: it is the same, or below it (MCP, `ResourceUpdatedNotification`: "This might be a
-    /// sub-resource of the one that the client actually subscribed to").
+    /// Returns the subscriber's address of this source's resource, if the subscription, known to the subscriber as
+    /// `shown`, covers it. It covers the same address and those below it (MCP, `ResourceUpdatedNotification`: "This
+    /// might be a sub-resource of the one that the client actually subscribed to").
     fn shown_address(&self, shown: &str, provider: &str, uri: &str) -> Option<String> {
         if self.owned.server != provider || !is_within(&self.owned.own, uri) {
             return None;
@@ -402,8 +402,7 @@ impl Subscription {
     }
 }
 
-/// The address, for a client with these subscriptions, of this resource of a source, by the nearest subscription that
-/// covers it.
+/// Returns a client's address of this source's resource, by the nearest of its subscriptions that covers it.
 pub(crate) fn nearest<'a>(
     all: impl Iterator<Item = (&'a String, &'a Subscription)>,
     provider: &str,

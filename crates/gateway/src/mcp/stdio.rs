@@ -27,22 +27,22 @@ use crate::Gateway;
 use crate::mcp::STOP_LIMIT;
 use crate::view::{Scope, View};
 
-/// Messages that wait for the client to read. Beyond them responses wait and progress is dropped.
+/// Messages that wait for the client to read. Beyond this, responses wait and progress is dropped.
 const OUTBOX: usize = 256;
-/// How long calls may continue after the client closed its input.
+/// How long calls may continue after the client has closed its input.
 const GONE_GRACE: Duration = Duration::from_secs(2);
 /// How long the last messages may take to go out.
 const FLUSH_LIMIT: Duration = Duration::from_millis(500);
 /// Subscriptions of one connection.
 const MAX_SUBSCRIPTIONS: usize = 16;
-/// Notifications after which the client's roots may have changed.
+/// Notifications after which the client's roots may differ.
 const ROOTS_MAY_CHANGE: [&str; 2] = ["notifications/initialized", "notifications/roots/list_changed"];
 /// How long the client has to list its roots.
 const ROOTS_LIMIT: Duration = Duration::from_secs(30);
 
-/// Serves the client at standard input and output as the owner, until it closes its end or `shutdown` fires.
-/// Running calls may complete within the gateway's grace period, or within two seconds where the client has closed its
-/// end, which is how a client ends a server (MCP, "Lifecycle: Shutdown").
+/// Serves the client at standard input and output as the owner, until it closes its end or `shutdown` fires. Running
+/// calls may complete within the gateway's grace period, or within two seconds if the client has closed its end to stop
+/// the server (MCP, "Lifecycle: Shutdown").
 ///
 /// # Errors
 /// A stream failed. A client that closes its end is no error.
@@ -74,7 +74,7 @@ where
     };
     let mut lines = Lines::new(input, connection.gateway.options.max_message);
     let mut client = Client::New;
-    // The client is read during the drain: it may answer a question, or close its end.
+    // The client is read during the drain, because it may answer a question or close its end.
     let draining = Arc::clone(&connection.gateway);
     let mut drained = pin!(async {
         shutdown.cancelled().await;
@@ -86,7 +86,7 @@ where
                 Ok(Some(Line::Whole(text))) if is_batch(&text) => connection.batch(&text).await,
                 Ok(Some(line)) => {
                     let message = connection.parse(line);
-                    // A client sends nothing else before this answer (basic/lifecycle).
+                    // The client waits for this answer before it sends anything else (basic/lifecycle).
                     if connection.awaits_introductions(&message) {
                         tokio::select! {
                             () = connection.gateway.await_capabilities(&connection.caller.view.scope) => {}
@@ -105,7 +105,7 @@ where
                 Err(error) => break ended_by_peer(Err(error)),
             },
             () = &mut drained => break Ok(()),
-            // The client does not read any more, so nothing that runs has a use.
+            // The client does not read any more, so all running work is useless.
             written = &mut writer => {
                 connection.close(Duration::ZERO).await;
                 return ended_by_peer(written.unwrap_or_else(|error| Err(std::io::Error::other(error))));
@@ -124,13 +124,13 @@ where
     }
 }
 
-/// A client that is gone is the usual end of a connection.
+/// Treats a disconnected client as the usual end of a connection.
 fn ended_by_peer(result: std::io::Result<()>) -> std::io::Result<()> {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
     result.or_else(|error| if matches!(error.kind(), BrokenPipe | ConnectionReset) { Ok(()) } else { Err(error) })
 }
 
-/// An older client gets notifications once it was initialized and answered.
+/// The lifecycle of a legacy client. It gets notifications once it is initialized and answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Client {
     New,
@@ -142,11 +142,11 @@ struct Connection {
     gateway: Arc<Gateway>,
     caller: Caller,
     outbox: mpsc::Sender<Bytes>,
-    /// One task for each subscription, and one for each question about roots.
+    /// One task per subscription, and one per question about roots.
     watchers: TaskTracker,
-    /// One task for each unanswered batch.
+    /// One task per unanswered batch.
     batches: TaskTracker,
-    /// Ends the watchers.
+    /// Cancels the watchers.
     closed: Cancel,
 }
 
@@ -161,14 +161,14 @@ impl Connection {
         }
     }
 
-    /// Whether the answer to this message contains instructions that need the lists of starting sources.
+    /// Returns whether the answer to this message contains instructions that need the lists of starting sources.
     fn awaits_introductions(&self, message: &Result<Message, Refused>) -> bool {
         matches!(message, Ok(Message::Request(request)) if has_instructions(&request.method))
             && self.gateway.is_awaiting_lists(&self.caller.view.scope)
     }
 
-    /// Handles a message and returns the answer that is ready at once. Not async: that future would be as large as
-    /// everything it could do.
+    /// Handles a message and returns the answer, if it is ready at once. Not async: the future would be as large as all
+    /// its branches together.
     fn handle(&self, message: Result<Message, Refused>, client: &mut Client) -> Option<Bytes> {
         match message {
             Ok(Message::Request(request)) => {
@@ -207,7 +207,7 @@ impl Connection {
         }
     }
 
-    /// Takes a batch, which is answered when its last request is.
+    /// Handles a batch, which is answered when its last request is.
     async fn batch(&self, text: &[u8]) {
         let batch = match self.gateway.batch(&self.caller, text, |_| {}) {
             Ok(batch) => batch,
@@ -217,7 +217,7 @@ impl Connection {
         let outbox = self.outbox.clone();
         self.batches.spawn(async move {
             if let Some(answers) = batch.answers().await {
-                // A closed outbox means that the client is gone.
+                // A closed outbox means that the client has disconnected.
                 outbox.send(answers).await.ok();
             }
         });
@@ -237,14 +237,14 @@ impl Connection {
         let (id, outbox, closed) = (id.clone(), self.outbox.clone(), self.closed.clone());
         self.watchers.spawn(async move {
             let _entered = entered;
-            // Sources are asked here, which takes a while; other messages must not wait for it.
+            // Asking sources takes a while, and other messages must not wait for it.
             let granted = gateway.grant(&caller, id, asked).await;
             let first = acknowledged(&granted);
             let changes = Notifications::of_subscription(&gateway, &caller, granted);
             if outbox.send(first).await.is_ok() {
                 forward(changes.stream(), outbox.clone(), cancel).await;
             }
-            // A subscription gets an answer only when the server ends it.
+            // A subscription is answered only when the server ends it.
             if closed.is_cancelled() {
                 outbox.send(last).await.ok();
             }
@@ -252,14 +252,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the client notifications from now on.
+    /// Sends notifications to the client from now on.
     fn watch(&self) {
         let changes = Notifications::of_session(&self.gateway, &self.caller);
         self.watchers.spawn(forward(changes.stream(), self.outbox.clone(), self.closed.clone()));
     }
 
-    /// Asks the client for its roots after a notification that says they may have changed, and passes them to
-    /// sources.
+    /// Asks the client for its roots after a notification that they may have changed, and passes them to sources.
     fn learn_roots_after(&self, notification: &str) {
         if !ROOTS_MAY_CHANGE.contains(&notification) {
             return;
@@ -299,12 +298,12 @@ impl Connection {
         }
     }
 
-    /// A closed outbox means that the client is gone, which the loop notices itself.
+    /// Sends a message. A closed outbox means that the client has disconnected, which the loop notices itself.
     async fn send(&self, message: Bytes) {
         self.outbox.send(message).await.ok();
     }
 
-    /// Lets calls complete within `grace`, then cancels them, and ends everything that sends.
+    /// Lets calls complete within `grace`, then cancels them, and ends all senders.
     async fn close(&self, grace: Duration) {
         self.closed.cancel(CancelCause::Shutdown);
         self.caller.tasks.close();
@@ -320,7 +319,7 @@ impl Connection {
     }
 }
 
-/// Sends messages until `end` fires or the client is gone.
+/// Sends messages until `end` fires or the client disconnects.
 async fn forward(messages: impl Stream<Item = Bytes> + Send, outbox: mpsc::Sender<Bytes>, end: Cancel) {
     let mut messages = std::pin::pin!(messages.take_until(Box::pin(end.cancelled())));
     while let Some(message) = messages.next().await {

@@ -1,6 +1,6 @@
 //! The streams of a stdio connection: bounded lines in, messages out. A client starts the server with pipes or (Node)
-//! sockets. The runtime's event loop reads and writes those directly, which saves two thread switches per message and
-//! lets the process exit while a read is pending. Anything else (a file, a terminal) uses tokio's threads.
+//! sockets. The event loop reads and writes those directly, which saves two thread switches per message and lets the
+//! process exit during a pending read. Other streams (a file, a terminal) use tokio's threads.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -12,7 +12,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-/// Messages that are written together at most.
+/// The most messages that are written together.
 const TOGETHER: usize = 32;
 /// Messages up to this size go out in one write.
 const WRITE_BUFFER: usize = 64 << 10;
@@ -20,9 +20,9 @@ const WRITE_BUFFER: usize = 64 << 10;
 /// A line.
 #[derive(Debug, PartialEq)]
 pub(super) enum Line {
-    /// Without its line end.
+    /// The line without its end.
     Whole(Vec<u8>),
-    /// Over the limit, and discarded.
+    /// The line was over the limit and was discarded.
     TooLong,
 }
 
@@ -39,7 +39,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { input: BufReader::with_capacity(64 << 10, input), max, line: Vec::new(), is_too_long: false }
     }
 
-    /// The next line; `None` at the end. Cancel-safe.
+    /// Returns the next line; `None` at the end. Cancel-safe.
     pub(super) async fn next(&mut self) -> std::io::Result<Option<Line>> {
         loop {
             let available = self.input.fill_buf().await?;
@@ -73,8 +73,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 }
 
-/// Writes messages as lines. Waiting messages go out together, and with them the answers of calls that are about to
-/// end, so that the client wakes once for several.
+/// Writes messages as lines. Waiting messages go out together, with the answers of calls that are about to end, so that
+/// the client wakes up once.
 pub(super) async fn write_messages<W: AsyncWrite + Unpin>(
     output: W,
     mut messages: mpsc::Receiver<Bytes>,
@@ -110,7 +110,7 @@ enum Kind {
     Socket(UnixStream),
 }
 
-/// Standard input.
+/// Opens standard input.
 pub(super) fn input() -> Input {
     match kind(&std::io::stdin()) {
         Some(Kind::Pipe(fd)) => match pipe::Receiver::from_owned_fd(fd) {
@@ -122,9 +122,9 @@ pub(super) fn input() -> Input {
     }
 }
 
-/// Standard output.
+/// Opens standard output.
 pub(super) fn output() -> Output {
-    // A file description shared with standard error must stay blocking, because logging relies on that.
+    // A descriptor shared with standard error must stay blocking, because logging relies on that.
     if same_file(&std::io::stdout(), &std::io::stderr()) {
         return Box::new(tokio::io::stdout());
     }
@@ -218,7 +218,7 @@ mod tests {
             let (outbox, messages) = mpsc::channel(8);
             let writer = tokio::spawn(write_messages(writes.clone(), messages, calls));
             tokio::task::yield_now().await;
-            // The writer wakes before the tasks that send the others run.
+            // The writer wakes before the tasks that send the other messages.
             outbox.send("1".into()).await.expect("taken");
             for message in ["2", "3"] {
                 let outbox = outbox.clone();

@@ -1,4 +1,4 @@
-//! The tool lists: what `tools/list` answers for each view and caller, and what listed names mean.
+//! The tool lists: the answer to `tools/list` for each view and caller, and the meaning of listed names.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,8 +33,8 @@ use crate::view::{Expose, ListedSchemas, Scope, View, ViewConfig};
 const FINDERS: [&str; 3] = [SEARCH_ID, DESCRIBE_ID, CALL_ID];
 const JOB_WAIT: &str = "job__wait";
 const ELSEWHERE: &str = "not served at this address";
-/// Makes Claude Code keep a tool in its model's context despite its own tool search ("Scale with MCP Tool Search"
-/// of its documentation, anthropics/claude-code#54158).
+/// `_meta` key that keeps a tool in the model's context in Claude Code, despite its own tool search ("Scale with MCP
+/// Tool Search" of its documentation, anthropics/claude-code#54158).
 const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
 const HOW_TO_SEARCH: &str = "Most tools are not listed: tools__search finds them by what they do, tools__describe \
                              gives their schemas, tools__call runs them.";
@@ -44,11 +44,11 @@ const WHOSE_TOOLS: &str = "Toolwright has the tools of several sources; a tool's
 
 /// The tools of one caller in one view of one snapshot.
 pub(crate) struct ToolList {
-    /// What the names mean.
+    /// The snapshot in which names are resolved.
     pub(crate) snapshot: Arc<Snapshot>,
     /// The JSON array of the listed tools.
     json: Bytes,
-    /// The same for legacy clients, whose output schemas must be objects.
+    /// The same for legacy clients, which require output schemas to be objects.
     legacy_json: Bytes,
     /// Hash of `json`: equal lists need no `list_changed`.
     pub(crate) fingerprint: ContentHash,
@@ -56,14 +56,14 @@ pub(crate) struct ToolList {
     index: Option<String>,
     /// Tools by their names in the view, listed or not.
     named: HashMap<String, Arc<Entry>>,
-    /// Portable schemas whose argument names must be mapped back in calls.
+    /// Portable schemas whose renamed arguments must be mapped back in calls.
     renaming: Schemas,
 }
 
-/// Portable schemas by the hashes of their tools.
+/// Portable schemas by the hash of the tool.
 type Schemas = HashMap<ContentHash, Arc<Portable>>;
 
-/// What tool lists differ by.
+/// The cache key of a tool list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     view: View,
@@ -92,7 +92,7 @@ impl ToolList {
         let mut named = HashMap::new();
         let mut tools = Vec::new();
         for (name, entry) in finders.chain(others) {
-            // What a model's provider runs, no client can call.
+            // A client cannot call a tool that the model's provider runs.
             let is_callable = entry.definition().provider_native.is_none();
             if is_callable && principal.may_use(&entry.definition().allowed_roles) && !named.contains_key(name) {
                 named.insert(name.to_owned(), Arc::clone(entry));
@@ -136,7 +136,7 @@ impl ToolList {
         Self { fingerprint: ContentHash::of_bytes(&json), json, legacy_json, index, named, renaming, snapshot }
     }
 
-    /// The JSON array of the tools for clients of `era`.
+    /// Returns the JSON array of the tools for clients of `era`.
     pub(crate) fn json(&self, era: Era) -> &Bytes {
         match era {
             Era::Modern => &self.json,
@@ -144,12 +144,12 @@ impl ToolList {
         }
     }
 
-    /// The tool of this name in the view.
+    /// Returns the tool of this name in the view.
     pub(crate) fn named(&self, name: &str) -> Option<&Arc<Entry>> {
         self.named.get(name)
     }
 
-    /// The tool that the executor resolves this name to.
+    /// Returns the tool that the executor resolves this name to.
     pub(crate) fn resolve(&self, name: &str) -> Option<&Arc<Entry>> {
         self.named.get(name).or_else(|| match self.snapshot.resolve(name) {
             Resolution::Found(index, _) => self.snapshot.list().get(index),
@@ -157,18 +157,18 @@ impl ToolList {
         })
     }
 
-    /// The same; for a call that carries another call, the carried tool.
+    /// Returns the same tool; for a call that carries another call, the carried one's.
     pub(crate) fn resolve_carried(&self, name: &str, arguments: &Value) -> Option<&Arc<Entry>> {
         let entry = self.resolve(name)?;
         let inside = arguments.get("name").and_then(Value::as_str).filter(|_| is_carrier(entry));
         inside.map_or(Some(entry), |name| self.resolve(name))
     }
 
-    /// Translates a call for the executor. In the whole catalogue the executor resolves every spelling of a name;
-    /// the list of one provider accepts only its own names. The name of a carried call is translated too.
+    /// Translates a call for the executor. In the whole catalogue the executor resolves every spelling of a name; the
+    /// list of one provider accepts only its own names. The name of a carried call is translated too.
     ///
     /// # Errors
-    /// For the list of one provider: it has no tool of this name, and the reason where it is known.
+    /// For the list of one provider: it has no tool of this name, with the reason if known.
     pub(crate) fn for_executor(
         &self,
         view: &View,
@@ -195,7 +195,7 @@ impl ToolList {
         Ok((entry.wire_name.clone(), RawArguments::Value(self.with_own_names(entry, arguments))))
     }
 
-    /// Arguments written for the listed schema, as the tool takes them.
+    /// Maps arguments written for the listed schema to the tool's own names.
     fn with_own_names(&self, entry: &Entry, arguments: Value) -> Value {
         match self.renaming.get(&entry.tool.hash()) {
             Some(portable) => portable.restore(arguments),
@@ -203,7 +203,7 @@ impl ToolList {
         }
     }
 
-    /// Checks that the executor may resolve an unlisted name: its snapshot contains nothing outside the view.
+    /// Checks that the executor may resolve an unlisted name: its snapshot contains only tools of the view.
     fn check_unlisted(&self, view: &View, written: &str) -> Result<(), ToolError> {
         let View { scope: Scope::Provider(provider), expose: Expose::Direct } = view else { return Ok(()) };
         let shown: String = written.chars().take(100).collect();
@@ -225,12 +225,12 @@ impl ToolList {
         wire.iter().filter_map(of_wire).find_map(|entry| self.name_of(entry))
     }
 
-    /// The name of a tool of the snapshot in the view.
+    /// Returns the name in the view of a tool of the snapshot.
     pub(crate) fn name_of(&self, entry: &Entry) -> Option<&str> {
         self.named.iter().find(|(_, other)| std::ptr::eq(&***other, entry)).map(|(name, _)| name.as_str())
     }
 
-    /// Whether a call of this tool may become a task, as listed.
+    /// Returns whether a call of this tool may become a task, as listed.
     pub(crate) fn may_be_task(&self, name: &str) -> bool {
         self.named.get(name).is_some_and(|entry| match entry.provider.kind() {
             ProviderKind::Mcp => {
@@ -242,7 +242,7 @@ impl ToolList {
     }
 }
 
-/// Lists made of the current snapshot. Those of older snapshots are dropped.
+/// Lists made from the current snapshot. Lists of older snapshots are dropped.
 #[derive(Default)]
 pub(crate) struct ToolLists(Mutex<ToolListCache>);
 
@@ -279,7 +279,7 @@ impl ToolListCache {
         Arc::clone(self.searchable.entry(scope.clone()).or_insert_with(make))
     }
 
-    /// The part of the snapshot that a view allows.
+    /// Returns the part of the snapshot that a view allows.
     fn part(&mut self, view: &Arc<ViewConfig>, whole: &Arc<Snapshot>) -> Arc<Snapshot> {
         let make = || Arc::new(whole.only(|entry| view.shows(&entry.wire_name), ELSEWHERE));
         Arc::clone(self.parts.entry(view.name.clone()).or_insert_with(make))
@@ -287,7 +287,7 @@ impl ToolListCache {
 }
 
 impl Gateway {
-    /// The current list of a session in a view.
+    /// Returns the current list of a session in a view.
     pub(crate) fn tools(&self, view: &View, session: &Session) -> Arc<ToolList> {
         let principal = &session.principal;
         let key = Key { view: view.clone(), principal: principal.id.clone() };
@@ -302,7 +302,7 @@ impl Gateway {
         if let Some(list) = made.lists.get(&key) {
             return Arc::clone(list);
         }
-        // A tool outside the view must not run there: its snapshot lacks it.
+        // A tool outside the view must not run there, so the snapshot lacks it.
         let whole = match &view.scope {
             Scope::View(name) => match self.view(name) {
                 Some(view) => made.part(&view, &whole),
@@ -319,7 +319,7 @@ impl Gateway {
         list
     }
 
-    /// Whether a view contains the tools that follow jobs.
+    /// Returns whether a view contains the tools that follow jobs.
     pub(crate) fn follows_jobs(&self, view: &View) -> Follows {
         let has_them = match &view.scope {
             Scope::Whole => true,
@@ -329,8 +329,8 @@ impl Gateway {
         if has_them { Follows::Itself } else { Follows::Operator }
     }
 
-    /// The instructions of a view: its namespaces and how to find unlisted tools, the configured text, and what its
-    /// sources say. The gateway's own text comes first, because clients cut at the end.
+    /// Returns the instructions of a view: its namespaces and how to find unlisted tools, the configured text, and the
+    /// sources' instructions. The gateway's own text comes first, because clients cut at the end.
     pub(crate) fn instructions(&self, view: &View, session: &Session) -> Option<String> {
         let list = self.tools(view, session);
         let sources = self.options.catalogue.sources();
@@ -351,7 +351,7 @@ impl Gateway {
     }
 }
 
-/// One line about the namespaces of the tools, and about how to find unlisted ones.
+/// Returns one line about the tools' namespaces and about how to find unlisted tools.
 fn index_of(view: &View, tools: &[ListedTool<'_>]) -> Option<String> {
     let others = tools.iter().map(|tool| &**tool.entry).filter(|entry| !is_finder(entry));
     let list = namespaces(others);
@@ -368,7 +368,7 @@ fn is_finder(entry: &Entry) -> bool {
     FINDERS.contains(&entry.id().as_str())
 }
 
-/// Whether results refer to the tool: many clients list tools once, and their models call only listed ones.
+/// Returns whether results refer to the tool. Many clients list tools once, and their models call only listed ones.
 fn is_follow_up(entry: &Entry) -> bool {
     is_output_tool(entry.id()) || JOB_NEXT_IDS.contains(&entry.id().as_str())
 }
@@ -377,7 +377,7 @@ fn is_follow_up(entry: &Entry) -> bool {
 struct ListedTool<'a> {
     name: &'a str,
     entry: &'a Arc<Entry>,
-    /// The portable form of its input schema; `None`: listed as it is.
+    /// The portable form of its input schema; `None`: listed unchanged.
     portable: Option<Arc<Portable>>,
     /// The output schema that it is listed with.
     output_schema: Option<&'a Value>,
@@ -394,7 +394,7 @@ impl ListedTool<'_> {
         self.output_schema.is_some_and(|schema| !wrapped::is_of_object(schema))
     }
 
-    /// Its `_meta`: what its server listed, and the gateway's own keys.
+    /// Returns its `_meta`: the keys that its server listed, and the gateway's own.
     fn meta(&self, listed: Option<&Value>) -> Map<String, Value> {
         let mut meta = listed.and_then(Value::as_object).cloned().unwrap_or_default();
         meta.insert(MAX_RESULT_CHARS.to_owned(), self.max_chars.into());
@@ -405,7 +405,7 @@ impl ListedTool<'_> {
     }
 }
 
-/// The output schema of a tool.
+/// Returns the output schema of a tool.
 pub(crate) fn output_schema(entry: &Entry) -> Option<&Value> {
     entry.definition().output_schema.as_ref().filter(|schema| schema.is_object())
 }
@@ -453,7 +453,7 @@ impl Serialize for ListedTool<'_> {
     }
 }
 
-/// Whether a built-in tool usually takes longer than a client waits.
+/// Returns whether a built-in tool usually takes longer than a client waits.
 fn takes_long(entry: &Entry) -> bool {
     entry.definition().auto_background_after.is_some() || entry.provider.awaits_others(entry.id())
 }

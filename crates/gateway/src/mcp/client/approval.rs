@@ -14,19 +14,20 @@ use toolwright_core::taint::in_words;
 use crate::mcp::session::Asker;
 
 const METHOD: &str = "elicitation/create";
-/// Prefix of the keys of these questions. The rest of a key is random, so that nobody can answer a question in advance.
+/// Prefix of the keys of these questions. The rest of a key is random, so that a client cannot answer a question in
+/// advance.
 const KEY: &str = "approval-";
 /// Bytes of arguments that the question shows.
 const MAX_SHOWN: usize = 4000;
-/// How much longer the executor waits than the question may stay open.
+/// How long the executor waits beyond the question's expiry.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// A client that dismisses a question sooner than this has shown it to nobody: some clients offer forms and dismiss
-/// each at once.
+/// A client that dismisses a question within this time has not shown it: some clients offer forms but dismiss each at
+/// once.
 const MIN_SEEN: Duration = Duration::from_millis(300);
 
-/// Asks the user of a client that offers forms. Where the client cannot ask after all, its user must not decide, or
-/// nobody has seen the question, `otherwise` decides.
+/// Asks the user of a client that offers forms. If the client cannot ask after all, its user must not decide, or the
+/// question was not shown, `otherwise` decides.
 pub(crate) struct ClientApprover {
     pub(crate) asker: Asker,
     pub(crate) client: Arc<dyn CallClient>,
@@ -66,7 +67,7 @@ fn denied(reason: &str) -> ApprovalDecision {
     ApprovalDecision::Deny { reason: reason.to_owned() }
 }
 
-/// The parameters of `elicitation/create`.
+/// Returns the parameters of `elicitation/create`.
 fn question(asked: &ApprovalRequest) -> Value {
     let arguments = head_and_tail(&format!("{:#}", asked.arguments), MAX_SHOWN);
     let tool = asked.tool.without_version();
@@ -91,7 +92,8 @@ fn question(asked: &ApprovalRequest) -> Value {
     json!({"message": message, "requestedSchema": schema})
 }
 
-/// The decision in a client's result that arrived after this time. Accepting without a choice approves this call.
+/// Returns the decision in a client's result that arrived after this time. Accepting without a choice approves this
+/// call only.
 fn decision(result: Value, after: Duration) -> ApprovalDecision {
     #[derive(Deserialize)]
     struct Answer {

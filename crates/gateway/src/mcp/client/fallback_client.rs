@@ -1,4 +1,5 @@
-//! The fallback for what a call's client cannot answer: configured models, and people who can be reached otherwise.
+//! The fallback for requests that a call's client cannot answer: configured models, and people who can be reached in
+//! other ways.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,33 +17,33 @@ use super::check_count;
 use crate::Gateway;
 use crate::view::View;
 
-/// Answers what a tool's source asks (`sampling/createMessage`, `elicitation/create`) where the call's client cannot.
+/// Answers requests of a tool's source (`sampling/createMessage`, `elicitation/create`) that the call's client cannot.
 pub trait FallbackClient: Send + Sync {
-    /// What it can answer, as MCP's `ClientCapabilities`. It leaves out what nobody could ever answer or allow. Called
-    /// for every call.
+    /// Returns what it can answer, as MCP's `ClientCapabilities`. Leaves out what could never be answered or allowed.
+    /// Called for every call.
     fn offers(&self, context: &FallbackContext) -> Map<String, Value>;
 
-    /// Approves requests to models where policy asks and the client is not asked. The call waits for it, so it must not
-    /// postpone its answer.
+    /// Returns the approver of requests to models if policy asks and the client is not asked. The call waits for it, so
+    /// it must not postpone its answer.
     fn approver(&self) -> Arc<dyn Approver>;
 
-    /// The client that answers what [`offers`](Self::offers) names, and nothing else.
+    /// Returns the client that answers exactly the requests that [`offers`](Self::offers) names.
     fn client(&self, context: &FallbackContext) -> Arc<dyn CallClient>;
 }
 
-/// The call whose source asks.
+/// The context of a call whose source asks.
 #[derive(Clone)]
 pub struct FallbackContext {
     /// The session of the call.
     pub session: Arc<Session>,
-    /// The profile of the view in which the call was made; it counts before the server's.
+    /// The profile of the call's view; it has precedence over the server's.
     pub profile: Option<Profile>,
     /// Approves requests to models where policy asks.
     pub approver: Arc<dyn Approver>,
 }
 
 impl Gateway {
-    /// Adds the fallback to a client, under the profile of its view, for what that client cannot answer. `ask` wraps
+    /// Adds the fallback, under the view's profile, to a client for requests that the client cannot answer. `ask` wraps
     /// the fallback's approver.
     pub(crate) fn with_fallback(
         &self,
@@ -67,7 +68,7 @@ impl Gateway {
     }
 }
 
-/// The fallback for one call. Its client is made when the first question comes.
+/// The fallback for one call. Its client is created at the first question.
 struct Fallback {
     host: Arc<dyn FallbackClient>,
     context: FallbackContext,
@@ -77,7 +78,7 @@ struct Fallback {
 }
 
 impl Fallback {
-    /// Whether the fallback answers this request.
+    /// Returns whether the fallback answers this request.
     fn answers(&self, request: &ClientRequest) -> bool {
         let capability = match request.method.as_str() {
             SAMPLE => "sampling",
@@ -88,7 +89,7 @@ impl Fallback {
     }
 }
 
-/// A client with the fallback for what it lacks.
+/// A client with the fallback for the capabilities that it lacks.
 struct WithFallback {
     client: Arc<dyn CallClient>,
     fallback: Arc<Fallback>,
@@ -124,12 +125,12 @@ impl CallClient for WithFallback {
     }
 
     fn ask_style(&self) -> AskStyle {
-        // The fallback accepts either style: a client without capabilities needs no connection of its own kind.
+        // The fallback accepts either style, and a client without capabilities does not need its own.
         if self.client.capabilities().is_empty() { AskStyle::Either } else { self.client.ask_style() }
     }
 
     fn follows_pages(&self) -> bool {
-        // The fallback cannot open pages in the client's place.
+        // The fallback cannot open pages for the client.
         let url = json!({"mode": "url"});
         self.client.follows_pages() && asking::missing(&self.client.capabilities(), ELICIT, &url).is_none()
     }
@@ -146,7 +147,7 @@ impl CallClient for WithFallback {
         let asked = async { if others.is_empty() { Ok(Vec::new()) } else { self.client.ask(others).await } };
         let (of_ours, of_client) = join(self.ask_fallback(questions), asked).await;
         let (mut of_ours, mut of_client) = (of_ours?.into_iter(), of_client?.into_iter());
-        // Each answers each of its requests, in order.
+        // Both return their answers in the order of their requests.
         Ok(is_ours.into_iter().filter_map(|ours| if ours { of_ours.next() } else { of_client.next() }).collect())
     }
 }

@@ -23,7 +23,7 @@ use crate::mcp::response::{Attached, ResponseChannel};
 const MAX_PAUSED: usize = 256;
 /// Calls of one principal that are paused at once.
 const MAX_PAUSED_OF_ONE: usize = 64;
-/// How long the result of an ended call is kept for a client that answers late, in seconds.
+/// How long, in seconds, the result of an ended call is kept for a client that answers late.
 const KEPT: u64 = 600;
 /// Results that are kept at once; the oldest is dropped first.
 const MAX_KEPT: usize = 64;
@@ -37,17 +37,17 @@ pub(crate) struct PausedCalls {
     calls: Mutex<HashMap<u128, Call>>,
 }
 
-/// A call that has asked its client something.
+/// A call that has asked its client a question.
 enum Call {
-    /// It runs, and may be waiting.
+    /// The call runs, and may be waiting.
     Paused(PausedCall),
-    /// It ended while no request was attached.
+    /// The call ended while no request was attached.
     Ended { result: Result<Vec<u8>, RpcError>, until: u64 },
 }
 
-/// A call that has asked something and has not ended.
+/// A call that has asked a question and has not ended.
 struct PausedCall {
-    /// The round of the latest state. A state of another round is invalid.
+    /// The round of the latest state. States of other rounds are invalid.
     round: u32,
     expires: u64,
     binding: ContentHash,
@@ -57,7 +57,7 @@ struct PausedCall {
     open: OpenQuestions,
 }
 
-/// What must be equal in a request that resumes a call.
+/// Values that a resuming request must match.
 pub(crate) struct Binding {
     pub(crate) principal: String,
     /// The path of its address.
@@ -77,18 +77,18 @@ impl Binding {
     }
 }
 
-/// Questions that were asked together, with the answers so far.
+/// Questions that were asked together, with the answers received so far.
 pub(crate) struct QuestionSet {
     questions: Vec<(String, Value, Option<Value>)>,
 }
 
 impl QuestionSet {
-    /// Questions under the keys of their source. An answer in `given` under the same key is used.
+    /// Creates questions under the keys of their source. Takes answers with the same keys from `given`.
     pub(crate) fn new(requests: Vec<ClientRequest>, given: &mut HashMap<String, Value>) -> Self {
         Self::with_taken(requests, given, |_| false)
     }
 
-    /// As [`QuestionSet::new`], where these keys are taken already.
+    /// As [`QuestionSet::new`], but avoids keys in use.
     fn with_taken(
         requests: Vec<ClientRequest>,
         given: &mut HashMap<String, Value>,
@@ -131,7 +131,7 @@ impl QuestionSet {
         self.questions.into_iter().filter_map(|(.., answer)| answer).collect()
     }
 
-    /// The unanswered questions, as the protocol's `inputRequests`.
+    /// Returns the unanswered questions, as the protocol's `inputRequests`.
     fn open(&self) -> impl Iterator<Item = (String, Value)> {
         let open = self.questions.iter().filter(|(.., answer)| answer.is_none());
         open.map(|(key, question, _)| (key.clone(), question.clone()))
@@ -154,7 +154,7 @@ struct Round {
 }
 
 impl OpenQuestions {
-    /// Adds a round and returns its number, and its answers once all are there.
+    /// Adds a round. Returns its number, and a receiver of its answers once all have arrived.
     pub(crate) fn add(&mut self, asked: QuestionSet) -> (u64, oneshot::Receiver<Vec<Value>>) {
         let (answered, answers) = oneshot::channel();
         let number = self.begun;
@@ -173,15 +173,15 @@ impl OpenQuestions {
         self.rounds.iter_mut().for_each(|round| round.asked.take(answers.clone()));
     }
 
-    /// Sends the answers of rounds that are complete.
+    /// Sends the answers of complete rounds.
     pub(crate) fn hand_over(&mut self) {
         for round in self.rounds.extract_if(.., |round| round.asked.is_answered()) {
-            // The call may not wait for them any more.
+            // The call may no longer wait for them.
             let _ = round.answered.send(round.asked.answers());
         }
     }
 
-    /// The unanswered questions, as the protocol's `inputRequests`.
+    /// Returns the unanswered questions, as the protocol's `inputRequests`.
     pub(crate) fn requests(&self) -> Map<String, Value> {
         self.rounds.iter().flat_map(|round| round.asked.open()).collect()
     }
@@ -210,18 +210,18 @@ impl Drop for OpenRound<'_> {
     }
 }
 
-/// The call that asks, and what came with its first request.
+/// The call that asks, and the answers of its first request.
 pub(crate) struct QuestionContext<'a> {
     /// The number of the call.
     pub(crate) call: u128,
     pub(crate) channel: &'a Arc<ResponseChannel>,
     pub(crate) binding: &'a Binding,
-    /// Answers that came with the first request, by key; each is used once.
+    /// Answers in the first request, by key; each is used once.
     pub(crate) given: &'a Mutex<HashMap<String, Value>>,
 }
 
 impl PausedCalls {
-    /// No paused calls, and a new key to sign states with.
+    /// Creates an empty set, with a new key that signs states.
     pub(crate) fn new(server_info: Value) -> Arc<Self> {
         let mut key = [0; 32];
         key[..16].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
@@ -253,7 +253,7 @@ impl PausedCalls {
             let (number, answers) = paused.open.add(asked);
             (self.question(call, paused), answers, OpenRound { paused_calls: self, call, number })
         };
-        // If no request is attached, the client learns of these questions when it answers the others.
+        // Without an attached request, the client learns of these questions when it answers the others.
         channel.end(Ok(question)).await;
         match tokio::time::timeout(expiry, answers).await {
             Ok(Ok(answers)) => Ok(answers),
@@ -264,7 +264,7 @@ impl PausedCalls {
         }
     }
 
-    /// The entry of a call, if one more call may be paused.
+    /// Returns the entry of a call, if one more call may be paused.
     fn place_of<'a>(
         calls: &'a mut HashMap<u128, Call>,
         call: u128,
@@ -350,7 +350,7 @@ impl PausedCalls {
         }))
     }
 
-    /// Ends a call. Returns the result if a request is attached to take it; else keeps it for the next request.
+    /// Ends a call. Returns the result if an attached request takes it; otherwise keeps it for the next request.
     fn end(&self, call: u128, result: Result<Vec<u8>, RpcError>) -> Option<Result<Vec<u8>, RpcError>> {
         let mut calls = self.lock();
         let Some(Call::Paused(paused)) = calls.remove(&call) else { return Some(result) };
@@ -384,7 +384,7 @@ impl PausedCalls {
     }
 }
 
-/// The error for a state whose call is unknown. The call has run, so the error does not suggest to repeat it.
+/// Returns the error for a state whose call is unknown. The call has run, so the error does not suggest to repeat it.
 fn spent() -> RpcError {
     RpcError::invalid_params(StateError::Expired.to_string())
 }
@@ -425,17 +425,17 @@ impl Drop for PausableCall {
     }
 }
 
-/// What became of a request that resumes a call.
+/// The effect of a request that resumes a call.
 pub(crate) enum Resumed {
     /// The call continues.
     GoesOn(Arc<ResponseChannel>),
-    /// Some answers are missing: the result with those questions.
+    /// Some answers are missing; contains the result with the open questions.
     AskedAgain(Vec<u8>),
-    /// The call has ended: its result.
+    /// The call has ended; contains its result.
     Ended(Result<Vec<u8>, RpcError>),
 }
 
-/// The answers in a request, by key.
+/// Returns the answers in a request, by key.
 ///
 /// # Errors
 /// `inputResponses` is malformed.

@@ -25,33 +25,33 @@ use super::session::{ClientState, Question};
 /// Requests that may be asked at once.
 const MAX_REQUESTS: usize = 32;
 
-/// The client of a session. It is asked by requests in the stream of the call's response.
+/// The client of a session. Requests in the stream of the call's response ask it.
 pub(crate) struct SessionClient {
     pub(crate) channel: Arc<ResponseChannel>,
     pub(crate) state: Arc<ClientState>,
     pub(crate) params: Option<Box<RawValue>>,
 }
 
-/// The client of a session for work that nobody waits for. It cannot be asked, but counts as the session's client.
+/// The client of a session for work that has no waiting request. It cannot be asked, but has the session's identity.
 pub(crate) struct DetachedClient {
     pub(crate) state: Arc<ClientState>,
 }
 
-/// The client of a modern request (2026-07-28). It is asked by answering the request `input_required`; the call is
-/// paused until a request brings the answers.
+/// The client of a modern request (2026-07-28). To ask it, the gateway answers the request with `input_required` and
+/// pauses the call until a request brings the answers.
 pub(crate) struct RequestClient {
     pub(crate) channel: Arc<ResponseChannel>,
     pub(crate) paused_calls: Arc<PausedCalls>,
     /// The number of the call among paused calls.
     pub(crate) call: u128,
     pub(crate) capabilities: Arc<Map<String, Value>>,
-    /// Answers that came with the first request, by key; each is used once.
+    /// Answers in the first request, by key; each is used once.
     pub(crate) given: Mutex<HashMap<String, Value>>,
-    /// What a resuming request must match.
+    /// Values that a resuming request must match.
     pub(crate) binding: Binding,
 }
 
-/// Asks the permitted `requests` together, and refuses the others in their place.
+/// Asks the permitted `requests` together, and returns refusals in the places of the others.
 pub(crate) async fn ask_permitted<F>(
     requests: Vec<ClientRequest>,
     capabilities: &Map<String, Value>,
@@ -72,8 +72,8 @@ where
     Ok(refusals.into_iter().map(|refusal| refusal.map_or_else(|| answers.next().unwrap_or_else(gone), Err)).collect())
 }
 
-/// Removes the progress token of a source: the gateway passes no progress of clients on, and the tokens of two sources
-/// may clash (MCP, "Progress").
+/// Removes a source's progress token. The gateway does not forward clients' progress, and the tokens of two sources may
+/// clash (MCP, "Progress").
 fn without_token(params: &mut Value) {
     let Some(meta) = params.get_mut("_meta").and_then(Value::as_object_mut) else { return };
     if meta.shift_remove("progressToken").is_some()
@@ -93,7 +93,7 @@ pub(super) fn check_count(requests: &[ClientRequest]) -> Result<(), ToolError> {
     Err(ToolError::new(ErrorKind::ExecutionError, message))
 }
 
-/// The refusal of a request that these capabilities do not cover.
+/// Returns the refusal of a request that these capabilities do not cover.
 fn refusal(asked: &ClientRequest, capabilities: &Map<String, Value>, code: i64) -> Option<ProtocolError> {
     let needed = asking::missing(capabilities, &asked.method, &asked.params)?;
     let message = format!("the client does not offer `{}`", asked.method);
@@ -173,7 +173,7 @@ impl CallClient for DetachedClient {
     }
 }
 
-/// An open question in a stream. It is cancelled there if nobody waits for its answer any more.
+/// An open question in a stream. It is cancelled there when nobody waits for its answer any more.
 struct OpenQuestion {
     question: Question,
     stream: ReplyTo,
@@ -183,7 +183,7 @@ impl Drop for OpenQuestion {
     fn drop(&mut self) {
         if self.question.is_open() {
             let cancelled = json!({"requestId": self.question.id, "reason": "nobody waits for the answer any more"});
-            // A client that does not read has not seen the question either.
+            // A client that does not read has not seen the question.
             self.stream.try_note(notification("notifications/cancelled", Some(&cancelled)));
         }
     }
@@ -196,7 +196,7 @@ impl CallClient for RequestClient {
     }
 
     fn identity(&self) -> Option<String> {
-        // Several programs may share its session, which is made of principal and view.
+        // Several programs may share a session, because it is derived from principal and view.
         Some(client_info(self.binding.params.as_deref()))
     }
 
@@ -229,10 +229,10 @@ impl CallClient for RequestClient {
     }
 }
 
-/// A client whose user is told which source asks, by its configured name. The message itself is the source's own.
+/// A client whose user sees the configured name of the source that asks. The message itself is the source's.
 pub(crate) struct NamedSource {
     pub(crate) client: Arc<dyn CallClient>,
-    /// The source; `None` until a call of a tool asks.
+    /// The source; `None` until a tool call asks.
     pub(crate) source: Option<Box<str>>,
 }
 
@@ -298,7 +298,7 @@ mod tests {
         );
         assert_eq!(answers[1], Ok(json!({"roots": []})));
         assert!(answers[2].is_err());
-        // Two sources may have chosen the same token.
+        // Two sources may choose the same token.
         for (given, expect) in [
             (json!({"_meta": {"progressToken": 0}}), json!({})),
             (json!({"_meta": {"progressToken": 0, "k": 1}, "a": 2}), json!({"_meta": {"k": 1}, "a": 2})),

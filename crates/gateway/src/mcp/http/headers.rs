@@ -16,35 +16,35 @@ const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// The protocol version, if there is one.
+/// Returns the protocol version, if the header has one.
 pub(super) fn version(headers: &HeaderMap) -> Option<&str> {
     text(headers, &VERSION)
 }
 
-/// Whether the headers allow a request of the generation with sessions.
+/// Returns whether the headers allow a request of the generation with sessions.
 pub(super) fn may_be_legacy(headers: &HeaderMap) -> bool {
     version(headers).is_none_or(|version| LEGACY_VERSIONS.contains(&version))
 }
 
-/// Copies the W3C trace context of the headers to a request without one.
+/// Copies the W3C trace context of the headers to a request without its own.
 pub(super) fn add_traceparent(headers: &HeaderMap, request: &mut Request) {
     if request.params.meta.traceparent.is_none() {
         request.params.meta.traceparent = text(headers, &TRACEPARENT).map(Into::into);
     }
 }
 
-/// Whether the content type is JSON.
+/// Returns whether the content type is JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     text(headers, &header::CONTENT_TYPE).is_some_and(|value| media_type(value) == "application/json")
 }
 
-/// The headers that repeat the body.
+/// Returns the headers that repeat values of the body.
 pub(super) fn standard(headers: &HeaderMap) -> StandardHeaders {
     let owned = |name| text(headers, name).map(str::to_owned);
     StandardHeaders { version: owned(&VERSION), method: owned(&METHOD), name: owned(&NAME) }
 }
 
-/// A header's text; a header that is sent twice counts as absent.
+/// Returns a header's text; a header that occurs twice counts as absent.
 pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -57,7 +57,7 @@ fn media_type(value: &str) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// The forms of answer that a client accepts.
+/// The response formats that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Accepts {
     pub(super) json: bool,
@@ -65,7 +65,7 @@ pub(super) struct Accepts {
 }
 
 impl Accepts {
-    /// `None` when it accepts neither. A request without `Accept` accepts both.
+    /// Reads the `Accept` header; `None` if it accepts neither format. A request without the header accepts both.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut accepts = Self { json: false, events: false };
         if !headers.contains_key(header::ACCEPT) {
@@ -98,7 +98,7 @@ pub(super) fn check_mirrored(
     let Some(schema) = entry.definition().parameters.as_ref().filter(|schema| may_be_marked(schema)) else {
         return Ok(());
     };
-    // Clients ignore a tool with invalid marks, or send no headers for it.
+    // Clients ignore a tool with invalid header marks, or send no headers for it.
     let Ok(parameters) = mirrored(schema) else { return Ok(()) };
     let none = Map::new();
     let arguments = request.params.arguments.as_ref().and_then(Value::as_object).unwrap_or(&none);

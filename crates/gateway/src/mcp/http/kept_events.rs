@@ -1,4 +1,4 @@
-//! The kept events of one stream: their ids, and which of them may be dropped.
+//! The kept events of one stream: their ids, and which ones may be dropped.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::fmt;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-/// Events and bytes of one stream that wait for its client. As many sent ones are kept.
+/// The most unread events of one stream. The same number of sent events is kept.
 pub(super) const EVENTS: usize = 64;
 const BYTES: usize = 256 << 10;
-/// Prefixes of messages that a client can miss: progress, and log messages.
+/// Prefixes of messages that a client can afford to miss: progress, and log messages.
 const PASSING: [&[u8]; 2] =
     [br#"{"jsonrpc":"2.0","method":"notifications/progress""#, br#"{"jsonrpc":"2.0","method":"notifications/message""#];
 
@@ -62,9 +62,9 @@ pub(super) struct State {
     pub(super) events: VecDeque<(u64, Bytes)>,
     /// The number of the next event.
     pub(super) next: u64,
-    /// Below this number, events were dropped that a client must not miss.
+    /// The number below which events were dropped that a client must not miss.
     pub(super) lost: u64,
-    /// Events below this number were handed to the current connection, or arrived before it.
+    /// Events below this number were given to the current connection, or arrived before it.
     pub(super) sent: u64,
     /// Whether no more events will come.
     pub(super) is_over: bool,
@@ -72,22 +72,22 @@ pub(super) struct State {
     pub(super) is_gone: bool,
     /// The number of the current connection.
     pub(super) connection: u64,
-    /// Since when there is no connection.
+    /// When the last connection ended; `None` while there is one.
     pub(super) left: Option<Instant>,
 }
 
-/// The next thing that a connection gets.
+/// The next item for a connection.
 pub(super) enum Taken {
     /// The event of this number.
     Event(u64, Bytes),
-    /// Nothing yet.
+    /// No event yet.
     Nothing,
-    /// The end, or another connection has replaced this one.
+    /// The end of the stream, or of a connection that another one has replaced.
     End,
 }
 
 impl State {
-    /// A stream whose first event is empty, so that a client has an event id from the start.
+    /// Creates a stream whose first event is empty, so that a client has an event id from the start.
     pub(super) fn new() -> Self {
         Self {
             events: VecDeque::from([(0, Bytes::new())]),
@@ -105,7 +105,7 @@ impl State {
         self.events.iter().filter(|(number, _)| *number >= from).map(|(_, event)| event.len()).sum()
     }
 
-    /// Whether its client is not too far behind.
+    /// Returns whether its client is not too far behind.
     pub(super) fn has_room(&self) -> bool {
         let waiting = self.next.saturating_sub(self.sent);
         waiting < EVENTS as u64 && self.bytes(self.sent) < BYTES
@@ -117,9 +117,9 @@ impl State {
         self.prune();
     }
 
-    /// Makes a new connection the current one and returns its number; it gets the events after this one. `None` where
-    /// there was no such event, or later events are lost. Events that the old connection took but did not deliver count
-    /// as unsent.
+    /// Makes a new connection the current one. Returns its number; it gets the events after `after`. `None` if there
+    /// was no such event, or later events are lost. Events that the old connection took but did not deliver count as
+    /// unsent.
     pub(super) fn connect(&mut self, after: u64) -> Option<u64> {
         if after >= self.next || after + 1 < self.lost {
             return None;
@@ -130,7 +130,7 @@ impl State {
         Some(self.connection)
     }
 
-    /// Gives the next event to this connection.
+    /// Returns the next event for this connection.
     pub(super) fn take(&mut self, connection: u64) -> Taken {
         if connection != self.connection {
             return Taken::End;
@@ -164,7 +164,7 @@ impl State {
     }
 }
 
-/// Whether a client can miss this message.
+/// Returns whether a client can afford to miss this message.
 fn is_passing(message: &[u8]) -> bool {
     // The first event of a stream is empty.
     message.is_empty() || PASSING.iter().any(|begin| message.starts_with(begin))

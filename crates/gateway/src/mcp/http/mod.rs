@@ -47,7 +47,7 @@ pub(crate) struct Endpoint {
     gateway: Arc<Gateway>,
     sessions: Sessions,
     requests: Arc<Semaphore>,
-    /// Streams live long, so they do not count among requests.
+    /// Bounds streams, which live long and so do not count as requests.
     streams: Arc<Semaphore>,
     bodies: Arc<Bodies>,
     keep_alive: Duration,
@@ -65,14 +65,14 @@ impl Sender {
         self.identity.principal()
     }
 
-    /// The caller, with the sender as the one who may be asked about its calls.
+    /// Returns the caller, with the sender as the one who may be asked about its calls.
     fn as_asker(&self, caller: &Caller) -> Caller {
         let (connection, is_proven) = (self.connection.clone(), self.identity.is_proven());
         Caller { asker: Asker::Remote { connection, is_proven }, ..caller.clone() }
     }
 }
 
-/// Held while a request is answered: its permit, and the room of its body.
+/// Held while a request is answered: its permit, and its body's room.
 pub(super) struct Place {
     _permit: OwnedSemaphorePermit,
     _room: Option<BodyRoom>,
@@ -86,25 +86,25 @@ struct Address {
 }
 
 impl Address {
-    /// The current view at this address.
+    /// Returns the current view at this address.
     fn view(&self, gateway: &Gateway) -> View {
         let expose = self.asked.unwrap_or_else(|| gateway.usual_expose(&self.scope));
         View { scope: self.scope.clone(), expose }
     }
 
-    /// Whether this caller came to the same address, or to one with the same view.
+    /// Returns whether this caller came to the same address, or to one with the same view.
     fn is_of(&self, caller: &Caller, gateway: &Gateway) -> bool {
         let is_same = self.scope == caller.view.scope && self.asked == caller.expose_asked;
         is_same || self.view(gateway) == caller.view
     }
 }
 
-/// `/mcp`.
+/// Handles `/mcp`.
 pub(crate) async fn mcp_whole(State(endpoint): State<Arc<Endpoint>>, request: HttpRequest) -> Response {
     endpoint.respond(Scope::Whole, request).await
 }
 
-/// `/mcp/{provider}` and `/mcp/{view}`.
+/// Handles `/mcp/{provider}` and `/mcp/{view}`.
 pub(crate) async fn mcp_part(
     State(endpoint): State<Arc<Endpoint>>,
     Path(name): Path<String>,
@@ -196,7 +196,7 @@ impl Endpoint {
             return Err(Refusal::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send application/json"));
         }
         let (body, room) = self.body(body).await?;
-        // Only after the body has arrived: a client that stops sending must not keep others out.
+        // Taken after the body has arrived, so that a client that stops sending does not block others.
         let place = Place { _permit: self.admit()?, _room: Some(room) };
         if is_batch(&body) {
             return self.batch(sender, at, &parts.headers, accepts, &body, place).await;
@@ -270,7 +270,8 @@ impl Endpoint {
         Caller { expose_asked: at.asked, ..Caller::new(session, at.view(&self.gateway)) }
     }
 
-    /// The request's session, if it exists and belongs to this principal and address. A session keeps its exposure.
+    /// Returns the request's session, if it exists and belongs to this principal and address. A session keeps its
+    /// exposure.
     fn session(
         &self,
         principal: &Principal,
@@ -313,7 +314,7 @@ impl Endpoint {
         self.answer(&sender.as_asker(&session.caller), Era::Legacy, accepts, request, held).await
     }
 
-    /// Takes a batch of a session. The batch counts as one request.
+    /// Handles a batch of a session, which counts as one request.
     async fn batch(
         &self,
         sender: &Sender,
@@ -338,15 +339,15 @@ impl Endpoint {
         let has_requests = batch.has_requests;
         Ok(match batch.answers().await {
             Some(answers) if has_requests => self.whole_answer(accepts, answers),
-            // Nothing in it was a request.
+            // The batch contained no request.
             Some(errors) => (StatusCode::BAD_REQUEST, json(errors)).into_response(),
             None => StatusCode::ACCEPTED.into_response(),
         })
     }
 
-    /// Notes what a request means for its session.
+    /// Records what a request means for its session.
     fn note_list(&self, session: &HttpSession, request: &Request) {
-        // A list that waits for sources may differ from this one, so its client is notified again.
+        // A list that still waits for sources may differ from this one, so its client is notified later.
         if request.method == "tools/list" && !self.gateway.is_awaiting_lists(&session.caller.view.scope) {
             session.has_listed(self.gateway.tools(&session.caller.view, &session.caller.session).fingerprint);
         }
@@ -405,7 +406,7 @@ impl Endpoint {
         if accepts.json { json(message) } else { event_stream(stream::iter([message]), self.keep_alive) }
     }
 
-    /// The notification stream of a legacy session, or a stream that its client resumes.
+    /// Returns the notification stream of a legacy session, or a stream that its client resumes.
     fn stream(&self, session: &Arc<HttpSession>, headers: &HeaderMap) -> Result<Response, Refusal> {
         if !Accepts::of(headers).is_some_and(|accepts| accepts.events) {
             return Err(Refusal::text(StatusCode::NOT_ACCEPTABLE, "accept text/event-stream"));
@@ -418,7 +419,7 @@ impl Endpoint {
             held = match session.replay.resume(after, held) {
                 Ok(frames) => return Ok(frame_stream(frames, self.keep_alive)),
                 Err(held) if after.kind == Kind::Session => held,
-                // Another stream must not carry the events of this one.
+                // Another stream must not get the events of this one.
                 Err(_) => return Err(unknown()),
             };
         }
@@ -440,14 +441,14 @@ impl Endpoint {
         if resumes {
             return Ok(frame_stream(session.replay.begin(Kind::Session, messages, held), self.keep_alive));
         }
-        // Holds its permit as long as it is sent.
+        // The stream holds its permit until it ends.
         let messages = messages.inspect(move |_| {
             let _held = &held;
         });
         Ok(event_stream(messages, self.keep_alive))
     }
 
-    /// A modern subscription: granted, notified, and answered when the server ends it.
+    /// Serves a modern subscription: grants it, sends notifications, and answers when the server ends it.
     async fn listen(&self, caller: &Caller, id: Id, asked: Filter) -> Result<Response, Refusal> {
         let held = permit(&self.streams, TOO_MANY_STREAMS)?;
         let last = stream::iter([message::result(&id, &self.gateway.listen_result(&id))]);

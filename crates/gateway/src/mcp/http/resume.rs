@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(120);
 /// Bytes of ended streams over all sessions.
 pub(super) const ENDED_BYTES: usize = 64 << 20;
 
-/// The streams of one session.
+/// The resumable streams of one session.
 pub(super) struct Replay {
     kept: Mutex<Vec<Arc<KeptStream>>>,
     begun: AtomicU64,
@@ -40,12 +40,12 @@ pub(super) struct KeptStream {
 }
 
 impl Replay {
-    /// The streams of a session that ends with `ended`. Ended streams share `room`.
+    /// Creates the streams of a session that ends with `ended`. Ended streams share `room`.
     pub(super) fn new(ended: Cancel, room: Arc<ReplayBudget>) -> Arc<Self> {
         Arc::new(Self { kept: Mutex::default(), begun: AtomicU64::new(1), ended, room })
     }
 
-    /// Begins a stream of these messages and returns the frames for its first connection, which holds `held`. Where too
+    /// Begins a stream of these messages and returns the frames for its first connection, which holds `held`. If too
     /// many open streams are kept, this one ends with its connection.
     pub(super) fn begin<S, H>(
         self: &Arc<Self>,
@@ -71,7 +71,7 @@ impl Replay {
         frames
     }
 
-    /// A new stream, which is kept if there is room.
+    /// Creates a stream, which is kept if there is room.
     fn keep(&self, kind: Kind) -> Arc<KeptStream> {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let mut all = self.lock();
@@ -92,10 +92,11 @@ impl Replay {
         kept
     }
 
-    /// The frames after this event for a connection that holds `held`. Progress and log messages may be missing.
+    /// Returns the frames after this event for a connection that holds `held`. Progress and log messages may be
+    /// missing.
     ///
     /// # Errors
-    /// `held`, where the stream or too much of it is not kept any more.
+    /// `held`, if the stream or too much of it is no longer kept.
     pub(super) fn resume<H: Send + 'static>(
         &self,
         after: EventId,
@@ -120,7 +121,7 @@ impl KeptStream {
         Self { kind, number, grace, state: watch::Sender::new(State::new()) }
     }
 
-    /// Takes the messages, and keeps them until no client has resumed in time.
+    /// Takes the messages, and keeps the stream until its time to resume has passed.
     async fn run(self: &Arc<Self>, messages: impl Stream<Item = Bytes> + Send, room: &ReplayBudget) {
         let mut state = self.state.subscribe();
         {
@@ -154,7 +155,7 @@ impl KeptStream {
                 }
                 (state.left, state.bytes(0))
             };
-            // Until its connection ends, an ended stream needs no room.
+            // An ended stream takes no room until its connection ends.
             if left.is_some() && held.is_none() {
                 held = room.take(self, bytes);
                 if held.is_none() {
@@ -168,7 +169,7 @@ impl KeptStream {
         }
     }
 
-    /// Waits until no client has resumed in time.
+    /// Waits until the time to resume has passed.
     async fn expired(&self, left: Option<Instant>) {
         match left {
             Some(left) => tokio::time::sleep_until(left + self.grace).await,
@@ -176,7 +177,7 @@ impl KeptStream {
         }
     }
 
-    /// Whether all of it was sent and no connection is taking it.
+    /// Returns whether everything was sent and no connection is reading.
     fn was_sent_whole(&self) -> bool {
         let state = self.state.borrow();
         state.sent >= state.next && state.left.is_some()
@@ -186,7 +187,7 @@ impl KeptStream {
         self.state.send_modify(|state| state.is_gone = true);
     }
 
-    /// Opens a connection for the events after this one and returns its number; `None` where too little is kept.
+    /// Opens a connection for the events after this one and returns its number; `None` if too little is kept.
     fn connect(&self, after: u64) -> Option<u64> {
         let mut number = None;
         self.state.send_if_modified(|state| {
@@ -196,7 +197,7 @@ impl KeptStream {
         number
     }
 
-    /// The frames for the connection of this number.
+    /// Returns the frames for the connection of this number.
     fn frames<H: Send + 'static>(self: &Arc<Self>, number: u64, held: H) -> impl Stream<Item = Bytes> + Send + use<H> {
         let connection = Connection { kept: Arc::clone(self), number, seen: self.state.subscribe(), _held: held };
         stream::unfold(connection, |mut connection| async move {
@@ -206,17 +207,17 @@ impl KeptStream {
     }
 }
 
-/// Room for ended streams whose clients are away, over all sessions. Streams that were sent completely make room for
-/// others, oldest first.
+/// Room for ended streams whose clients are away, over all sessions. Completely sent streams make room for others,
+/// oldest first.
 pub(super) struct ReplayBudget(Mutex<Room>);
 
 struct Room {
     left: usize,
-    /// With their sizes, oldest first.
+    /// Streams with their sizes, oldest first.
     kept: Vec<(Arc<KeptStream>, usize)>,
 }
 
-/// The room of one stream, given back on drop.
+/// The room of one stream, released on drop.
 struct Share<'r> {
     budget: &'r ReplayBudget,
     of: Arc<KeptStream>,
@@ -227,7 +228,7 @@ impl ReplayBudget {
         Arc::new(Self(Mutex::new(Room { left: bytes, kept: Vec::new() })))
     }
 
-    /// Takes this many bytes if there is enough room. Other streams go only if that makes enough.
+    /// Takes this many bytes if there is enough room. Drops other streams only if that makes enough.
     fn take(&self, of: &Arc<KeptStream>, bytes: usize) -> Option<Share<'_>> {
         let mut room = self.lock();
         let mut missing = bytes.saturating_sub(room.left);
@@ -256,7 +257,7 @@ impl ReplayBudget {
 }
 
 impl Room {
-    /// A stream that made room for another has given its room back already.
+    /// Releases the room of a stream, unless it was already dropped to make room.
     fn give_back(&mut self, of: &Arc<KeptStream>) {
         if let Some(at) = self.kept.iter().position(|(kept, _)| Arc::ptr_eq(kept, of)) {
             self.left += self.kept.remove(at).1;
@@ -279,10 +280,10 @@ struct Connection<H> {
 }
 
 impl<H> Connection<H> {
-    /// The next frame; `None` at the end, or once another connection has replaced this one. Cancel-safe.
+    /// Returns the next frame; `None` at the end, or once another connection has replaced this one. Cancel-safe.
     async fn frame(&mut self) -> Option<Bytes> {
         loop {
-            // Before looking at the state, so that a change in between wakes.
+            // Marked before reading the state, so that a concurrent change wakes the task.
             self.seen.mark_unchanged();
             let mut taken = Taken::End;
             self.kept.state.send_if_modified(|state| {
@@ -379,7 +380,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn kept_streams_are_bounded_and_expire() {
         let Rig { replay, room, ended } = rig(10);
-        // A client that does not read does not make the stream grow.
+        // A client that does not read must not make the stream grow.
         let (send, sent) = mpsc::channel(1);
         let frames = replay.begin(Kind::Session, messages(sent), ());
         let mut sent = 0;
@@ -387,7 +388,7 @@ mod tests {
             sent += 1;
         }
         assert!((EVENTS..=EVENTS + 2).contains(&sent), "{sent}");
-        // A client that reads does not either.
+        // Nor must a client that reads.
         let mut frames = Box::pin(frames);
         for _ in 0..=EVENTS {
             next(&mut frames).await.expect("an event");
@@ -397,7 +398,7 @@ mod tests {
         drop(frames);
         tokio::time::sleep(GRACE + Duration::from_secs(1)).await;
         assert!(send.is_closed() && replay.lock().is_empty(), "given up as nobody came back");
-        // Ended streams share the room of all sessions, and go for others once they were sent.
+        // Ended streams share the room of all sessions. They are dropped for others once they were sent.
         for (message, left) in [("12345", 5), ("123456", 4), ("12345678901", 4)] {
             let said = stream::iter([Bytes::from(message)]);
             let mut frames = Box::pin(replay.begin(Kind::Answer, said, ()));
@@ -406,7 +407,7 @@ mod tests {
             settle().await;
             assert_eq!((replay.lock().len(), room.lock().left), (1, left), "{message}");
         }
-        // Beyond the bound ended streams make room; open ones stay.
+        // Beyond the bound, ended streams make room; open ones stay.
         let mut open: Vec<_> =
             (0..=STREAMS).map(|_| Box::pin(replay.begin(Kind::Answer, stream::pending(), ()))).collect();
         assert_eq!(replay.lock().len(), STREAMS);
@@ -450,7 +451,7 @@ mod tests {
         let (send, sent) = mpsc::channel(1);
         let mut frames = Box::pin(replay.begin(Kind::Answer, messages(sent), ()));
         next(&mut frames).await.expect("an event");
-        // The client does not get these: its connection is broken unnoticed.
+        // The client does not get these, because its connection broke unnoticed.
         let mut go_out = async |message: &Bytes, count: usize| {
             for _ in 0..count {
                 send.send(message.clone()).await.expect("taken");
@@ -469,7 +470,7 @@ mod tests {
             assert!(next(&mut again).await.expect("an event").contains(&expect), "{expect}");
         }
         drop(again);
-        // Of too many events some are lost, and resuming there fails.
+        // Beyond the bound some events are lost, and resuming fails.
         let mut frames = Box::pin(replay.begin(Kind::Answer, stream::repeat(Bytes::from("x")), ()));
         for _ in 0..2 * EVENTS {
             next(&mut frames).await.expect("an event");
@@ -502,7 +503,7 @@ mod tests {
             let expect = format!("id: a1-{number}\ndata: {number}\n\n");
             assert_eq!(next(&mut again).await, Some(expect));
             if number == EVENTS {
-                // Nor the ones from here on.
+                // The client gets none of the following either.
                 for _ in 0..9 {
                     next(&mut again).await.expect("an event");
                 }
@@ -526,7 +527,7 @@ mod tests {
         settle().await;
         assert!(replay.resume(event("a2-0"), ()).is_err(), "there is no room for it");
         assert_eq!(next(&mut again).await.as_deref(), Some("id: a1-1\ndata: 12345678\n\n"));
-        // It was not delivered either.
+        // That event was not delivered either.
         let again = replay.resume(event("a1-0"), ()).expect("kept");
         drop((again, begin()));
         settle().await;

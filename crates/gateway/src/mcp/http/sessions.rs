@@ -36,7 +36,7 @@ struct State {
     used: Instant,
     /// Open requests and streams.
     busy: usize,
-    /// Ends its notification stream.
+    /// Cancels its notification stream.
     stream: Option<Cancel>,
     /// The tool list that the client has, if known.
     listed: Option<ContentHash>,
@@ -48,7 +48,7 @@ impl Sessions {
     }
 
     /// Opens a session under the id of the caller's session. At the bound the longest idle session ends, so that
-    /// abandoned sessions lock nobody out. `None` when all are in use.
+    /// abandoned sessions block nobody. `None` if all are in use.
     pub(crate) fn open(&self, caller: Caller) -> Option<Arc<HttpSession>> {
         let mut open = self.lock();
         if open.len() >= self.max {
@@ -65,7 +65,7 @@ impl Sessions {
         Some(session)
     }
 
-    /// The session of this id, if `fits` accepts it.
+    /// Returns the session of this id, if `fits` accepts it.
     pub(crate) fn find(&self, id: &str, fits: impl FnOnce(&Caller) -> bool) -> Option<Arc<HttpSession>> {
         self.lock().get(id).filter(|session| fits(&session.caller)).cloned()
     }
@@ -104,7 +104,7 @@ impl HttpSession {
         Busy(Arc::clone(self))
     }
 
-    /// Sets the cancel token of the session's notification stream, and ends the one before: a client that opens a
+    /// Sets the cancel token of the session's notification stream, and ends the previous one: a client that opens a
     /// second has lost the first.
     pub(crate) fn replace_stream(&self, end: Cancel) {
         if let Some(before) = self.lock().stream.replace(end) {
@@ -112,12 +112,12 @@ impl HttpSession {
         }
     }
 
-    /// Notes the tool list that the client has got.
+    /// Records the tool list that the client received.
     pub(crate) fn has_listed(&self, fingerprint: ContentHash) {
         self.lock().listed = Some(fingerprint);
     }
 
-    /// The tool list that the client has got last.
+    /// Returns the tool list that the client received last.
     pub(crate) fn listed(&self) -> Option<ContentHash> {
         self.lock().listed
     }
@@ -137,11 +137,11 @@ impl HttpSession {
     }
 }
 
-/// Keeps a session in use.
+/// Keeps a session in use until dropped.
 pub(crate) struct Busy(Arc<HttpSession>);
 
 impl Busy {
-    /// The session.
+    /// Returns the session.
     pub(super) fn session(&self) -> &Arc<HttpSession> {
         &self.0
     }

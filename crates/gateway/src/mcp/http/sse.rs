@@ -1,4 +1,4 @@
-//! Answers to one HTTP request: an error, JSON, or server-sent events with one JSON message each.
+//! The answer to one HTTP request: an error, JSON, or server-sent events with one JSON message each.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -27,20 +27,20 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// As text; the status comes first.
+    /// A refusal as text that begins with the status.
     pub(super) fn text(status: StatusCode, why: &str) -> Self {
         let body = format!("{}: {why}\n", status.as_u16()).into();
         Self { status, content_type: "text/plain; charset=utf-8", body }
     }
 
-    /// As a JSON-RPC error.
+    /// A refusal as a JSON-RPC error.
     pub(super) fn rpc(status: StatusCode, id: Option<&Id>, error: &RpcError) -> Self {
         Self { status, content_type: "application/json", body: message::error(id, error) }
     }
 
-    /// A JSON-RPC error with the HTTP status of its generation: before 2026-07-28 every understood request is answered
+    /// A JSON-RPC error with the HTTP status of its generation. Before 2026-07-28 every understood request is answered
     /// 200. A source's error is no transport failure, because clients would discard its message or the connection. Only
-    /// errors that 2026-07-28 binds to a status have that status, whoever reports them.
+    /// errors that 2026-07-28 binds to a status have that status, regardless of who reports them.
     pub(super) fn of(era: Era, id: &Id, error: &RpcError) -> Self {
         let status = match (era, error.said_by, error.code) {
             (_, SaidBy::Us, RpcError::BUSY) => StatusCode::SERVICE_UNAVAILABLE,
@@ -66,12 +66,12 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// A message as a JSON body.
+/// Returns a message as a JSON body.
 pub(super) fn json(message: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], message).into_response()
 }
 
-/// What a request holds until its response has been sent.
+/// Resources that a request holds until its response has been sent.
 pub(super) type ResponseHold = (Place, Option<Busy>);
 
 /// The events of a running request.
@@ -90,25 +90,25 @@ impl Events {
         self.waiting.id()
     }
 
-    /// The session of the request, if its client resumes streams.
+    /// Returns the session of the request, if its client resumes streams.
     pub(super) fn resumable(&self) -> Option<Arc<HttpSession>> {
         let (_, busy) = self.held.as_ref()?;
         let session = busy.as_ref()?.session();
         session.caller.client.resumes_streams().then(|| Arc::clone(session))
     }
 
-    /// Takes what must be held until the response has been sent.
+    /// Takes the resources to hold until the response has been sent.
     pub(super) fn release(&mut self) -> Option<ResponseHold> {
         self.held.take()
     }
 
-    /// The next event; the last is the end. Cancel-safe.
+    /// Returns the next event; the last is the end. Cancel-safe.
     pub(super) async fn next(&mut self) -> Event {
         // The work always sends an end, unless the whole server stops.
         self.events.recv().await.unwrap_or(Event::End(None))
     }
 
-    /// The remaining events as messages.
+    /// Returns the remaining events as messages.
     pub(super) fn messages(self) -> impl Stream<Item = Bytes> + Send {
         stream::unfold(Some(self), |state| async move {
             let mut events = state?;
@@ -121,12 +121,12 @@ impl Events {
 }
 
 /// A stream of messages as a response. After each `keep_alive` of silence it sends a comment, so that proxies keep the
-/// connection open and a client that is gone is noticed.
+/// connection open and a disconnected client is noticed.
 pub(super) fn event_stream(messages: impl Stream<Item = Bytes> + Send + 'static, keep_alive: Duration) -> Response {
     frame_stream(messages.map(|message| frame(&message)), keep_alive)
 }
 
-/// The same for messages that are framed already.
+/// Returns the same for framed messages.
 pub(super) fn frame_stream(frames: impl Stream<Item = Bytes> + Send + 'static, keep_alive: Duration) -> Response {
     let mut tick = interval_at(Instant::now() + keep_alive, keep_alive);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -150,7 +150,7 @@ pub(super) fn frame_stream(frames: impl Stream<Item = Bytes> + Send + 'static, k
     response
 }
 
-/// An event with an id. An empty message becomes empty data.
+/// Returns an event with an id. An empty message becomes empty data.
 pub(super) fn numbered(id: impl Display, message: &[u8]) -> Bytes {
     let mut frame = format!("id: {id}\ndata:").into_bytes();
     if !message.is_empty() {
@@ -161,7 +161,7 @@ pub(super) fn numbered(id: impl Display, message: &[u8]) -> Bytes {
     frame.into()
 }
 
-/// A message never contains a line break: its JSON is written without whitespace.
+/// Returns a message as an event. A message never contains a line break: its JSON is written without whitespace.
 fn frame(message: &Bytes) -> Bytes {
     let mut frame = Vec::with_capacity(message.len() + 8);
     frame.extend_from_slice(b"data: ");

@@ -1,4 +1,4 @@
-//! Runs `tools/call`: from the client's parameters to a result. It also notes output schemas that results have
+//! Runs `tools/call`: from the client's parameters to a result. It also records output schemas that results have
 //! violated.
 
 use std::pin::pin;
@@ -28,8 +28,7 @@ use crate::mcp::response::Waiting;
 use crate::mcp::session::{Caller, ClientState};
 use crate::mcp::tools::output_schema;
 
-/// Key in the `_meta` of a result that is marked as an error only because a placeholder ([`STANDS_IN`]) replaces
-/// it.
+/// Key in the `_meta` of a result that is marked as an error only because it is a placeholder ([`STANDS_IN`]).
 pub(in crate::mcp) const STANDS_IN_META: &str = "toolwright/stands_in";
 
 /// Key in the `_meta` of a failed call's result: the JSON-RPC error of its source.
@@ -39,7 +38,7 @@ const ERROR_META: &str = "toolwright/error";
 const GOES_ON: &str = "(Nothing has failed, though this result is marked as an error: the one that the tool's output \
                        schema is for comes later. Do not make this call again.)";
 
-/// Key in the `_meta` of a result that breaks its tool's output schema and is given as text: where and how it does.
+/// Key in the `_meta` of a result that violates its tool's output schema and is given as text: the violation.
 const MISMATCH_META: &str = "toolwright/output_schema_mismatch";
 
 /// Key of the gateway's own note inside a structured result.
@@ -49,7 +48,7 @@ impl Gateway {
     /// Starts a call of a tool.
     ///
     /// # Errors
-    /// A JSON-RPC error where the tool is not the cause: no name, no such tool in the view, and the errors of
+    /// A JSON-RPC error where the tool is not the cause: no name, an unknown tool in the view, and the errors of
     /// [`Gateway::start`].
     pub(crate) fn start_call(
         self: &Arc<Self>,
@@ -86,7 +85,7 @@ impl Gateway {
                 return Err(error);
             }
             let schema = named.as_deref().and_then(output_schema);
-            // A client that has listed the tools since does not expect the output schema any more.
+            // A client that has listed the tools since then no longer expects the output schema.
             let hash = named.as_ref().map(|entry| entry.tool.hash());
             let schema = schema.filter(|_| !work.gateway.broken_output_schemas.is_known_to(hash, &work.caller.client));
             let result = CallResult::of(outcome, schema, era, &work.gateway.options.info);
@@ -98,7 +97,7 @@ impl Gateway {
     }
 }
 
-/// The JSON-RPC error for outcomes that need one: an unknown tool (MCP, "Error Handling"), and an upstream that
+/// Returns the JSON-RPC error for outcomes that need one: an unknown tool (MCP, "Error Handling"), and a source that
 /// needs something only the client can do, such as declaring a capability or opening a page. An unknown name inside a
 /// carried call stays a result, because the model must correct it and sees only results.
 fn protocol_error(outcome: &Outcome) -> Option<RpcError> {
@@ -110,7 +109,7 @@ fn protocol_error(outcome: &Outcome) -> Option<RpcError> {
     error.protocol().filter(|upstream| for_client.contains(&upstream.code)).map(passed_on)
 }
 
-/// A source's own error, unchanged.
+/// Passes a source's error on unchanged.
 pub(crate) fn passed_on(error: &ProtocolError) -> RpcError {
     let data = error.data.clone().map(Box::new);
     RpcError { code: error.code, message: error.message.clone().into(), data, said_by: SaidBy::Source }
@@ -129,13 +128,13 @@ struct CallResult {
     is_error: bool,
     #[serde(rename = "_meta", skip_serializing_if = "Map::is_empty")]
     meta: Map<String, Value>,
-    /// Fields of the source's own result that this struct does not have.
+    /// Fields of the source's result that this struct lacks.
     #[serde(flatten)]
     more: Map<String, Value>,
 }
 
 impl CallResult {
-    /// The result of a tool that was listed to the client with this output schema.
+    /// Creates the result of a tool that was listed to the client with this output schema.
     fn of(mut outcome: Outcome, schema: Option<&Value>, era: Era, info: &crate::ServerInfo) -> Self {
         let mut meta = outcome.meta;
         let stored = outcome.extras.remove(TOOL_OUTPUT);
@@ -145,14 +144,14 @@ impl CallResult {
             meta.insert(ERROR_META.into(), serde_json::to_value(error).unwrap_or_default());
         }
         if era == Era::Modern {
-            // The gateway writes the response, whoever made the result.
+            // The gateway writes the response, so its own info is included.
             meta.insert(SERVER_INFO.into(), serde_json::to_value(info).unwrap_or_default());
         }
         let more = match outcome.extras.remove(RESULT_FIELDS) {
             Some(Value::Object(fields)) => fields,
             _ => Map::new(),
         };
-        // The search result as structured content is for programs; some clients would show the model nothing else.
+        // The structured search result is for programs; some clients would show only that to the model.
         let structured = outcome.structured.filter(|_| outcome.tool.is_none_or(|id| id.as_str() != SEARCH_ID));
         let mut structured = match stored.filter(|_| schema.is_none() && outcome.ok) {
             Some(note) => with_storage_note(structured, note, &outcome.content),
@@ -160,8 +159,8 @@ impl CallResult {
         };
         let mut content = outcome.content;
         let mismatch = outcome.extras.remove(SCHEMA_MISMATCH).filter(|_| outcome.ok);
-        // SDK clients discard a result that breaks its tool's output schema, unless it is an error without
-        // structured content.
+        // SDK clients discard a result that violates its tool's output schema, unless it is an error without structured
+        // content.
         let hidden = mismatch.is_some() && schema.is_some();
         if let Some(mismatch) = mismatch {
             broken(&mut content, structured.take(), &mismatch, hidden);
@@ -175,7 +174,7 @@ impl CallResult {
             content.push(ContentBlock::text(value.to_string()));
         }
         // A result of a tool with an output schema has structured content or is an error (MCP 2025-11-25, "Output
-        // Schema"). SDK clients discard any other result, with the job's id in it.
+        // Schema"). SDK clients discard any other result, including the job's id.
         let stands_in = outcome.extras.get(STANDS_IN).filter(|_| schema.is_some() && structured.is_none() && !hidden);
         if let Some(what) = stands_in {
             if what != "skipped" {
@@ -193,7 +192,7 @@ impl CallResult {
         }
     }
 
-    /// The same result for clients of this legacy revision.
+    /// Returns the same result for clients of this legacy revision.
     fn downgraded(mut self, version: &str) -> Self {
         convert::content(version, &mut self.content);
         if let Some(value) = self.structured_content.as_ref().filter(|_| !convert::has_structured(version))
@@ -205,7 +204,7 @@ impl CallResult {
     }
 }
 
-/// Turns a result that breaks its tool's output schema into text, with a note.
+/// Turns a result that violates its tool's output schema into text, with a note.
 fn broken(content: &mut Vec<ContentBlock>, structured: Option<Value>, mismatch: &Value, is_marked: bool) {
     if let Some(value) = structured {
         let says_it = |block: &ContentBlock| match block {
@@ -225,9 +224,8 @@ fn broken(content: &mut Vec<ContentBlock>, structured: Option<Value>, mismatch: 
     )));
 }
 
-/// Adds the note that output was stored to the structured result of a tool without an output schema, because
-/// several clients show nothing else. Where there is no structured result, the note replaces it only if all content is
-/// text.
+/// Adds the note that output was stored to the structured result of a tool without an output schema, because several
+/// clients show only that. Without a structured result the note becomes one only if all content is text.
 fn with_storage_note(structured: Option<Value>, mut note: Value, content: &[ContentBlock]) -> Option<Value> {
     note["message"] = joined_text(content).into();
     match structured {
@@ -240,17 +238,17 @@ fn with_storage_note(structured: Option<Value>, mut note: Value, content: &[Cont
     }
 }
 
-/// Definitions that are remembered; output schemas beyond them stay listed.
+/// The most definitions that are remembered; further output schemas stay listed.
 const MAX_BROKEN: usize = 4096;
 
-/// Tools, by the hash of their definition, whose results have broken their output schemas. SDK clients discard a
-/// result that breaks the listed schema, so the gateway lists such a tool without its schema until the definition
+/// Tools, by the hash of their definition, whose results have violated their output schemas. SDK clients discard a
+/// result that violates the listed schema, so the gateway lists such a tool without its schema until the definition
 /// changes.
 #[derive(Default)]
 pub(crate) struct BrokenOutputSchemas(Mutex<HashMap<ContentHash, u64>>);
 
 impl BrokenOutputSchemas {
-    /// Notes a definition, and returns whether it is new.
+    /// Records a definition, and returns whether it is new.
     fn note(&self, definition: ContentHash) -> bool {
         let mut all = self.lock();
         if all.len() >= MAX_BROKEN || all.contains_key(&definition) {
@@ -261,17 +259,17 @@ impl BrokenOutputSchemas {
         true
     }
 
-    /// Whether this definition is listed without its output schema.
+    /// Returns whether this definition is listed without its output schema.
     pub(crate) fn has(&self, definition: ContentHash) -> bool {
         self.lock().contains_key(&definition)
     }
 
-    /// How many definitions are.
+    /// Returns the number of such definitions.
     pub(crate) fn count(&self) -> u64 {
         self.lock().len() as u64
     }
 
-    /// Whether this client has listed the tools since this definition lost its output schema.
+    /// Returns whether this client has listed the tools since this definition lost its output schema.
     pub(crate) fn is_known_to(&self, definition: Option<ContentHash>, client: &ClientState) -> bool {
         definition
             .and_then(|definition| self.lock().get(&definition).copied())
@@ -284,7 +282,7 @@ impl BrokenOutputSchemas {
 }
 
 impl Gateway {
-    /// Notes the tool of a result that broke its output schema. Its list changes, and clients are notified.
+    /// Records the tool of a result that violated its output schema. Its list changes, and clients are notified.
     pub(crate) fn note_broken_schema(&self, entry: &Entry, outcome: &Outcome) {
         let is_broken = outcome.ok && outcome.extras.contains_key(SCHEMA_MISMATCH);
         if is_broken && self.broken_output_schemas.note(entry.tool.hash()) {
@@ -368,7 +366,7 @@ mod tests {
         check(Some("skipped"), Some(&schema), None, (true, 1));
         check(Some("job"), None, Some(json!({"job": "j"})), (false, 1));
         check(Some("step"), Some(&schema), Some(json!({})), (false, 1));
-        // A server that breaks its own promise is passed through.
+        // Results of a server that violates its own schema pass through.
         check(None, Some(&schema), None, (false, 1));
     }
 

@@ -41,10 +41,10 @@ use crate::mcp::Elicitation;
 
 pub(crate) const CALL: &str = "tools/call";
 
-/// Added to policy's reason where the gateway acts by itself.
+/// Added to policy's reason if the gateway acts by itself.
 const NOBODY: &str = "no client waits for this call, so nobody is asked; one that makes it itself is";
 
-/// A request whose answer takes a while.
+/// A request whose answer takes time.
 pub(crate) struct PendingRequest {
     pub(crate) era: Era,
     pub(crate) request: Request,
@@ -66,16 +66,16 @@ pub(crate) struct Work {
     client: Arc<dyn CallClient>,
     lineage: Option<Lineage>,
     pub(crate) cancel: Cancel,
-    /// The channel to the request that waits.
+    /// The channel to the waiting request.
     pub(crate) channel: Option<Arc<ResponseChannel>>,
     progress: Option<Arc<dyn PartialSink>>,
     approver: Arc<dyn Approver>,
-    /// Its turn among the calls of its connection.
+    /// Its place in the order of calls of its connection.
     turn: Option<Arc<WorkspaceTurn>>,
 }
 
 impl Work {
-    /// Work for which nobody waits, at a caller's address. Where policy asks, the call is denied.
+    /// Creates work without a waiting client, at a caller's address. A call that needs approval is denied.
     pub(crate) fn of_nobody(gateway: &Arc<Gateway>, caller: Caller) -> Self {
         Self {
             gateway: Arc::clone(gateway),
@@ -90,12 +90,12 @@ impl Work {
         }
     }
 
-    /// The same work with this approver.
+    /// Returns the same work with this approver.
     pub(crate) fn asking(self, approver: &Arc<dyn Approver>) -> Self {
         Self { approver: Arc::clone(approver), ..self }
     }
 
-    /// The same work under another cancel token.
+    /// Returns the same work under another cancel token.
     pub(crate) fn under(&self, cancel: Cancel) -> Self {
         Self {
             gateway: Arc::clone(&self.gateway),
@@ -110,7 +110,7 @@ impl Work {
         }
     }
 
-    /// Runs one call of a tool, by its name or id in this snapshot.
+    /// Runs one tool call, by the tool's name or id in this snapshot.
     ///
     /// # Errors
     /// The executor failed. A failed call is an outcome, not an error.
@@ -146,8 +146,8 @@ impl Work {
 }
 
 impl Gateway {
-    /// Starts the work on a request in its own task, so that it completes whatever happens to the connection. The
-    /// result goes to the request that waits for it at that time.
+    /// Starts the work on a request in its own task, so that it completes even if the connection breaks. The result
+    /// goes to the request that waits for it at that time.
     ///
     /// # Errors
     /// The JSON-RPC error to answer with: the server shuts down, too many calls run, or the id is in use.
@@ -185,11 +185,11 @@ impl Gateway {
                 (Arc::new(SessionClient { channel, state, params: raw }), route, capabilities, None)
             }
             Era::Modern => {
-                // Some methods may not be answered `input_required`.
+                // Some methods must not be answered with `input_required`.
                 let capabilities = params.meta.client_capabilities.take();
                 let capabilities = capabilities.filter(|_| convert::may_require_input(&method)).unwrap_or_default();
                 let capabilities = Arc::new(capabilities);
-                // The request that resumes the call may want progress that the first did not.
+                // The request that resumes the call may ask for progress although the first did not.
                 wants_progress |= !capabilities.is_empty();
                 let pausable = PausableCall::new(&self.paused_calls, &channel);
                 let client = RequestClient {
@@ -227,7 +227,7 @@ impl Gateway {
             channel: Some(Arc::clone(&channel)),
             progress: sink,
             approver,
-            // Taken here: the task that this work becomes may begin after that of a later request.
+            // Taken here: the task of this work may begin after that of a later request.
             turn: is_call.then(|| caller.order.arrive()),
         });
         let work = work.boxed();
@@ -254,7 +254,7 @@ impl Gateway {
         Ok(waiting)
     }
 
-    /// One of the permits for calls that run at once.
+    /// Takes one of the permits for concurrent calls.
     fn call_permit(&self) -> Result<OwnedSemaphorePermit, RpcError> {
         if self.is_draining() {
             return Err(RpcError::new(RpcError::BUSY, "the server is shutting down"));
@@ -265,8 +265,7 @@ impl Gateway {
         })
     }
 
-    /// Answers where policy asks: the user of `client` if the client can be asked and is the owner's, else
-    /// `otherwise`.
+    /// Returns the approver: the user of `client` if the client can be asked and is the owner's, else `otherwise`.
     fn approver(
         &self,
         caller: &Caller,
@@ -282,7 +281,7 @@ impl Gateway {
         }
     }
 
-    /// Takes a request that brings the answers for which a paused call waits.
+    /// Handles a request that brings the answers for a paused call.
     ///
     /// # Errors
     /// As [`PausedCalls::resume`](super::client::input_required::PausedCalls::resume).
@@ -301,14 +300,14 @@ impl Gateway {
     }
 }
 
-/// The progress token and the log level of a request.
+/// Returns the progress token and the log level of a request.
 fn wanted(params: &mut Params) -> (Option<super::message::Id>, Option<Level>) {
     (params.meta.progress_token.take(), params.meta.log_level.as_deref().and_then(Level::parse))
 }
 
-/// Whether a client can show its user a form.
+/// Returns whether a client can show its user a form.
 fn has_forms(capabilities: &Map<String, Value>) -> bool {
-    // Most clients offer nothing at all.
+    // Most clients offer no capability at all.
     !capabilities.is_empty() && asking::missing(capabilities, asking::ELICIT, &Value::Null).is_none()
 }
 

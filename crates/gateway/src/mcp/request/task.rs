@@ -33,17 +33,17 @@ const MOMENT: Duration = Duration::from_millis(500);
 /// Longest `statusMessage`, in characters.
 const MAX_MESSAGE: usize = 500;
 
-/// A call that is, or may become, a task.
+/// A call that is a task or may become one.
 pub(crate) struct Task {
     pub(crate) id: String,
     pub(super) session: Arc<Session>,
     pub(super) era: Era,
-    /// In milliseconds since the epoch.
+    /// Creation time, in milliseconds since the epoch.
     pub(super) created: u64,
     pub(super) expires: Instant,
     pub(super) cancel: Cancel,
     ttl: Duration,
-    /// Fires with the session's end.
+    /// Fires when the session ends.
     gone: Cancel,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
@@ -54,9 +54,9 @@ struct State {
     stage: Stage,
     updated: u64,
     message: Option<String>,
-    /// Questions that are open outside of its status.
+    /// Open questions asked outside of its status.
     waiting: usize,
-    /// Open questions of a call that is no task yet.
+    /// Open questions of a call that is not yet a task.
     plain: usize,
     asked: u64,
     open: OpenQuestions,
@@ -82,7 +82,7 @@ pub(super) struct Ended {
 pub(super) type Outcome = Result<Ended, RpcError>;
 
 impl Task {
-    /// Makes the task of a caller's call, which has this cancel token.
+    /// Creates the task of a caller's call, which has this cancel token.
     pub(crate) fn new(caller: &Caller, era: Era, ttl: Duration, cancel: Cancel, clock: &Arc<dyn Clock>) -> Arc<Self> {
         let created = clock.wall_ms();
         let state = State {
@@ -145,7 +145,7 @@ impl Task {
         matches!(self.lock().stage, Stage::Plain)
     }
 
-    /// Turns a call into a known task, unless its request is being answered with a question.
+    /// Makes a call a known task, unless its request is being answered with a question.
     fn become_known(self: &Arc<Self>, tasks: &Arc<Tasks>, channel: &ResponseChannel) -> bool {
         let mut state = self.lock();
         if state.plain > 0 || !channel.is_awaited() || tasks.keep(self).is_err() {
@@ -189,7 +189,7 @@ impl Task {
         Ok(())
     }
 
-    /// Ends it because its time is up.
+    /// Ends it because its time to live has passed.
     pub(super) fn expire(&self) {
         let mut state = self.lock();
         if matches!(state.stage, Stage::Working) {
@@ -200,17 +200,17 @@ impl Task {
         }
     }
 
-    /// Whether it belongs to this session.
+    /// Returns whether it belongs to this session.
     pub(super) fn is_of(&self, session: &Session) -> bool {
         self.session.id == session.id && self.session.principal == session.principal
     }
 
-    /// Whether its session has ended.
+    /// Returns whether its session has ended.
     pub(super) fn is_orphan(&self) -> bool {
         self.gone.is_cancelled()
     }
 
-    /// Its description.
+    /// Returns its description.
     pub(super) fn described(&self) -> TaskDescription {
         let state = self.lock();
         TaskDescription {
@@ -223,7 +223,7 @@ impl Task {
         }
     }
 
-    /// Its outcome, if it has ended by itself.
+    /// Returns its outcome, if it has ended by itself.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         match &self.lock().stage {
             Stage::Ended(ended) => Some(ended.clone()),
@@ -266,13 +266,13 @@ impl Task {
         self.changed.send_replace(());
     }
 
-    /// The newest open stream.
+    /// Returns the newest open stream.
     pub(super) fn newest_stream(&self) -> Option<Arc<ResponseChannel>> {
         let state = self.lock();
         state.streams.iter().rev().filter_map(Weak::upgrade).find(|channel| channel.takes_questions())
     }
 
-    /// A stream to ask in, as soon as there is one.
+    /// Waits for a stream to ask in.
     pub(super) async fn stream(self: &Arc<Self>) -> Result<Arc<ResponseChannel>, ToolError> {
         let _waits = self.waits();
         let mut changed = self.changed.subscribe();
@@ -296,7 +296,7 @@ impl Task {
         Waits(Arc::clone(self))
     }
 
-    /// Keeps a call from becoming a task until the guard is dropped. `None`: it is one.
+    /// Keeps a call from becoming a task until the guard is dropped. `None` if it is one already.
     pub(super) fn stay_plain(self: &Arc<Self>) -> Option<Plain> {
         let mut state = self.lock();
         matches!(state.stage, Stage::Plain).then(|| {
@@ -325,7 +325,7 @@ impl Task {
         }
     }
 
-    /// The open questions, as the protocol's `inputRequests`.
+    /// Returns the open questions, as the protocol's `inputRequests`.
     pub(super) fn questions(&self) -> Map<String, Value> {
         self.lock().open.requests()
     }
@@ -338,7 +338,7 @@ impl Task {
         self.touch(state);
     }
 
-    /// Notes a change.
+    /// Records a change.
     fn touch(&self, mut state: MutexGuard<'_, State>) {
         state.updated = self.clock.wall_ms();
         drop(state);
@@ -362,7 +362,8 @@ impl Ended {
         let unread = |error: serde_json::Error| RpcError::new(RpcError::INTERNAL, format!("the result: {error}"));
         let Result { is_error, meta } = serde_json::from_slice(bytes).map_err(unread)?;
         let result: Box<RawValue> = serde_json::from_slice(bytes).map_err(unread)?;
-        // A client does not fetch the result of a failed task, and would not learn of the job that replaced the result.
+        // A client does not fetch the result of a failed task, so it would not learn of the job that replaced the
+        // result.
         Ok(Self { result: result.into(), has_failed: is_error && !meta.contains_key(STANDS_IN_META) })
     }
 }

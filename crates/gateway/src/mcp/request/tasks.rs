@@ -40,11 +40,11 @@ impl Tasks {
     /// Keeps a task until it expires; a call that still runs then is cancelled.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many tasks.
     pub(crate) fn keep(self: &Arc<Self>, task: &Arc<Task>) -> Result<(), RpcError> {
         {
             let mut all = self.lock();
-            // Nobody can ask for the tasks of an ended session.
+            // The tasks of an ended session cannot be requested any more.
             all.retain(|_, task| !task.is_orphan());
             let of_session = all.values().filter(|other| other.is_of(&task.session)).count();
             if of_session >= MAX_OF_SESSION || all.len() >= MAX_TASKS {
@@ -63,7 +63,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// A task of this session.
+    /// Returns a task of this session.
     ///
     /// # Errors
     /// The session has no such task.
@@ -73,7 +73,7 @@ impl Tasks {
         found.ok_or_else(|| RpcError::invalid_params("there is no such task, or its time is up"))
     }
 
-    /// The tasks of a session, the oldest first.
+    /// Returns the tasks of a session, the oldest first.
     pub(in crate::mcp) fn of(&self, session: &Session) -> Vec<Arc<Task>> {
         let mut tasks: Vec<_> = self.lock().values().filter(|task| task.is_of(session)).cloned().collect();
         tasks.sort_by_key(|task| (task.created, task.expires));
@@ -93,7 +93,7 @@ impl Tasks {
     }
 }
 
-/// Whether this is a method of tasks.
+/// Returns whether this is a method of tasks.
 pub(crate) fn serves(era: Era, method: &str) -> bool {
     match era {
         Era::Legacy => ["tasks/get", "tasks/result", "tasks/list", "tasks/cancel"].contains(&method),
@@ -101,10 +101,10 @@ pub(crate) fn serves(era: Era, method: &str) -> bool {
     }
 }
 
-/// How long a call of this tool is kept as a task, if it may become one.
+/// Returns how long a call of this tool is kept as a task, if it may become one.
 ///
 /// # Errors
-/// The request wants a task of a tool that cannot be one.
+/// The request asks for a task, but the tool does not support tasks.
 pub(crate) fn requested_ttl(
     era: Era,
     params: &mut Params,
@@ -164,7 +164,7 @@ impl Gateway {
             }
             "tasks/cancel" => match (era, task.cancel_by_client()) {
                 (Era::Legacy, cancelled) => cancelled?,
-                // A task that has ended stays as it is.
+                // A task that has ended stays unchanged.
                 (Era::Modern, _) => return Ok(self.done()),
             },
             "tasks/update" => {
@@ -179,12 +179,12 @@ impl Gateway {
         })))
     }
 
-    /// The empty result of 2026-07-28.
+    /// Returns the empty result of 2026-07-28.
     fn done(&self) -> Reply {
         Reply::Result(to_json(&json!({"resultType": "complete", "_meta": {SERVER_INFO: self.server_info}})))
     }
 
-    /// `DetailedTask` of 2026-07-28.
+    /// Returns `DetailedTask` of 2026-07-28.
     fn detailed(&self, task: &Task) -> Map<String, Value> {
         // Read first, so that an ended status never lacks its result.
         let mut all = fields(task);
@@ -209,7 +209,7 @@ impl Gateway {
 }
 
 impl Task {
-    /// `CreateTaskResult`.
+    /// Returns `CreateTaskResult`.
     pub(in crate::mcp) fn created_result(&self, server_info: &Value) -> Vec<u8> {
         let mut fields = fields(self);
         match self.era {
@@ -227,7 +227,7 @@ fn fields(task: &Task) -> Map<String, Value> {
     task.described().fields(task.era)
 }
 
-/// The result of the call, with the task it belongs to (2025-11-25).
+/// Returns the result of the call, with the id of its task (2025-11-25).
 fn related(task: &Task, outcome: Outcome) -> Result<Vec<u8>, RpcError> {
     let mut result: Map<String, Value> = serde_json::from_str(outcome?.result.get())
         .map_err(|error| RpcError::new(RpcError::INTERNAL, format!("the result: {error}")))?;
@@ -237,7 +237,7 @@ fn related(task: &Task, outcome: Outcome) -> Result<Vec<u8>, RpcError> {
     Ok(to_json(&result))
 }
 
-/// Asks in the style of the task's generation.
+/// Asks the client in the style of the task's generation.
 pub(crate) struct TaskClient {
     pub(crate) task: Arc<Task>,
     pub(crate) route: AskRoute,
@@ -261,7 +261,7 @@ impl CallClient for TaskClient {
 
     fn capabilities(&self) -> Map<String, Value> {
         match &self.route {
-            // There will be a stream.
+            // A stream will be opened.
             AskRoute::InStream(state) => Map::clone(&state.capabilities()),
             AskRoute::ByStatus => self.first.capabilities(),
         }

@@ -32,12 +32,13 @@ pub(crate) struct Methods {
 }
 
 impl Methods {
-    /// The id of a method, if the source has it. Until a source has announced its capabilities it counts as having all.
+    /// Returns the id of a method, if the source has it. Until a source has announced its capabilities it counts as
+    /// having all.
     pub(crate) fn id(&self, method: &str) -> Option<String> {
         self.entry(method).map(|entry| entry.id().as_str().to_owned())
     }
 
-    /// The same as an entry, for policy.
+    /// Returns the same as an entry, for policy.
     pub(crate) fn entry(&self, method: &str) -> Option<&Arc<Entry>> {
         if self.capabilities.as_ref().is_some_and(|announced| !has_method(announced, method)) {
             return None;
@@ -57,7 +58,7 @@ struct CachedMethods {
 }
 
 impl Gateway {
-    /// The current methods of a source; `None` for a source without methods or with unknown ones.
+    /// Returns the current methods of a source; `None` if it has none or they are unknown.
     pub(crate) fn methods_of(&self, owner: &Arc<dyn Provider>) -> Option<Arc<Methods>> {
         let provider = owner.methods()?;
         let tools = match provider.list().now_or_never() {
@@ -81,21 +82,21 @@ impl Gateway {
         let listing = Listing { provider, tools: tools.clone(), error: None, withheld: Vec::new() };
         let methods = Arc::new(Methods { snapshot: Arc::new(Snapshot::build(&[listing])), capabilities });
         let known = self.options.catalogue.sources();
-        // Nothing is kept of a removed provider.
+        // Methods of removed providers are dropped.
         all.retain(|_, made| known.iter().any(|provider| Arc::ptr_eq(provider, &made.owner)));
         let made = CachedMethods { owner: Arc::clone(owner), tools, methods: Arc::clone(&methods) };
         all.insert(owner.name().to_owned(), made);
         Some(methods)
     }
 
-    /// The providers of a scope, in registration order.
+    /// Returns the providers of a scope, in registration order.
     pub(crate) fn providers_of(&self, scope: &Scope) -> Vec<Arc<dyn Provider>> {
         let all = self.options.catalogue.sources();
         all.iter().filter(|provider| scope.may_have(&***provider)).cloned().collect()
     }
 
-    /// Whether a scope allows a method of a provider. Views name methods like tools. Methods that list and subscribe
-    /// are allowed and denied together with the method that reads.
+    /// Returns whether a scope allows a method of a provider. Views name methods like tools. Methods that list and
+    /// subscribe are allowed or denied together with the method that reads.
     pub(crate) fn shows_method(&self, scope: &Scope, provider: &str, method: &str) -> bool {
         let Scope::View(name) = scope else { return true };
         self.view(name).is_some_and(|view| {
@@ -105,15 +106,15 @@ impl Gateway {
         })
     }
 
-    /// Whether a scope allows a method and the source has it.
+    /// Returns whether a scope allows a method and the source has it.
     pub(crate) fn has_method(&self, scope: &Scope, provider: &Arc<dyn Provider>, method: &str) -> bool {
         scope.may_have(&**provider)
             && self.shows_method(scope, provider.name(), method)
             && self.methods_of(provider).is_some_and(|methods| methods.entry(method).is_some())
     }
 
-    /// Waits briefly for the capabilities of the one source of an address; at other addresses for first lists, because
-    /// instructions quote each source and are sent only once.
+    /// Waits briefly for the capabilities of an address's only source. At other addresses waits for first lists,
+    /// because instructions quote each source and are sent only once.
     pub(crate) async fn await_capabilities(&self, scope: &Scope) {
         let Scope::Provider(name) = scope else {
             return self.await_first_lists(scope).await;
@@ -130,8 +131,8 @@ impl Gateway {
         }
     }
 
-    /// The capabilities of a source that a scope allows; all of them until it has announced its own. `None` for a
-    /// source without methods, or that failed before it announced any.
+    /// Returns the capabilities of a source that a scope allows; all possible ones until it has announced its own.
+    /// `None` for a source without methods, or one that failed before announcing any.
     fn announced(&self, scope: &Scope, provider: &Arc<dyn Provider>) -> Option<Map<String, Value>> {
         provider.methods()?;
         let mut parts = match provider.capabilities() {
@@ -155,14 +156,14 @@ impl Gateway {
         Some(parts)
     }
 
-    /// The merged capabilities of a caller's sources.
+    /// Returns the merged capabilities of a caller's sources.
     pub(crate) fn capabilities(&self, caller: &Caller) -> Map<String, Value> {
         let scope = &caller.view.scope;
         let providers = self.providers_of(scope);
         let known: Vec<_> = providers.iter().filter_map(|provider| self.announced(scope, provider)).collect();
         let mut all = server_capabilities(known.iter());
         if !matches!(scope, Scope::Provider(_)) {
-            // Sources may be added, removed or late, whatever they announce.
+            // Announced in any case, because sources may be added or removed, or start late.
             for part in ["resources", "prompts"] {
                 if let Some(part) = all.get_mut(part).and_then(Value::as_object_mut) {
                     part.insert("listChanged".to_owned(), true.into());
@@ -173,7 +174,7 @@ impl Gateway {
     }
 }
 
-/// The method that views allow together with this one.
+/// Returns the method whose permission also governs this one.
 fn governing_method(method: &str) -> &str {
     match method {
         "resources/list" | "resources/templates/list" | "resources/subscribe" | "resources/unsubscribe" => {

@@ -21,7 +21,7 @@ use crate::mcp::request::Work;
 use crate::mcp::session::Caller;
 use crate::view::Scope;
 
-/// Merged lists that are kept of the current catalogue.
+/// The most merged lists that are kept of the current catalogue.
 const MAX_MERGED: usize = 256;
 /// Links per generation. Two generations are kept.
 const MAX_LINKS: usize = 2048;
@@ -32,7 +32,7 @@ const MAX_LINK: usize = 2048;
 pub(crate) struct MergedList {
     /// The JSON array of the items.
     pub(crate) json: Bytes,
-    /// The source of each item, by its merged name or address.
+    /// The source of each item, by the name or address in the merged list.
     pub(crate) by_shown_name: HashMap<String, ListedBy>,
     /// Hash of `json`: equal lists need no `list_changed`.
     fingerprint: ContentHash,
@@ -48,11 +48,11 @@ struct ListCache {
     lists: HashMap<Key, Arc<MergedList>>,
 }
 
-/// What merged lists differ by.
+/// The cache key of a merged list.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     kind: ListKind,
-    /// Whether items keep the names that their source gives them.
+    /// Whether items keep their source's names.
     has_own_names: bool,
     /// The positions of the sources.
     sources: Vec<usize>,
@@ -75,7 +75,7 @@ impl MergedList {
 }
 
 impl Gateway {
-    /// The positions of the sources whose list of this kind a caller sees. `None`: no source has such a list.
+    /// Returns the positions of the sources whose list of this kind a caller sees; `None` if no source has such a list.
     fn listing(&self, caller: &Caller, all: &[SourceLists], kind: ListKind) -> Option<Vec<usize>> {
         let policy = self.policy_at(&caller.view);
         let mut having = all
@@ -92,7 +92,7 @@ impl Gateway {
         Some(having.filter(|(_, source)| is_shown(source)).map(|(at, _)| at).collect())
     }
 
-    /// A caller's current list of this kind. `None`: none of its sources has such a list.
+    /// Returns a caller's current list of this kind; `None` if none of its sources has such a list.
     pub(crate) fn list_of(&self, caller: &Caller, kind: ListKind) -> Option<Arc<MergedList>> {
         let all = self.options.catalogue.lists();
         let has_own_names = matches!(caller.view.scope, Scope::Provider(_));
@@ -109,7 +109,7 @@ impl Gateway {
         Some(list)
     }
 
-    /// The fingerprint of a caller's list of this kind; `None` for an empty one.
+    /// Returns the fingerprint of a caller's list of this kind; `None` for an empty one.
     pub(crate) fn list_fingerprint(&self, caller: &Caller, kind: ListKind) -> Option<ContentHash> {
         self.list_of(caller, kind).filter(|list| &list.json[..] != b"[]").map(|list| list.fingerprint)
     }
@@ -140,14 +140,14 @@ impl Gateway {
 }
 
 impl Work {
-    /// A list of the caller, after waiting for first lists.
+    /// Returns a list of the caller, after waiting for first lists.
     ///
     /// # Errors
     /// No source of the address has this method.
     pub(crate) async fn merged_list(&self, kind: ListKind) -> Result<Arc<MergedList>, RpcError> {
         tokio::select! {
             () = self.gateway.await_lists(&self.caller.view.scope, kind) => {}
-            // A cancelled request needs no wait.
+            // A cancelled request does not wait.
             _ = self.cancel.cancelled() => {}
         }
         self.gateway.list_of(&self.caller, kind).ok_or_else(|| RpcError::method_not_found(kind.method()))
@@ -169,8 +169,8 @@ impl Work {
     }
 }
 
-/// The source whose result linked to a resource last, by caller and address. It routes a link to the source that gave
-/// it, even where no list contains the address or another source has the same one. The newer and the older generation.
+/// The source that linked to a resource last, by caller and address. It routes a link to that source, even if no list
+/// contains the address or another source has the same one. Holds the newer and the older generation.
 #[derive(Default)]
 pub(crate) struct ResourceLinks(Mutex<[HashMap<String, String>; 2]>);
 
@@ -196,20 +196,20 @@ fn link_key(caller: &Caller, uri: &str) -> String {
 }
 
 impl Work {
-    /// Notes the resources that a source's content links to or contains.
+    /// Records the resources that a source's content links to or contains.
     pub(crate) fn note_links_in(&self, server: &str, content: &[ContentBlock]) {
         self.note_links(server, in_content(content));
     }
 
     fn note_links<'a>(&self, server: &str, uris: impl Iterator<Item = &'a str>) {
         let mut uris = uris.peekable();
-        // With one source there is nothing to route.
+        // With one source no routing is needed.
         if uris.peek().is_some() && !matches!(self.caller.view.scope, Scope::Provider(_)) {
             self.gateway.resource_links.note(&self.caller, server, uris);
         }
     }
 
-    /// Which of these sources linked to this resource last.
+    /// Returns which of these sources linked to this resource last.
     fn linked_by(&self, uri: &str, sources: &[Arc<dyn Provider>]) -> Option<String> {
         let server = self.gateway.resource_links.of(&self.caller, uri)?;
         sources.iter().any(|provider| provider.name() == server).then_some(server)
@@ -232,13 +232,13 @@ impl Work {
         }
     }
 
-    /// The source of an item in a merged list.
+    /// Returns the source of an item in a merged list.
     async fn owner(&self, kind: ListKind, shown: &str) -> Result<Option<ListedBy>, RpcError> {
         Ok(self.merged_list(kind).await?.by_shown_name.get(shown).cloned())
     }
 
-    /// The source of a resource: named by its address, else by the list, the last link, the nearest template, or as the
-    /// only source. A link overrides neither a list entry of another source nor a template that only others have.
+    /// Returns the source of a resource: named by its address, else by the list, the last link, the nearest template,
+    /// or as the only source. A link overrides neither a list entry nor a template of another source only.
     pub(crate) async fn resource_owner(&self, uri: &str) -> Result<Option<ListedBy>, RpcError> {
         let sources = self.sources_with("resources/read")?;
         let listed = async |uri: &str| self.owner(ListKind::Resources, uri).await.ok().flatten();
@@ -251,7 +251,7 @@ impl Work {
         let linked = self.linked_by(uri, &sources);
         if let Some(owned) = listed(uri).await {
             return Ok(Some(match linked.filter(|linked| *linked != owned.server) {
-                // Its own item has another address in the list, because this one was taken.
+                // The item of the linking source has a qualified address in the list, because this one was taken.
                 Some(linked) => listed(&qualify(&linked, uri)).await.unwrap_or(owned),
                 None => owned,
             }));
@@ -324,9 +324,9 @@ impl Work {
     }
 }
 
-/// The source of the nearest template that fits this address, of templates shown unchanged (changed ones name their
-/// source). A source that `linked` to the address comes first if any of its templates fits; of equally near ones, the
-/// source that is registered first.
+/// Returns the source of the nearest template that fits this address, among templates shown unchanged (changed ones
+/// name their source). A source that `linked` to the address comes first if any of its templates fits. Of equally near
+/// ones, the source registered first wins.
 fn nearest(
     templates: &HashMap<String, ListedBy>,
     uri: &str,
@@ -350,7 +350,7 @@ fn text(of: &Map<String, Value>, key: &str) -> Option<String> {
     of.get(key).and_then(Value::as_str).map(str::to_owned)
 }
 
-/// The resources that content links to or contains.
+/// Returns the resources that content links to or contains.
 fn in_content(blocks: &[ContentBlock]) -> impl Iterator<Item = &str> {
     blocks.iter().filter_map(|block| match block {
         ContentBlock::Link { uri, .. } => Some(uri.as_str()),
@@ -359,7 +359,7 @@ fn in_content(blocks: &[ContentBlock]) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The same for the messages of a `prompts/get` result.
+/// Returns the same for the messages of a `prompts/get` result.
 fn in_prompt(result: &Map<String, Value>) -> impl Iterator<Item = &str> {
     let messages = result.get("messages").and_then(Value::as_array).into_iter().flatten();
     messages.filter_map(|message| {
@@ -372,7 +372,7 @@ fn in_prompt(result: &Map<String, Value>) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The resources in a `resources/read` result beside the one that was read.
+/// Returns the resources in a `resources/read` result other than the requested one.
 fn other_resources<'a>(result: &'a Map<String, Value>, read: &'a str) -> impl Iterator<Item = &'a str> {
     let contents = result.get("contents").and_then(Value::as_array).into_iter().flatten();
     contents.filter_map(uri_of).filter(move |uri| *uri != read)

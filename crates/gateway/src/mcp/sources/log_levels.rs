@@ -1,4 +1,4 @@
-//! Log levels of sources up to 2025-11-25: a source is told the least severe level that any caller wants.
+//! Log levels of sources up to 2025-11-25: each source gets the least severe level that any caller wants.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,14 +19,14 @@ pub(super) const SET_LEVEL: &str = "logging/setLevel";
 /// Sessions for which the last level is remembered.
 const MAX_SENT: usize = 4096;
 
-/// The levels that sources were told. Sources are shared by callers, so each gets the least severe level that anybody
-/// wants; it is sent for each session, because a source may have a connection per session.
+/// The levels that were sent to sources. Callers share sources, so each source gets the least severe level that any
+/// caller wants. It is sent for each session, because a source may have a connection per session.
 #[derive(Default)]
 pub(crate) struct LogLevels(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The least severe level that anybody wants of a provider.
+    /// The least severe level that any caller wants of each provider.
     wanted: HashMap<String, Level>,
     sent: HashMap<(String, SessionId), SentLevel>,
 }
@@ -39,8 +39,8 @@ struct SentLevel {
 }
 
 impl LogLevels {
-    /// Notes the level that a session wants of a source. Returns the least severe level that anybody wants, and whether
-    /// the source was told it on its current connection.
+    /// Records the level that a session wants of a source. Returns the least severe level that any caller wants, and
+    /// whether the source already got it on its current connection.
     fn want(&self, session: &Session, provider: &Arc<dyn Provider>, level: Level) -> (Level, bool) {
         let mut state = self.lock();
         let least = state.wanted.entry(provider.name().to_owned()).or_insert(level);
@@ -56,7 +56,7 @@ impl LogLevels {
     fn note(&self, session: &Session, provider: &Arc<dyn Provider>, level: Level) {
         let Some(connection) = provider.capabilities() else { return };
         let mut state = self.lock();
-        // Telling a source again does no harm.
+        // Sending a level twice is harmless.
         if state.sent.len() >= MAX_SENT {
             state.sent.clear();
         }
@@ -79,7 +79,7 @@ impl State {
 }
 
 impl Work {
-    /// The log level that the client has asked for.
+    /// Returns the log level that the client has asked for.
     pub(crate) fn level_asked(&self, era: Era) -> Option<Level> {
         match era {
             Era::Legacy => self.caller.client.level_asked(),
@@ -87,7 +87,7 @@ impl Work {
         }
     }
 
-    /// `logging/setLevel`: sets the session's level and tells its sources.
+    /// Handles `logging/setLevel`: sets the session's level and sends it to its sources.
     pub(super) async fn set_level(&self, arguments: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
         let sources = self.sources_with(SET_LEVEL)?;
         let level = arguments.get("level").and_then(Value::as_str).and_then(Level::parse).ok_or_else(|| {
@@ -106,8 +106,8 @@ impl Work {
         Ok(Map::new())
     }
 
-    /// Tells a source the level of a caller that did not ask just now. It is told once per connection, and not where
-    /// policy asks.
+    /// Sends a source the level of a caller that did not just set it, once per connection. Does nothing if policy would
+    /// ask.
     pub(crate) async fn set_level_once(&self, provider: &Arc<dyn Provider>, level: Level) {
         let (least, is_sent) = self.gateway.log_levels.want(&self.caller.session, provider, level);
         if !is_sent && self.gateway.has_method(&self.caller.view.scope, provider, SET_LEVEL) {
@@ -116,7 +116,7 @@ impl Work {
         }
     }
 
-    /// Sends the level; a silent source is not waited for.
+    /// Sends the level without waiting for a silent source.
     async fn send_level(&self, provider: &Arc<dyn Provider>, level: Level) {
         let arguments = Map::from_iter([("level".to_owned(), level.as_str().into())]);
         let source = Arc::clone(provider);
@@ -129,8 +129,8 @@ impl Work {
 }
 
 impl Gateway {
-    /// Tells the session's level in the background to sources that do not have it: new ones, and reconnected ones. A
-    /// source that is down is told when it is back.
+    /// Sends the session's level in the background to sources that do not have it: new and reconnected ones. A source
+    /// that is down gets it when it is back.
     pub(crate) fn set_level_again(self: &Arc<Self>, caller: &Caller) {
         let Some(level) = caller.client.level_asked().filter(|_| !self.is_draining()) else { return };
         let is_due = |provider: &Arc<dyn Provider>| {

@@ -1,5 +1,5 @@
-//! The methods beside `tools/*`: lists come from the catalogue, other methods run through the executor as calls of
-//! their source, whose results pass through.
+//! The methods beside `tools/*`: lists come from the catalogue; other methods run through the executor as calls of
+//! their source, and their results pass through.
 
 pub(crate) mod capabilities;
 pub(crate) mod lists;
@@ -30,7 +30,7 @@ use super::session::Caller;
 use crate::Gateway;
 use crate::view::Scope;
 
-/// Methods of both generations.
+/// The methods of both generations.
 const METHODS: [&str; 6] = [
     "resources/list",
     "resources/templates/list",
@@ -39,21 +39,21 @@ const METHODS: [&str; 6] = [
     "prompts/get",
     "completion/complete",
 ];
-/// Methods that 2026-07-28 has dropped.
+/// The methods that 2026-07-28 has dropped.
 const LEGACY_METHODS: [&str; 3] = ["resources/subscribe", "resources/unsubscribe", SET_LEVEL];
 /// Sources that are asked concurrently.
 pub(crate) const AT_ONCE: usize = 32;
-/// How long one of several sources may take.
+/// Time limit for one of several sources.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
-/// Fields of the parameters that are for the gateway.
+/// Fields of the parameters that are for the gateway, not the source.
 const OWN_FIELDS: [&str; 3] = ["_meta", "inputResponses", "requestState"];
 
-/// Whether this method is forwarded to sources.
+/// Returns whether this method is forwarded to sources.
 pub(crate) fn is_forwarded(era: Era, method: &str) -> bool {
     METHODS.contains(&method) || (era == Era::Legacy && LEGACY_METHODS.contains(&method))
 }
 
-/// The parameters for the source.
+/// Returns the parameters for the source.
 fn arguments(raw: Option<&RawValue>) -> Result<Map<String, Value>, RpcError> {
     let Some(raw) = raw else { return Ok(Map::new()) };
     let mut arguments: Map<String, Value> =
@@ -110,7 +110,7 @@ impl Work {
         }
     }
 
-    /// The provider of this name.
+    /// Returns the provider of this name.
     pub(crate) fn provider(&self, name: &str) -> Result<Arc<dyn Provider>, RpcError> {
         let all = self.gateway.options.catalogue.sources();
         let found = all.iter().find(|provider| provider.name() == name).cloned();
@@ -130,7 +130,7 @@ impl Work {
         self.run_method(provider, method, arguments).await
     }
 
-    /// [`Work::ask_source`] for the gateway's own purposes, whatever the address allows.
+    /// As [`Work::ask_source`], for the gateway's own purposes: also if the address does not allow it.
     pub(crate) async fn run_method(
         &self,
         provider: &Arc<dyn Provider>,
@@ -145,10 +145,10 @@ impl Work {
         own_result(outcome).inspect_err(|error| self.caller.client.refused(Some(provider.name()), error))
     }
 
-    /// The sources of this address that have a method.
+    /// Returns the sources of this address that have a method.
     ///
     /// # Errors
-    /// None has this method.
+    /// No source has this method.
     pub(crate) fn sources_with(&self, method: &str) -> Result<Vec<Arc<dyn Provider>>, RpcError> {
         let scope = &self.caller.view.scope;
         let mut having = self.gateway.providers_of(scope);
@@ -156,7 +156,7 @@ impl Work {
         if having.is_empty() { Err(RpcError::method_not_found(method)) } else { Ok(having) }
     }
 
-    /// Asks one of several sources, with a limit of two seconds, so that a silent source does not hold up the others.
+    /// Asks one of several sources, with a limit of two seconds, so that a silent source does not delay the others.
     /// After that it is cancelled.
     ///
     /// # Errors
@@ -176,7 +176,7 @@ impl Work {
             return answer;
         }
         cancel.cancel(CancelCause::CallerGone);
-        // The executor ends it within its grace.
+        // The executor ends the call within its grace period.
         asking.await.map_err(|_| {
             let text = format!("{} did not answer {method} within {LIST_TIMEOUT:?}", provider.name());
             let data = serde_json::json!({"kind": ErrorKind::Timeout});
@@ -185,7 +185,7 @@ impl Work {
     }
 }
 
-/// The source's own result or error, from the outcome of its call.
+/// Returns the source's own result or error from the outcome of its call.
 fn own_result(mut outcome: Outcome) -> Result<Map<String, Value>, RpcError> {
     if let Some(error) = &outcome.error {
         return Err(error.protocol().map_or_else(|| not_answered(error), passed_on));
@@ -195,13 +195,13 @@ fn own_result(mut outcome: Outcome) -> Result<Map<String, Value>, RpcError> {
         _ if outcome.pending.is_some() => {
             Err(RpcError::new(RpcError::INTERNAL, "this waits for a person's approval; ask again later"))
         }
-        // It waits or became a job, which no client can follow here.
+        // The call waits or became a job, which no client can follow here.
         _ if outcome.extras.contains_key(STANDS_IN) => Err(RpcError::new(RpcError::INTERNAL, outcome.text())),
         _ => Err(RpcError::new(RpcError::INTERNAL, "the server answered with something that is no result")),
     }
 }
 
-/// The error for a failure that the source did not report itself.
+/// Returns the error for a failure that the source did not report itself.
 fn not_answered(error: &ToolError) -> RpcError {
     let code = match error.kind() {
         ErrorKind::LimitExceeded => RpcError::BUSY,

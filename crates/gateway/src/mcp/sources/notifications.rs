@@ -1,4 +1,4 @@
-//! Notifications that belong to no request: changed lists, changed resources, and what sources log outside of calls.
+//! Notifications outside of requests: changed lists, changed resources, and log messages of sources.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +23,14 @@ use crate::{Gateway, ServerInfo};
 
 /// Changes within this time become one notification.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Resources of one subscription. Sources are asked while the client waits, so there are fewer than in a session.
+/// Resources of one subscription. The client waits while sources are asked, so there are fewer than in a session.
 const MAX_GRANTED: usize = 256;
 
-/// What a subscription (2026-07-28) was granted.
+/// The granted part of a subscription (2026-07-28).
 pub(crate) struct Granted {
     pub(crate) id: Id,
     pub(crate) filter: Filter,
-    /// By the addresses that the client uses.
+    /// Resources by the addresses that the client uses.
     resources: Vec<(String, Subscription)>,
 }
 
@@ -54,7 +54,7 @@ impl Listener {
 /// Fingerprints of the lists that the receiver has seen.
 struct SeenLists {
     prompts: Option<ContentHash>,
-    /// Of resources and of templates.
+    /// For resources and for templates.
     resources: [Option<ContentHash>; 2],
 }
 
@@ -77,12 +77,12 @@ pub(crate) struct Notifications {
 }
 
 impl Notifications {
-    /// Those of a session's client, from now on.
+    /// Creates the notifications of a session's client, from now on.
     pub(crate) fn of_session(gateway: &Arc<Gateway>, caller: &Caller) -> Self {
         Self::new(gateway, caller, Listener::Session)
     }
 
-    /// Those of a subscription, from now on.
+    /// Creates the notifications of a subscription, from now on.
     pub(crate) fn of_subscription(gateway: &Arc<Gateway>, caller: &Caller, granted: Granted) -> Self {
         Self::new(gateway, caller, Listener::Subscription(granted))
     }
@@ -97,7 +97,7 @@ impl Notifications {
             caller: caller.clone(),
             listener,
         };
-        // Sources may have changed while there was no stream, or while the subscription was granted.
+        // Sources may have changed before the stream was opened, or while the subscription was granted.
         changes.follow_again();
         changes
     }
@@ -111,7 +111,7 @@ impl Notifications {
         self
     }
 
-    /// The notifications as a stream.
+    /// Returns the notifications as a stream.
     pub(crate) fn stream(self) -> impl Stream<Item = Bytes> + Send {
         stream::unfold((self, Vec::new()), |(mut changes, mut due)| async move {
             while due.is_empty() {
@@ -123,7 +123,8 @@ impl Notifications {
         })
     }
 
-    /// The next notifications, which may be none; `None` at the end. Not cancel-safe: poll it to completion.
+    /// Returns the next notifications, possibly an empty list; `None` at the end. Not cancel-safe: poll it to
+    /// completion.
     async fn next(&mut self) -> Option<Vec<Bytes>> {
         tokio::select! {
             changed = self.changes.changed() => {
@@ -140,10 +141,10 @@ impl Notifications {
         }
     }
 
-    /// The notifications after the catalogue has changed.
+    /// Returns the notifications after a change of the catalogue.
     fn changed(&mut self) -> Vec<Bytes> {
         let mut due = Vec::new();
-        // A client without a session gets the current exposure of the address with its next list.
+        // A client without a session gets the address's current exposure with its next list.
         if matches!(self.listener, Listener::Subscription(_)) && self.caller.expose_asked.is_none() {
             self.caller.view.expose = self.gateway.usual_expose(&self.caller.view.scope);
         }
@@ -179,7 +180,7 @@ impl Notifications {
         self.gateway.follow_again(&self.caller, followed);
     }
 
-    /// The notifications after notices were missed: every subscribed resource may have changed.
+    /// Returns the notifications after notices were missed: every subscribed resource may have changed.
     fn missed(&self) -> Vec<Bytes> {
         let subscribed = match &self.listener {
             Listener::Session => self.caller.client.subscribed(),
@@ -224,8 +225,8 @@ impl Notifications {
         }
     }
 
-    /// Only for the session's client that was asked to open the page (MCP 2025-11-25, "Completion Notifications for URL
-    /// Mode Elicitation").
+    /// Returns the notification, only for the session's client that was asked to open the page (MCP 2025-11-25,
+    /// "Completion Notifications for URL Mode Elicitation").
     fn elicited(&self, provider: &str, id: &str) -> Option<Bytes> {
         let is_here = || match &self.caller.view.scope {
             Scope::Provider(name) => **name == *provider,
@@ -260,7 +261,7 @@ impl Notifications {
     }
 }
 
-/// Parameters, or a result, that name their subscription. The id is written exactly as it came.
+/// Parameters or a result that name their subscription. The id is written exactly as received.
 #[derive(Serialize)]
 pub(crate) struct OfSubscription<'a> {
     #[serde(flatten)]
@@ -278,12 +279,12 @@ struct SubscriptionMeta<'a> {
 }
 
 impl<'a> OfSubscription<'a> {
-    /// These fields, of an object without `_meta`.
+    /// Wraps these fields of an object without `_meta`.
     pub(crate) fn new(subscription: &'a Id, fields: Value) -> Self {
         Self { fields, meta: SubscriptionMeta { subscription, server: None } }
     }
 
-    /// The same with the server's info.
+    /// Adds the server's info.
     pub(crate) fn by(mut self, server: &'a ServerInfo) -> Self {
         self.meta.server = Some(server);
         self
@@ -291,7 +292,7 @@ impl<'a> OfSubscription<'a> {
 }
 
 impl Gateway {
-    /// Grants what is available of a subscription, and subscribes at the sources.
+    /// Grants the available part of a subscription, and subscribes at the sources.
     pub(crate) async fn grant(self: &Arc<Self>, caller: &Caller, id: Id, asked: Filter) -> Granted {
         let capabilities = self.capabilities(caller);
         let tells = |part: &str| capabilities.get(part).is_some_and(|part| part["listChanged"] == true);

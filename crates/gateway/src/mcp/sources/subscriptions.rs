@@ -27,15 +27,15 @@ type Place = (String, String);
 #[derive(Default)]
 pub(crate) struct Subscribers(Mutex<HashMap<Place, Arc<SharedFollowing>>>);
 
-/// Locked while the source is asked, so that requests to it keep their order, and nobody relies on a subscription that
-/// the source has not accepted.
+/// Locked while the source is asked, so that requests to it keep their order, and no caller relies on a subscription
+/// that the source has not accepted.
 type SharedFollowing = tokio::sync::Mutex<Following>;
 
 /// One followed resource. Without subscribers the gateway is not subscribed.
 #[derive(Default)]
 struct Following {
     subscribers: usize,
-    /// The provider that accepted the subscription. Another may have its name now.
+    /// The provider that accepted the subscription. Another provider may have its name now.
     at: Option<Weak<dyn Provider>>,
 }
 
@@ -55,16 +55,16 @@ impl Subscribers {
         Arc::clone(self.lock().entry(place(owned)).or_default())
     }
 
-    /// Whether a followed resource is subscribed at another provider than this one.
+    /// Returns whether a followed resource is subscribed at a provider other than this one.
     fn is_astray(&self, owned: &ListedBy, provider: &Arc<dyn Provider>) -> bool {
-        // A locked entry is being subscribed right now. This look must not hold a reference, or the entry would not be
-        // tidied.
+        // A locked entry is being subscribed right now. No reference may be held here, because `tidy` could then not
+        // remove the entry.
         self.lock().get(&place(owned)).is_some_and(|shared| {
             shared.try_lock().is_ok_and(|following| following.subscribers > 0 && !following.is_at(provider))
         })
     }
 
-    /// Forgets a resource that nobody follows or looks at.
+    /// Forgets a resource that has no subscriber and no other user.
     fn tidy(&self, owned: &ListedBy, shared: Arc<SharedFollowing>) {
         let mut all = self.lock();
         drop(shared);
@@ -82,16 +82,16 @@ fn place(owned: &ListedBy) -> Place {
     (owned.server.clone(), owned.own.clone())
 }
 
-/// For whom a resource is followed.
+/// The subscribers for whom a resource is followed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Follower {
-    /// For one more subscriber.
+    /// One more subscriber.
     New,
-    /// For the subscribers that there are, if any.
+    /// The existing subscribers, if any.
     Known,
 }
 
-/// Ends one subscriber's interest in a resource: its last one unsubscribes, for `caller`.
+/// Ends one subscriber's interest in a resource. The last one unsubscribes, on behalf of `caller`.
 fn end(gateway: &Weak<Gateway>, caller: Caller, owned: ListedBy) {
     let Some(gateway) = gateway.upgrade() else { return };
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -120,7 +120,7 @@ fn uri_argument(uri: String) -> Map<String, Value> {
 }
 
 impl Work {
-    /// `resources/subscribe` of a session.
+    /// Handles `resources/subscribe` of a session.
     pub(crate) async fn subscribe(&self, arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
         let uri = wanted(&arguments)?;
         let owned = self.subscribable(uri).await?;
@@ -128,19 +128,19 @@ impl Work {
         self.caller.client.subscribe(uri, subscription).ok_or_else(|| {
             RpcError::new(RpcError::BUSY, format!("a session subscribes to at most {MAX_SUBSCRIBED} resources"))
         })?;
-        // Its notification stream did not know this subscription until now.
+        // The session's notification stream did not know this subscription until now.
         self.gateway.follow_again(&self.caller, vec![owned]);
         Ok(Map::new())
     }
 
-    /// `resources/unsubscribe` of a session. An unknown subscription is ignored.
+    /// Handles `resources/unsubscribe` of a session. An unknown subscription is ignored.
     pub(crate) async fn unsubscribe(&self, arguments: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
         self.sources_with(UNSUBSCRIBE)?;
         self.caller.client.unsubscribe(wanted(arguments)?);
         Ok(Map::new())
     }
 
-    /// The source of a resource, if the address allows subscriptions.
+    /// Returns the source of a resource, if the address allows subscriptions.
     async fn subscribable(&self, uri: &str) -> Result<ListedBy, RpcError> {
         self.sources_with(SUBSCRIBE)?;
         match &self.caller.view.scope {
@@ -152,7 +152,7 @@ impl Work {
         }
     }
 
-    /// Subscribes to one of several resources; a silent source is not waited for.
+    /// Subscribes to one of several resources, without waiting for a silent source.
     pub(crate) async fn interest_in_time(&self, uri: &str) -> Result<Subscription, RpcError> {
         let owned = self.subscribable(uri).await?;
         let provider = self.provider(&owned.server)?;
@@ -171,7 +171,7 @@ impl Work {
         Ok(Subscription::new(owned, move |owned| end(&gateway, caller, owned)))
     }
 
-    /// Makes a source accept the subscription to a resource, unless it has.
+    /// Makes a source accept the subscription to a resource, unless it already has.
     async fn follow(&self, owned: &ListedBy, provider: &Arc<dyn Provider>, follower: Follower) -> Result<(), RpcError> {
         let shared = self.gateway.subscribers.of(owned);
         let taken = tokio::select! {
@@ -207,8 +207,8 @@ impl Work {
 }
 
 impl Gateway {
-    /// Subscribes again, in the background, to those of these resources whose source was replaced. Where policy asks,
-    /// the subscription is denied.
+    /// Subscribes again, in the background, to those of these resources whose source was replaced. If policy asks, the
+    /// subscription is denied.
     pub(crate) fn follow_again(self: &Arc<Self>, caller: &Caller, followed: Vec<ListedBy>) {
         if followed.is_empty() || self.is_draining() {
             return;
@@ -231,7 +231,7 @@ impl Gateway {
 }
 
 impl Work {
-    /// A source that does not answer is asked again after the next change of the catalogue.
+    /// Subscribes again. A source that does not answer is asked again after the next change of the catalogue.
     async fn follow_anew(&self, owned: &ListedBy, provider: &Arc<dyn Provider>) {
         let (resource, source) = (owned.clone(), Arc::clone(provider));
         let follow = |work: Self| async move { work.follow(&resource, &source, Follower::Known).await };
