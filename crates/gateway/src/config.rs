@@ -129,7 +129,7 @@ pub struct ClientBudget {
 }
 
 impl ClientBudget {
-    /// Returns the models that may be used, and their limits.
+    /// Returns the limits on model use.
     #[must_use]
     pub fn bounds(&self) -> ModelBounds {
         ModelBounds {

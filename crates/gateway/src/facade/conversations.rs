@@ -43,8 +43,7 @@ async fn changed<T>(
     if is_there { Ok((done, kept)) } else { Err(missing(Kind::Conversation, id)) }
 }
 
-/// Returns the items of a conversation that no response has read yet. Afterwards the run holds them too, and this
-/// fails.
+/// Returns the items of a conversation. Fails once a response has read them, because its run then holds them too.
 fn own_items(kept: &Value) -> Result<Vec<Value>, Refusal> {
     if kept["state"].is_object() || kept["messages"].is_array() {
         let why = "this conversation has responses: send further items as the `input` of the next, or begin another";

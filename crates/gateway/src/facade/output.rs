@@ -30,7 +30,7 @@ const SHOWN_RESULT: usize = 4000;
 const MAX_UNREAD: usize = 256 * 1024;
 /// How long a client may leave events unread.
 const STALL: Duration = Duration::from_secs(60);
-/// Prefix of the agent's internal tools, which are not shown as calls.
+/// The agent's internal tool for its final report, which is not shown as a call.
 const OWN: &str = "agent__final_report";
 /// Prefix of a question's id; the id of its call follows.
 pub(super) const QUESTION: &str = "appr_";

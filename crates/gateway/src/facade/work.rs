@@ -328,7 +328,7 @@ impl Facade {
         Ok((driver, options, spec))
     }
 
-    /// Stores the result of a run and returns what it leaves.
+    /// Writes a run's answer, or its open calls and questions, and returns what the run leaves.
     fn ended(&self, work: &Work, state: RunState, session: String, report: &RunReport) -> Result<Left, Refusal> {
         let output = &work.output;
         let mut open = BTreeMap::new();
