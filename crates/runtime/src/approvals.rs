@@ -1,5 +1,5 @@
-//! Asks a person through the inbox: whether a call may run, or what a tool's source wants to know. The store keeps the
-//! question, and this or another process answers it.
+//! Asks a person through the inbox: to approve a call, or to fill in a form of a tool's source. The store keeps the
+//! question, and any process may answer it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,41 +13,41 @@ use toolwright_core::store::StoreError;
 
 use crate::store::SqliteStore;
 
-/// How often the store is asked whether there is an answer.
+/// How often the store is checked for an answer.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long after its expiry a question may still be closed in good order.
+/// How long after its expiry a question may still be closed normally.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// What an [`Inbox`] is made of.
+/// The parts of an [`Inbox`].
 #[derive(Clone)]
 pub struct InboxOptions {
-    /// Where questions are kept.
+    /// The store of questions.
     pub store: Arc<dyn InboxStore>,
-    /// The time.
+    /// The clock for creation and expiry times.
     pub clock: Arc<dyn Clock>,
-    /// How long a question stands.
+    /// How long a question stays open.
     pub expiry: Duration,
-    /// Whether whoever makes a call waits for its answer ([`Answers::Here`]), or gets the id of a job that does.
+    /// Whether the caller waits for the answer ([`Answers::Here`]), or gets the id of a job that waits.
     pub answers: Answers,
     /// Called with each question once the store has it. Must not block.
     pub on_question: Arc<dyn Fn(&Question) + Send + Sync>,
 }
 
 impl InboxOptions {
-    /// An inbox over a store, whose questions stand as long as the contract says, and that tells nobody.
+    /// Creates options for a store with the default expiry and without notification.
     #[must_use]
     pub fn new(store: Arc<dyn InboxStore>, clock: Arc<dyn Clock>) -> Self {
         Self { store, clock, expiry: EXPIRY, answers: Answers::Elsewhere, on_question: Arc::new(|_| {}) }
     }
 }
 
-/// The approver that asks through the inbox. An answer belongs to one question, and so to one call with these
-/// arguments and this definition; no other call inherits it.
+/// The approver that asks through the inbox. An answer applies to one question, and so to one call with its arguments
+/// and definition; no other call inherits it.
 #[derive(Clone)]
 pub struct Inbox(InboxOptions);
 
 impl Inbox {
-    /// An approver with these options.
+    /// Creates an approver with these options.
     #[must_use]
     pub fn new(options: InboxOptions) -> Self {
         Self(options)
@@ -81,13 +81,13 @@ impl Approver for Inbox {
     }
 }
 
-/// Asks about a job that another process had: the question that process left open stays open, and an answer that
-/// came meanwhile counts. Where there is none, or it was withdrawn, it is asked anew.
+/// Asks about a job of another process. The question that the process left open stays open, and an answer given
+/// meanwhile counts. A missing or withdrawn question is asked again.
 pub(crate) struct ResumedQuestion {
     pub(crate) store: Arc<SqliteStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) job: JobRecord,
-    /// Who is asked anew.
+    /// The approver that asks again.
     pub(crate) now: Arc<dyn Approver>,
 }
 
@@ -107,7 +107,7 @@ impl ResumedQuestion {
             let ended = Pending::new(&store, &id).ended(left, || store.take_question(&id)).await?;
             return Ok(Some(ended.decision()));
         }
-        // What is asked anew is not to be answered twice.
+        // The question is asked again, so the old one must not be answered too.
         self.store.withdraw_questions(&self.job.id).await?;
         Ok(None)
     }
@@ -131,44 +131,43 @@ impl Approver for ResumedQuestion {
     }
 }
 
-/// What a [`FormInbox`] is made of.
+/// The parts of a [`FormInbox`].
 #[derive(Clone)]
 pub struct FormInboxOptions {
-    /// Where questions are kept.
+    /// The store of questions.
     pub store: Arc<dyn InboxStore>,
-    /// The time.
+    /// The clock for creation and expiry times.
     pub clock: Arc<dyn Clock>,
-    /// How long a question stands.
+    /// How long a question stays open.
     pub expiry: Duration,
     /// Called with each question once the store has it. Must not block.
     pub on_question: Arc<dyn Fn(&FormQuestion) + Send + Sync>,
 }
 
 impl FormInboxOptions {
-    /// An inbox over a store, whose questions stand as long as those about calls, and that tells nobody.
+    /// Creates options for a store with the expiry of approval questions and without notification.
     #[must_use]
     pub fn new(store: Arc<dyn InboxStore>, clock: Arc<dyn Clock>) -> Self {
         Self { store, clock, expiry: EXPIRY, on_question: Arc::new(|_| {}) }
     }
 }
 
-/// Asks people through the inbox: the question is kept in the store, and whoever looks there answers it, in this
-/// process or another.
+/// Asks people to fill in forms through the inbox. The store keeps the question, and this or another process answers
+/// it.
 #[derive(Clone)]
 pub struct FormInbox(FormInboxOptions);
 
 impl FormInbox {
-    /// An inbox with these options.
+    /// Creates an inbox with these options.
     #[must_use]
     pub fn new(options: FormInboxOptions) -> Self {
         Self(options)
     }
 
-    /// Asks, and waits for the answer; `None` where nobody gave one in time. Dropping the future withdraws the
-    /// question.
+    /// Asks, and waits for the answer; `None` if nobody answered in time. Dropping the future withdraws the question.
     ///
     /// # Errors
-    /// The store cannot keep it, or say how it stands.
+    /// The store cannot save the question or read its state.
     pub async fn ask(&self, request: FormRequest) -> Result<Option<FormReply>, StoreError> {
         let FormInboxOptions { store, clock, expiry, on_question } = &self.0;
         let question = kept("form", request, &**clock, *expiry);
@@ -182,18 +181,18 @@ impl FormInbox {
     }
 }
 
-/// How a question ended.
+/// The end of a question.
 enum Ended<A> {
-    /// With this answer.
+    /// A person answered.
     Answered(A),
     /// Nobody answered in time.
     Expired,
-    /// It was taken back.
+    /// The question was withdrawn.
     Withdrawn,
 }
 
 impl Ended<ApprovalDecision> {
-    /// What it comes to for a call.
+    /// Returns the decision about the call.
     fn decision(self) -> ApprovalDecision {
         let reason = match self {
             Self::Answered(decision) => return decision,
@@ -204,13 +203,13 @@ impl Ended<ApprovalDecision> {
     }
 }
 
-/// An id that people can type: the kind and eight hex digits.
+/// Returns an id that people can type: the kind and eight hex digits.
 pub(crate) fn new_id(kind: &str) -> String {
     let digits = uuid::Uuid::new_v4().simple().to_string();
     format!("{kind}_{}", digits.get(..8).unwrap_or(&digits))
 }
 
-/// A new question.
+/// Creates a new question.
 fn kept<Q, A>(kind: &str, request: Q, clock: &dyn Clock, expiry: Duration) -> InboxItem<Q, A> {
     let created_ms = clock.wall_ms();
     let expiry = u64::try_from(expiry.as_millis()).unwrap_or(u64::MAX);
@@ -225,7 +224,7 @@ fn kept<Q, A>(kind: &str, request: Q, clock: &dyn Clock, expiry: Duration) -> In
     }
 }
 
-/// A question that somebody waits for; dropped, it is withdrawn.
+/// A question with a waiting caller. Dropping it withdraws the question.
 struct Pending<'a> {
     store: &'a Arc<dyn InboxStore>,
     id: &'a str,
@@ -233,16 +232,16 @@ struct Pending<'a> {
 }
 
 impl<'a> Pending<'a> {
-    /// The question with this id, which is about to be put into the store: whoever waits for that may be dropped when
-    /// it is there already.
+    /// Registers a question just before it is stored, so that it is withdrawn even if the caller is dropped while the
+    /// store writes it.
     fn new(store: &'a Arc<dyn InboxStore>, id: &'a str) -> Self {
         Self { store, id, is_open: true }
     }
 
-    /// Waits until it is answered or `expiry` is over. `look` says how it stands.
+    /// Waits until it is answered or `expiry` has passed. `look` reads its current state.
     ///
     /// # Errors
-    /// The store cannot say.
+    /// The store cannot read it.
     async fn ended<Q, A, F>(mut self, expiry: Duration, look: impl Fn() -> F + Send) -> Result<Ended<A>, StoreError>
     where
         Q: Send,
@@ -255,7 +254,7 @@ impl<'a> Pending<'a> {
                 () = tokio::time::sleep(LOOK) => {}
                 () = &mut expired => self.store.close_question(self.id, QuestionState::Expired).await?,
             }
-            // Closed or not: an answer that came before counts.
+            // Read even after closing, because an earlier answer counts.
             let Some(found) = look().await? else {
                 return Err(StoreError::NotFound(format!("question {}", self.id)));
             };
@@ -278,7 +277,7 @@ impl Drop for Pending<'_> {
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (store, id) = (Arc::clone(self.store), self.id.to_owned());
-        // Else it expires by itself.
+        // Without a runtime the question expires by itself.
         runtime.spawn(async move { store.close_question(&id, QuestionState::Withdrawn).await });
     }
 }

@@ -12,33 +12,35 @@ use toolwright_core::event::{Attention, Event, EventSink};
 
 /// How many events an observer may lag behind before it loses the oldest.
 const CAPACITY: usize = 4096;
-/// The same of one who observes providers only.
+/// The same for an observer of providers only.
 const PROVIDERS_CAPACITY: usize = 256;
-/// How long an observer that has seen all rests: it is woken for what came meanwhile together, not for every event.
+/// How long an observer rests after it has caught up, so that one wake-up serves several events.
 const REST: Duration = Duration::from_millis(5);
-/// How long the end of an observation waits for the observer to see what is left.
+/// How long the end of an observation waits for the observer to catch up.
 const LAST: Duration = Duration::from_secs(2);
 
-/// The event hub. An observer that lags loses events and learns how many; nobody waits for it.
+/// The event hub. An observer that lags loses events and learns how many; emitters never wait.
 #[derive(Debug)]
 pub struct EventHub {
     whole: Channel,
-    /// The same for who reads no arguments of calls.
+    /// Events for observers that do not read call arguments.
     brief: Channel,
-    /// What is not routine.
+    /// Events that are not routine.
     notable: Channel,
-    /// Those of providers once more: who wants no others is not woken for each call, and none are made for it.
+    /// Provider events only, so that observers of providers are not woken for calls, and no call events are created for
+    /// them.
     providers: Channel,
     dropped: Arc<AtomicU64>,
 }
 
-/// What some observers see.
+/// The events of one group of observers.
 #[derive(Debug)]
 struct Channel {
     sender: broadcast::Sender<Arc<Event>>,
-    /// Whether there may be observers. Of each call it is asked several times, which the sender answers under its lock.
+    /// Whether there may be observers. A flag, because each call checks it several times, and the sender would take its
+    /// lock.
     is_heard: AtomicBool,
-    /// Held while that changes.
+    /// Held while the flag or the observers change.
     changes: Mutex<()>,
 }
 
@@ -60,7 +62,7 @@ impl Channel {
 
     fn send(&self, event: &Arc<Event>) {
         if self.is_heard() && self.sender.send(Arc::clone(event)).is_err() {
-            // Nobody is there to see it: nothing is lost.
+            // There is no observer, so no event is lost.
             let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
             if self.sender.receiver_count() == 0 {
                 self.is_heard.store(false, Ordering::SeqCst);
@@ -82,32 +84,33 @@ impl Default for EventHub {
 }
 
 impl EventHub {
-    /// Observes from now on. An event is made once, however many see it: one that was being made before may lack the
-    /// arguments that only those read who observe all.
+    /// Observes all events from now on. Observers share each event object. An event in creation during this call may
+    /// lack the call arguments, which are included only if an observer reads them.
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
         self.whole.subscribe()
     }
 
-    /// The same for who reads no arguments of calls and need not know at once that one began ([`Attention::Brief`]).
+    /// Observes from now on, without call arguments and possibly with late call starts ([`Attention::Brief`]).
     #[must_use]
     pub fn subscribe_brief(&self) -> broadcast::Receiver<Arc<Event>> {
         self.brief.subscribe()
     }
 
-    /// Observes from now on what providers tell of themselves: [`Event::is_of_provider`].
+    /// Observes events about providers from now on: [`Event::is_of_provider`].
     #[must_use]
     pub fn subscribe_providers(&self) -> broadcast::Receiver<Arc<Event>> {
         self.providers.subscribe()
     }
 
-    /// Calls `see` with each event from now on, with a delay of some milliseconds, on its own task. A panic of `see`
-    /// costs it that event. What it is too slow for is counted in [`EventSink::dropped`].
+    /// Calls `see` with each event from now on, on its own task and a few milliseconds late. If `see` panics, that
+    /// event is skipped. Events that `see` is too slow for are counted in [`EventSink::dropped`].
     pub fn observe(&self, see: impl FnMut(&Event) + Send + 'static) -> Observation {
         self.observing(self.subscribe(), see)
     }
 
-    /// As [`EventHub::observe`], of what is not routine ([`Event::is_routine`]): calls that go well wake nobody.
+    /// As [`EventHub::observe`], for events that are not routine ([`Event::is_routine`]): successful calls cause no
+    /// wake-up.
     pub fn observe_notable(&self, see: impl FnMut(&Event) + Send + 'static) -> Observation {
         self.observing(self.notable.subscribe(), see)
     }
@@ -135,7 +138,7 @@ impl EventHub {
                         (may_end, ends) = (false, said.is_ok());
                         continue;
                     }
-                    // All events that were emitted before the end have been seen.
+                    // All events emitted before the end have been seen.
                     () = std::future::ready(()), if ends => break,
                 };
                 match event {
@@ -188,7 +191,7 @@ impl EventSink for EventHub {
     }
 }
 
-/// An observer at work; it goes on when this is dropped.
+/// A running observer. It continues when this is dropped.
 #[derive(Debug)]
 pub struct Observation {
     stop: oneshot::Sender<()>,
@@ -196,7 +199,7 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Lets the observer see what has been emitted, for two seconds at most, and ends it.
+    /// Lets the observer see the events emitted so far, for at most two seconds, and ends it.
     pub async fn end(mut self) {
         let _ = self.stop.send(());
         if tokio::time::timeout(LAST, &mut self.task).await.is_err() {
@@ -306,7 +309,7 @@ mod tests {
         let observation = hub.observe(move |_| {
             into.fetch_add(1, Ordering::Relaxed);
         });
-        // The observer's task does not run before this one yields.
+        // The observer's task does not run before this task yields.
         (0..2 * CAPACITY).for_each(|code| hub.emit(warning(code)));
         observation.end().await;
         assert_eq!(seen.load(Ordering::Relaxed), CAPACITY as u64);

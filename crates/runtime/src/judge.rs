@@ -1,4 +1,4 @@
-//! Scores tools for a task by asking a model.
+//! Scores tools for a task with a model.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use toolwright_search::{Score, Scorer, ScorerError, judge};
 
 use crate::Executor;
 
-/// A model that judges how well tools fit, all of them in one request. It takes [`judge::MAX_JUDGED`] tools at
-/// most; about more it is asked in the second pass of a cascade.
+/// A model that scores how well tools fit a task, all in one request of at most [`judge::MAX_JUDGED`] tools. Larger
+/// sets use it as the second pass of a cascade.
 pub struct ModelJudge {
     executor: Arc<Executor>,
     session: Arc<Session>,
@@ -20,8 +20,9 @@ pub struct ModelJudge {
 }
 
 impl ModelJudge {
-    /// Asks `model`, `provider/model`, and enters each request in the ledger, those that nobody waited for too: as a part of
-    /// the run or call that it is made for, or else, by the client of `executor`, as one of `session`.
+    /// Creates a judge that asks `model` (`provider/model`). Each request is recorded in the ledger, also if it is
+    /// abandoned: as part of the run or call that it serves, or else as a request of `session`, through the client of
+    /// `executor`.
     pub fn new(executor: Arc<Executor>, session: Arc<Session>, model: impl Into<String>) -> Self {
         let model = model.into();
         Self { executor, session, name: format!("judge {model}"), model }
@@ -55,7 +56,7 @@ impl Scorer for ModelJudge {
             Some(calls) => calls.ask(&self.model, &request).await,
             None => {
                 let lineage = Lineage::named(self.session.id.as_str());
-                // Whoever drops the future ends the request; there is nobody else to cancel it.
+                // Dropping the future ends the request, so no other cancel is needed.
                 let cancel = Cancel::new();
                 self.executor.ask_as(&lineage, &self.session, &self.model, &request, None, &cancel).await
             }

@@ -1,6 +1,7 @@
-//! The one executor, the live catalogue, and the stores and clocks that they need; here what each session has read.
+//! The executor, the live catalogue, and the stores and clocks that they need. This module records what each session
+//! has read.
 //!
-//! Everything that runs a tool comes through [`Executor::execute`]: agent loop, gateway, command line.
+//! Every tool call goes through [`Executor::execute`]: from the agent loop, the gateway and the command line.
 
 pub mod approvals;
 pub mod catalogue;
@@ -41,7 +42,7 @@ pub use redact::SecretRedactor;
 pub use state::RunVariables;
 pub use store::{SqliteStore, StoredMemory};
 
-/// Makes a directory, and those above it, readable by the user alone.
+/// Creates a directory and its parents, readable by the user alone.
 pub(crate) fn private_dir(dir: &Path) -> std::io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
@@ -64,10 +65,10 @@ impl Clock for SystemClock {
     }
 }
 
-/// Things remembered over all sessions; the oldest are forgotten, which only costs a second read.
+/// The most entries over all sessions. The oldest are forgotten, which only costs a second read.
 const MAX: usize = 10_000;
 
-/// What sessions have read, the first first.
+/// Records of what sessions have read, oldest first.
 #[derive(Debug)]
 struct Read<K, V> {
     known: HashMap<(SessionId, K), V>,
@@ -98,7 +99,7 @@ fn lock<T>(read: &Mutex<T>) -> MutexGuard<'_, T> {
     read.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which files were read, in memory.
+/// The files that sessions have read, in memory.
 #[derive(Debug, Default)]
 pub struct SessionFiles(Mutex<Read<PathBuf, FileSeen>>);
 
@@ -112,7 +113,7 @@ impl FileState for SessionFiles {
     }
 }
 
-/// Which manuals were read, in memory.
+/// The manuals that sessions have read, in memory.
 #[derive(Debug, Default)]
 pub struct SessionManuals(Mutex<Read<ContentHash, ()>>);
 

@@ -1,5 +1,5 @@
-//! Resolves the references in a run's calls: to the input of the run, and to the values of its session, which are read
-//! without a wait.
+//! Resolves the references in a run's calls: to the run's input, and to the values of its session, which are kept in
+//! memory.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,19 +13,19 @@ use toolwright_core::store::{
 };
 use toolwright_core::variables::{Kind, KnownValue, Variables};
 
-/// Bytes of one stored output that a reference may stand for.
+/// The largest stored output, in bytes, that a reference may resolve to.
 pub const MAX_STORED_VALUE: u64 = 16 << 20;
-/// Bytes of stored outputs that one run keeps in memory; of the others it knows the handles.
+/// Bytes of stored outputs that one run keeps in memory. For further ones it keeps handles.
 const MAX_STORED_VALUES: u64 = 64 << 20;
 
-/// The values of references in one run. The session's store keeps it up to date with what this process writes.
+/// The values that references in one run resolve to. The session's store updates it with the writes of this process.
 pub struct RunVariables {
     input: RunInput,
     instances: Vec<String>,
     values: Mutex<StateValues>,
 }
 
-/// The values of a session, and what may still be kept of those that are stored outputs.
+/// The values of a session, and the room left for stored outputs.
 struct StateValues {
     values: SessionValues,
     room: u64,
@@ -51,10 +51,10 @@ impl fmt::Debug for RunVariables {
 }
 
 impl RunVariables {
-    /// Those of a run in a session. Reads what the session keeps, once.
+    /// Creates the variables of a run in a session. Reads the session's values once.
     ///
     /// # Errors
-    /// [`StoreError`] when it cannot be read. Without a session log the run knows what it writes itself.
+    /// [`StoreError`] if they cannot be read. Without a session log the run knows only its own writes.
     pub async fn open(
         log: &dyn SessionLog,
         outputs: &dyn OutputStore,
@@ -62,7 +62,7 @@ impl RunVariables {
         input: RunInput,
     ) -> Result<Arc<Self>, StoreError> {
         let variables = Self::in_memory(input);
-        // What is written while the rest is read is heard of too, and counts once.
+        // Registered before reading: a value written meanwhile arrives here too, and counts once.
         let watcher: Weak<dyn ValueWatcher> = Arc::downgrade(&(Arc::clone(&variables) as Arc<dyn ValueWatcher>));
         log.watch(session, watcher);
         match log.values(session, "").await {
@@ -77,7 +77,7 @@ impl RunVariables {
         Ok(variables)
     }
 
-    /// Those of calls that no session keeps.
+    /// Creates variables without a session.
     #[must_use]
     pub fn in_memory(input: RunInput) -> Arc<Self> {
         let instances = input.instances.keys().cloned().collect();
@@ -85,7 +85,7 @@ impl RunVariables {
         Arc::new(Self { input, instances, values })
     }
 
-    /// The whole state of an instance, or what all share; null: nothing was written.
+    /// Returns the whole state of an instance, or the shared state; null if nothing was written.
     #[must_use]
     pub fn state(&self, instance: Option<&str>) -> serde_json::Value {
         self.lock().values.get(STATE, instance).map_or(serde_json::Value::Null, |(value, _)| value)
@@ -132,7 +132,7 @@ impl ValueWatcher for RunVariables {
     }
 }
 
-/// The values among rows of the log, with those whole that are stored outputs.
+/// Returns the values in rows of the log. Stored outputs are read whole.
 pub async fn whole(rows: Vec<LogRow>, outputs: &dyn OutputStore, session: &SessionId) -> Vec<(u64, Written)> {
     let mut values = Vec::with_capacity(rows.len());
     for row in rows {
@@ -150,10 +150,10 @@ pub async fn whole(rows: Vec<LogRow>, outputs: &dyn OutputStore, session: &Sessi
     values
 }
 
-/// A stored output as a value: JSON if it is an object, an array or a text of JSON, else a text.
+/// Reads a stored output as a value: JSON if it is an object, an array or a quoted text, else plain text.
 ///
 /// # Errors
-/// [`StoreError`] when it is not there, or is larger than [`MAX_STORED_VALUE`].
+/// [`StoreError`] if it does not exist, or is larger than [`MAX_STORED_VALUE`].
 pub async fn read_stored(
     outputs: &dyn OutputStore,
     session: &SessionId,

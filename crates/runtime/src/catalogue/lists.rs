@@ -1,4 +1,4 @@
-//! Caches the lists of a provider besides its tools, and runs the tasks that keep them fresh.
+//! Caches a provider's lists other than tools, and runs the tasks that keep them fresh.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -12,9 +12,9 @@ use toolwright_core::catalogue::{ListKind, Provider, SourceNotice};
 use super::Catalogue;
 use super::provider_slot::ProviderSlot;
 
-/// The age of a stale list.
+/// The age at which a list is stale.
 const STALE: Duration = Duration::from_secs(30);
-/// The pauses after one, two and more failures in a row.
+/// The pauses after consecutive failures.
 const BACK_OFF: [Duration; 5] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
@@ -26,16 +26,16 @@ const BACK_OFF: [Duration; 5] = [
 /// The last list of one kind.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LastList {
-    /// The items, as the provider listed them last without an error.
+    /// The items of the last successful list.
     pub(super) items: Arc<[Value]>,
-    /// Whether a list has come or failed.
+    /// Whether a list has arrived or failed.
     pub(super) is_known: bool,
-    /// Why the last list failed. The items before it stay.
+    /// The error of the last list. Earlier items stay.
     pub(super) error: Option<String>,
 }
 
 impl LastList {
-    /// Takes what a list came to. Whether readers have to know of it.
+    /// Stores the result of a list. Returns whether readers must be notified.
     pub(super) fn take(&mut self, listed: Result<Arc<[Value]>, String>) -> bool {
         let was_known = std::mem::replace(&mut self.is_known, true);
         let (is_other, error) = match listed {
@@ -52,16 +52,16 @@ impl LastList {
     }
 }
 
-/// Which lists of one provider are due.
+/// The lists of one provider that are due.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     wake: [Notify; 3],
-    /// When each was asked for last.
+    /// When each list was last requested.
     asked: Mutex<[Option<Instant>; 3]>,
 }
 
 impl Due {
-    /// The list is asked for again, now or once the one under way has ended.
+    /// Requests the list again, now or after the request in progress.
     pub(super) fn set(&self, kind: ListKind) {
         self.wake[kind as usize].notify_one();
     }
@@ -70,7 +70,7 @@ impl Due {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a notice of the provider. Whether it was about its lists.
+    /// Handles a notice of the provider. Returns whether it was about its lists.
     pub(super) fn noticed(&self, notice: &SourceNotice) -> bool {
         match notice {
             SourceNotice::PromptsChanged => self.set(ListKind::Prompts),
@@ -89,14 +89,14 @@ impl Due {
 pub(super) struct Lists {
     pub(super) last: [LastList; 3],
     pub(super) due: Arc<Due>,
-    /// What the provider had announced when they were listed: another object with each connection.
+    /// The provider's announced capabilities when it was listed. The object differs for each connection.
     announced: Option<Arc<Map<String, Value>>>,
-    /// They ask for the lists; they end with this.
+    /// Tasks that request the lists; dropping this ends them.
     tasks: JoinSet<()>,
 }
 
 impl Lists {
-    /// Has them listed, the first time or on another connection than before.
+    /// Starts listing for the first time, or again after the connection has changed.
     pub(super) fn refresh(&mut self, catalogue: &Arc<Catalogue>, provider: &Arc<dyn Provider>) {
         if provider.methods().is_none() {
             return;
@@ -117,13 +117,13 @@ impl Lists {
         }
     }
 
-    /// Takes over what another provider of the same source listed, until this one has listed.
+    /// Takes over the lists of another provider of the same source, until this one has listed.
     pub(super) fn inherit(&mut self, old: &Self) {
         self.last.clone_from(&old.last);
     }
 }
 
-/// Lists at once, then whenever that is due; after a failure by itself, with growing pauses.
+/// Lists at once, and then whenever the list is due. Retries failures with growing pauses.
 async fn keep_listed(catalogue: Weak<Catalogue>, provider: Arc<dyn Provider>, kind: ListKind, due: Arc<Due>) {
     let mut failures = 0;
     loop {
@@ -143,13 +143,13 @@ async fn keep_listed(catalogue: Weak<Catalogue>, provider: Arc<dyn Provider>, ki
     }
 }
 
-/// What one provider lists besides its tools, as of one moment.
+/// A provider's lists other than tools, at one moment.
 #[derive(Clone)]
 pub struct SourceLists {
     provider: Arc<dyn Provider>,
     last: [LastList; 3],
     due: Arc<Due>,
-    /// Whether its tools could not be listed: nothing is asked of it then.
+    /// Whether its tools could not be listed, so that nothing is requested of it.
     has_failed: bool,
 }
 
@@ -163,25 +163,25 @@ impl SourceLists {
         }
     }
 
-    /// Whose they are.
+    /// Returns their provider.
     #[must_use]
     pub fn provider(&self) -> &Arc<dyn Provider> {
         &self.provider
     }
 
-    /// The last list of this kind, empty before the first. A list that fails leaves it as it is.
+    /// Returns the last list of this kind; empty before the first. A failed list leaves it unchanged.
     #[must_use]
     pub fn items(&self, kind: ListKind) -> &Arc<[Value]> {
         &self.last[kind as usize].items
     }
 
-    /// Whether the first list of this kind is still to come.
+    /// Returns whether the first list of this kind has not arrived yet.
     #[must_use]
     pub fn is_awaited(&self, kind: ListKind) -> bool {
         !self.last[kind as usize].is_known && !self.has_failed
     }
 
-    /// Lists again in the background if the last list is stale. A source that announces changes has no stale lists.
+    /// Lists again in the background if the last list is stale. A source that announces changes never has stale lists.
     pub fn refresh_if_stale(&self, kind: ListKind) {
         if self.announces_changes(kind) {
             return;
@@ -198,7 +198,7 @@ impl SourceLists {
         announced.and_then(|all| all.get(kind.capability())?.get("listChanged")?.as_bool()) == Some(true)
     }
 
-    /// Whether it has the same lists of the same provider.
+    /// Returns whether it has the same lists of the same provider.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let is_same =
             |one: &LastList, other: &LastList| Arc::ptr_eq(&one.items, &other.items) && one.is_known == other.is_known;

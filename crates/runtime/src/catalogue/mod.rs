@@ -1,4 +1,4 @@
-//! The live catalogue: adds and removes providers, takes their lists as they arrive, and gives readers one immutable
+//! The live catalogue: adds and removes providers, takes their lists as they arrive, and gives readers an immutable
 //! snapshot.
 
 mod lists;
@@ -27,30 +27,30 @@ use self::publish::{Current, Sources};
 
 /// How long one provider may take to list before it counts as failed.
 pub const DEFAULT_LIST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Definitions that are told of one by one when a list brings them; of more, the number.
+/// The most held definitions that are reported one by one for a list; for more, only their number.
 const MAX_NOTICES: usize = 32;
 
-/// Providers whose last lists are read at the same time when many are put.
+/// Cached lists that are read concurrently when many providers are added.
 const READ_AT_ONCE: usize = 32;
 
-/// Notices that a slow reader may lag behind; it then learns that it has missed some.
+/// Notices that a slow reader may lag behind. It learns how many it has missed.
 const NOTICES: usize = 256;
 
-/// What a provider's source told outside of calls.
+/// A notice that a provider's source sent outside of calls.
 #[derive(Debug, Clone)]
 pub struct Notice {
     /// The provider.
     pub provider: Arc<str>,
-    /// What it told.
+    /// The source's notice.
     pub notice: SourceNotice,
 }
 
-/// A provider of that name is there already.
+/// A provider of that name already exists.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a provider called `{0}` is already in the catalogue")]
 pub struct DuplicateProvider(pub String);
 
-/// The mutable host of snapshots.
+/// Holds the current snapshot and replaces it.
 pub struct Catalogue {
     events: Arc<dyn EventSink>,
     redactor: Arc<dyn Redactor>,
@@ -58,16 +58,16 @@ pub struct Catalogue {
     current: Arc<Current>,
     slots: Mutex<Vec<ProviderSlot>>,
     absent: RwLock<Vec<(String, String)>>,
-    /// Whether calls become jobs whose tools do not ask for it.
+    /// Whether calls may become jobs although their tools do not ask for it.
     jobs: AtomicBool,
-    /// Whether somebody has a model that extracts from stored outputs.
+    /// Whether a model is available that extracts from stored outputs.
     extraction: AtomicBool,
-    /// Whether somebody reads what providers list besides their tools.
+    /// Whether a reader needs the providers' lists other than tools.
     keeps_lists: AtomicBool,
-    /// Whether the providers are being shut down, which change for that.
+    /// Whether the providers are being shut down. Changes that this causes are ignored.
     is_closing: AtomicBool,
     notices: broadcast::Sender<Notice>,
-    /// What judges foreign definitions; without it all are offered.
+    /// Checks third-party definitions; without it all are offered.
     pins: OnceLock<Arc<Pins>>,
 }
 
@@ -78,8 +78,8 @@ impl std::fmt::Debug for Catalogue {
 }
 
 impl Catalogue {
-    /// An empty catalogue; a provider that takes longer than `list_timeout` to list counts as failed.
-    /// Providers' errors are redacted before anybody sees them.
+    /// Creates an empty catalogue. A provider that takes longer than `list_timeout` to list counts as failed.
+    /// Providers' errors are redacted before anyone sees them.
     #[must_use]
     pub fn new(events: Arc<dyn EventSink>, redactor: Arc<dyn Redactor>, list_timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
@@ -98,8 +98,8 @@ impl Catalogue {
         })
     }
 
-    /// A catalogue that is `snapshot` until a provider is added, and from then on what its own providers have. For
-    /// what is known at once and does not change, as a file.
+    /// Creates a catalogue of a fixed snapshot, for example from a file. Once a provider is added, it shows only its
+    /// own providers.
     #[must_use]
     pub fn from_snapshot(snapshot: Arc<Snapshot>) -> Arc<Self> {
         let catalogue = Self::new(Arc::new(NoEvents), Arc::new(NoRedaction), DEFAULT_LIST_TIMEOUT);
@@ -107,13 +107,13 @@ impl Catalogue {
         catalogue
     }
 
-    /// Offers only those foreign definitions that `pins` let through, of lists that come from now on. Once: later ones
-    /// are ignored.
+    /// From now on offers only the third-party definitions that `pins` admit, in lists that arrive later. Only the
+    /// first call counts.
     pub fn keep_pins(&self, pins: Arc<Pins>) {
         let _ = self.pins.set(pins);
     }
 
-    /// Judges all that was listed again, after a decision about pins or under other terms.
+    /// Checks all listed definitions again, after a decision about pins or a change of their configuration.
     pub async fn recheck_pins(&self) {
         let mut slots = self.slots.lock().await;
         let mut held = Vec::new();
@@ -130,33 +130,33 @@ impl Catalogue {
         self.warn_of_held(held);
     }
 
-    /// The catalogue as it is now. A run keeps the one of its turn.
+    /// Returns the current snapshot. A run keeps the snapshot of its turn.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.current.snapshot()
     }
 
-    /// The providers of the snapshot as it is now, in registration order, those without tools too.
+    /// Returns the providers of the current snapshot, in registration order, including those without tools.
     #[must_use]
     pub fn sources(&self) -> Arc<[Arc<dyn Provider>]> {
         self.current.sources().all
     }
 
-    /// Those of [`Catalogue::sources`] of which it is not known yet what they have: their first list is neither there
-    /// nor has it failed, and there is none of an earlier run.
+    /// Returns the [`Catalogue::sources`] whose tools are still unknown: they have no list yet, no failed one, and no
+    /// cached one.
     #[must_use]
     pub fn unlisted(&self) -> Arc<[Arc<dyn Provider>]> {
         self.current.sources().unlisted
     }
 
-    /// What the providers list besides their tools, in registration order: the same object until one of the lists is
-    /// another. Empty lists unless [`Catalogue::keep_lists`] was called.
+    /// Returns the providers' lists other than tools, in registration order. The same object until a list changes.
+    /// Lists are empty unless [`Catalogue::keep_lists`] was called.
     #[must_use]
     pub fn lists(&self) -> Arc<[SourceLists]> {
         self.current.sources().lists
     }
 
-    /// Has prompts, resources and resource templates listed too from now on, each provider's after its tools. Within a
+    /// From now on also lists prompts, resources and resource templates, each provider's after its tools. Needs a tokio
     /// runtime.
     pub fn keep_lists(self: &Arc<Self>) {
         if self.keeps_lists.swap(true, Ordering::AcqRel) {
@@ -171,7 +171,7 @@ impl Catalogue {
         });
     }
 
-    /// Waits until no wanted provider is among [`Catalogue::unlisted`]. Has none of them listed: see
+    /// Waits until no wanted provider is among [`Catalogue::unlisted`]. Does not start any listing: see
     /// [`Catalogue::refresh`].
     pub async fn listed(&self, is_wanted: impl Fn(&dyn Provider) -> bool) {
         let mut changes = self.changes();
@@ -182,28 +182,28 @@ impl Catalogue {
         }
     }
 
-    /// What the providers' sources tell outside of calls, from now on.
+    /// Returns the notices that the providers' sources send outside of calls, from now on.
     #[must_use]
     pub fn notices(&self) -> broadcast::Receiver<Notice> {
         self.notices.subscribe()
     }
 
-    /// Changes whenever the snapshot does, and with each list that says nothing new of tools.
+    /// Returns a value that changes with the snapshot, and with each list that leaves the tools unchanged.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.current.generation.subscribe()
     }
 
-    /// Wakes those who wait for changes though no tool has changed: what some of them show may be another.
+    /// Wakes the watchers of changes although no tool has changed, because what they show may have.
     pub fn notify_watchers(&self) {
         self.current.generation.send_modify(|generation| *generation += 1);
     }
 
-    /// Adds a provider at the end of the registration order, with its cached tools if it has any. Does
-    /// not wait for its list: call [`Catalogue::refresh`] for that.
+    /// Adds a provider at the end of the registration order, with its cached tools, if any. Does not list it: call
+    /// [`Catalogue::refresh`] for that.
     ///
     /// # Errors
-    /// [`DuplicateProvider`]; nothing is changed then.
+    /// [`DuplicateProvider`]; the catalogue is then unchanged.
     pub async fn add_provider(self: &Arc<Self>, provider: Arc<dyn Provider>) -> Result<(), DuplicateProvider> {
         let mut slot = ProviderSlot::new(Arc::clone(&provider)).await;
         let due;
@@ -223,31 +223,30 @@ impl Catalogue {
         Ok(())
     }
 
-    /// As [`Catalogue::put_providers`], for one.
+    /// As [`Catalogue::put_providers`], for one provider.
     pub async fn put_provider(self: &Arc<Self>, provider: Arc<dyn Provider>) -> Option<Arc<dyn Provider>> {
         self.put_providers(vec![provider]).await.pop().flatten()
     }
 
-    /// As [`Catalogue::add_provider`], each in the place of the provider of the same name if there is one,
-    /// which is returned in its turn: its position, and so everybody's names, stay as they are. Running calls finish
-    /// on the old one; the caller shuts it down. Readers see all of them at once. To be waited for: where it is given
-    /// up, the old ones may be out without having been returned.
+    /// As [`Catalogue::add_provider`], but each provider replaces one of the same name, which is returned. It keeps the
+    /// old position, so all names stay the same. Running calls finish on the old provider; the caller shuts it down.
+    /// Readers see all changes at once. Await the future to its end: if it is dropped, old providers may be removed
+    /// without being returned.
     pub async fn put_providers(self: &Arc<Self>, providers: Vec<Arc<dyn Provider>>) -> Vec<Option<Arc<dyn Provider>>> {
         if providers.is_empty() {
             return Vec::new();
         }
         let fresh = stream::iter(providers.clone()).map(ProviderSlot::new).buffered(READ_AT_ONCE);
-        // Boxed, here and below, since the compiler cannot see otherwise that what waits for it may go to another
-        // thread.
+        // Boxed here and below, because the compiler cannot prove otherwise that callers' futures are `Send`.
         let mut fresh: Vec<ProviderSlot> = fresh.collect().boxed().await;
         let mut slots = self.slots.lock().await;
         for slot in &mut fresh {
             let same = |old: &&ProviderSlot| {
                 old.provider.name() == slot.provider.name() && old.provider.defined_in() == slot.provider.defined_in()
             };
-            // What another source of the name had would be judged as if this one had said it.
+            // Lists of another source of the same name must not be checked as this source's.
             if let Some(old) = slots.iter().find(same) {
-                // Until the first list of the new one, what the old one had: better than nothing.
+                // Until the new provider has listed, the old one's tools stay.
                 if slot.listed.is_empty() {
                     slot.listed.clone_from(&old.listed);
                     slot.is_listed |= !old.listed.is_empty();
@@ -277,8 +276,8 @@ impl Catalogue {
         old
     }
 
-    /// Names what the operator has written and no provider brings, with reasons, in the place of what was
-    /// named before: see [`Snapshot::with_absent`]. Reasons are redacted.
+    /// Names the tools that are configured but that no provider has, with reasons, and replaces the previous ones: see
+    /// [`Snapshot::with_absent`]. Reasons are redacted.
     pub async fn set_absent(&self, absent: Vec<(String, String)>) {
         let redacted = |(name, why): (String, String)| (name, self.redactor.redact(&why).into_owned());
         let absent: Vec<_> = absent.into_iter().map(redacted).collect();
@@ -292,23 +291,23 @@ impl Catalogue {
         }
     }
 
-    /// Offers the tools that follow jobs from now on: a call may become a job whose tool does not ask for it. They
-    /// are offered in any case while some tool does.
+    /// From now on offers the tools that follow jobs, because calls may become jobs. They are also offered while any
+    /// tool runs as a job.
     pub async fn offer_jobs(&self) {
         if !self.jobs.swap(true, Ordering::AcqRel) {
             self.publish(&self.slots.lock().await);
         }
     }
 
-    /// Offers the tool that has a model extract from stored outputs, or withholds it where nobody has such a model. It
-    /// is offered where this is never called.
+    /// Offers the tool with which a model extracts from stored outputs, or withholds it if no such model is available.
+    /// The default is to offer it.
     pub async fn offer_extraction(&self, is_offered: bool) {
         if self.extraction.swap(is_offered, Ordering::AcqRel) != is_offered {
             self.publish(&self.slots.lock().await);
         }
     }
 
-    /// Lists a provider again whenever it says that it changed.
+    /// Lists a provider again whenever it reports a change.
     fn listen_to(self: &Arc<Self>, provider: &dyn Provider, due: Arc<Due>) {
         let (catalogue, runtime) = (Arc::downgrade(self), tokio::runtime::Handle::current());
         let name = provider.name().to_owned();
@@ -323,14 +322,13 @@ impl Catalogue {
         let (notices, name) = (self.notices.clone(), Arc::<str>::from(provider.name()));
         provider.on_notice(Arc::new(move |notice| {
             if !due.noticed(&notice) {
-                // Nobody may be listening.
+                // There may be no listener.
                 let _ = notices.send(Notice { provider: Arc::clone(&name), notice });
             }
         }));
     }
 
-    /// Takes a provider and its tools out. Running calls finish on the snapshot they began with; the
-    /// caller shuts the provider down.
+    /// Removes a provider and its tools. Running calls finish on their snapshot; the caller shuts the provider down.
     pub async fn remove_provider(&self, name: &str) -> Option<Arc<dyn Provider>> {
         let mut slots = self.slots.lock().await;
         let index = slots.iter().position(|slot| slot.provider.name() == name)?;
@@ -339,8 +337,8 @@ impl Catalogue {
         Some(slot.provider)
     }
 
-    /// Lists one provider again and swaps the snapshot. Other providers' tools are not touched; a
-    /// failed list takes this provider's tools out and keeps the reason.
+    /// Lists one provider again and swaps the snapshot. Other providers are not affected. If listing fails, this
+    /// provider's tools are removed and the reason is kept.
     pub async fn refresh(self: &Arc<Self>, name: &str) {
         let (provider, ticket) = {
             let mut slots = self.slots.lock().await;
@@ -367,7 +365,7 @@ impl Catalogue {
                 slot.judge(self.pins.get().map(|pins| &**pins)).await
             }
             Err(error) => {
-                // What is held stays known: it is not told of again when the provider is back.
+                // Held definitions are kept, so that they are not reported again when the provider is back.
                 (slot.listed, slot.tools) = (Vec::new(), Vec::new());
                 slot.error = Some(error);
                 Vec::new()
@@ -387,7 +385,7 @@ impl Catalogue {
         self.warn_of_held(held);
     }
 
-    /// Lists what one provider has besides its tools again; a failed list leaves the last one.
+    /// Lists one kind of a provider's items other than tools again; if that fails, the last list stays.
     async fn refresh_list(&self, provider: &Arc<dyn Provider>, kind: ListKind) -> Result<(), ()> {
         let listed = match tokio::time::timeout(self.list_timeout, provider.list_of(kind)).await {
             Ok(Ok(items)) => Ok(items),
@@ -412,7 +410,7 @@ impl Catalogue {
         outcome
     }
 
-    /// Tells of definitions that are not the pinned ones.
+    /// Reports definitions that differ from the pinned ones.
     fn warn_of_held(&self, held: Vec<UnpinnedTool>) {
         let rest = held.len().saturating_sub(MAX_NOTICES);
         let provider = held.first().map(|held| held.provider.clone());
@@ -443,12 +441,12 @@ impl Catalogue {
             .await;
     }
 
-    /// The providers, in registration order.
+    /// Returns the providers, in registration order.
     pub async fn providers(&self) -> Vec<Arc<dyn Provider>> {
         self.slots.lock().await.iter().map(|slot| Arc::clone(&slot.provider)).collect()
     }
 
-    /// Shuts every provider down, all at once, within `grace`. From now on none is listed again by itself.
+    /// Shuts all providers down concurrently, within `grace`. From now on none is listed again automatically.
     pub async fn shut_down(&self, grace: Duration) {
         self.is_closing.store(true, Ordering::Release);
         let providers = self.providers().await;

@@ -1,4 +1,4 @@
-//! Decides which of a provider's third-party definitions may be offered, by their pins.
+//! Decides by pins which third-party definitions of a provider may be offered.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,43 +11,43 @@ use toolwright_core::pins::{
 };
 use toolwright_core::store::{PinNote, PinStore};
 
-/// Tools pinned of one source; more are withheld, so that a source that names its tools anew each time does not fill
+/// The most pinned tools of one source. Further tools are withheld, so that a source with ever new names does not fill
 /// the store.
 const MAX_PINS: usize = 50_000;
-/// Changes that are named in a reason.
+/// The most changes that a reason names.
 const NAMED_CHANGES: usize = 3;
-/// Characters of each.
+/// The most characters of each change.
 const CHANGE_LENGTH: usize = 160;
 
-/// Judges definitions by their pins, and notes what is new.
+/// Checks definitions against their pins, and records new ones.
 pub struct Pins {
     store: Arc<dyn PinStore>,
     config: RwLock<PinConfig>,
 }
 
-/// A definition that is not simply the pinned one.
+/// A definition that differs from its pin, or has none.
 #[derive(Debug, Clone)]
 pub(crate) struct UnpinnedTool {
     /// Name of its provider.
     pub(crate) provider: String,
     /// The tool.
     pub(crate) tool: Arc<RegisteredTool>,
-    /// Whether it is not offered.
+    /// Whether it is withheld.
     pub(crate) withheld: bool,
-    /// Why, with the remedy, as a clause of which the tool is the subject: `withheld: …`.
+    /// The reason with the remedy, as a clause with the tool as its subject: `withheld: …`.
     pub(crate) why: String,
-    /// What changed.
+    /// The changes since the pin.
     pub(crate) changes: Vec<Change>,
 }
 
-/// A provider's tools, judged.
+/// A provider's tools, checked.
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
     pub(crate) offered: Vec<Arc<RegisteredTool>>,
     pub(crate) held: Vec<UnpinnedTool>,
 }
 
-/// A tool whose definition is to be compared, or noted.
+/// A tool whose definition must be compared or recorded.
 struct Open<'a> {
     tool: &'a Arc<RegisteredTool>,
     pin: Option<&'a Pin>,
@@ -62,30 +62,30 @@ impl std::fmt::Debug for Pins {
 }
 
 impl Pins {
-    /// Pins in `store`, under `config`.
+    /// Creates pins in `store`, under `config`.
     #[must_use]
     pub fn new(store: Arc<dyn PinStore>, config: PinConfig) -> Arc<Self> {
         Arc::new(Self { store, config: RwLock::new(config) })
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in force.
     #[must_use]
     pub fn config(&self) -> PinConfig {
         *self.config.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts another configuration into force, for what is judged from now on; whether it differs.
+    /// Replaces the configuration for later checks. Returns whether it differs.
     pub fn set_config(&self, config: PinConfig) -> bool {
         std::mem::replace(&mut *self.config.write().unwrap_or_else(PoisonError::into_inner), config) != config
     }
 
-    /// A number that is another after each decision about a pin, of any process; `None` while the store cannot tell.
+    /// Returns a number that changes with each decision about a pin in any process; `None` if the store cannot be read.
     pub async fn decisions(&self) -> Option<u64> {
         self.store.pin_decisions().await.ok()
     }
 
-    /// Judges the tools of a source, and notes what is new or waits. Tools of our own are not pinned. A store that
-    /// cannot be read withholds foreign tools; one that cannot be written to does not.
+    /// Checks the tools of a source, and records new or waiting definitions. Built-in tools are not pinned. If the
+    /// store cannot be read, third-party tools are withheld; if it cannot be written, they are not.
     pub(crate) async fn judge(&self, source: &PinSource, tools: &[Arc<RegisteredTool>]) -> Judged {
         let provider = source.provider.as_str();
         if !tools.iter().any(is_foreign) {
@@ -140,7 +140,7 @@ impl Pins {
         judged
     }
 
-    /// Looks at what drifted: what is only written otherwise is offered; all else is held.
+    /// Compares definitions whose hash differs. Differences in form only are offered; others are held.
     async fn compare(&self, source: &PinSource, open: Vec<Open<'_>>, judged: &mut Judged, notes: &mut Vec<PinNote>) {
         if open.is_empty() {
             return;
@@ -164,7 +164,7 @@ impl Pins {
             }
             if verdict == Verdict::Drifted && approved.is_some() && changes.is_empty() {
                 judged.offered.push(Arc::clone(tool));
-                // What waited is no more what its source says.
+                // The waiting definition is no longer the source's.
                 notes.extend(pin.filter(|pin| pin.waiting.is_some()).and_then(|pin| settled(tool, pin)));
                 continue;
             }
@@ -185,13 +185,13 @@ fn is_foreign(tool: &Arc<RegisteredTool>) -> bool {
     tool.origin() == Origin::Foreign
 }
 
-/// The name that it is pinned under.
+/// Returns the name under which it is pinned.
 fn pinned_name<'a>(tool: &'a RegisteredTool, pin: Option<&'a Pin>) -> &'a str {
     pin.map_or(tool.raw_name(), |pin| &pin.tool)
 }
 
 fn noted(tool: &RegisteredTool, pin: Option<&Pin>, note: Note) -> Option<PinNote> {
-    // What is settled is known already.
+    // The contract of a settled pin is known already.
     let contract = match note {
         Note::Nothing => return None,
         Note::Settle => Value::Null,
@@ -227,7 +227,8 @@ fn too_many(provider: &str, tool: &Arc<RegisteredTool>) -> UnpinnedTool {
     UnpinnedTool { provider: provider.to_owned(), tool: Arc::clone(tool), withheld: true, why, changes: Vec::new() }
 }
 
-/// The reason, with the remedy. Commands name the tool by its id, which holds nothing that a shell would read.
+/// Returns the reason with the remedy. Commands name the tool by its id, which contains no character special to a
+/// shell.
 fn why(tool: &RegisteredTool, verdict: Verdict, offered: bool, changes: &[Change]) -> String {
     let name = tool.definition().id.without_version();
     if verdict != Verdict::Drifted {

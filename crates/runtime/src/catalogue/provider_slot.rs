@@ -9,30 +9,30 @@ use toolwright_core::pins::PinSource;
 use super::lists::Lists;
 use super::pins::{Pins, UnpinnedTool};
 
-/// One provider, and what it listed.
+/// One provider, and its lists.
 pub(super) struct ProviderSlot {
     /// The provider.
     pub(super) provider: Arc<dyn Provider>,
-    /// What it listed.
+    /// The tools that it listed.
     pub(super) listed: Vec<Arc<RegisteredTool>>,
-    /// What of it is offered.
+    /// The listed tools that are offered.
     pub(super) tools: Vec<Arc<RegisteredTool>>,
-    /// What of it is not the pinned definition.
+    /// The listed definitions that differ from the pinned ones.
     pub(super) held: Vec<UnpinnedTool>,
-    /// Why its last list failed.
+    /// The error of its last list.
     pub(super) error: Option<String>,
-    /// Lists that began earlier must not overwrite what a later one brought.
+    /// Number of list requests so far: an earlier request must not overwrite the result of a later one.
     pub(super) begun: u64,
     /// The last list that was taken.
     pub(super) finished: u64,
-    /// Whether it is known what it has: its last list is there, or has failed, or that of an earlier run.
+    /// Whether its tools are known: its list has arrived or failed, or a cached one exists.
     pub(super) is_listed: bool,
-    /// What it lists besides its tools.
+    /// Its lists other than tools.
     pub(super) lists: Lists,
 }
 
 impl ProviderSlot {
-    /// With what it had listed in an earlier run.
+    /// Creates a slot with its cached list of an earlier run.
     pub(super) async fn new(provider: Arc<dyn Provider>) -> Self {
         let cached = provider.cached().await;
         Self {
@@ -48,13 +48,13 @@ impl ProviderSlot {
         }
     }
 
-    /// What tells whether another judgement came to the same.
+    /// Returns a value that shows whether another check had the same result.
     pub(super) fn judgement(&self) -> (Vec<u64>, Vec<String>) {
         let offered = self.tools.iter().map(|tool| tool.serial()).collect();
         (offered, self.held.iter().map(|held| held.why.clone()).collect())
     }
 
-    /// Judges what it listed. What is newly held is told of.
+    /// Checks the listed definitions. Returns those that are newly held.
     pub(super) async fn judge(&mut self, pins: Option<&Pins>) -> Vec<UnpinnedTool> {
         let Some(pins) = pins else {
             self.tools.clone_from(&self.listed);
@@ -74,7 +74,7 @@ impl ProviderSlot {
     }
 }
 
-/// What pins keep back.
+/// Returns the definitions that pins withhold.
 pub(super) fn held_back(slot: &ProviderSlot) -> impl Iterator<Item = Unapproved> {
     let held = slot.held.iter().filter(|held| held.withheld && slot.error.is_none());
     held.map(|held| Unapproved {
@@ -85,14 +85,14 @@ pub(super) fn held_back(slot: &ProviderSlot) -> impl Iterator<Item = Unapproved>
     })
 }
 
-/// Why a tool of a provider that has not listed yet may be missing.
+/// Returns the reason why a tool of a provider that has not listed yet may be missing.
 pub(super) fn still_starting(slot: &ProviderSlot) -> Option<(String, String)> {
     let name = slot.provider.name();
     let why = || format!("provider {name} is still starting, and nobody knows its tools yet");
     (!slot.is_listed).then(|| (name.to_owned(), why()))
 }
 
-/// A tool whose contract and settings did not change keeps its compiled validator.
+/// Keeps the compiled validator of a tool whose contract and settings are unchanged.
 pub(super) fn reuse(old: &[Arc<RegisteredTool>], new: Vec<Arc<RegisteredTool>>) -> Vec<Arc<RegisteredTool>> {
     let by_id: HashMap<_, _> = old.iter().map(|tool| (&tool.definition().id, tool)).collect();
     new.into_iter()

@@ -1,4 +1,4 @@
-//! Makes snapshots of what providers have listed, and swaps them in.
+//! Builds snapshots from the providers' lists, and swaps them in.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,12 +17,12 @@ use super::Catalogue;
 use super::lists::SourceLists;
 use super::provider_slot::{ProviderSlot, held_back, still_starting};
 
-/// What readers see.
+/// The state that readers see.
 #[derive(Default)]
 pub(super) struct Current {
     snapshot: RwLock<Published>,
     pub(super) generation: watch::Sender<u64>,
-    /// Publications so far; each takes its number while the slots are locked.
+    /// Publications so far. Each gets its number while the slots are locked.
     made: AtomicU64,
 }
 
@@ -37,7 +37,7 @@ struct Published {
 #[derive(Clone, Default)]
 pub(super) struct Sources {
     pub(super) all: Arc<[Arc<dyn Provider>]>,
-    /// Those of which it is not known what they have.
+    /// Providers whose tools are not known yet.
     pub(super) unlisted: Arc<[Arc<dyn Provider>]>,
     pub(super) lists: Arc<[SourceLists]>,
 }
@@ -59,17 +59,17 @@ impl Sources {
 }
 
 impl Current {
-    /// The catalogue as it is now.
+    /// Returns the current snapshot.
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner).snapshot)
     }
 
-    /// The providers of the snapshot.
+    /// Returns the providers of the snapshot.
     pub(super) fn sources(&self) -> Sources {
         self.snapshot.read().unwrap_or_else(PoisonError::into_inner).sources.clone()
     }
 
-    /// Swaps, unless a later snapshot is there already.
+    /// Swaps the snapshot, unless a later one is in place.
     pub(super) fn put(&self, snapshot: Arc<Snapshot>, sources: Sources, number: u64) {
         {
             let mut current = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
@@ -83,10 +83,10 @@ impl Current {
 }
 
 impl Catalogue {
-    /// What a provider says of itself, and what pins have against its definitions: each by itself, or many together.
+    /// Returns the provider's own issues, and those of pins with its definitions: one by one, or as a sum.
     fn issues_of(&self, slot: &ProviderSlot) -> Vec<CatalogueIssue> {
         let provider = slot.provider.name();
-        // What a source wrote is in it, and begins no line of its own.
+        // The message contains a source's text, which must not begin a new line.
         let issue = |message: String| CatalogueIssue {
             provider: provider.to_owned(),
             message: self.redactor.redact(&message).replace(char::is_control, " "),
@@ -116,8 +116,8 @@ impl Catalogue {
         issues
     }
 
-    /// Makes the snapshot of `slots` and swaps it in; if nothing is new in it, whoever waits for changes is woken all
-    /// the same, since a source may have others than of tools.
+    /// Builds the snapshot of `slots` and swaps it in. Even if the tools are unchanged, watchers are woken, because
+    /// other lists may have changed.
     pub(super) fn publish(&self, slots: &[ProviderSlot]) {
         let idle = withheld(slots, self.jobs.load(Ordering::Acquire), self.extraction.load(Ordering::Acquire));
         let is_idle = |tool: &RegisteredTool| idle.iter().find(|(id, _)| tool.definition().id.as_str() == *id);
@@ -152,9 +152,8 @@ impl Catalogue {
     }
 }
 
-/// The tools that would have nothing to do, and why: those that follow jobs where no tool runs as one, the one that
-/// shows manuals where no tool has any, and the one that needs a model where there is none. Every definition costs its
-/// place in a request.
+/// Returns the tools that would be useless, and why: those that follow jobs if no tool runs as one, the manual tool if
+/// no tool has a manual, and the extraction tool without a model. Each definition takes space in requests.
 fn withheld(slots: &[ProviderSlot], jobs: bool, extraction: bool) -> Vec<(&'static str, &'static str)> {
     let definitions = || slots.iter().flat_map(|slot| &slot.tools).map(|tool| tool.definition());
     let runs_as_job = |tool: &ToolDefinition| tool.mode != Mode::Direct || tool.auto_background_after.is_some();

@@ -27,50 +27,50 @@ use super::tool_context::Partials;
 use super::{CallInFlight, Executor, InFlightGuard, RunContext};
 use crate::models::micros;
 
-/// What the ledger says of a call besides its outcome.
+/// The ledger's data about a call, except its outcome.
 #[derive(Debug)]
 pub(super) struct CallRecord {
     /// `tool`, or `job` for a call that continues after its caller was answered.
     pub(super) kind: OpKind,
     /// The operation.
     pub(super) op: Op,
-    /// The call is under way for as long as its record is open.
+    /// Counts the call as in flight while its record is open.
     entered: Option<InFlightGuard>,
-    /// Where the call is.
+    /// The stage of the call.
     pub(super) stage: Stage,
     /// How long it waited for slot and lock.
     pub(super) waited: Duration,
-    /// How long after its start the tool began.
+    /// How long after the start of the call its tool began.
     ran_after: Option<Duration>,
-    /// How often it was dispatched.
+    /// How often its tool was dispatched.
     pub(super) attempts: u32,
     /// When it began.
     started: Instant,
-    /// Characters of arguments.
+    /// The start of the call.
     pub(super) characters_in: usize,
-    /// What the ledger keeps of them.
+    /// The arguments as the ledger keeps them.
     arguments: Option<Box<str>>,
-    /// What policy was told that it touches, once it is admitted.
+    /// The scope of the call that policy was given, once the call is admitted.
     pub(super) scope: CallScope,
-    /// What decided that it may, or may not, run.
+    /// The rule or other cause of the decision.
     pub(super) decided_by: Cow<'static, str>,
-    /// What a person said of it, where one was asked.
+    /// A person's answer, if one was asked.
     pub(super) approval: ApprovalAnswer,
     /// How long its tool waited for people's answers while it ran.
     person: Duration,
-    /// What its requests to models used, if the run records that.
+    /// The usage of its requests to models, if the run records it.
     pub(super) used: Option<Arc<CallUsage>>,
-    /// Whether its result came out of the response cache.
+    /// Whether its result came from the response cache.
     pub(super) cached: bool,
-    /// What was asked for, if it never started.
+    /// The refused request, if the call never started.
     pub(super) refused: Option<Refused>,
-    /// What was done to name and arguments, redacted.
+    /// The changes to its name and arguments, redacted.
     pub(super) provenance: Provenance,
-    /// The arguments that it ran with, redacted, if something was done to them.
+    /// The arguments that it ran with, redacted, if they were changed.
     pub(super) ran_with: Option<Value>,
 }
 
-/// A person's word on a call, and how long it took.
+/// A person's answer about a call, and how long it took.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ApprovalAnswer {
     pub(super) word: Option<&'static str>,
@@ -78,17 +78,17 @@ pub(super) struct ApprovalAnswer {
 }
 
 impl CallRecord {
-    /// Takes over the attempts and waits of a tool that has ended.
+    /// Copies the attempts and waits of a tool that has ended.
     pub(super) fn ran(&mut self, progress: &Partials) {
         (self.attempts, self.person) = (progress.attempts(), progress.person_took());
     }
 
-    /// The call as one in flight.
+    /// Returns the call in flight.
     pub(super) fn in_flight(&self) -> Option<Arc<CallInFlight>> {
         self.entered.as_ref().map(|entered| Arc::clone(&entered.call))
     }
 
-    /// How long people took.
+    /// Returns how long people took to answer.
     fn person_took(&self) -> Duration {
         self.approval.took + self.person
     }
@@ -119,12 +119,12 @@ impl CallRecord {
 }
 
 impl Executor {
-    /// Notes that the tool begins now.
+    /// Records that the tool begins now.
     pub(super) fn note_start(&self, record: &mut CallRecord) {
         record.ran_after = Some(self.options.services.clock.now().saturating_duration_since(record.started));
     }
 
-    /// Begins the record of a call.
+    /// Opens the record of a call.
     pub(super) fn open_record(&self, call: &ValidCall, run: &RunContext) -> CallRecord {
         let services = &self.options.services;
         learn_secrets(&call.entry, &call.arguments, &*services.redactor);
@@ -141,7 +141,7 @@ impl Executor {
         }
     }
 
-    /// Ends a call that the check has rejected.
+    /// Ends a call that the check rejected.
     pub(super) async fn reject(&self, rejection: Rejection, run: &RunContext) -> Outcome {
         let mut outcome = Outcome::failed(rejection.call_id, rejection.error);
         let services = &self.options.services;
@@ -167,8 +167,8 @@ impl Executor {
         outcome
     }
 
-    /// Completes an outcome, reports it to observers, and writes it to ledger and journal. A sink that fails is logged
-    /// and does not change the outcome.
+    /// Completes an outcome, reports it to observers, and writes it to ledger and journal. A failure of a sink is
+    /// logged and does not change the outcome.
     pub(super) async fn finish(
         &self,
         outcome: &mut Outcome,
@@ -198,7 +198,7 @@ impl Executor {
         if run.is_plan {
             outcome.extras.insert(ENDED_MS.into(), services.clock.wall_ms().into());
         }
-        // A failed call says it nowhere else, and a resumed run reads it from the journal.
+        // A failed call has no other place for its usage, and a resumed run reads it from the journal.
         if let Some(used) = record.used.as_ref().filter(|used| used.total() != Usage::default()) {
             if let Ok(usage) = serde_json::to_value(used.total()) {
                 outcome.extras.entry("usage").or_insert(usage);
@@ -210,10 +210,10 @@ impl Executor {
         if outcome.pending.is_some() {
             return;
         }
-        // If the run's driver is gone, a call that was cancelled with it is in doubt, as after a crash: the run may be
-        // resumed.
+        // If the run's driver has gone, the outcome of a call cancelled with it is unknown, as after a crash: the run
+        // may be resumed.
         let abandoned = outcome.error.as_ref().and_then(ToolError::cancel_cause) == Some(CancelCause::CallerGone);
-        // For a call that has become a job, the journal has the caller's end already.
+        // For a call that became a job, the journal already has the end that its caller got.
         if !abandoned && !run.is_job() {
             journal(outcome, run).await;
         }
@@ -235,7 +235,7 @@ impl Executor {
             approval: record.approval.word.map(Cow::Borrowed),
             provenance: outcome.provenance.clone(),
             arguments: record.arguments.take(),
-            // A tool that takes secrets may repeat them, and short ones are known only by their place.
+            // A tool that takes secrets may repeat them, and short ones are recognised only by their place.
             result: entry
                 .filter(|entry| entry.tool.secret_schema().is_none())
                 .and_then(|_| kept_result(outcome, &*services.redactor)),
@@ -299,7 +299,7 @@ impl Executor {
         }
     }
 
-    /// Enters a guard's judgement in the ledger, by the guard's name.
+    /// Records a guard's decision in the ledger, under the guard's name.
     pub(super) fn record_guard(&self, op: Op, name: &str, status: &'static str, started: Instant, run: &RunContext) {
         let (clock, session) = (&self.options.services.clock, &run.session);
         let principal = session.principal.id.as_str().into();
@@ -312,18 +312,18 @@ impl Executor {
     }
 }
 
-/// The queue that calls of this tool pass.
+/// Returns the queue of this tool's calls.
 fn queue(entry: &Entry) -> Arc<str> {
     entry.definition().queue.as_deref().map_or_else(|| Arc::clone(entry.provider_name()), Arc::from)
 }
 
-/// Why a call failed, or why the first models that it asked gave no result.
+/// Returns why a call failed, or why the first models that it asked gave no result.
 fn remark<'a>(outcome: &'a Outcome, record: &CallRecord) -> Option<&'a str> {
     let failed_models = || outcome.extras.get(FAILED_MODELS).filter(|_| !record.cached).and_then(Value::as_str);
     outcome.error.as_ref().map(ToolError::message).or_else(failed_models)
 }
 
-/// `ok`, or the kind of failure.
+/// Returns `ok`, or the kind of failure.
 fn status(outcome: &Outcome) -> &'static str {
     match (&outcome.error, outcome.ok) {
         (Some(error), _) => error.kind().as_str(),
@@ -332,7 +332,7 @@ fn status(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// What the ledger keeps of arguments: all of them, or nothing where they are long.
+/// Returns the arguments as the ledger keeps them: whole, or nothing if they are too long.
 fn kept_arguments(characters: usize, shown: impl FnOnce() -> Value) -> Option<Box<str>> {
     if characters > MAX_KEPT {
         return None;
@@ -340,31 +340,31 @@ fn kept_arguments(characters: usize, shown: impl FnOnce() -> Value) -> Option<Bo
     Some(shown().to_string()).filter(|text| text.len() <= MAX_KEPT).map(String::into_boxed_str)
 }
 
-/// What the ledger keeps of a result: the beginning of its text. The note of a failed call says what its text would.
+/// Returns the beginning of a result's text for the ledger. For a failed call, the note has that text.
 fn kept_result(outcome: &Outcome, redactor: &dyn Redactor) -> Option<Box<str>> {
     if outcome.error.is_some() {
         return None;
     }
     let text = outcome.content.iter().find_map(|block| block.as_text())?;
-    // A secret that the end cuts in two is known only as a whole.
+    // A secret that the limit cuts in two could not be recognised, so more is redacted first.
     let seen = &text[..text.floor_char_boundary(2 * MAX_KEPT)];
     let shown = redactor.redact(seen);
     Some(shown[..shown.floor_char_boundary(MAX_KEPT)].into())
 }
 
-/// Characters of an outcome's text, or of the result of a method of the protocol, which has none.
+/// Returns the characters of an outcome's text, or of the result of a protocol method, which has no text.
 fn length_of(outcome: &Outcome) -> usize {
     let texts = outcome.content.iter().filter_map(|block| block.as_text());
     let text: usize = texts.map(|text| text.chars().count()).sum();
     text + outcome.extras.get(METHOD_RESULT).map_or(0, json_length)
 }
 
-/// Characters of a value as JSON.
+/// Returns the characters of a value as JSON.
 fn json_length(value: &Value) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            // Continuation bytes are not characters.
+            // Continuation bytes are not counted.
             self.0 += bytes.iter().filter(|&&byte| byte & 0xC0 != 0x80).count();
             Ok(bytes.len())
         }
@@ -385,10 +385,10 @@ pub(super) fn name_tool(outcome: &mut Outcome, entry: &Entry) {
     outcome.namespace = entry.id().namespace().to_owned();
 }
 
-/// In the extras of calls of a plan: when they ended, in milliseconds since 1970.
+/// Key in the extras of a plan's calls: their end time, in milliseconds since 1970.
 pub const ENDED_MS: &str = "ended_ms";
 
-/// Enters an outcome in the journal of its run, where there is one.
+/// Writes an outcome to the journal of its run, if there is one.
 pub(super) async fn journal(outcome: &Outcome, run: &RunContext) {
     if let Some((journal, id)) = &run.journal
         && let Err(error) = journal.call_finished(id, outcome).await
@@ -401,8 +401,8 @@ const REFUSED: &str = "the call was not made: it cannot be recorded, because the
                        Tell the user that whoever operates Toolwright must mend that; the log says what is wrong.";
 
 impl Executor {
-    /// Commits a row for the call before it runs, unless a trusted source says that its tool only reads. The end of the
-    /// call replaces the row; without an end the row says that the outcome is unknown.
+    /// Commits a row for the call before it runs, unless a trusted source declares its tool read-only. The call's end
+    /// replaces the row; otherwise the row shows that the outcome is unknown.
     pub(super) async fn enter_begun(
         &self,
         call: &ValidCall,
@@ -439,7 +439,7 @@ impl Executor {
             cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause)),
         };
         match entered {
-            // The store has logged it.
+            // The store has logged the error.
             Err(error) if !required => tracing::debug!(tool = %call.entry.id(), "not entered as begun: {error}"),
             Err(error) => {
                 let message = format!(
@@ -455,7 +455,7 @@ impl Executor {
     }
 }
 
-/// Sums what one call used, and passes it on to the recorder of the run, where there is one.
+/// Sums the usage of one call, and passes it on to the run's recorder.
 #[derive(Default)]
 pub(super) struct CallUsage {
     run: Option<Arc<dyn UsageRecorder>>,
@@ -469,8 +469,9 @@ impl std::fmt::Debug for CallUsage {
 }
 
 impl CallUsage {
-    /// The context for the call's requests to models, and their sum. `None` if the run records no usage and the tool
-    /// asks no model itself. Any other tool may still ask one, because its source may ask the client for sampling.
+    /// Returns the context for the call's requests to models, with their sum. `None` if the run records no usage and
+    /// the tool asks no model itself. If the run records usage, every tool gets one, because its source may ask the
+    /// client for sampling.
     pub(super) fn of(call: &ValidCall, run: &RunContext) -> Option<(Arc<Self>, Box<RunContext>)> {
         let is_agent = call.entry.provider.kind() == ProviderKind::Agent;
         if run.usage.is_none() && !is_agent && !asks_by_model(&call.entry) {
@@ -481,14 +482,14 @@ impl CallUsage {
         Some((used, run))
     }
 
-    /// All of it, so far.
+    /// Returns the usage so far.
     pub(super) fn total(&self) -> Usage {
         let mut total = Usage::default();
         self.total.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(|used| total.add(*used));
         total
     }
 
-    /// What it costs.
+    /// Returns its cost.
     pub(super) fn cost(&self, prices: &PriceTable) -> Cost {
         let mut cost = Cost::default();
         let total = self.total.lock().unwrap_or_else(PoisonError::into_inner);

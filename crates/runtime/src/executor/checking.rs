@@ -1,4 +1,4 @@
-//! Checks calls before the stages run, and lets a model repair each repairable call once.
+//! Checks calls before the other stages, and lets a model repair each repairable call once.
 
 use std::time::Duration;
 
@@ -22,17 +22,17 @@ use super::admission::policy;
 use super::pipeline::catch_panic_now;
 use super::{Executor, RunContext};
 
-/// Who mends the arguments of calls that are not valid. Each attempt is a request to a model.
+/// The model that repairs the arguments of invalid calls. Each attempt is a request to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairOptions {
-    /// The model, `provider/model`, asked through the client of the services.
+    /// The model, `provider/model`; asked through the client of the services.
     pub model: String,
     /// Limit of the request.
     pub timeout: Duration,
 }
 
 impl RepairOptions {
-    /// By `model`, within a minute.
+    /// Uses `model`, with a limit of one minute.
     #[must_use]
     pub fn by(model: impl Into<String>) -> Self {
         Self { model: model.into(), timeout: Duration::from_secs(60) }
@@ -45,15 +45,15 @@ type Checked = Result<ValidCall, Box<Rejection>>;
 /// The calls of a turn after the check.
 #[derive(Debug)]
 pub struct CheckedCalls {
-    /// In call order, each valid or with the reason why it is not.
+    /// The calls in call order, each valid or rejected with the reason.
     pub calls: Vec<Result<ValidCall, Box<Rejection>>>,
-    /// Tokens that mending them took.
+    /// Usage of the repairs.
     pub usage: Usage,
 }
 
 impl CheckedCalls {
-    /// The calls that a model has mended, with the records that [`Executor::check_calls`] takes so that the
-    /// same candidate is checked again, and nobody is asked for another.
+    /// Returns the calls that a model has repaired. With these records [`Executor::check_calls`] checks the same
+    /// candidates again without another request.
     #[must_use]
     pub fn mended(&self) -> Vec<(CallId, RepairRecord)> {
         let record = |call: &ValidCall| Some((call.id.clone(), (**call.provenance.repair.as_ref()?).clone()));
@@ -62,16 +62,15 @@ impl CheckedCalls {
 }
 
 impl Executor {
-    /// The call, if it may start by itself before its turn is over: it is valid under
-    /// a schema without a model's help (what coercion and the JSON repairer mend counts as valid), without
-    /// references, and policy lets it run without a question. Pure: no guard is heard, no event is emitted;
-    /// what is not returned is to be run with the rest of its turn.
+    /// Returns the call if it may start before its turn is complete: it is valid under a schema without a model's help
+    /// (coercion and the JSON repairer count as valid), has no references, and policy allows it without a question. Has
+    /// no side effects: no guard runs, no event is emitted. Run other calls with the rest of their turn.
     #[must_use]
     pub fn startable(&self, call: ToolCall, run: &RunContext) -> Option<ValidCall> {
         let call = check(call, &run.snapshot, caller(run)).ok()?;
-        // Nor is a call known to be over when the others begin that refer to its result.
+        // Later calls may refer to its result before it is known to have ended.
         let refers = !call.pending.is_empty() || !call.provenance.resolved.is_empty() || call.meta.writes().is_some();
-        // Whoever is asked about the calls that it makes is there when the turn is over.
+        // The approver of its inner calls is available only after the turn is complete.
         let awaits = call.awaits_others() || !run.read_taint.is_empty();
         if refers || awaits || call.unvalidated.is_some() {
             return None;
@@ -80,14 +79,15 @@ impl Executor {
             let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
             policy(&call, scope, run).effect == Effect::Allow
         });
-        // What panics here does so again in its turn, and is that call's end then.
+        // A panic here recurs in the call's turn, and ends that call then.
         is_allowed.unwrap_or(false).then_some(call)
     }
 
-    /// What check and policy say of a call now, and of the one that its activity runs. No guard is heard.
+    /// Returns the current decision of check and policy about a call, and about the call inside an activity. No guard
+    /// runs.
     ///
     /// # Errors
-    /// Why the check refuses it.
+    /// The reason why the check rejects it.
     pub fn verdict(&self, call: ToolCall, run: &RunContext) -> Result<Decision, ToolError> {
         let mut call = check(call, &run.snapshot, caller(run)).map_err(|rejection| rejection.error)?;
         mark(&mut call, &run.read_taint);
@@ -100,9 +100,9 @@ impl Executor {
         judged.map_err(|rejection| rejection.error)
     }
 
-    /// Checks the calls of one turn, in order, for [`Executor::run_checked`]. Of those that are rejected for
-    /// their arguments, as many as may run in a turn are mended if there is somebody to do it. A call of
-    /// which `mended` has a record is checked with that candidate in place of what was written.
+    /// Checks the calls of one turn, in order, for [`Executor::run_checked`]. Calls that are rejected for their
+    /// arguments are repaired if a repair model is configured, up to the turn's limit of calls. A call with a record in
+    /// `mended` is checked with that candidate in place of its arguments.
     pub async fn check_calls(
         &self,
         calls: Vec<ToolCall>,
@@ -111,11 +111,11 @@ impl Executor {
     ) -> CheckedCalls {
         let snapshot = &*run.snapshot;
         let mut left = self.options.defaults.calls_per_turn;
-        // Every call is checked before the first is asked about, so that `left` counts in call order.
+        // All calls are checked before the first repair, so that `left` counts in call order.
         let (mut checked, mut asks) = (Vec::with_capacity(calls.len()), Vec::new());
         let mut written: Vec<(String, Option<String>)> = Vec::new();
         for call in calls {
-            // What an earlier call of the turn writes is not there before that call has run.
+            // A value that an earlier call of the turn writes does not exist yet.
             let except = run.variables.as_deref().filter(|_| !written.is_empty());
             let places = written.iter().map(|(path, instance)| (path.as_str(), instance.as_deref()));
             let except = except.map(|variables| Except::new(variables, places));
@@ -152,7 +152,7 @@ impl Executor {
         CheckedCalls { calls: checked, usage }
     }
 
-    /// Has those of these calls mended that are asked about, all at once. Returns what that used.
+    /// Repairs the given calls concurrently. Returns the usage.
     fn mend<'a>(
         &'a self,
         checked: &'a mut [Checked],
@@ -182,7 +182,8 @@ impl Executor {
         run: &RunContext,
     ) -> (Checked, Usage) {
         let mut record = RepairRecord::begin(options.model.as_str(), &rejection);
-        // What could not be read before can be now: its secrets are known before the answer is recorded.
+        // Arguments that could not be parsed before may be now, so their secrets are learnt before the answer is
+        // recorded.
         let on_answer = |answer: &ModelResponse| {
             if let (Some(entry), Ok(candidate)) = (&rejection.entry, model_repair::read(answer)) {
                 learn_secrets(entry, &candidate, &*self.options.services.redactor);
@@ -234,7 +235,7 @@ impl Executor {
         });
     }
 
-    /// A foreign schema that cannot be used leaves its tool usable; the operator should know.
+    /// Warns the operator of a third-party schema that cannot be used. Its tool stays usable.
     fn warn_of_schema(&self, call: &ValidCall) {
         if let Err(error) = call.entry.tool.schema() {
             let message = format!("the arguments of {} cannot be validated: {error}", call.entry.id());
@@ -243,7 +244,7 @@ impl Executor {
     }
 }
 
-/// Checks a call that was mended before. Whatever comes of it, it counts as mended.
+/// Checks a call that was repaired before. It counts as repaired whatever the result.
 fn check_mended(
     call: ToolCall,
     record: &RepairRecord,
@@ -251,7 +252,7 @@ fn check_mended(
     snapshot: &Snapshot,
     caller: Caller<'_>,
 ) -> Result<ValidCall, Box<Rejection>> {
-    // The candidate is for the tool that was rejected: the one inside, if the call carries one.
+    // The candidate is for the rejected tool: the inner one, if the call carries another.
     let name = carried(&call, snapshot).map_or(call.name, |inside| inside.name);
     let call = ToolCall::new(call.id, name, RawArguments::Value(candidate)).with_meta(call.meta);
     let mut checked = check(call, snapshot, caller);
@@ -263,14 +264,14 @@ fn check_mended(
     checked
 }
 
-/// Marks the arguments of a call, which may come out of these tools.
+/// Marks the arguments of a call as possibly derived from these tools.
 pub(super) fn mark(call: &mut ValidCall, taint: &Taint) {
     if !taint.is_empty() {
         call.provenance.tainted.push(Tainted { path: String::new(), from: taint.clone() });
     }
 }
 
-/// Who makes the calls.
+/// Returns the caller of the calls.
 fn caller(run: &RunContext) -> Caller<'_> {
     Caller { principal: &run.session.principal, variables: run.variables.as_deref() }
 }

@@ -1,4 +1,4 @@
-//! Starts the calls of a plan as others end: decides which start, with which values, and which never will.
+//! Starts the calls of a plan as others end: decides which calls start, with which values, and which never can.
 
 use tokio::time::Instant;
 use toolwright_core::call::PendingCall;
@@ -11,7 +11,7 @@ use super::RunContext;
 /// A call of a plan that has ended.
 #[derive(Debug, Clone)]
 pub struct EndedCall {
-    /// What it came to.
+    /// The outcome of the call.
     pub outcome: Outcome,
     /// When it started.
     pub started: Instant,
@@ -19,32 +19,32 @@ pub struct EndedCall {
     pub ended: Instant,
 }
 
-/// A plan under way.
+/// A plan in progress.
 pub(super) struct Flow {
-    /// What became of the calls, in call order.
+    /// The ended calls, in call order.
     pub(super) outcomes: Vec<Option<EndedCall>>,
     started: Vec<Option<Instant>>,
     graph: Graph,
     schedule: Schedule,
     /// The calls that have not started.
     calls: Vec<Option<Planned>>,
-    /// What is said of each call whose value others wait for, should it have none.
+    /// How to name each call that others depend on, if it yields no value.
     names: Vec<FailedCall>,
-    /// For each call that ended before, whether it left no value.
+    /// Whether each ended call yielded no value.
     lost: Vec<bool>,
     /// The calls that may start, the next one last.
     ready: Vec<usize>,
     /// Calls that wait for a value that no call of the plan is known to write.
     stuck: Vec<usize>,
-    /// Whether a person must decide about one of the calls first.
+    /// Whether a person must first decide about one of the calls.
     is_held: bool,
 }
 
 impl Flow {
-    /// A plan of which nothing has started.
+    /// Creates the flow of a plan of which nothing has started.
     pub(super) fn of(plan: Plan) -> Self {
         let Plan { calls, beside, graph } = plan;
-        // Only calls that write can keep others waiting.
+        // Other calls can only wait for calls that write.
         let name = |planned: &Planned| {
             let writes = planned.meta().writes();
             FailedCall {
@@ -85,8 +85,8 @@ impl Flow {
         flow
     }
 
-    /// The next call to start, with its values in their places. With none running (`is_idle`) and none ready, nothing more
-    /// is written: then calls that still wait fall back, or are rejected.
+    /// Returns the next call to start, with its references resolved. If no call runs (`is_idle`) or is ready, nothing
+    /// more will be written: calls that still wait use their defaults or are rejected.
     pub(super) fn next(&mut self, is_idle: bool, run: &RunContext) -> Option<(usize, Planned)> {
         while let Some(index) = self.ready.pop() {
             if let Some(started) = self.start(index, Outlook::Open, run) {
@@ -122,7 +122,7 @@ impl Flow {
         }
     }
 
-    /// The call, if it has ended without a value for others.
+    /// Returns the call, if it has ended without a value for others.
     fn failed(&self, index: usize) -> Option<FailedCall> {
         let name = self.names.get(index)?;
         if self.lost[index] {
@@ -132,12 +132,12 @@ impl Flow {
         Some(FailedCall { why: why.to_owned(), ..name.clone() })
     }
 
-    /// Those that wait for it run once a person has decided, or given leave.
+    /// Holds the calls that wait for it until a person has decided.
     fn hold(&mut self, index: usize) {
         self.is_held |= self.graph.edges().iter().any(|edge| edge.from == index);
     }
 
-    /// A call has ended.
+    /// Records the end of a call.
     pub(super) fn ended(&mut self, index: usize, outcome: Outcome) {
         let waits = outcome.pending.is_some();
         let ended = Instant::now();
@@ -147,7 +147,7 @@ impl Flow {
             self.hold(index);
             return;
         }
-        // What it wrote may be what others wait for.
+        // Its write may be the value that other calls wait for.
         self.ready.append(&mut self.stuck);
         let mut next = self.schedule.ended(index);
         next.reverse();

@@ -1,4 +1,4 @@
-//! Calls of LLM-backed tools: tries one model after the other until one gives a result.
+//! Calls of LLM-backed tools: tries one model after another until one returns a result.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -31,57 +31,59 @@ use super::run::Attempts;
 use super::{Executor, RunContext};
 use crate::models::micros;
 
-/// Tokens of an answer, or its limit where that is less, without which a model is not asked.
+/// A model is asked only if its window has room for this many answer tokens, or for the answer's limit if that is
+/// lower.
 const LEAST_ANSWER: u32 = 256;
-/// As much for thinking, of a model that thinks.
+/// The same for the reasoning tokens of a reasoning model.
 const LEAST_THINKING: u32 = 1024;
 
-/// How a caller wants LLM-backed tools to be run.
+/// How a caller wants LLM-backed tools to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LlmOptions {
-    /// The one model to ask, `provider/model`, in place of those of the tool; no other takes its place.
+    /// The only model to ask, `provider/model`, instead of the tool's models.
     pub model: Option<Arc<str>>,
     /// The mode of asking, for tools whose variants have modes.
     pub mode: Option<Arc<str>>,
-    /// What all attempts at their requests are taken of.
+    /// The allowance that all attempts at their requests draw on.
     pub requests: RequestAllowance,
-    /// How much the model is to think, in place of the tool's word.
+    /// The reasoning effort, instead of the tool's.
     pub effort: Option<Effort>,
-    /// The variant that is asked, by its name: a call sets it for its requests.
+    /// The name of the variant that is asked. A call sets it for its requests.
     pub variant: Option<Arc<str>>,
-    /// The model of tools for which nothing else says one: neither benchmarks nor the tool nor the executor's options.
+    /// The model of tools for which neither benchmarks nor the tool nor the executor's options name one.
     pub default: Option<Arc<str>>,
 }
 
-/// In the extras of a call that had its result from a later model: which were asked before it, and why none of them gave one.
+/// Key in the extras of a call whose result came from a later model: the models asked before it, and why they gave no
+/// result.
 pub(super) const FAILED_MODELS: &str = "failed_models";
 
 /// The models of one call.
 pub(super) struct LlmCall {
     executor: Arc<Executor>,
-    /// The terms of the call's own requests.
+    /// The context of the call's own requests.
     run: RunContext,
     op: Op,
     call: CallId,
     models: Vec<Arc<str>>,
-    /// Whether the tool was declared as LLM-backed, and not written by hand.
+    /// Whether the tool was declared as LLM-backed, not written in code.
     is_declared: bool,
 }
 
 impl Executor {
-    /// Has the recordings read that a call may be answered from.
+    /// Loads the recordings that a call may be answered from.
     pub(super) async fn ready_recordings(&self, run: &RunContext) {
         let named = [run.llm.model.as_deref(), run.model.as_deref(), self.options.default_model.as_deref()];
         for recording in named.into_iter().flatten().filter(|model| is_replay(model)) {
-            // Of one that cannot be read the card says so, and the call is refused for it.
+            // For an unreadable recording, the model card has the error, and the call is refused for it.
             let _ = self.options.services.model.ready(recording).await;
         }
     }
 
-    /// The models that a call of this tool is to ask, in order; `None` for tools that ask none.
+    /// Returns the models for a call of this tool, in order; `None` for tools that ask none.
     ///
     /// # Errors
-    /// `not_permitted` where there is none that can be asked.
+    /// `not_permitted` if there is no model that can be asked.
     pub(super) fn models_of(&self, entry: &Entry, run: &RunContext) -> Result<Option<Vec<Arc<str>>>, ToolError> {
         if !asks_by_model(entry) {
             return Ok(None);
@@ -94,7 +96,7 @@ impl Executor {
         self.resolve(entry.id(), preference, &run.llm, run.model.as_deref()).map(Some).map_err(named)
     }
 
-    /// Whether a model can be asked by the LLM-backed tool `id` with this preference, without a word of its caller.
+    /// Returns whether the LLM-backed tool `id` with this preference has a model to ask by default.
     #[must_use]
     pub fn has_model_for(&self, id: &ToolId, preference: Option<&ModelPreference>) -> bool {
         self.resolve(id, preference, &LlmOptions::default(), None).is_ok()
@@ -107,7 +109,7 @@ impl Executor {
         llm: &LlmOptions,
         run_model: Option<&str>,
     ) -> Result<Vec<Arc<str>>, ToolError> {
-        // Nobody gets a recording who has not asked for one; a declaration that names one was refused.
+        // A recording is used only if the caller asks for it; a declaration that names one was refused earlier.
         let preference = preference.map(|preference| {
             let is_real = |model: &String| !is_replay(model);
             ModelPreference {
@@ -129,7 +131,7 @@ impl Executor {
         })
     }
 
-    /// As [`Executor::models_of`], ready to be tried.
+    /// As [`Executor::models_of`], prepared to be tried.
     pub(super) fn by_model(
         self: &Arc<Self>,
         call: &ValidCall,
@@ -151,30 +153,30 @@ impl Executor {
     }
 }
 
-/// Whether calls of this tool ask a model by the runner.
+/// Returns whether the runner asks models for calls of this tool.
 pub(super) fn asks_by_model(entry: &Entry) -> bool {
     entry.definition().model_preference.is_some() || is_declared(entry)
 }
 
-/// A declared tool has a declaration, which most tools have not: their providers are not asked.
+/// Returns whether a tool is declared. Most tools have no declaration, and their providers are not asked.
 fn is_declared(entry: &Entry) -> bool {
     entry.definition().declaration.is_some() && entry.provider.llm(entry.id()).is_some()
 }
 
-/// One model that gave no result.
+/// A model that gave no result.
 struct Failure {
     model: Arc<str>,
-    /// The model whose recorded answer it was: what is said to another model is what was said then.
+    /// The model whose recorded answer was used: messages about the model apply to that one.
     stood_for: Option<Arc<str>>,
     error: ToolError,
 }
 
 impl LlmCall {
-    /// Tries the models in order. The result is the first that its tool's output schema lets pass; it says which
-    /// model gave it, and what all attempts used.
+    /// Tries the models in order. Returns the first result that the tool's output schema accepts, with its model and
+    /// the usage of all attempts.
     pub(super) async fn run(self: Box<Self>, attempts: &mut Attempts) -> Result<ToolOutput, ToolError> {
         if self.is_declared {
-            // Requests to models are repeated where that is safe on their own way out.
+            // Requests to models are already retried when they are sent, if that is safe.
             attempts.retries = 0;
         }
         let (call, services) = (Arc::clone(&attempts.call), Arc::clone(&attempts.context.services));
@@ -182,7 +184,7 @@ impl LlmCall {
         let shown = shown_arguments(entry, arguments, &*services.redactor);
         let tool = entry.id().clone();
         let (mut failures, mut total, mut tried) = (Vec::<Failure>::new(), Usage::default(), 0);
-        // Models whose recording does not have the call: they were not asked when it was made.
+        // Models whose recording lacks the call, because they were not asked when it was made.
         let mut missed = Vec::<Failure>::new();
         let failure = |model: &Arc<str>, error| {
             let stood_for = services.model.card(model).stands_for;
@@ -243,8 +245,8 @@ impl LlmCall {
         Err(all_failed(entry, if failures.is_empty() { missed } else { failures }))
     }
 
-    /// Why this model is not even tried: its window has no room for the prompt and an answer. What it counts by itself
-    /// is counted here, on a thread that may wait for a large file, and known when the attempt counts again.
+    /// Returns why this model is skipped: its window has no room for the prompt and an answer. Counting may read a
+    /// large file, so it runs on a blocking thread; the attempt reuses the count.
     async fn too_long(
         &self,
         model: &str,
@@ -263,12 +265,12 @@ impl LlmCall {
             Some(counter) => {
                 let (entry, arguments, counter) = (Arc::clone(entry), arguments.clone(), Arc::clone(counter));
                 let count = move || size_of(&entry, &arguments, &named, mode.as_deref(), &*counter);
-                // A count that failed is made again by the attempt, which tells why.
+                // If counting fails, the attempt counts again and reports the error.
                 tokio::task::spawn_blocking(count).await.ok()?
             }
         };
         let window = card.window?;
-        // What its client adds to the limit of an answer is for thinking.
+        // Tokens that the client adds to the answer's limit are for reasoning.
         let thinking =
             services.model.longest_answer(model, Some(1), &size.settings, 1).saturating_sub(1).min(LEAST_THINKING);
         let least = size.max_answer.unwrap_or(LEAST_ANSWER).min(LEAST_ANSWER) + thinking;
@@ -282,7 +284,7 @@ impl LlmCall {
         })
     }
 
-    /// How `model` is asked, for a declared tool that has several ways.
+    /// Returns how `model` is asked, for a declared tool with several variants.
     fn variant(&self, entry: &Entry, model: &str) -> Option<Arc<str>> {
         let definition = self.is_declared.then(|| entry.provider.llm(entry.id())).flatten()?;
         Some(definition.variant(self.run.llm.mode.as_deref(), model)?.id.as_str().into())
@@ -310,21 +312,21 @@ impl LlmCall {
         }
     }
 
-    /// A result that may be given out: no failure, and of the form that the tool promises where it insists on that.
+    /// Returns a result if it is acceptable: no failure, and valid where the tool enforces its output schema.
     fn accepted(&self, output: ToolOutput, entry: &Entry) -> Result<ToolOutput, ToolError> {
         if output.is_error {
             let text: String = joined_text(&output.content).chars().take(SHOWN_CHARACTERS).collect();
             return Err(ToolError::new(ErrorKind::ExecutionError, text));
         }
-        // What is only warned of is told once, when the result is shaped.
+        // A mere warning is given once, when the result is shaped.
         if entry.definition().on_output_mismatch == OnOutputMismatch::Error {
             return self.executor.conform(output, entry);
         }
         Ok(output)
     }
 
-    /// Whether no other model is tried: nobody waits any more, the input is at fault, or another attempt could repeat
-    /// an effect.
+    /// Returns whether no other model is tried: the caller has gone, the input is at fault, or another attempt could
+    /// repeat an effect.
     fn is_over(&self, error: &ToolError, attempts: &Attempts) -> bool {
         let context: &ToolContext = &attempts.context;
         let now = context.services.clock.now();
@@ -348,7 +350,7 @@ impl LlmCall {
     }
 }
 
-/// The name that a model is known by, which is not that of a recording of it.
+/// Returns the usual name of a model, not that of its recording.
 fn known_as(model: &str, services: &Services) -> Arc<str> {
     services.model.card(model).stands_for.unwrap_or_else(|| model.into())
 }
@@ -357,12 +359,12 @@ fn size_of(entry: &Entry, arguments: &Value, model: &str, mode: Option<&str>, to
     entry.provider.prompt_size(entry.id(), PromptQuestion { arguments, model, mode, tokens })
 }
 
-/// Whether an error says something of the model, and not that the call is over or its input at fault.
+/// Returns whether an error is about the model, and not about the call or its input.
 fn blames_the_model(error: &ToolError) -> bool {
     !matches!(error.kind(), ErrorKind::Canceled | ErrorKind::Timeout | ErrorKind::InvalidParameters)
 }
 
-/// Whether it failed because the recording that was asked does not have the request.
+/// Returns whether it failed because the recording lacks the request.
 fn was_not_recorded(error: &ToolError) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = error.source();
     while let Some(error) = cause {
@@ -374,13 +376,13 @@ fn was_not_recorded(error: &ToolError) -> bool {
     false
 }
 
-/// Of each model why it gave no result.
+/// Returns why each model gave no result.
 fn reasons(failures: &[Failure]) -> String {
     let each = failures.iter().map(|Failure { model, error, .. }| format!("{model}: {}", error.message()));
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// The error of a call that no model gave a result for: it says of each why.
+/// Returns the error of a call for which no model gave a result, with each model's reason.
 fn all_failed(entry: &Entry, failures: Vec<Failure>) -> ToolError {
     let (mut message, mut to_model) = (format!("{} got no result from a model", entry.id()), String::new());
     if !failures.is_empty() {
@@ -459,7 +461,7 @@ impl Attempt<'_> {
     }
 }
 
-/// The model client of one attempt: each request is reported and recorded as an operation inside the call.
+/// The model client of one attempt. Reports and records each request as an operation inside the call.
 struct Accounted {
     executor: Arc<Executor>,
     run: RunContext,

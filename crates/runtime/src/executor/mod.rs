@@ -1,5 +1,5 @@
-//! The one executor, and the calls that it has in flight. A call passes its stages in a fixed order: `checking.rs`,
-//! then those of `pipeline.rs`. A stage without configuration passes the call on.
+//! The executor, and its calls in flight. A call passes its stages in a fixed order: `checking.rs`, then those of
+//! `pipeline.rs`. A stage without configuration does nothing.
 
 mod admission;
 mod background;
@@ -62,7 +62,7 @@ pub use crate::models::{AuxiliaryRequests, ModelAsk, ModelCallRecord, ModelQuest
 pub use crate::outputs::budget::ContextBudget;
 pub use crate::outputs::cache::ResponseCache;
 
-/// The one executor. Shared by `Arc`.
+/// The executor of all calls. Shared by `Arc`.
 pub struct Executor {
     options: ExecutorOptions,
     models: Arc<ModelRequests>,
@@ -78,7 +78,7 @@ impl std::fmt::Debug for Executor {
 }
 
 impl Executor {
-    /// An executor. Observers of its services' events cannot break a call: one that panics is logged.
+    /// Creates an executor. An event observer that panics is logged and cannot break a call.
     #[must_use]
     pub fn new(mut options: ExecutorOptions) -> Arc<Self> {
         let events = Arc::new(PanicSafeEvents(Arc::clone(&options.services.events)));
@@ -96,55 +96,56 @@ impl Executor {
         self.models.ids.begin(lineage)
     }
 
-    /// While what this returns lives, jobs of the session of run `id` that dead processes left go on under these terms.
+    /// Until the returned guard is dropped, jobs that dead processes left in the session of run `id` resume under these
+    /// terms.
     pub fn drive(&self, id: Arc<str>, terms: RunContext) -> DrivenRun {
         self.driven.enter(id, terms)
     }
 
-    /// What sends and records requests to models.
+    /// Returns the sender and recorder of requests to models.
     #[must_use]
     pub fn models(&self) -> &Arc<ModelRequests> {
         &self.models
     }
 
-    /// What running tools get.
+    /// Returns the services of running tools.
     #[must_use]
     pub fn services(&self) -> &Arc<Services> {
         &self.options.services
     }
 
-    /// The jobs, where there are any.
+    /// Returns the jobs, if enabled.
     #[must_use]
     pub fn jobs(&self) -> Option<&Arc<JobManager>> {
         self.options.jobs.as_ref()
     }
 
-    /// The ledger.
+    /// Returns the ledger.
     #[must_use]
     pub fn ledger(&self) -> &Arc<dyn LedgerStore> {
         &self.options.ledger
     }
 
-    /// Calls that may run in one turn.
+    /// Returns how many calls may run in one turn.
     #[must_use]
     pub fn calls_per_turn(&self) -> usize {
         self.options.defaults.calls_per_turn
     }
 
-    /// Cap on what is passed on whole or not at all, in bytes.
+    /// Returns the limit, in bytes, of results that are passed on whole or not at all.
     #[must_use]
     pub fn whole_result_max_bytes(&self) -> usize {
         self.options.defaults.whole_result_max_bytes
     }
 
-    /// Checks, plans and executes the calls of one turn. Returns one outcome per call, in call order, whatever happens.
+    /// Checks, plans and executes the calls of one turn. Always returns one outcome per call, in call order.
     pub async fn run_calls(self: &Arc<Self>, calls: Vec<ToolCall>, run: &RunContext) -> Vec<Outcome> {
         let checked = pin!(self.check_calls(calls, &[], run)).await;
         pin!(self.run_checked(checked.calls, run)).await
     }
 
-    /// Plans and executes the calls of one turn that [`Executor::check_calls`] has checked: the rest of
-    /// [`Executor::run_calls`], for callers that keep what the check came to.
+    /// Plans and executes the calls of one turn that [`Executor::check_calls`] has checked: the second half of
+    /// [`Executor::run_calls`], for callers that keep the result of the check.
     pub async fn run_checked(
         self: &Arc<Self>,
         checked: Vec<Result<ValidCall, Box<Rejection>>>,
@@ -165,8 +166,8 @@ impl Executor {
         self.locks.close(CancelCause::Shutdown);
     }
 
-    /// Ends in good order: refuses calls, fails those that wait, cancels those that run, gives them `grace` to
-    /// stop by themselves, abandons the rest, and writes the ledger. May be called again.
+    /// Shuts down: refuses new calls, fails waiting ones, cancels running ones, waits up to `grace` for them, abandons
+    /// the rest, and writes the ledger. May be called again.
     pub async fn shut_down(&self, grace: Duration) {
         self.close();
         let left = self.in_flight.stop(grace).await;
@@ -178,10 +179,10 @@ impl Executor {
         }
     }
 
-    /// Executes a plan: each call starts as soon as the calls that it waits for have ended, and independent calls run in
-    /// parallel. A call whose value never comes is not run, and its outcome says why. Outcomes are in call order; a call that
-    /// waits for one about which a person must decide has none yet. Dropping the future cancels the running calls, which end
-    /// in good order by themselves.
+    /// Executes a plan: each call starts as soon as the calls that it waits for have ended, and independent calls run
+    /// in parallel. A call is not run if a value that it needs never arrives; its outcome gives the reason. Outcomes
+    /// are in call order. Calls that wait for a person's decision have none yet. Dropping the future cancels the
+    /// running calls, which still end properly.
     pub async fn execute(self: &Arc<Self>, mut plan: Plan, run: &RunContext) -> Vec<Outcome> {
         if plan.calls.len() == 1
             && plan.beside.is_empty()
@@ -193,9 +194,9 @@ impl Executor {
         self.execute_timed(plan, run).await.into_iter().map(|call| call.outcome).collect()
     }
 
-    /// [`Executor::execute`]; says when each call started and ended.
+    /// [`Executor::execute`] with the start and end time of each call.
     pub async fn execute_timed(self: &Arc<Self>, plan: Plan, run: &RunContext) -> Vec<EndedCall> {
-        // Calls that are made together keep their order too.
+        // Calls of one batch keep their order too.
         let ordered;
         let run = if run.order.is_none() && plan.calls.len() > 1 {
             ordered = RunContext { order: Some(CallOrder::default()), ..run.clone() };
@@ -224,10 +225,10 @@ impl Executor {
     }
 
     /// Asks `model` as an operation in the lineage of `run`, until that is cancelled or for at most `limit`. Requests
-    /// of background calls let others go first. Every attempt is reported and recorded, however it ends.
+    /// of background calls have lower priority. Every attempt is reported and recorded.
     ///
     /// # Errors
-    /// [`ModelError`] of the model client; `Canceled` and `Unavailable` for the two ends.
+    /// [`ModelError`] of the model client; `Canceled` if `run` is cancelled, `Unavailable` at the limit.
     pub async fn ask_model(
         &self,
         model: &str,
@@ -288,17 +289,17 @@ impl Executor {
     }
 }
 
-/// A request that a limit of the agent's tree keeps from being made.
+/// Returns the error of a request that a limit of the agent's tree forbids.
 fn over(error: ToolError) -> ModelError {
     ModelError::new(ModelErrorKind::Quota, error.message())
 }
 
 /// How long an abandoned call may take to be written to the ledger.
 const LEDGER_TIME: Duration = Duration::from_secs(1);
-/// How often a closing application looks whether its calls have ended.
+/// How often a closing application checks whether its calls have ended.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Calls under way, by operation.
+/// Calls in flight, by operation.
 #[derive(Debug, Default)]
 struct InFlight(Mutex<State>);
 
@@ -306,14 +307,14 @@ struct InFlight(Mutex<State>);
 struct State {
     calls: HashMap<OpId, Arc<CallInFlight>>,
     is_closed: bool,
-    /// How long running calls get to end once the application is closed.
+    /// The grace period of running calls once the application is closed.
     grace: Duration,
 }
 
-/// A call under way.
+/// A call in flight.
 #[derive(Debug)]
 struct CallInFlight {
-    /// The provider's identity: an old and a new provider of one name differ.
+    /// The provider's identity: an old and a new provider of the same name differ.
     provider: usize,
     cancel: Cancel,
     session: SessionId,
@@ -321,12 +322,12 @@ struct CallInFlight {
     is_repeatable: bool,
     /// Whether it can become a job.
     is_promotable: AtomicBool,
-    /// Notified when somebody wants it to become one.
+    /// Notified when the call should become a job.
     wanted: Notify,
 }
 
 impl CallInFlight {
-    /// Lets somebody turn it into a job for as long as the guard lives.
+    /// Allows turning the call into a job until the guard is dropped.
     fn promotable(&self) -> Promotable<'_> {
         self.is_promotable.store(true, Ordering::Release);
         Promotable(self)
@@ -341,7 +342,7 @@ impl CallInFlight {
 struct Promotable<'a>(&'a CallInFlight);
 
 impl Promotable<'_> {
-    /// Waits until somebody wants it to be a job.
+    /// Waits until the call should become a job.
     async fn wanted(&self) {
         self.0.wanted.notified().await;
     }
@@ -358,7 +359,7 @@ impl InFlight {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call until the guard is dropped.
+    /// Counts a call as in flight until the guard is dropped.
     fn enter(self: &Arc<Self>, op: OpId, call: &ValidCall, run: &RunContext) -> InFlightGuard {
         let call = Arc::new(CallInFlight {
             provider: identity(&call.entry.provider),
@@ -372,12 +373,12 @@ impl InFlight {
         InFlightGuard { calls: Arc::clone(self), op, call }
     }
 
-    /// Lets no call begin any more.
+    /// Stops accepting calls.
     fn close(&self) {
         self.state().is_closed = true;
     }
 
-    /// Whether calls may begin.
+    /// Checks that calls may begin.
     ///
     /// # Errors
     /// `canceled`, retryable, once the application is closed.
@@ -385,12 +386,12 @@ impl InFlight {
         if self.state().is_closed { Err(ToolError::canceled(CancelCause::Shutdown).retryable()) } else { Ok(()) }
     }
 
-    /// How long a call that was cancelled for `cause` may take to stop by itself.
+    /// Returns how long a call that was cancelled for `cause` may take to stop by itself.
     fn grace(&self, cause: CancelCause, usual: Duration) -> Duration {
         if cause == CancelCause::Shutdown { usual.max(self.state().grace) } else { usual }
     }
 
-    /// Cancels all calls and waits until they have ended, at most for `grace`. Returns how many have not.
+    /// Cancels all calls and waits for them for at most `grace`. Returns how many are still running.
     async fn stop(&self, grace: Duration) -> usize {
         let running: Vec<_> = {
             let mut state = self.state();
@@ -399,7 +400,7 @@ impl InFlight {
             state.calls.values().cloned().collect()
         };
         running.iter().for_each(|call| call.cancel.cancel(CancelCause::Shutdown));
-        // Calls are abandoned at the end of the grace and then still have to enter the ledger.
+        // Abandoned calls end after the grace period and are then still written to the ledger.
         let until = Instant::now() + grace + LEDGER_TIME;
         loop {
             let left = self.state().calls.len();
@@ -419,26 +420,26 @@ impl InFlight {
 }
 
 impl Executor {
-    /// Calls in flight on this very provider, waiting ones included.
+    /// Returns the number of calls in flight on exactly this provider, including waiting ones.
     #[must_use]
     pub fn calls_on(&self, provider: &Arc<dyn Provider>) -> usize {
         let provider = identity(provider);
         self.in_flight.state().calls.values().filter(|call| call.provider == provider).count()
     }
 
-    /// Turns every running call of a session into a job, on behalf of a person: the callers get the jobs' ids. Returns
-    /// how many calls there are. Never do this because a model asks for it.
+    /// Turns every running call of a session into a job, on behalf of a person. The callers get the jobs' ids. Returns
+    /// the number of calls. Never call this on a model's request.
     pub fn promote_all(&self, session: &SessionId) -> usize {
         self.in_flight.promote(|call| call.session == *session).len()
     }
 
-    /// Turns every running call that another process may run again into a job, for a process that is ending: the
-    /// callers get the jobs' ids. Waits at most `limit`. Returns how many calls became jobs.
+    /// Turns every running call that another process may repeat into a job, for a process that is ending. The callers
+    /// get the jobs' ids. Waits at most `limit`. Returns how many calls became jobs.
     pub async fn hand_over(&self, limit: Duration) -> usize {
         let wanted = self.in_flight.promote(|call| call.is_repeatable);
         let until = Instant::now() + limit;
         loop {
-            // What does not become a job in time is cancelled like the others.
+            // A call that does not become a job in time is cancelled like the others.
             let left = wanted.iter().filter(|call| call.is_promotable()).count();
             if left == 0 || Instant::now() >= until {
                 return wanted.len() - left;
@@ -448,7 +449,7 @@ impl Executor {
     }
 }
 
-/// A call that is counted.
+/// Counts a call until it is dropped.
 #[derive(Debug)]
 struct InFlightGuard {
     calls: Arc<InFlight>,

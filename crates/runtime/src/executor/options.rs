@@ -93,49 +93,48 @@ impl Default for CallDefaults {
 
 /// Settings and stores of the executor.
 pub struct ExecutorOptions {
-    /// What holds for calls where nothing nearer says otherwise.
+    /// Call settings for which nothing nearer has a value.
     pub defaults: CallDefaults,
     /// How long a cancelled or timed-out call may take to stop by itself before it is abandoned.
     pub grace: Duration,
-    /// Calls that one call may make in its turn.
+    /// How many calls one call may make in its turn.
     pub inner_calls: usize,
     /// The queues.
     pub queues: Queues,
-    /// Where the files are by which processes keep each other out of a workspace while an exclusive call runs; `None`:
-    /// exclusive calls wait for those of this executor alone.
+    /// The folder of lock files, by which an exclusive call keeps other processes out of its workspace; `None`:
+    /// exclusive calls wait only for calls of this executor.
     pub lock_dir: Option<PathBuf>,
-    /// What running tools get.
+    /// The services of running tools.
     pub services: Arc<Services>,
     /// The ledger.
     pub ledger: Arc<dyn LedgerStore>,
     /// Standing approvals.
     pub approvals: Arc<dyn ApprovalStore>,
-    /// Who mends the arguments of calls that are not valid; `None`: nobody, and the caller is told what is
-    /// wrong with them.
+    /// Repairs the arguments of invalid calls; `None`: the caller gets the errors.
     pub repair: Option<RepairOptions>,
-    /// What may skip or change calls, in order.
+    /// May skip or change calls, in order.
     pub interceptors: Vec<Arc<dyn Interceptor>>,
     /// Input guards, in order.
     pub guards: Vec<GuardBinding>,
     /// The response cache.
     pub cache: Option<Arc<dyn ResponseCache>>,
-    /// The jobs; without them every call is awaited, whatever its tool's mode.
+    /// The jobs; without them every call is awaited, regardless of its tool's mode.
     pub jobs: Option<Arc<JobManager>>,
-    /// What models cost.
+    /// The prices of models.
     pub prices: PriceTable,
-    /// What principals may spend on models; `None`: nobody has a budget.
+    /// The budgets of principals for models; `None`: no budgets.
     pub budgets: Option<Budgets>,
     /// Models that benchmarks recommend for an LLM-backed tool, best first; `provider/model`.
     pub compat: Recommends,
-    /// The model of LLM-backed tools for which nothing else says one, `provider/model`; without it that of the run.
+    /// The default model of LLM-backed tools, `provider/model`; without it, the run's model.
     pub default_model: Option<String>,
 }
 
-/// Names the models that are recommended for a tool.
+/// Returns the models that are recommended for a tool.
 pub type Recommends = Arc<dyn Fn(&ToolId) -> Vec<String> + Send + Sync>;
 
 impl ExecutorOptions {
-    /// The defaults over the given services and stores.
+    /// Creates options with defaults for the given services and stores.
     #[must_use]
     pub fn new(services: Arc<Services>, ledger: Arc<dyn LedgerStore>, approvals: Arc<dyn ApprovalStore>) -> Self {
         Self {
@@ -160,98 +159,96 @@ impl ExecutorOptions {
     }
 }
 
-/// Calls that one call may make unless configured otherwise.
+/// The default number of calls that one call may make.
 const DEFAULT_INNER_CALLS: usize = 100;
 
-/// Makes the sink that takes one call's progress.
+/// Creates the sink of one call's progress.
 pub type PartialsFor = Arc<dyn Fn(&CallId) -> Arc<dyn PartialSink> + Send + Sync>;
 
-/// A caller's name for a tool; `None` if it cannot call it.
+/// Returns a caller's name for a tool; `None` if it cannot call the tool.
 pub type CallerNames = Arc<dyn Fn(&Entry) -> Option<String> + Send + Sync>;
 
-/// What an agent that hands the user's request over gives along.
+/// Data of a run that an agent needs to hand over the user's request.
 #[derive(Debug)]
 pub struct HandoffOptions {
     /// The conversation so far.
     pub conversation: Conversation,
-    /// The tools of whoever started the agent: the one that takes its place works with its own among these.
+    /// The tools of the agent's caller. The agent that takes over works with its own tools among these.
     pub snapshot: Arc<Snapshot>,
 }
 
-/// Who handed a request over.
+/// Describes a handed-over request.
 #[derive(Debug, Clone)]
 pub struct HandedOver {
-    /// The agent.
+    /// The agent that handed it over.
     pub by: Arc<str>,
-    /// Whether it takes the request back.
+    /// Whether that agent may get the request back.
     pub may_return: bool,
 }
 
-/// On whose behalf, under which policy, and how a batch of calls runs. Cheap to clone.
+/// The terms of a batch of calls: principal, policy and limits. Cheap to clone.
 #[derive(Clone)]
 pub struct RunContext {
     /// The session.
     pub session: Arc<Session>,
-    /// What names in the calls mean: the catalogue that their author saw.
+    /// The catalogue that the author of the calls saw, in which names are resolved.
     pub snapshot: Arc<Snapshot>,
-    /// Where the calls belong as operations.
+    /// The place of the calls in the tree of operations.
     pub lineage: Lineage,
-    /// Who makes them.
+    /// The kind of caller.
     pub origin: Origin,
     /// Cancels every call of the batch.
     pub cancel: Cancel,
-    /// Decides for every call.
+    /// The policy of every call.
     pub policy: Arc<Policy>,
-    /// Answers where policy asks.
+    /// Answers if policy asks.
     pub approver: Arc<dyn Approver>,
-    /// The user's own words, where they are known: conditions of policy rules may ask what they name.
+    /// The user's own words, if known. Conditions of policy rules may check what they name.
     pub request: Option<Arc<UserRequest>>,
-    /// Who makes them, as something that a tool's source can ask back.
+    /// The caller, as a client that a tool's source can ask.
     pub client: Arc<dyn CallClient>,
-    /// Where progress goes; `None`: to the events only.
+    /// The sink of progress; `None`: events only.
     pub partials: Option<PartialsFor>,
-    /// Limit of each call, nearer than the tool's and the executor's own.
+    /// Time limit of each call; overrides the tool's and the executor's.
     pub timeout: Option<Duration>,
-    /// Cap on the text of each result in bytes, nearer than the tool's and the executor's own.
+    /// Limit of each result's text in bytes; overrides the tool's and the executor's.
     pub max_output: Option<usize>,
-    /// How long each call keeps its caller waiting, nearer than the tool's and the executor's own, before it goes
-    /// on as a job; nothing at all makes each a job from the beginning.
+    /// How long each call may keep its caller waiting before it becomes a job; overrides the tool's and the executor's.
+    /// Zero makes each call a job from the start.
     pub background_after: Option<Duration>,
-    /// Whom their results are for.
+    /// Who gets the results.
     pub results_for: ResultsFor,
-    /// Whether they may become jobs.
+    /// Whether the calls may become jobs.
     pub promotion: Promotion,
-    /// Whether their caller has tools that follow what becomes a job.
+    /// Whether the caller has tools that follow jobs.
     pub follows: Follows,
-    /// What references in arguments stand for; `None`: there are none, and every text is
-    /// what it is.
+    /// Resolves references in arguments; `None`: arguments have no references, and every text is literal.
     pub variables: Option<Arc<dyn Variables>>,
-    /// Who goes first in a queue.
+    /// The priority in queues.
     pub priority: Priority,
-    /// The order that the calls keep where they use the workspace, like that of their connection; `None`: that of
-    /// their batch.
+    /// The order of the calls in the workspace, such as that of their connection; `None`: the order of their batch.
     pub order: Option<CallOrder>,
-    /// The turn of the one call that these are the terms of, where it arrived before the executor has it.
+    /// The call's turn in that order, for a single call that arrived before the executor got it.
     pub turn: Option<Arc<WorkspaceTurn>>,
-    /// Whether guards look at the calls.
+    /// Whether guards check the calls.
     pub guarded: Guarded,
-    /// What bounds them, where a call makes them; set by the executor.
+    /// The limits of calls made by a call; set by the executor.
     pub inner: Option<Arc<NestedCallLimits>>,
-    /// Where the outputs of the calls came from that each makes; set by the executor.
+    /// Collects the taint of the outputs of each call's inner calls; set by the executor.
     pub inner_taint: InnerTaint,
-    /// Calls of the same turn that started before this batch: they count against the turn's limit.
+    /// Calls of the same turn that started earlier and count towards its limit.
     pub started_before: usize,
-    /// The untrusted tools that whoever makes the calls has read: every argument may come out of these.
+    /// The untrusted tools whose output the caller has read. Every argument may derive from them.
     pub read_taint: Taint,
-    /// What the scopes of the call show that they answer as activities.
+    /// The scopes shown to the call that these calls serve as activities.
     pub granted: Arc<Map<String, Value>>,
-    /// Calls among them that are not to run, by their ids: others wait for them.
+    /// Ids of calls that are not run here, but that others wait for.
     pub beside: Arc<[(CallId, Beside)]>,
-    /// Whether they are a plan: as many as it has may run in one turn, and their outcomes say when they ended.
+    /// Whether the calls form a plan: all of them may run in one turn, and their outcomes have end times.
     pub is_plan: bool,
-    /// The run whose journal notes every dispatch and outcome, for `run --resume`.
+    /// The run whose journal records every dispatch and outcome, for `run --resume`.
     pub journal: Option<(Arc<dyn RunStore>, Arc<str>)>,
-    /// Set for a job: who continues it step by step. A job waits for slot and lock as long as need be.
+    /// Continues a job step by step; set for jobs. A job waits for slot and lock without a limit.
     pub job: Option<Arc<dyn Turns>>,
     /// The model of the run, `provider/model`.
     pub model: Option<Arc<str>>,
@@ -259,31 +256,32 @@ pub struct RunContext {
     pub llm: LlmOptions,
     /// Hears what each request to a model used that the calls make, failed ones too.
     pub usage: Option<Arc<dyn UsageRecorder>>,
-    /// Room in the conversation that the outcomes go to; `None`: it is not bounded.
+    /// The room in the conversation that gets the outcomes; `None`: unbounded.
     pub budget: Option<Arc<ContextBudget>>,
-    /// What becomes of them, where they may become jobs; set by the executor.
+    /// Set when a call has become a job; managed by the executor.
     pub became: Option<PromotedTo>,
-    /// What the caller calls the tools of the snapshot; `None`: by their wire names.
+    /// The caller's names of the snapshot's tools; `None`: their wire names.
     pub names: Option<CallerNames>,
-    /// On whose wish they are made; see [`ApprovalRequest::asker`](toolwright_core::approval::ApprovalRequest::asker).
+    /// The agent or user that asks for the calls; see
+    /// [`ApprovalRequest::asker`](toolwright_core::approval::ApprovalRequest::asker).
     pub asker: Option<Arc<str>>,
-    /// The agents on whose way they are made, from the one that the root run started to the one that makes them.
+    /// The agents from the root run's first agent to the one that makes the calls.
     pub agents: Arc<[AgentStep]>,
-    /// What a call needs that hands the user's request to another agent, where they may.
+    /// Data for handing the user's request to another agent, if that is allowed.
     pub handoff: Option<Arc<HandoffOptions>>,
-    /// Set where a call of an agent hands it the user's request.
+    /// Set if a call hands an agent the user's request.
     pub handed_over: Option<HandedOver>,
-    /// The limits of their run.
+    /// The limits of the calls' run.
     pub limits: AgentLimits,
-    /// Whether their run reads its mailbox when it has answered.
+    /// Whether the run reads its mailbox after it has answered.
     pub reads_mailbox: bool,
-    /// The agent that pays for the requests to models that they make; `None`: nobody keeps count.
+    /// The budget of the agent that pays for the calls' requests to models; `None`: no accounting.
     pub agent_budget: Option<Arc<AgentBudget>>,
 }
 
 impl RunContext {
-    /// Calls of nobody's turn, in a trace of the session: no limit of time but the tools' own, no references,
-    /// no journal.
+    /// Creates terms of calls outside of a turn, in a trace of the session: only the tools' own time limits, no
+    /// references, no journal.
     #[must_use]
     pub fn new(
         session: Arc<Session>,
@@ -294,7 +292,7 @@ impl RunContext {
         Self::under(Lineage::named(session.id.as_str()), session, snapshot, policy, approver)
     }
 
-    /// The same in another trace.
+    /// Creates the same in another trace.
     #[must_use]
     pub fn under(
         lineage: Lineage,
@@ -350,7 +348,7 @@ impl RunContext {
         }
     }
 
-    /// The terms of one call, which has a token of its own.
+    /// Returns the terms of one call, with its own cancel token.
     pub(super) fn for_one_call(&self) -> Self {
         let turn = self.turn.clone().or_else(|| self.order.as_ref().map(CallOrder::arrive)).unwrap_or_default();
         let inner_taint = InnerTaint::default();
@@ -363,7 +361,7 @@ impl RunContext {
         }
     }
 
-    /// Whether the call that these are the terms of goes on as a job, without its caller.
+    /// Returns whether the call continues as a job, without its caller.
     pub(crate) fn is_job(&self) -> bool {
         self.became.as_ref().is_some_and(PromotedTo::is_job)
     }

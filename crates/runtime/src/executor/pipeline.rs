@@ -1,7 +1,7 @@
 //! Takes one checked call to its result, in this order: interceptors, guards, policy, approval, cache, slot, lock, run,
-//! cap, budget, ledger. Whatever a stage does, the call has one outcome.
+//! cap, budget, ledger. Every call has exactly one outcome, whatever a stage does.
 //!
-//! Futures are pinned where they are awaited, because a future that is awaited by value is copied first.
+//! Futures are pinned before they are awaited, because awaiting by value copies them first.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +35,7 @@ use crate::outputs::cache::Place;
 pub(super) enum EarlyExit {
     /// An error is its result.
     Failed(ToolError),
-    /// An interceptor gave a result in the tool's place.
+    /// An interceptor gave a result instead of the tool.
     Answered(Box<ToolOutput>),
     /// A person skipped the call: it gets a neutral result.
     Skipped,
@@ -49,26 +49,26 @@ impl From<ToolError> for EarlyExit {
     }
 }
 
-/// Where an outcome goes.
+/// The destination of an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Destination {
     /// Into the turn of the call's caller.
     ToTurn,
-    /// Into the turn too, unless the call has become a job: the outcome of a job goes into no turn.
+    /// As `ToTurn`, unless the call has become a job: a job's outcome goes into no turn.
     WithCall,
 }
 
 /// A call in progress, with its context and record. Many futures hold it, so it is boxed to keep them small.
 pub(super) struct CallState {
-    /// Has one owner until it is admitted, and is never changed after that.
+    /// Has one owner until the call is admitted, and is then never changed.
     pub(super) call: Arc<ValidCall>,
     pub(super) run: Arc<RunContext>,
     pub(super) record: CallRecord,
 }
 
 impl Executor {
-    /// Runs a checked call under a token of its own. If its caller stops waiting, the call is cancelled and still runs
-    /// to its end.
+    /// Runs a checked call under its own cancel token. If its caller stops waiting, the call is cancelled but still
+    /// runs to its end.
     pub(super) fn run_one(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Detached {
         let (executor, run) = (Arc::clone(self), Arc::new(run.for_one_call()));
         let (record, cancel) = (self.open_record(&call, &run), run.cancel.clone());
@@ -143,7 +143,7 @@ impl Executor {
         self.promote(jobs, &kept, work, (admitted, by)).boxed().await
     }
 
-    /// Runs an admitted call to its end. Owns all it needs, so it can outlive the turn that made the call.
+    /// Runs an admitted call to its end. Owns all its data, so it can outlive the turn that made the call.
     pub(super) async fn carry_out(self: Arc<Self>, mut it: Box<CallState>, admitted: Admitted) -> Outcome {
         let performed = catch_panic(pin!(self.perform(&mut it, admitted))).await;
         let performed = performed.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry)));
@@ -186,7 +186,7 @@ impl Executor {
         record.stage = Stage::Interceptors;
         let output = pin!(self.intercept_output(&call.entry, output, run)).await?;
         record.stage = Stage::Cache;
-        // Not kept if the credentials have changed meanwhile: the output may belong to either.
+        // Not cached if the credentials have changed meanwhile, because the output may belong to either.
         if let Some((cache, place)) =
             place.filter(|(_, place)| !output.is_error && place.is_still_of(call, &run.session))
         {
@@ -240,7 +240,7 @@ impl Executor {
     }
 }
 
-/// Whether a schema has validated the call's arguments.
+/// Returns whether a schema has validated the call's arguments.
 pub(super) fn validated(call: &ValidCall) -> Validated {
     Validated(call.unvalidated.is_none())
 }
@@ -263,7 +263,7 @@ pub(super) struct Detached {
 }
 
 impl Detached {
-    /// Wraps a call that ends in good order once `cancel` fires.
+    /// Wraps a call that ends properly once `cancel` fires.
     fn new(cancel: Cancel, call: BoxFuture<'static, Outcome>) -> Self {
         Self { call: Some(call), cancel, has_begun: false }
     }
@@ -286,7 +286,7 @@ impl Future for Detached {
 impl Drop for Detached {
     fn drop(&mut self) {
         let Some(call) = self.call.take().filter(|_| self.has_begun) else { return };
-        // A call that is becoming a job, or has become one, is not cancelled by this.
+        // This does not cancel a call that is becoming a job or has become one.
         self.cancel.cancel_from_above(CancelCause::CallerGone);
         // Without a runtime the process is ending.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -310,7 +310,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// Whose code runs there.
+    /// Returns whose code runs in the stage.
     pub(super) fn whose(self) -> &'static str {
         match self {
             Self::Begin | Self::Slot => "the executor",
@@ -345,12 +345,12 @@ impl From<Box<dyn Any + Send>> for Panic {
 }
 
 impl Panic {
-    /// What it said.
+    /// Returns its message.
     pub(super) fn text(&self) -> &str {
         &self.0
     }
 
-    /// The panic as a call's error; `who` is whose fault it is.
+    /// Returns the panic as a call's error; `who` names the code at fault.
     pub(super) fn error(&self, who: &str) -> ToolError {
         ToolError::new(ErrorKind::InternalError, format!("{who} panicked: {}; this is a fault of its code", self.0))
             .with_model_message("internal error")

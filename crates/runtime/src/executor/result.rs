@@ -1,5 +1,5 @@
-//! Makes the outcome of an output: checked against the tool's output schema, within its caps and the room of the
-//! conversation.
+//! Turns an output into an outcome: checked against the tool's output schema, and within its size limits and the
+//! conversation's room.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,19 +30,19 @@ use toolwright_core::store::{StoreError, StoredOutput};
 use super::{Executor, RunContext};
 use crate::outputs::budget::{Compact, ContextBudget};
 
-/// The message that replaces a result for which there is no room at all.
+/// The message that replaces a result for which there is no room.
 const EXCEEDED: &str = "context window budget exceeded";
-/// Files of a result that are named where it does not fit; the text that is stored of it names all.
+/// The most files that the message about an oversized result names; its stored text names all.
 const MAX_FILES: usize = 8;
-/// Set in the extras of such an outcome, and code of the warning.
+/// Key in the extras of such an outcome, and code of the warning.
 pub const BUDGET_EXCEEDED: &str = "context_budget_exceeded";
 
-/// Why what is over a cap is not kept where nobody could read it.
+/// The reason why oversized output is not stored if no tool could read it.
 const NO_READER: &str = "no tool that reads stored outputs is open here. Ask for less at a time";
 
 impl Executor {
-    /// The cap on the text of a tool's results, in bytes: what is configured comes before what depends on whom they are
-    /// for.
+    /// Returns the limit on the text of a tool's results, in bytes. A configured limit overrides the default, which
+    /// depends on who gets the results.
     #[must_use]
     pub fn max_output(&self, entry: &Entry, results_for: ResultsFor) -> usize {
         let definition = entry.definition();
@@ -52,25 +52,24 @@ impl Executor {
         })
     }
 
-    /// The same for a call under these terms, whose maker may have set one.
+    /// Returns the same for a call under these terms, which may set a limit.
     pub(super) fn cap_of(&self, entry: &Entry, run: &RunContext) -> usize {
         run.max_output.unwrap_or_else(|| self.max_output(entry, run.results_for))
     }
 
-    /// Whether a call that no run makes can have a model extract from a stored output.
+    /// Returns whether a call outside of a run can use a model to extract from a stored output.
     #[must_use]
     pub fn can_extract(&self) -> bool {
         self.options.services.extractor.as_ref().is_some_and(|extractor| extractor.has_model())
     }
 
-    /// The outcome of an output: checked against the tool's output schema, its text and structured result within
-    /// their caps.
+    /// Turns an output into an outcome: checked against the tool's output schema, with its text and structured result
+    /// within their limits.
     ///
-    /// Text over the cap goes to the output store and a message with its handle takes its place; other blocks pass.
-    /// Of what the tool has stored itself, its text is a preview. The structured result of a tool with an output schema
-    /// stays whole up to its own cap; another one counts as text.
-    /// The result of a protocol's method is the protocol's own and is read by a program: it stays whole, or the call
-    /// fails.
+    /// Text over the limit goes to the output store, and a message with its handle replaces it; other blocks pass. If
+    /// the tool has stored its output itself, its text is a preview. The structured result of a tool with an output
+    /// schema has its own limit; any other counts as text. A program reads the result of a protocol method, so it stays
+    /// whole, or the call fails.
     pub(super) async fn cap(&self, id: CallId, output: ToolOutput, entry: &Entry, run: &RunContext) -> Outcome {
         let whole = output.extras.get(METHOD_RESULT).map(json_bytes);
         if let Some(error) = whole.and_then(|size| self.over_whole(size, "the result", entry)) {
@@ -111,7 +110,7 @@ impl Executor {
         }
     }
 
-    /// As [`Executor::cap`], of what an error tells the model: a tool may quote anything in it.
+    /// As [`Executor::cap`], for the text of an error, which may quote large data.
     pub(super) async fn cap_failure(&self, mut outcome: Outcome, entry: &Entry, run: &RunContext) -> Outcome {
         let max = self.cap_of(entry, run);
         if text_bytes(&outcome.content) > max {
@@ -124,7 +123,7 @@ impl Executor {
         outcome
     }
 
-    /// Why a value of `size` bytes that goes on whole or not at all does not go on.
+    /// Returns the error for a value of `size` bytes that must be passed on whole but is too large.
     fn over_whole(&self, size: usize, what: &str, entry: &Entry) -> Option<ToolError> {
         let limit = self.options.defaults.whole_result_max_bytes;
         let message = || {
@@ -137,7 +136,7 @@ impl Executor {
         (size > limit).then(|| ToolError::new(ErrorKind::ExecutionError, message()))
     }
 
-    /// Takes out text that is too large, and returns it.
+    /// Removes text that is too large, and returns it.
     async fn cap_text(&self, output: &mut ToolOutput, max: usize, run: &RunContext) -> Option<String> {
         if text_bytes(&output.content) <= max {
             return None;
@@ -149,8 +148,8 @@ impl Executor {
         Some(text)
     }
 
-    /// Takes out a structured result that is too large; `text` is what was taken out before. An error where the tool
-    /// promised one.
+    /// Removes a structured result that is too large; `text` is the text removed before. An error if the tool promised
+    /// a structured result.
     async fn cap_structured(
         &self,
         output: &mut ToolOutput,
@@ -163,7 +162,7 @@ impl Executor {
         let size = json_bytes(output.structured.as_ref()?);
         let error = if promised { self.over_whole(size, "the structured result", entry) } else { None };
         if error.is_none() && (promised || size <= max) {
-            // A model has nothing else to go by, and no handle yet.
+            // The model would otherwise get no content and no handle.
             if size > max && output.content.is_empty() {
                 let whole = output.structured.as_ref().map(ToString::to_string).unwrap_or_default();
                 let shown = self.stored(&whole, max, output, run).await;
@@ -174,11 +173,11 @@ impl Executor {
         let structured = output.structured.take()?;
         if let Some(error) = error {
             let shown = self.stored(&structured.to_string(), max, output, run).await;
-            // What the tool says in words stays: its text may be stored too, under a handle that stands in it.
+            // The tool's text stays: it may be a message with the handle of stored text.
             output.content.insert(0, ContentBlock::text(format!("{}\n{shown}", error.for_model())));
             return Some(error);
         }
-        // Servers often say the same twice: then it is in the store already.
+        // Servers often give the same data as text and structured; it is then stored already.
         let said = text.and_then(|text| serde_json::from_str::<Value>(&text).ok());
         if said.as_ref() != Some(&structured) {
             let shown = self.stored(&structured.to_string(), max, output, run).await;
@@ -187,7 +186,7 @@ impl Executor {
         None
     }
 
-    /// Stores a text that is over its cap, and what is said in its place.
+    /// Stores text over its limit, and returns the message that replaces it.
     async fn stored(&self, text: &str, max: usize, output: &mut ToolOutput, run: &RunContext) -> String {
         let readers = readers(run);
         if readers.is_empty() {
@@ -210,7 +209,7 @@ impl Executor {
     }
 }
 
-/// Puts the message about an output that its tool has stored in the place of the tool's text, a preview.
+/// Replaces the tool's text, a preview, with the message about the output that the tool has stored.
 fn describe_stored(stored: &StoredOutput, output: &mut ToolOutput, max: usize, run: &RunContext) {
     let (preview, readers) = (countable_text(&output.content), readers(run));
     let shown = if readers.is_empty() {
@@ -222,7 +221,7 @@ fn describe_stored(stored: &StoredOutput, output: &mut ToolOutput, max: usize, r
     output.content.insert(0, ContentBlock::text(shown));
 }
 
-/// The tools by which the caller can go on with what is stored, by the names that it has for them.
+/// Returns the tools with which the caller can read stored outputs, by the caller's names.
 #[must_use]
 pub fn readers(run: &RunContext) -> Readers {
     let open = |id: &str| {
@@ -238,7 +237,7 @@ fn denies(entry: &Entry, run: &RunContext) -> bool {
     denies_in(entry, &run.policy, &run.session, CallScope::Workspace, run.request.as_ref())
 }
 
-/// Whether policy denies a session's call of this entry without arguments: it is not shown then.
+/// Returns whether policy denies a session's call of this tool without arguments, so that it is not shown.
 #[must_use]
 pub fn is_denied(entry: &Entry, policy: &Policy, session: &Session) -> bool {
     denies_in(entry, policy, session, CallScope::Anywhere, None)
@@ -265,8 +264,8 @@ fn denies_in(
     policy.decide(&query).effect == Effect::Deny
 }
 
-/// The operator's message about a failure. Redacted before it is cut: of a secret that is cut through, nothing could
-/// tell the rest.
+/// Returns a failure's message for the operator. It is redacted before it is cut, because a cut secret could not be
+/// recognised.
 fn failure_text(content: &[ContentBlock], entry: &Entry, redactor: &dyn Redactor) -> String {
     let text = toolwright_core::content::joined_text(content);
     if text.is_empty() {
@@ -276,9 +275,8 @@ fn failure_text(content: &[ContentBlock], entry: &Entry, redactor: &dyn Redactor
 }
 
 impl Executor {
-    /// Checks the structured result of a tool with an output schema. What breaks it is told; it is an error where
-    /// the definition says so. A failure need not fit the schema, nor what stands in the place of a result; text is not
-    /// parsed to find one in it.
+    /// Checks the structured result of a tool with an output schema. A violation is reported, and is an error if the
+    /// definition says so. Failures and placeholders need not fit the schema, and text is not parsed to find a result.
     pub(super) fn conform(&self, mut output: ToolOutput, entry: &Entry) -> Result<ToolOutput, ToolError> {
         if output.is_error || output.extras.contains_key(STANDS_IN) {
             return Ok(output);
@@ -300,9 +298,8 @@ impl Executor {
     }
 }
 
-/// A server's result in the form of the output schema that it listed. One that speaks both generations puts what is no
-/// object inside one for the older, schema and result alike; but the list may have come over one connection and the
-/// result over another.
+/// Puts a server's result into the form of its listed output schema. A server of both generations wraps non-object
+/// schemas and results for the older one, but list and result may have come over different connections.
 fn as_listed(value: Value, entry: &Entry) -> Value {
     let (Some(listed), Ok(Some(schema))) = (&entry.definition().output_schema, entry.tool.output_schema()) else {
         return value;
@@ -315,7 +312,8 @@ fn as_listed(value: Value, entry: &Entry) -> Value {
     other.filter(|other| schema.is_valid(other)).unwrap_or(value)
 }
 
-/// The first place where a result breaks its schema, and how. A schema that does not compile is broken by nothing.
+/// Returns the first place where a result violates its schema, and how. A schema that does not compile accepts
+/// everything.
 fn mismatch(structured: Option<&Value>, entry: &Entry) -> Option<(String, String)> {
     let schema = entry.tool.output_schema().ok()??;
     let Some(value) = structured else {
@@ -330,9 +328,9 @@ fn mismatch(structured: Option<&Value>, entry: &Entry) -> Option<(String, String
 }
 
 impl Executor {
-    /// Reserves room for an outcome in the conversation of its run. One for which there is none is stored, and its
-    /// handle takes its place; if that does not fit either, even when older results give way, an error does. Where no
-    /// handle can be, older results give way to the whole.
+    /// Reserves room for an outcome in its run's conversation. If there is none, the outcome is stored, and a message
+    /// with its handle replaces it. If the message does not fit even after older results were removed, an error
+    /// replaces it. If handles cannot be used, older results are removed to make room for the whole outcome.
     pub(super) async fn fit(&self, mut outcome: Outcome, entry: &Entry, run: &RunContext) -> Outcome {
         let Some(budget) = run.budget.as_ref().filter(|_| outcome.pending.is_none()) else { return outcome };
         let needed = tokens(&outcome);
@@ -368,8 +366,8 @@ impl Executor {
         self.no_room(outcome, &kept, budget)
     }
 
-    /// Stores all of an outcome that a model would see, but for what is stored already: its text, its images and other
-    /// files. What cannot be stored is not lost without a word: then the outcome counts as not stored.
+    /// Stores everything of an outcome that a model would see and that is not stored yet: text, images and other files.
+    /// If a part cannot be stored, the outcome counts as not stored.
     async fn store_whole(&self, outcome: &mut Outcome, run: &RunContext) -> StoredOutcome {
         if readers(run).is_empty() {
             return StoredOutcome::default();
@@ -398,7 +396,7 @@ impl Executor {
                 }
                 None => block.placeholder(),
             };
-            // What stands in place of a stored part names its handle.
+            // The placeholder of a stored part contains its handle.
             if !kept.texts.iter().any(|stored| line.contains(&stored.handle)) {
                 lines.push(line);
             }
@@ -431,17 +429,17 @@ impl Executor {
     }
 }
 
-/// What is stored of an outcome.
+/// The stored parts of an outcome.
 #[derive(Debug, Default)]
 struct StoredOutcome {
-    /// Its text, in parts.
+    /// The handles of its text parts.
     texts: Vec<StoredOutput>,
     /// Handles of its images and other files.
     files: Vec<String>,
 }
 
 impl StoredOutcome {
-    /// What was stored of an outcome before.
+    /// Returns the parts of an outcome that were stored before.
     fn noted(outcome: &Outcome) -> Self {
         let texts = outcome.extras.get(TOOL_OUTPUT).map(noted_outputs).unwrap_or_default();
         Self { texts, files: Vec::new() }
@@ -455,14 +453,14 @@ impl StoredOutcome {
         self.texts.first().map(|stored| stored.handle.as_str()).or_else(|| self.files.first().map(String::as_str))
     }
 
-    /// What takes the place of the outcome in the conversation.
+    /// Returns the message that replaces the outcome in the conversation.
     fn message(&self, readers: &Readers) -> String {
         let mut lines: Vec<String> = self.texts.iter().map(|stored| stored_message(stored, "", 0, readers)).collect();
         lines.extend(self.of_files());
         lines.join("\n")
     }
 
-    /// The same in as few words as there can be.
+    /// Returns the shortest form of that message.
     fn short(&self) -> String {
         let text = |stored: &StoredOutput| {
             format!("Its result, {} bytes, is stored under the handle {}.", stored.bytes, stored.handle)
@@ -480,7 +478,7 @@ impl StoredOutcome {
     }
 }
 
-/// Estimated tokens of what a model sees of an outcome.
+/// Estimates the tokens of what a model sees of an outcome.
 fn tokens(outcome: &Outcome) -> usize {
     match &outcome.structured {
         Some(structured) if outcome.content.is_empty() => {

@@ -1,4 +1,4 @@
-//! Runs a call that its own tool does not run: latent, by an activity, by a delegate.
+//! Runs calls that their own tool does not run: latent calls, and calls by an activity or a delegate.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use toolwright_core::variables::KnownValue;
 
 use super::{Nested, RunContext};
 
-/// What the author of a latent call is told: the result itself is in the call.
+/// The message to the author of a latent call, whose result is in the call itself.
 const ACCEPTED: &str = "Your result was accepted.";
 
-/// The output of a call by its route; `None`: its tool runs it.
+/// Returns the output of a call by its route; `None`: its tool runs it.
 pub(super) async fn routed(call: &ValidCall, context: &ToolContext) -> Option<Result<ToolOutput, ToolError>> {
     if let Some(inner) = call.activity_call() {
         return Some(act(call, inner, context).await);
@@ -40,13 +40,13 @@ pub(super) async fn routed(call: &ValidCall, context: &ToolContext) -> Option<Re
     }
 }
 
-/// The result that the author of the call wrote, validated when the call was checked. Nothing was executed.
+/// Returns the result that the author of the call wrote, which was validated with the call. Nothing runs.
 fn latent(call: &ValidCall) -> ToolOutput {
     let structured = call.meta.output.clone();
     ToolOutput { structured, ..ToolOutput::text(ACCEPTED) }.with_extra("executed", false)
 }
 
-/// Runs the activity, as a call inside the call: it is checked, judged and recorded like any other.
+/// Runs the activity as an inner call, which is checked, judged and recorded like any other.
 async fn act(call: &ValidCall, inner: ToolCall, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     let activity = inner.name.clone();
     let nested = Nested::of(context)
@@ -67,7 +67,7 @@ async fn act(call: &ValidCall, inner: ToolCall, context: &ToolContext) -> Result
     }
 }
 
-/// What an inner call gave, as the call's own.
+/// Returns an inner call's output as the call's own.
 fn output(outcome: Outcome) -> Result<ToolOutput, ToolError> {
     let Outcome { ok, content, structured, error, meta, extras, pending, .. } = outcome;
     if let Some(request) = pending {
@@ -83,7 +83,7 @@ fn output(outcome: Outcome) -> Result<ToolOutput, ToolError> {
     }
 }
 
-/// The JSON that a single text is: activities give text, and the tools that they run promise a structured result.
+/// Parses the JSON in a single text block: activities return text, but their tools promise a structured result.
 fn only_json(content: &[toolwright_core::ContentBlock]) -> Option<Value> {
     let [block] = content else { return None };
     serde_json::from_str(block.as_text()?).ok()

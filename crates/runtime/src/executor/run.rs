@@ -1,4 +1,4 @@
-//! Runs an admitted call: its slot and lock, its limits, its attempts. A tool that is stopped ends gracefully.
+//! Runs an admitted call: its slot and lock, its limits, its attempts. A stopped tool gets time to end.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
@@ -35,14 +35,14 @@ use super::{Executor, ExecutorOptions, RunContext};
 use crate::models::micros;
 use crate::queue::{HeldTurn, PausableSlot, PriorityQueue, Use, WaitBounds, WorkspaceTurn};
 
-/// How long a job that was not dispatched waits before it tries again to get a slot or lock.
+/// How long a job waits before it tries again to get a slot or lock.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long a call that only waits for its source runs before observers with [`Attention::Brief`] hear of its start.
-/// Most calls have ended by then.
+/// How long a call that only waits for its source runs before observers with [`Attention::Brief`] are told of its
+/// start. Most calls end earlier.
 const REPORT_AFTER: Duration = Duration::from_millis(5);
 
 impl Executor {
-    /// Runs the tool, which keeps the call's slot and lock until it has ended. See [`Running`] for panics and for tools
+    /// Runs the tool, which keeps the call's slot and lock until it has ended. See [`Running`] for panics and tools
     /// that block their thread.
     pub(super) async fn run_tool(
         self: &Arc<Self>,
@@ -58,9 +58,9 @@ impl Executor {
         let run = metered.as_ref().map_or(run, |(_, run)| run);
         record.used = metered.as_ref().map(|(used, _)| Arc::clone(used));
         let models = self.by_model(call, run, &record.op)?;
-        // If the call became a job while it waited for its slot, its end is in the journal already.
+        // The end of a call that became a job while it waited is already in the journal.
         if let Some((journal, id)) = run.journal.as_ref().filter(|_| !run.is_job()) {
-            // Without the note a crash could repeat an effect: no note, no dispatch.
+            // Dispatch requires the journal entry: without it, a resume after a crash could repeat an effect.
             journal.call_dispatched(id, &call.id).await?;
         }
         self.enter_begun(call, run, record).await?;
@@ -68,7 +68,8 @@ impl Executor {
         let also = Progress::of(&call.id, run);
         let progress = Partials::new(&self.options.services, &record.op, &call.id, &call.entry, also);
         self.note_start(record);
-        // Only a call that does nothing but wait may be reported late: other tools report parts of the call first.
+        // Only the start of a call that does nothing but wait may be reported late; other tools first report parts of
+        // the call.
         let mut unreported = self.options.services.events.attention() == Attention::Brief
             && call.entry.provider.only_waits()
             && limits.allow(REPORT_AFTER);
@@ -113,7 +114,7 @@ impl Executor {
         if unreported {
             self.report_start(call, run, &record.op, progress.running_for());
         }
-        // The tool may have to run on until its source has taken the cancel.
+        // The tool may have to keep running until its source has processed the cancel.
         let cancelled_and_ended = async { tokio::join!(entry.provider.cancel(&call.id), &mut running).1 };
         let ended = Box::pin(tokio::time::timeout(grace, cancelled_and_ended)).await;
         record.ran(&progress);
@@ -127,7 +128,7 @@ impl Executor {
         }
     }
 
-    /// Reports that a call began this long ago.
+    /// Reports that a call began `ago`.
     fn report_start(&self, call: &ValidCall, run: &RunContext, op: &Op, ago: Duration) {
         let services = &self.options.services;
         services.events.emit_routine(|| Event::ToolStarted {
@@ -152,8 +153,8 @@ impl Executor {
     }
 }
 
-/// The key of all attempts at a call, also in a resumed run or in a job that another process takes over. The call's id
-/// alone is unique only among its siblings.
+/// Returns the key of all attempts at a call, also in a resumed run or in a job that another process takes over. A
+/// call's id is unique only among its siblings.
 pub(super) fn idempotency_key(call: &ValidCall, run: &RunContext) -> String {
     if let (Some(_), Some((_, job))) = (&run.job, &run.journal) {
         return format!("{}:{job}:{}", run.session.id, call.id);
@@ -164,8 +165,7 @@ pub(super) fn idempotency_key(call: &ValidCall, run: &RunContext) -> String {
     }
 }
 
-/// The error of a stopped tool. If the tool stopped for our reason its own error is used; otherwise it is appended to
-/// ours.
+/// Returns the error of a stopped tool: its own if it stopped for our reason, else ours with its own appended.
 fn last_word(stopped: ToolError, own: ToolError) -> ToolError {
     if own.kind() == stopped.kind() && own.cancel_cause() == stopped.cancel_cause() {
         own
@@ -174,12 +174,12 @@ fn last_word(stopped: ToolError, own: ToolError) -> ToolError {
     }
 }
 
-/// What a running call holds until it has ended.
+/// Resources that a running call holds until it has ended.
 #[derive(Debug, Default)]
 pub(super) struct HeldSlots {
-    /// With the lock of an exclusive call, unless it went to the background.
+    /// Includes the lock of an exclusive call, unless the call went to the background.
     _turn: Option<HeldTurn>,
-    /// Given back while the call only waits for its client.
+    /// Released while the call only waits for its client.
     pub(super) place: Option<Arc<PausableSlot>>,
 }
 
@@ -204,9 +204,9 @@ impl Executor {
         }
     }
 
-    /// Waits for the call's turn in the workspace, and then for its slot: what waits for the lock holds no slot. The
-    /// running tool holds both until it has ended, even if its caller is gone; in the background it holds no lock. A
-    /// tool that awaits other calls gets neither, because those calls may need them.
+    /// Waits for the call's turn in the workspace, and then for its slot, so that calls waiting for the lock hold no
+    /// slot. The running tool holds both until it has ended, even if its caller has gone; in the background it holds no
+    /// lock. A tool that awaits other calls gets neither, because those calls may need them.
     async fn take_slot(
         &self,
         call: &ValidCall,
@@ -235,8 +235,8 @@ impl Executor {
         Ok(HeldSlots { _turn: Some(turn), place: Some(PausableSlot::new(queue, slot)) })
     }
 
-    /// Waits for the call's turn in the workspace, and takes the lock of the workspace for a call that is exclusive. The
-    /// wait may take as long as the call itself, or as a wait for its slot where that is longer.
+    /// Waits for the call's turn in the workspace, and takes the workspace lock for an exclusive call. The wait is
+    /// limited to the call's own time limit or its queue's wait limit, whichever is longer.
     async fn enter_workspace(
         &self,
         usage: Use,
@@ -273,12 +273,12 @@ impl Executor {
     }
 }
 
-/// A wait of a call, which observers hear of if it takes any time.
+/// A wait of a call, which is reported to observers if it takes any time.
 struct Wait<'a> {
     events: &'a Arc<dyn EventSink>,
     op: Op,
     call: &'a ValidCall,
-    /// For what, and since when.
+    /// What the call waits for, and since when.
     begun: OnceLock<(String, Instant)>,
 }
 
@@ -338,18 +338,18 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// The limits of one call, waits excluded.
+/// The limits of one call, excluding waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Whatever it does.
+    /// Total running time.
     pub(super) absolute: Option<Duration>,
-    /// Without a report of progress.
+    /// Time without a progress report.
     pub(super) idle: Option<Duration>,
-    /// How often it is tried again where that is safe.
+    /// How often it is retried if that is safe.
     pub(super) retries: u32,
 }
 
-/// A limit that a call reaches.
+/// The limit that a call reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reached {
     Absolute,
@@ -357,12 +357,12 @@ pub(super) enum Reached {
 }
 
 impl Limits {
-    /// Sub-agents are exempt from the global limits, because their own calls have limits. Tools that await other calls
-    /// are exempt from the global idle limit.
+    /// Returns the limits of a call. Sub-agents are exempt from the global limits, because their own calls have limits.
+    /// Tools that await other calls are exempt from the global idle limit.
     pub(super) fn of(entry: &Entry, run: &RunContext, options: &ExecutorOptions) -> Self {
         let (tool, provider) = (entry.definition(), entry.provider.limits());
         let is_agent = entry.provider.kind() == ProviderKind::Agent;
-        // A tool that awaits other calls reports no progress meanwhile; those calls have limits.
+        // A tool that awaits other calls reports no progress meanwhile; those calls have their own limits.
         let awaits_others = is_agent || entry.provider.awaits_others(entry.id());
         let global = Some(options.defaults.tool_timeout).filter(|_| !is_agent);
         let global_idle = options.defaults.idle_timeout.filter(|_| !awaits_others);
@@ -375,12 +375,12 @@ impl Limits {
         }
     }
 
-    /// Whether a call may run for longer than that.
+    /// Returns whether a call may run longer than `span`.
     pub(super) fn allow(&self, span: Duration) -> bool {
         [self.absolute, self.idle].into_iter().flatten().all(|limit| limit > span)
     }
 
-    /// Waits until the call has run too long.
+    /// Waits until the call has reached a limit.
     async fn reached(&self, entry: &Entry, progress: &Partials) -> ToolError {
         let reached = loop {
             match progress.left(self) {
@@ -399,27 +399,27 @@ impl Limits {
     }
 }
 
-/// The pause before the second attempt; each further one is twice as long, up to [`MAX_PAUSE`].
+/// The pause before the second attempt. Each later pause is twice as long, up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// All that a call is dispatched with, for each attempt.
+/// The data with which each attempt is dispatched.
 pub(super) struct Attempts {
     pub(super) call: Arc<ValidCall>,
     pub(super) context: ToolContext,
     pub(super) progress: Arc<Partials>,
-    /// The models of a tool that asks one.
+    /// The models of an LLM-backed tool.
     pub(super) models: Option<Box<LlmCall>>,
-    /// How often it may be tried again.
+    /// How often it may be retried.
     pub(super) retries: u32,
-    /// Goes along with each attempt.
+    /// Sent with each attempt.
     idempotency_key: String,
-    /// Spreads the pauses of calls that failed together.
+    /// Seed that spreads the pauses of calls that failed together.
     pub(super) seed: u64,
 }
 
 impl Attempts {
-    /// Runs the call. A tool that asks models tries them one after the other.
+    /// Runs the call. A tool that asks models tries them in order.
     pub(super) async fn run(&mut self) -> Result<ToolOutput, ToolError> {
         match self.models.take() {
             Some(models) => Box::pin(models.run(self)).await,
@@ -427,7 +427,7 @@ impl Attempts {
         }
     }
 
-    /// Runs the call until it succeeds, must not be tried again, or is cancelled.
+    /// Runs the call until it succeeds, must not be retried, or is cancelled.
     pub(super) async fn repeated(&self) -> Result<ToolOutput, ToolError> {
         for failed in 0..self.retries {
             match self.dispatch().await {
@@ -446,10 +446,10 @@ impl Attempts {
         pin!(self.dispatch()).await
     }
 
-    /// The only place that runs a tool.
+    /// Runs the tool. This is the only place that does.
     #[expect(clippy::disallowed_methods, reason = "this is the one executor")]
     async fn dispatch(&self) -> Result<ToolOutput, ToolError> {
-        // What its author has answered never runs.
+        // A call that its author has answered never runs.
         if self.call.provenance.route != Route::Latent {
             self.progress.note_attempt();
         }
@@ -468,33 +468,33 @@ impl Attempts {
     }
 }
 
-/// Whether another attempt repeats no effect: nothing was dispatched, or a trusted provider says that the tool is
+/// Returns whether a retry cannot repeat an effect: nothing was dispatched, or a trusted provider declares the tool
 /// read-only or idempotent.
 fn repeats_nothing(error: &ToolError, entry: &Entry) -> bool {
     let is_lost = matches!(error.kind(), ErrorKind::TransportError | ErrorKind::Timeout);
     error.is_retryable() || (is_lost && entry.is_repeatable())
 }
 
-/// Half of the full pause to all of it.
+/// Returns a random pause between half of the full pause and all of it.
 fn pause(failed: u32, seed: u64) -> Duration {
     let full = FIRST_PAUSE.saturating_mul(1 << failed.min(16)).min(MAX_PAUSE);
     let spread = (seed.wrapping_add(failed.into()).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as u32;
     full / 2 + (full / 2).saturating_mul(spread) / 1024
 }
 
-/// What a tool comes to.
+/// The result of a tool.
 type Ended = Result<ToolOutput, ToolError>;
 
-/// A tool at work. A panic stays there: it is the call's error.
+/// A running tool. A panic is contained and becomes the call's error.
 pub(super) struct Running<'e> {
     entry: &'e Entry,
     place: Place,
 }
 
 enum Place {
-    /// On its own task, so that a tool that blocks its thread delays no other call.
+    /// Runs on its own task, so that a tool that blocks its thread delays no other call.
     Task(JoinHandle<Ended>),
-    /// Inside the call, for a tool that only waits: saves a task and a switch between two tasks.
+    /// Runs inside the call, for a tool that only waits: saves a task and a task switch.
     Call(BoxFuture<'static, Ended>),
 }
 
@@ -518,7 +518,7 @@ impl<'e> Running<'e> {
     }
 }
 
-/// Drops a tool's future; a panic while it is dropped is only logged.
+/// Drops a tool's future. A panic while dropping is only logged.
 fn drop_contained(work: BoxFuture<'static, Ended>) {
     if let Err(panicked) = catch_panic_now(|| drop(work)) {
         tracing::error!("a tool panicked when it was dropped: {}", panicked.text());
@@ -544,7 +544,7 @@ impl Future for Running<'_> {
         };
         Poll::Ready(Err(match died {
             Ok(panicked) => self.panicked(&panicked),
-            // Nothing else aborts it before its time.
+            // Only the end of the runtime aborts it early.
             Err(error) => ToolError::new(ErrorKind::Canceled, "the runtime is ending").with_source(error),
         }))
     }

@@ -1,5 +1,5 @@
-//! Keeps the outputs of calls under their paths in the state, and the taint of these outputs and of the files that calls
-//! write.
+//! Writes the outputs of calls to their paths in the state, and tracks the taint of these outputs and of the files that
+//! calls write.
 
 use serde_json::{Value, json};
 use toolwright_core::call::ValidCall;
@@ -22,20 +22,20 @@ use super::run::idempotency_key;
 use super::{Executor, RunContext};
 use crate::state::read_stored;
 
-/// Bytes of a value from which on the log has only the handle of a stored output: a row counts more than its data.
+/// The size, in bytes, from which the log stores only a value's handle. A row counts more than its data.
 const MAX_IN_LOG: usize = MAX_ROW_BYTES - 4096;
 
-/// An output on its way to the state.
+/// An output that will be written to the state.
 pub(super) struct StateWrite {
     path: String,
     value: Value,
-    /// It was stored by its tool already.
+    /// Set if the tool has stored the output itself.
     stored: Option<StoredOutput>,
     taint: Taint,
 }
 
 impl Executor {
-    /// What is to be kept of an output. Tells the call that made this one where its output came from.
+    /// Returns what must be written to the state. Reports the output's taint to the outer call.
     pub(super) fn account_for(call: &ValidCall, output: &ToolOutput, run: &RunContext) -> Option<StateWrite> {
         if !is_kept(call, run) {
             return None;
@@ -48,7 +48,7 @@ impl Executor {
         Self::to_keep(call, output, &taint)
     }
 
-    /// The untrusted tools that the output of a call came out of, those of calls that it made among them.
+    /// Returns the untrusted tools from which the output of a call derives, including those of its inner calls.
     fn output_taint(call: &ValidCall, run: &RunContext) -> Taint {
         let mut taint = of_all(&call.provenance.tainted);
         let query = query(call, CallScope::Anywhere, run);
@@ -59,12 +59,12 @@ impl Executor {
         taint
     }
 
-    /// What the files that a call is about to use say of where its output comes from. What it may write is noted before it
-    /// has an effect.
+    /// Returns the taint of the files that a call is about to use. Files that it may write are recorded before it has
+    /// an effect.
     ///
     /// # Errors
-    /// Those of the store for tainted arguments: what cannot be followed does not run. Without a session log nothing is
-    /// followed.
+    /// Errors of the store for tainted arguments: a call that cannot be tracked does not run. Without a session log
+    /// nothing is tracked.
     pub(super) async fn follow_files(&self, call: &ValidCall, run: &RunContext) -> Result<FileTaint, ToolError> {
         let (given, is_kept) = (of_all(&call.provenance.tainted), is_kept(call, run));
         let may_matter = is_kept || !call.entry.definition().effects.read_only;
@@ -78,7 +78,7 @@ impl Executor {
         let rows = match self.options.services.log.values(&files_mailbox(&run.session.principal), FILES).await {
             Ok(rows) => rows,
             Err(StoreError::Unsupported(_)) => return Ok(FileTaint::default()),
-            // Whether calls wait for a store that fails is for `ledger.mode` to say.
+            // `ledger.mode` decides whether calls wait for a failing store.
             Err(error) if given.is_empty() => {
                 tracing::warn!(tool = %call.entry.id(), "which files are tainted cannot be read: {error}");
                 return Ok(FileTaint::default());
@@ -90,7 +90,8 @@ impl Executor {
         Ok(found)
     }
 
-    /// The output of a call with the taint of the files that it read. Files that it replaced are clean from now on.
+    /// Returns the output of a call with the taint of the files that it read. Files that it replaced are clean from now
+    /// on.
     pub(super) async fn with_files(
         &self,
         mut output: ToolOutput,
@@ -121,7 +122,7 @@ impl Executor {
         Ok(())
     }
 
-    /// What is to be kept of an output, before it is cut for a conversation; `None` where the call has no path.
+    /// Returns what must be kept of an output, before it is cut for a conversation; `None` if the call writes no path.
     fn to_keep(call: &ValidCall, output: &ToolOutput, taint: &Taint) -> Option<StateWrite> {
         let path = state_path(call.meta.output_path.as_deref()?)?;
         let stored = output.extras.get(TOOL_OUTPUT).and_then(|note| StoredOutput::deserialize(note).ok());
@@ -129,8 +130,8 @@ impl Executor {
         Some(StateWrite { path: log_path(STATE, path), value, stored, taint: taint.clone() })
     }
 
-    /// Writes an output to the state, once for each call of a run, and before anybody hears of the outcome. A failed call
-    /// writes nothing, nor does what stands in the place of a result.
+    /// Writes an output to the state, once for each call of a run, before the outcome is reported. Failed calls and
+    /// placeholders write nothing.
     pub(super) async fn keep(&self, write: StateWrite, call: &ValidCall, outcome: &mut Outcome, run: &RunContext) {
         if !outcome.ok || outcome.pending.is_some() || outcome.extras.contains_key(STANDS_IN) {
             return;
@@ -140,7 +141,7 @@ impl Executor {
         let session = &run.session;
         let output = match stored {
             Some(stored) => {
-                // Of one that is too large to be read, references get the handle.
+                // References to an output that is too large to be read get its handle.
                 value = match read_stored(&*services.outputs, &session.id, &stored.handle).await {
                     Ok(value) => value,
                     Err(_) => json!({"output": stored.handle}),
@@ -159,7 +160,7 @@ impl Executor {
                 let written = Written { path, instance, method: call.meta.output_method, data: value, taint, output };
                 let row = NewRow::value(session, &call.id, written.clone()).once(idempotency_key(call, run));
                 match (services.log.append(row).await, &run.variables) {
-                    // Without a log the run alone knows it.
+                    // Without a log only the run knows the value.
                     (Err(StoreError::Unsupported(Unsupported(_))), Some(variables)) => {
                         variables.write(&written);
                         Ok(())
@@ -179,7 +180,7 @@ impl Executor {
     }
 }
 
-/// Whether somebody keeps the output of the call: the state, or the call that made it.
+/// Returns whether the output of the call is kept: by the state, or by its outer call.
 fn is_kept(call: &ValidCall, run: &RunContext) -> bool {
     run.inner.is_some() || call.meta.output_path.is_some()
 }

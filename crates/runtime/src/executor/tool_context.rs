@@ -1,4 +1,4 @@
-//! The context of a running tool: its progress, its client, the calls that it makes, and its use of models.
+//! The context of a running tool: its progress, client, inner calls and requests to models.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -33,33 +33,33 @@ use super::run::{HeldSlots, Limits, Reached};
 use super::{Executor, RunContext};
 use crate::queue::{PausableSlot, Priority, WorkspaceTurn};
 
-/// The shortest pause between two looks at the limits of a call that waits for its client.
+/// The shortest pause between two checks of the limits of a call that waits for its client.
 const ASKING_STEP: Duration = Duration::from_millis(50);
 
-/// Progress of one call: to the events, and to whoever asked for it.
+/// Progress of one call: for the events, and for its caller.
 pub(super) struct Partials {
     services: Arc<Services>,
     op: Op,
     call: CallId,
     entry: Arc<Entry>,
     also: Progress,
-    /// Its text on the way to events and caller: a secret may come in several pieces.
+    /// The call's text, streamed through redaction because a secret may span several pieces.
     text: Mutex<StreamRedactor>,
     began: Instant,
     asking: Mutex<Questions>,
-    /// Milliseconds from the beginning to the last sign of life.
+    /// Milliseconds from the start to the last activity.
     last_sign: AtomicU64,
     attempts: AtomicU32,
 }
 
-/// How long there were open questions.
+/// How long questions were open.
 #[derive(Debug, Default)]
 struct Asking {
-    /// Questions that are open.
+    /// The number of open questions.
     open: usize,
-    /// Since when there are any.
+    /// When the first of them was opened.
     since: Option<Instant>,
-    /// Waits that are over.
+    /// The sum of finished waits.
     waited: Duration,
 }
 
@@ -86,9 +86,9 @@ impl Asking {
 /// The questions of a call.
 #[derive(Debug, Default)]
 struct Questions {
-    /// To its client, a person or a model or a program.
+    /// Questions to its client: a person, a model or a program.
     all: Asking,
-    /// Of these, to a person.
+    /// Questions to a person.
     person: Asking,
 }
 
@@ -114,13 +114,13 @@ impl Partials {
         })
     }
 
-    /// A new attempt begins: a sign of life too.
+    /// Records a new attempt, which counts as activity.
     pub(super) fn note_attempt(&self) {
         self.attempts.fetch_add(1, Ordering::Relaxed);
         self.note_sign();
     }
 
-    /// How often the call was dispatched.
+    /// Returns how often the call was dispatched.
     pub(super) fn attempts(&self) -> u32 {
         self.attempts.load(Ordering::Relaxed)
     }
@@ -157,7 +157,7 @@ impl Partials {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A question to the call's client, to a person or not, is open from now on. The call's limits are paused.
+    /// Records that a question to the call's client is open. The call's limits are paused.
     pub(super) fn asks(&self, person: bool) {
         let mut asking = self.asking();
         asking.all.opens();
@@ -166,7 +166,7 @@ impl Partials {
         }
     }
 
-    /// A question is answered, or given up: a sign of life too.
+    /// Records that a question was answered or given up, which counts as activity.
     fn is_answered(&self, person: bool) {
         let mut asking = self.asking();
         asking.all.closes();
@@ -177,24 +177,24 @@ impl Partials {
         self.note_sign();
     }
 
-    /// How long it waited for a person.
+    /// Returns how long it waited for a person.
     pub(super) fn person_took(&self) -> Duration {
         self.asking().person.total()
     }
 
-    /// How long the call has only waited for its client, and whether it does now.
+    /// Returns how long the call has only waited for its client, and whether it does so now.
     fn waited(&self) -> (Duration, bool) {
         let asking = &self.asking().all;
         (asking.total(), asking.since.is_some())
     }
 
-    /// How long the call has been running, waits for its client included.
+    /// Returns how long the call has been running, including waits for its client.
     pub(super) fn running_for(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// How long it is until the call reaches one of its limits, and which one; `None` where it has no limit. A wait for
-    /// the call's client does not count: while there is one, the caller asks again after this time.
+    /// Returns the time until the call reaches a limit, and which one; `None` if it has no limit. Waits for the call's
+    /// client do not count; during one, call this again after the returned time.
     pub(super) fn left(&self, limits: &Limits) -> Option<(Duration, Reached)> {
         let ((waited, asks), ran) = (self.waited(), self.began.elapsed());
         let absolute = limits.absolute.map(|limit| (limit + waited).saturating_sub(ran));
@@ -242,20 +242,20 @@ impl PartialSink for Partials {
 }
 
 impl Drop for Partials {
-    /// Ends the call: passes on the text that was held back.
+    /// Passes on the text that was held back.
     fn drop(&mut self) {
         self.pass_text(!self.also.takes_unredacted(), StreamRedactor::finish);
     }
 }
 
-/// Where a call's progress goes: to its caller, or to the log of the job that it has become.
+/// The target of a call's progress: its caller, or the log of the job that it has become.
 pub(super) struct Progress {
     became: Option<PromotedTo>,
     caller: Option<Arc<dyn PartialSink>>,
 }
 
 impl Progress {
-    /// That of the call `id` under these terms.
+    /// Returns the target for the call `id` under these terms.
     pub(super) fn of(id: &CallId, run: &RunContext) -> Self {
         Self { became: run.became.clone(), caller: run.partials.as_ref().map(|make| make(id)) }
     }
@@ -285,7 +285,7 @@ impl PartialSink for Progress {
 /// How long one question may stay open. The limits of the call are paused meanwhile.
 const LONGEST: Duration = Duration::from_secs(900);
 
-/// A question under way.
+/// A question in progress.
 struct PausedCall {
     place: Option<Arc<PausableSlot>>,
     progress: Arc<Partials>,
@@ -301,26 +301,26 @@ impl Drop for PausedCall {
     }
 }
 
-/// The client of one call. While it is asked, the call returns its slot and its timeouts stop, because a queue must not
-/// fill with calls that wait for people.
+/// The client of one call. During a question the call gives its slot back and its timeouts stop, so that calls that
+/// wait for people do not fill a queue.
 struct PausingClient {
-    /// Who is asked.
+    /// The client that is asked.
     client: Arc<dyn CallClient>,
-    /// What is given back meanwhile, if there is anything.
+    /// The slot that is released meanwhile, if any.
     place: Option<Arc<PausableSlot>>,
-    /// Calls behind this one do not wait for the answer.
+    /// The turn, which lets later calls pass during the question.
     turn: Option<Arc<WorkspaceTurn>>,
-    /// Whose time does not run meanwhile.
+    /// The progress whose time limits are paused meanwhile.
     progress: Arc<Partials>,
     tool: ToolId,
-    /// How the call waits in its queue.
+    /// The call's priority in its queue.
     priority: Priority,
-    /// The call's token.
+    /// The call's cancel token.
     cancel: Cancel,
 }
 
 impl PausingClient {
-    /// Returns the slot, waits until the question has ended, and takes a slot again.
+    /// Releases the slot, waits until the question has ended, and takes a slot again.
     async fn without_slot<T: Send>(
         &self,
         person: bool,
@@ -366,34 +366,34 @@ impl CallClient for PausingClient {
         requests: Vec<ClientRequest>,
         over: Pin<&mut (dyn Future<Output = ()> + Send)>,
     ) -> Option<Result<Vec<Result<Value, ProtocolError>>, ToolError>> {
-        // Only the question is dropped: the call continues and needs its slot.
+        // Dropping cancels only the question: the call continues and needs its slot.
         let person = requests.iter().any(ClientRequest::asks_person);
         self.without_slot(person, self.client.ask_until(requests, over)).await.unwrap_or_else(|error| Some(Err(error)))
     }
 }
 
-/// How deep calls may be made inside calls.
+/// The deepest nesting of calls.
 const MAX_DEPTH: usize = 5;
 
-/// Bounds the calls that one call makes. The limit of the turn does not count them.
+/// Limits the calls that one call makes. They do not count towards the turn's limit.
 #[derive(Debug)]
 pub struct NestedCallLimits {
     count: AtomicUsize,
     max: usize,
-    /// 1 for calls that a call of a turn makes.
+    /// 1 for calls made by a call of a turn.
     depth: usize,
-    /// The untrusted tools that the arguments of the call itself came out of.
+    /// The untrusted tools from which the call's own arguments derive.
     given: Taint,
-    /// Those that the outputs of the calls that it makes came out of.
+    /// The untrusted tools from which the outputs of its inner calls derive.
     made: InnerTaint,
 }
 
-/// The untrusted tools that the outputs of the calls that one call makes came out of. Clones share them.
+/// The untrusted tools from which the outputs of one call's inner calls derive. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct InnerTaint(Arc<Mutex<Taint>>);
 
 impl InnerTaint {
-    /// Those until now.
+    /// Returns the taint so far.
     pub(super) fn so_far(&self) -> Taint {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -404,12 +404,12 @@ impl InnerTaint {
 }
 
 impl NestedCallLimits {
-    /// Notes where the output of an inner call came from.
+    /// Records the taint of an inner call's output.
     pub(super) fn note_taint(&self, taint: &Taint) {
         self.made.add(taint);
     }
 
-    /// Marks the arguments of a call, which the outer call may have made out of its own.
+    /// Marks the arguments of an inner call, which the outer call may have derived from its own.
     pub(super) fn mark(&self, call: &mut ValidCall) {
         mark(call, &self.given);
     }
@@ -417,7 +417,7 @@ impl NestedCallLimits {
     /// Counts one call.
     ///
     /// # Errors
-    /// `limit_exceeded` for one too many, or too deep.
+    /// `limit_exceeded` for too many calls, or too deep nesting.
     fn count(&self) -> Result<(), ToolError> {
         let refused = |message: String| Err(ToolError::new(ErrorKind::LimitExceeded, message));
         if self.depth > MAX_DEPTH {
@@ -429,7 +429,7 @@ impl NestedCallLimits {
         Ok(())
     }
 
-    /// Rejects what is beyond the bound, in call order. What the check has rejected does not count.
+    /// Rejects calls beyond the limit, in call order. Calls that the check rejected do not count.
     pub(super) fn apply(
         &self,
         checked: Vec<Result<ValidCall, Box<Rejection>>>,
@@ -452,19 +452,19 @@ impl NestedCallLimits {
     }
 }
 
-/// Runs the calls that one call makes, under its token and as operations inside its own. No journal has them: the call
-/// that made them answers for them.
+/// Runs the inner calls of a call, under its cancel token and as operations inside its own. They are not in a journal,
+/// because the outer call is.
 struct NestedCaller {
     executor: Arc<Executor>,
     run: RunContext,
 }
 
-/// What a call that makes others runs under.
+/// The context of a call that makes others.
 #[derive(Clone, Copy)]
 pub struct Nested<'c> {
-    /// The executor that runs it.
+    /// The executor of the call.
     pub executor: &'c Arc<Executor>,
-    /// The context of the calls that it makes.
+    /// The context of its inner calls.
     pub run: &'c RunContext,
 }
 
@@ -475,7 +475,7 @@ impl std::fmt::Debug for Nested<'_> {
 }
 
 impl<'c> Nested<'c> {
-    /// That of a running call; `None` where it makes none, or no executor runs it.
+    /// Returns the nested context of a running call; `None` if it makes no calls, or no executor runs it.
     #[must_use]
     pub fn of(context: &'c ToolContext) -> Option<Self> {
         let calls: &dyn Any = &*context.calls;
@@ -484,7 +484,7 @@ impl<'c> Nested<'c> {
 }
 
 impl Nested<'_> {
-    /// Notes that the output of the call comes out of these untrusted tools too.
+    /// Records that the call's output derives from these untrusted tools too.
     pub fn note_taint(&self, taint: &Taint) {
         if let Some(inner) = &self.run.inner {
             inner.note_taint(taint);
@@ -499,7 +499,7 @@ impl InnerCalls for NestedCaller {
     }
 
     async fn run(&self, calls: Vec<ToolCall>) -> Result<Vec<Outcome>, Unsupported> {
-        // Calls made in bulk let single calls go first.
+        // Batches of calls have lower priority than single calls.
         let priority = if calls.len() < 2 { self.run.priority } else { Priority::Background };
         let run = RunContext { priority, ..self.run.clone() };
         Ok(self.executor.run_calls(calls, &run).await)
@@ -515,7 +515,7 @@ impl InnerCalls for NestedCaller {
         Some(Rights {
             principal: session.principal.clone(),
             policies: policy.chain(),
-            // A later version of a tool is the same tool.
+            // Any version of a tool counts as the same tool.
             tools: Some(snapshot.list().iter().map(|entry| entry.id().without_version().to_owned()).collect()),
             limits: limits.within(&of_tree),
             root: session.root.clone(),
@@ -532,13 +532,13 @@ impl InnerCalls for NestedCaller {
 }
 
 impl Executor {
-    /// Makes calls, and requests to models, as parts of `run`.
+    /// Makes calls and requests to models as parts of `run`.
     #[must_use]
     pub fn inner_caller(self: &Arc<Self>, run: RunContext) -> impl InnerCalls + use<> {
         NestedCaller { executor: Arc::clone(self), run }
     }
 
-    /// What the tool of this call gets.
+    /// Returns the context of this call's tool.
     pub(super) fn tool_context(
         self: &Arc<Self>,
         call: &ValidCall,
@@ -597,7 +597,7 @@ impl Executor {
             given: of_all(&call.provenance.tainted),
             made: run.inner_taint.clone(),
         };
-        // Their progress goes where the call's own goes.
+        // Their progress goes to the call's own sink.
         let progress: Arc<dyn PartialSink> = Arc::new(Progress::of(&call.id, run));
         let run = RunContext {
             lineage: op.inside(),

@@ -22,22 +22,22 @@ use super::log::JobLog;
 use crate::store::SqliteStore;
 use crate::store::jobs::JobStep;
 
-/// How long a stateful job waits to be continued.
+/// How long a stateful job waits for input.
 const INPUT_WAIT: Duration = Duration::from_secs(30 * 60);
 
-/// A job that this process has: what is known of it beyond the store.
+/// A job of this process: its state beyond the store.
 pub(crate) struct Live {
     pub(crate) id: String,
     /// Ends it.
     pub(crate) cancel: Cancel,
-    /// Takes what it writes while it runs.
+    /// The log of its progress.
     pub(crate) log: Arc<dyn PartialSink>,
     /// Whether it may be dispatched again.
     pub(crate) resumable: bool,
-    /// Tells observers of it.
+    /// Reports it to observers.
     pub(crate) events: JobEvents,
     dispatched: AtomicBool,
-    /// Whether this process has given it up, whatever its state.
+    /// Whether this process has given it up, regardless of its state.
     left: AtomicBool,
     state: watch::Sender<JobState>,
     input: Mutex<Option<oneshot::Sender<Value>>>,
@@ -68,30 +68,30 @@ impl Live {
         }
     }
 
-    /// Whether it may have had an effect.
+    /// Returns whether it may have had an effect.
     pub(crate) fn was_dispatched(&self) -> bool {
         self.dispatched.load(Ordering::Acquire)
     }
 
-    /// Whether the end of this process would lose its work: it runs, and may not be dispatched again.
+    /// Returns whether the end of this process would lose its work: it runs, and may not be dispatched again.
     pub(super) fn is_at_stake(&self) -> bool {
         let rests = is_at_rest(*self.state.borrow()) || self.left.load(Ordering::Acquire);
         self.was_dispatched() && !self.resumable && !rests
     }
 
-    /// Follows its state.
+    /// Returns a receiver of its state.
     pub(crate) fn state(&self) -> watch::Receiver<JobState> {
         self.state.subscribe()
     }
 
-    /// Waits until it is over, waits for input, or is left to others.
+    /// Waits until it is over, waits for input, or was left to others.
     pub(crate) async fn settled(&self) -> JobState {
         let mut state = self.state();
         let rests = |state: &JobState| is_at_rest(*state) || self.left.load(Ordering::Acquire);
         state.wait_for(rests).await.map_or(JobState::Unknown, |state| *state)
     }
 
-    /// Hands out a partial result and waits to be continued.
+    /// Returns a partial result to the caller and waits for input.
     pub(crate) async fn pause(&self, partial: Outcome) -> Result<Value, ToolError> {
         let (sender, input) = oneshot::channel();
         *self.input() = Some(sender);
@@ -107,18 +107,18 @@ impl Live {
         }
     }
 
-    /// Continues it.
+    /// Continues it with this input.
     pub(super) async fn send(&self, input: Value) -> Result<(), StoreError> {
         let waiting = self.input().take();
         let waiting = waiting.ok_or_else(|| StoreError::Refused(format!("job {} does not wait for input", self.id)))?;
-        // A caller that waits for the next step must not see this one.
+        // Committed first, so that a caller that waits for the next step does not get this one.
         self.step(&JobStep::Continued, JobState::Running).await?;
-        // A job that has just been stopped takes nothing any more.
+        // A job that has just been stopped takes no input.
         let _ = waiting.send(input);
         Ok(())
     }
 
-    /// Commits a state, then tells observers and those who wait in this process.
+    /// Commits a state, then notifies observers and waiters in this process.
     pub(super) async fn step(&self, step: &JobStep, state: JobState) -> Result<(), StoreError> {
         let event = self.events.of_step(step, state);
         self.store.step_job(&self.id, step).await?;
@@ -127,7 +127,7 @@ impl Live {
         Ok(())
     }
 
-    /// Tells those who wait in this process that it has given the job up.
+    /// Notifies waiters in this process that it has given the job up.
     pub(super) fn left(&self, state: JobState) {
         self.left.store(true, Ordering::Release);
         self.state.send_replace(state);
@@ -138,7 +138,7 @@ impl Live {
     }
 }
 
-/// Whether a job in this state does nothing.
+/// Returns whether a job in this state does no work.
 fn is_at_rest(state: JobState) -> bool {
     state.is_over() || state == JobState::WaitingInput
 }
@@ -156,7 +156,7 @@ impl RunStore for Live {
     }
 }
 
-/// Reports a job to observers: each of its states after it is committed, before those who wait for it hear of it.
+/// Reports a job to observers: each state after its commit, before waiters in this process are notified.
 pub(crate) struct JobEvents {
     events: Arc<dyn EventSink>,
     redactor: Arc<dyn Redactor>,
@@ -169,7 +169,7 @@ pub(crate) struct JobEvents {
 }
 
 impl JobEvents {
-    /// Of a job that is the operation `op`.
+    /// Creates the events of a job that is the operation `op`.
     pub(crate) fn new(op: Op, job: &JobRecord, services: &Services) -> Self {
         Self {
             events: Arc::clone(&services.events),
@@ -183,7 +183,7 @@ impl JobEvents {
         }
     }
 
-    /// This process has it from now on.
+    /// Reports that this process owns the job from now on.
     pub(super) fn started(&self, state: JobState) {
         self.events.emit_with(|| Event::JobStarted {
             op: self.op.clone(),
@@ -196,7 +196,7 @@ impl JobEvents {
         }
     }
 
-    /// It was the running call `call`, the operation `op`.
+    /// Reports that it was the running call `call`, the operation `op`.
     pub(crate) fn promoted(&self, op: Op, call: &CallId, by: &str) {
         self.events.emit_with(|| Event::JobPromoted {
             op,
@@ -208,7 +208,7 @@ impl JobEvents {
         });
     }
 
-    /// The event of a step towards `state`, to be emitted once it is committed; `None` where nobody observes.
+    /// Returns the event of a step towards `state`, to be emitted after its commit; `None` without observers.
     fn of_step(&self, step: &JobStep, state: JobState) -> Option<Event> {
         (self.events.attention() > Attention::Nothing).then(|| match step {
             JobStep::Ended(state, outcome) => self.finished(*state, outcome.error.as_ref()),
@@ -216,7 +216,7 @@ impl JobEvents {
         })
     }
 
-    /// It is over, and how was not kept.
+    /// Reports that it is over with an outcome that was not stored.
     pub(super) fn lost(&self, state: JobState) {
         self.events.emit_with(|| self.finished(state, None));
     }

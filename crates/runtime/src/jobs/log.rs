@@ -13,15 +13,15 @@ use toolwright_core::event::Partial;
 use toolwright_core::job::JobText;
 use toolwright_core::output::{head_and_tail, without_preview};
 
-/// Bytes that are kept of the beginning.
+/// Bytes that are kept of the log's beginning.
 const HEAD: u64 = 8 << 20;
-/// Bytes of a piece of the end, of which the last two are kept: 16 MiB in all.
+/// Bytes of one file of the log's end. The last two files are kept, which makes 16 MiB in all.
 const TAIL: u64 = 4 << 20;
-/// Bytes of one report.
+/// The largest report, in bytes.
 const MAX_WRITE: usize = 1 << 20;
-/// Bytes of lines that one read returns.
+/// The most bytes of lines that one read returns.
 const MAX_READ: usize = 64 << 10;
-/// Bytes of one line that a read returns.
+/// The most bytes of one line that a read returns.
 const MAX_LINE: usize = 8 << 10;
 
 /// The files of one job's log.
@@ -33,15 +33,15 @@ pub(super) struct LogFiles {
 }
 
 impl LogFiles {
-    /// Those of the job `id` in `dir`. Ids are ours, and no paths.
+    /// Returns the files of the job `id` in `dir`. Ids are ours and contain no path.
     pub(super) fn of(dir: &Path, id: &str) -> Self {
         let file = |part: &str| dir.join(format!("{id}.{part}"));
         Self { head: file("log"), before: file("tail-1"), tail: file("tail-2") }
     }
 
-    /// Reads lines from `offset`, counted from the end if negative, of the log and of what `result` has beyond it: of a
-    /// stored result the words about it, because the log has its text. Ends before the first line that does not fit, so
-    /// that reading on from there misses none.
+    /// Reads `lines` lines of the log and of the rest of `result`, from `offset`, which counts from the end if
+    /// negative. For a stored result it returns only the message about it, because the log has its text. Stops before
+    /// the first line that does not fit, so that reading on misses none.
     pub(super) fn read(&self, result: &str, offset: i64, lines: usize) -> io::Result<JobText> {
         let cut = self.before.exists();
         let note = "[toolwright: what stood here was not kept]";
@@ -84,7 +84,7 @@ impl LogFiles {
         Ok(JobText { text, first, total })
     }
 
-    /// Tells each line and whether it is of the beginning. Returns how many there are.
+    /// Calls `tell` for each line, with whether it is from the beginning. Returns the number of lines.
     fn each_line(&self, tell: &mut dyn FnMut(&str, bool)) -> io::Result<usize> {
         let mut count = 0;
         for path in [&self.head, &self.before, &self.tail] {
@@ -102,8 +102,7 @@ impl LogFiles {
     }
 }
 
-/// Writes one job's log: the beginning and the end, in bounded files. Written at once, so that a crash loses none
-/// of it.
+/// Writes one job's log: the beginning and the end, in bounded files. Written at once, so that a crash loses nothing.
 #[derive(Debug)]
 pub(super) struct JobLog {
     files: LogFiles,
@@ -117,7 +116,7 @@ enum Part {
 }
 
 impl JobLog {
-    /// A log that makes its file at the first line.
+    /// Creates a log whose file is created with the first line.
     pub(super) fn new(files: LogFiles) -> Self {
         Self { files, open: Mutex::new(None) }
     }
@@ -136,7 +135,7 @@ impl JobLog {
             (file, size, part) = (append(&self.files.tail)?, 0, Part::Tail);
         }
         let text = head_and_tail(text, MAX_WRITE);
-        // One write a line: lines of two writers never mix, and nothing is held back.
+        // One write per line: lines of two writers never mix, and nothing is held back.
         let end = if text.ends_with('\n') { "" } else { "\n" };
         let line = format!("{text}{end}");
         file.write_all(line.as_bytes())?;
@@ -144,7 +143,7 @@ impl JobLog {
         Ok(())
     }
 
-    /// Goes on where an earlier attempt ended.
+    /// Continues the log of an earlier attempt.
     fn begin(&self) -> io::Result<(File, u64, Part)> {
         let size = |path: &Path| path.metadata().map(|meta| meta.len()).ok();
         let (path, part) = if size(&self.files.tail).is_some() {
@@ -177,8 +176,8 @@ impl PartialSink for JobLog {
     }
 }
 
-/// The part of a result that a log with this end does not have. Line ends do not count, because each report ends a line
-/// of the log, even if it ended within a line of the output. A line that the log has in part is shown whole.
+/// Returns the part of a result that is missing from a log with this end. Line ends do not count, because each report
+/// ends a line of the log, even within a line of the output. A line that is only partly in the log is returned whole.
 fn unreported<'a>(log_end: &[u8], result: &'a str) -> &'a str {
     let sought: Vec<u8> = result.bytes().filter(|byte| *byte != b'\n').collect();
     let Some(last) = overlap(&sought, log_end).checked_sub(1) else { return result };
@@ -192,9 +191,9 @@ fn unreported<'a>(log_end: &[u8], result: &'a str) -> &'a str {
     }
 }
 
-/// The length of the longest beginning of `sought` that `text` ends with (Knuth, Morris, Pratt).
+/// Returns the length of the longest prefix of `sought` that `text` ends with (Knuth, Morris, Pratt).
 fn overlap(sought: &[u8], text: &[u8]) -> usize {
-    // For each length of a beginning, the longest shorter one that it ends with.
+    // For each prefix length, the longest shorter prefix that it ends with.
     let mut shorter = vec![0; sought.len() + 1];
     let longer = |shorter: &[usize], mut matched: usize, byte: u8| loop {
         match sought.get(matched) {
@@ -209,7 +208,7 @@ fn overlap(sought: &[u8], text: &[u8]) -> usize {
     text.iter().fold(0, |matched, byte| longer(&shorter, matched, *byte))
 }
 
-/// A line, without the end of one that is over-long.
+/// Returns a line, without the end if it is too long.
 fn shortened(line: &str) -> Cow<'_, str> {
     if line.len() <= MAX_LINE {
         return Cow::Borrowed(line);
@@ -218,7 +217,7 @@ fn shortened(line: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{kept} [toolwright: {} more bytes of this line]", cut.len()))
 }
 
-/// Removes logs in `dir`: those of jobs that are gone, and the oldest if all together exceed `max_bytes`. The logs of
+/// Removes logs in `dir`: those of jobs that are `gone`, and the oldest if all together exceed `max_bytes`. The logs of
 /// the jobs in `live` stay.
 pub(super) fn sweep(dir: &Path, gone: &HashSet<String>, live: &HashSet<String>, max_bytes: u64) {
     let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
@@ -226,7 +225,7 @@ pub(super) fn sweep(dir: &Path, gone: &HashSet<String>, live: &HashSet<String>, 
         if gone.contains(&job) {
             let _ = std::fs::remove_file(&path);
         } else if let Ok(meta) = path.metadata() {
-            // Those of live jobs count as new: what else there is goes first, and they are never reached.
+            // Logs of live jobs count as new and come last, so that they are never removed.
             let at = if live.contains(&job) { None } else { meta.modified().ok() };
             files.push((at.unwrap_or_else(SystemTime::now), meta.len(), path));
         }
@@ -244,14 +243,14 @@ pub(super) fn sweep(dir: &Path, gone: &HashSet<String>, live: &HashSet<String>, 
     }
 }
 
-/// The jobs that have logs in `dir`.
+/// Returns the jobs with logs in `dir`.
 pub(super) fn jobs_in(dir: &Path) -> Vec<String> {
     let jobs: HashSet<String> = files_in(dir).map(|(job, _)| job).collect();
     jobs.into_iter().collect()
 }
 
 fn files_in(dir: &Path) -> impl Iterator<Item = (String, PathBuf)> {
-    // Nothing was written there yet, or what cannot be read cannot be removed either.
+    // An unreadable folder counts as empty: it does not exist yet, or its files could not be removed.
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|file| file.path());
     files.filter_map(|path| Some((job_of(&path)?, path)))
 }
@@ -305,7 +304,7 @@ mod tests {
             ("aab", "a\nb", ""),
             ("abab", "a\nb\na\nc", "a\nc"),
             ("ababc", "a\nb\na\nb\nc\nd", "d"),
-            // Reports that ended within a line.
+            // Reports that end within a line.
             ("abcd", "abcd\nef", "ef"),
             ("...", "... done", "... done"),
             ("oneDown", "one\nDownloaded", "Downloaded"),

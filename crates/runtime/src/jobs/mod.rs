@@ -1,8 +1,8 @@
-//! Jobs: calls that continue after their caller was answered, kept in the store so that no crash loses one.
+//! Jobs: calls that continue after their caller was answered. The store keeps them, so that a crash loses none.
 //!
-//! A job is committed before anybody hears its id, as `running` before its tool is called, and with its outcome before
-//! anybody hears of that. One process owns it and renews a lease for all its jobs. Other processes write requests about
-//! a job into the store, where its owner looks twice a second.
+//! A job is committed before its id is returned, as `running` before its tool is called, and with its outcome before
+//! that is reported. One process owns it and renews a lease for all its jobs. Other processes write requests about a
+//! job into the store, which its owner checks twice a second.
 
 mod live;
 mod log;
@@ -27,10 +27,10 @@ use crate::store::jobs::{JobStep, NewJob, TakenJob};
 pub(crate) use live::{JobEvents, Live};
 use log::{JobLog, LogFiles};
 
-/// Jobs that one process has at once.
+/// The most jobs of one process at once.
 const MAX_LIVE: usize = 10_000;
 
-/// The jobs of this process, and the way to those of others. Shared by `Arc`.
+/// The jobs of this process, and access to those of others. Shared by `Arc`.
 pub struct JobManager {
     store: Arc<SqliteStore>,
     logs: PathBuf,
@@ -41,7 +41,7 @@ pub struct JobManager {
     unkept: Mutex<Vec<(Arc<Live>, JobStep)>>,
     /// Whether this process has ever had a job.
     begun: watch::Sender<bool>,
-    /// Changes whenever a job of this process ends.
+    /// Changes when a job of this process ends.
     ended: watch::Sender<u64>,
 }
 
@@ -51,16 +51,16 @@ impl std::fmt::Debug for JobManager {
     }
 }
 
-/// What became of a job that was to begin.
+/// The result of beginning a job.
 pub(crate) enum Begun {
-    /// It is this process's.
+    /// A new job of this process.
     New(Arc<Live>),
-    /// The call has its job already.
+    /// The id of the job that the call already has.
     Known(String),
 }
 
 impl JobManager {
-    /// The jobs of `store`; what they write goes to the folder `jobs` in `state_dir`.
+    /// Creates the manager of the jobs in `store`. Their logs are in the folder `jobs` of `state_dir`.
     #[must_use]
     pub fn new(store: Arc<SqliteStore>, state_dir: &Path) -> Arc<Self> {
         Arc::new(Self {
@@ -75,14 +75,14 @@ impl JobManager {
         })
     }
 
-    /// Jobs that this process has.
+    /// Returns how many jobs this process has.
     #[must_use]
     pub fn count(&self) -> usize {
         self.live().len()
     }
 
-    /// Settles the jobs of dead processes: any process may start those that may run again, and the others become
-    /// `unknown`. Returns how many became `unknown`.
+    /// Settles the jobs of dead processes: any process may start those that may run again; the others become `unknown`.
+    /// Returns how many became `unknown`.
     ///
     /// # Errors
     /// [`StoreError`] of the store.
@@ -90,8 +90,8 @@ impl JobManager {
         self.store.settle_jobs().await
     }
 
-    /// Ends the jobs of this process within `grace`. Jobs that were not dispatched or may run again are left to other
-    /// processes; the others are cancelled. A job that does not end becomes `unknown` when this process is gone.
+    /// Ends the jobs of this process within `grace`. Jobs that were not dispatched or may run again are released for
+    /// other processes; the others are cancelled. A job that does not end becomes `unknown` after this process.
     pub async fn shut_down(&self, grace: Duration) {
         self.closed.store(true, Ordering::Release);
         let live: Vec<Arc<Live>> = self.live().values().cloned().collect();
@@ -105,7 +105,7 @@ impl JobManager {
         }
     }
 
-    /// Waits for the first job of this process; `false` when there will be none.
+    /// Waits for the first job of this process; `false` if there will be none.
     pub fn first(&self) -> impl Future<Output = bool> + Send + use<> {
         let mut begun = self.begun.subscribe();
         async move { begun.wait_for(|begun| *begun).await.is_ok() }
@@ -117,8 +117,8 @@ impl JobManager {
         while self.count() > 0 && ended.changed().await.is_ok() {}
     }
 
-    /// Waits until the end of this process would lose no job's work. Does not wait for jobs that another process may
-    /// start or repeat, or that wait for input.
+    /// Waits until ending this process would lose no work. Does not wait for jobs that another process may start or
+    /// repeat, or that wait for input.
     pub async fn none_at_stake(&self) {
         loop {
             let at_stake = self.live().values().find(|job| job.is_at_stake()).cloned();
@@ -127,7 +127,7 @@ impl JobManager {
         }
     }
 
-    /// Commits a new job of this process. `cancel` ends it, and `events` tells observers.
+    /// Commits a new job of this process. `cancel` ends it, and `events` reports it to observers.
     pub(crate) async fn begin(
         self: &Arc<Self>,
         job: NewJob,
@@ -143,7 +143,7 @@ impl JobManager {
             )));
         }
         let (id, state, resumable) = (job.record.id.clone(), job.record.state, job.resumable);
-        // Entered before the row exists, so that the row is never seen without its owner.
+        // Registered before the row exists, so that the row is never seen without its owner.
         let live = self.enter(id.clone(), state, cancel, resumable, events);
         if self.is_closed() {
             live.cancel.cancel(CancelCause::Shutdown);
@@ -182,8 +182,8 @@ impl JobManager {
         Ok(taken.into_iter().map(entered).collect())
     }
 
-    /// Ends a job of this process or leaves it to others. A state that cannot be committed is kept here and tried
-    /// again; if this process ends first, the job is settled as that of a dead process.
+    /// Ends a job of this process or releases it. If the state cannot be committed, it is retried later. If this
+    /// process ends first, the job is settled as that of a dead process.
     pub(crate) async fn leave(&self, live: &Arc<Live>, step: JobStep) {
         if let Err(step) = self.try_leave(live, step).await {
             self.unkept().push((Arc::clone(live), step));
@@ -212,7 +212,7 @@ impl JobManager {
                     tracing::warn!(job = live.id, "messages that an agent did not read were not sent back: {error}");
                 }
             }
-            // It is over, or another process has it.
+            // It is over, or another process owns it.
             Err(StoreError::NotFound(_)) => {
                 live.events.lost(JobState::Unknown);
                 live.left(JobState::Unknown);
@@ -227,7 +227,7 @@ impl JobManager {
         Ok(())
     }
 
-    /// Whether it is shutting down, and takes no jobs of others.
+    /// Returns whether it is shutting down, and takes no jobs of others.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -236,12 +236,12 @@ impl JobManager {
         &self.store
     }
 
-    /// What the job has come to so far.
+    /// Returns the current record of a job.
     pub(crate) async fn record(&self, id: &str) -> Result<JobRecord, StoreError> {
         self.store.job(id).await
     }
 
-    /// Ends a job that nobody has.
+    /// Ends a job without an owner.
     pub(crate) async fn abandon(&self, id: &str, outcome: &Outcome, state: JobState) -> Result<(), StoreError> {
         self.store.end_abandoned(id, state, outcome).await.map(drop)
     }

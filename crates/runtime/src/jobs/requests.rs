@@ -1,4 +1,4 @@
-//! Gives tools and commands access to jobs of all processes: processes ask each other through the store.
+//! Gives tools and commands access to jobs of all processes. Processes send each other requests through the store.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -18,11 +18,11 @@ use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, SessionLog
 use super::{JobManager, LogFiles, log};
 use crate::store::jobs::{JobRequest, LEASE_MS};
 
-/// How often another process's job is looked at.
+/// Interval between checks of another process's job.
 const POLL: Duration = Duration::from_millis(200);
-/// How long the process that has a job may take to answer.
+/// How long the owner of a job may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// Messages that an agent did not read and that are sent back.
+/// The most unread messages of an agent that are returned to their authors.
 const MAX_RETURNED: usize = 100;
 
 #[async_trait]
@@ -56,7 +56,7 @@ impl Jobs for JobManager {
                 return Ok(job);
             }
             match self.find(id) {
-                // On a time-out it is read once more, as it is then.
+                // After a time-out, the current record is read once more.
                 Some(live) => drop(tokio::time::timeout(left, live.settled()).await),
                 None => tokio::time::sleep(POLL.min(left)).await,
             }
@@ -97,13 +97,13 @@ impl Jobs for JobManager {
     }
 }
 
-/// Whether the job is the run of an agent.
+/// Returns whether the job is the run of an agent.
 fn is_agent(job: &JobRecord) -> bool {
     job.tool.namespace() == "agent" && check_name(job.tool.name()).is_ok()
 }
 
 impl JobManager {
-    /// Writes a message to the agent that runs as this job: it reads it before its next request.
+    /// Writes a message to the agent that runs as this job, which reads it before its next request.
     async fn tell_agent(&self, job: &JobRecord, input: Value) -> Result<(), StoreError> {
         let text = match input {
             Value::String(text) => text,
@@ -114,7 +114,7 @@ impl JobManager {
         let author = Author { session: Some(job.session.clone()), agent: caller, call: None };
         let message = LogMessage { kind: MessageKind::Group, subject: job.id.clone(), text, data: Value::Null };
         let seq = self.store.append(NewRow::message(&to, &job.principal, author, message)).await?.seq;
-        // What it did not read before its end is sent back then; what comes behind that is refused here.
+        // Messages that the agent did not read before its end are returned then; later ones are refused here.
         if self.store.job(&job.id).await?.state.is_over() && self.store.cursor(&to, to.as_str()).await? < seq {
             self.store.withdraw(&to, MessageKind::Group, &job.id).await?;
             return Err(StoreError::Refused(format!("job {} has ended, and did not read the message", job.id)));
@@ -122,7 +122,7 @@ impl JobManager {
         Ok(())
     }
 
-    /// Tells whoever wrote to the agent of a job that has ended which messages it did not read.
+    /// Tells the authors of messages to the agent of an ended job which messages it did not read.
     pub(super) async fn return_unread(&self, id: &str) -> Result<(), StoreError> {
         let job = self.store.job(id).await?;
         if !is_agent(&job) {
@@ -143,7 +143,7 @@ impl JobManager {
         self.store.withdraw(&agent, MessageKind::Group, id).await
     }
 
-    /// Asks the process that has the job: this one at once, another through the store.
+    /// Sends a request to the owner of the job: directly in this process, else through the store.
     async fn ask(&self, job: &JobRecord, request: JobRequest) -> Result<(), StoreError> {
         if self.find(&job.id).is_some() {
             return self.handle_request(&job.id, request).await;
@@ -168,16 +168,16 @@ impl JobManager {
     }
 }
 
-/// How often it looks: three times in a lease's life or more, and twice a second for requests.
+/// How often requests are checked. It also renews the lease several times in its life.
 const PERIOD: Duration = Duration::from_millis(500);
 const _: () = assert!(PERIOD.as_millis() * 3 <= LEASE_MS.unsigned_abs() as u128);
-/// How often logs are looked over.
+/// Interval between log clean-ups.
 const SWEEP: Duration = Duration::from_secs(3600);
-/// Bytes of all logs together. Those of the jobs that this process has are not cut: each has a bound of its own.
+/// The limit on all logs together, in bytes. Logs of this process's jobs are kept: each is bounded itself.
 const MAX_LOGS: u64 = 256 << 20;
 
 impl JobManager {
-    /// Begins to keep, once; it ends with the manager.
+    /// Starts the upkeep task once; it ends with the manager.
     pub(super) fn keep(self: &Arc<Self>) {
         if self.keeping.swap(true, Ordering::AcqRel) {
             return;
@@ -216,7 +216,7 @@ impl JobManager {
         Ok(())
     }
 
-    /// Removes the logs of jobs whose rows are gone, and the oldest of what is too much.
+    /// Removes the logs of jobs whose rows are gone, and the oldest beyond the limit.
     fn sweep_logs(&self) -> impl Future<Output = ()> + Send + use<> {
         let (store, dir) = (Arc::clone(&self.store), self.logs.clone());
         let live: HashSet<String> = self.live().keys().cloned().collect();
@@ -235,7 +235,7 @@ impl JobManager {
         }
     }
 
-    /// Does to a job of this process what is asked.
+    /// Executes a request for a job of this process.
     async fn handle_request(&self, id: &str, request: JobRequest) -> Result<(), StoreError> {
         let Some(live) = self.find(id) else {
             return Err(StoreError::Refused(format!("job {id} has just ended")));

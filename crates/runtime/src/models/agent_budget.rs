@@ -13,17 +13,18 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{ModelClient, ModelRequest, PriceTable, Usage};
 use toolwright_core::store::StoreError;
 
-/// Tokens of an answer whose model has no known bound.
+/// Assumed tokens of an answer if its model has no known limit.
 const USUAL_ANSWER: u32 = 4096;
 
-/// The account of an agent that runs in this process.
+/// The budget of an agent that runs in this process.
 pub struct AgentBudget {
     tree: Arc<dyn AgentTree>,
     id: Arc<str>,
     prices: PriceTable,
-    /// The nearest of its limits and its ancestors'. Without one of tokens or money nothing is written before it ends.
+    /// The tightest of its own and its ancestors' limits. Without a limit on tokens or money, nothing is written before
+    /// the agent ends.
     limits: AgentLimits,
-    /// The rest of its ancestors' time when it began; without it, of its own too.
+    /// The time that its ancestors had left when it began; for an agent that does not run here, also its own.
     time: Option<TimeLeft>,
     /// Whether it has started agents.
     has_children: AtomicBool,
@@ -46,7 +47,7 @@ impl AgentBudget {
     /// Enters an agent in `tree`.
     ///
     /// # Errors
-    /// [`TreeError`] when a limit of an ancestor keeps it out, or the tree cannot be written.
+    /// [`TreeError`] if an ancestor's limit forbids it, or the tree cannot be written.
     pub async fn begin(tree: Arc<dyn AgentTree>, new: NewAgent, prices: PriceTable) -> Result<Arc<Self>, TreeError> {
         let id = Arc::clone(&new.id);
         let Seat { spent, limits, time } = tree.begin_agent(new).await?;
@@ -55,11 +56,11 @@ impl AgentBudget {
         Ok(Arc::new(Self { tree, id, prices, limits, time, has_children, state }))
     }
 
-    /// The account of an agent of the tree that does not run here, for what goes on without it, within the rest of its time;
-    /// `None` if the tree does not have it.
+    /// Returns the budget of an agent of the tree that does not run here, for work that continues without it, within
+    /// the rest of its time; `None` if the tree does not contain it.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn known(
         tree: Arc<dyn AgentTree>,
         id: &str,
@@ -75,28 +76,28 @@ impl AgentBudget {
         Ok(Some(Arc::new(Self { tree, id, prices, limits, time, has_children, state })))
     }
 
-    /// The rest of its ancestors' time when it began: of the one whose time is over first. What goes on without the agent
-    /// has the rest of its own, too.
+    /// Returns the least time that one of its ancestors had left when it began. For work that continues without the
+    /// agent, its own time counts too.
     #[must_use]
     pub fn time(&self) -> Option<&TimeLeft> {
         self.time.as_ref()
     }
 
-    /// The nearest of its limits and those of its ancestors.
+    /// Returns the tightest of its own and its ancestors' limits.
     #[must_use]
     pub fn limits(&self) -> &AgentLimits {
         &self.limits
     }
 
-    /// It has started an agent.
+    /// Records that it has started an agent.
     pub fn has_started(&self) {
         self.has_children.store(true, Ordering::Relaxed);
     }
 
-    /// The limits of itself and its ancestors that are nearly used up.
+    /// Returns the limits of itself and its ancestors that are nearly used up.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn near_limits(&self) -> Result<Vec<NearLimit>, StoreError> {
         if !self.limits.limits_spending() && !self.has_children.load(Ordering::Relaxed) {
             return Ok(Vec::new());
@@ -108,22 +109,22 @@ impl AgentBudget {
         Ok(near_limits(&tree, &self.id))
     }
 
-    /// The agent: the id of its run.
+    /// Returns the agent's id, which is the id of its run.
     #[must_use]
     pub fn id(&self) -> &Arc<str> {
         &self.id
     }
 
-    /// What it has used.
+    /// Returns its spending so far.
     #[must_use]
     pub fn spent(&self) -> Spending {
         self.balance().spent
     }
 
-    /// Takes room for a request to `model`, before it is sent.
+    /// Reserves room for a request to `model` before it is sent.
     ///
     /// # Errors
-    /// `limit_exceeded` for a limit of tokens or money, also of an ancestor; otherwise that of the store.
+    /// `limit_exceeded` for a limit of tokens or money, its own or an ancestor's; otherwise the error of the store.
     pub async fn reserve(
         self: &Arc<Self>,
         client: &dyn ModelClient,
@@ -138,7 +139,7 @@ impl AgentBudget {
         let cost_usd = self.prices.of(model).map(|prices| prices.cost(usage));
         let tokens = usage.tokens();
         let Balance { spent, held } = *self.balance();
-        // Held here first, so that a request at the same time counts it. Dropped, it is free again.
+        // Held here first, so that concurrent requests count it. Dropping it frees it.
         let room = self.hold(model, Spending { tokens, cost_usd: cost_usd.unwrap_or_default() });
         let wanted = Request { model, tokens, cost_usd };
         match self.tree.charge_agent(&self.id, spent, held, Some(wanted)).await {
@@ -153,10 +154,10 @@ impl AgentBudget {
         HeldSpending { agent_budget: Arc::clone(self), model: model.to_owned(), held, used: Usage::default() }
     }
 
-    /// The agent has ended. It holds nothing any more.
+    /// Ends the agent, which then holds no room.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn end(&self) -> Result<(), StoreError> {
         let spent = self.spent();
         self.tree.end_agent(&self.id, spent).await
@@ -167,7 +168,7 @@ impl AgentBudget {
     }
 }
 
-/// Room for one request. Dropped, what the request is known to have used is charged, and the rest is free again.
+/// Room for one request. Dropping it charges the known usage of the request and frees the rest.
 #[derive(Debug)]
 pub struct HeldSpending {
     agent_budget: Arc<AgentBudget>,
@@ -177,7 +178,7 @@ pub struct HeldSpending {
 }
 
 impl HeldSpending {
-    /// What the request used.
+    /// Sets the actual usage of the request.
     pub fn settle(mut self, usage: Usage) {
         self.used = usage;
     }

@@ -27,26 +27,26 @@ use super::requests::ModelRequests;
 pub struct ModelAsk<'a> {
     /// The operation.
     pub op: Op,
-    /// On whose behalf.
+    /// The session on whose behalf it is made.
     pub session: &'a Session,
     /// `provider/model`.
     pub model: &'a str,
-    /// What is asked.
+    /// The content of the request.
     pub asked: ModelQuestion<'a>,
-    /// What it shows of the catalogue, where tools are shown.
+    /// The shown part of the catalogue, if tools are shown.
     pub tools: Option<ExposureRecord>,
-    /// What it asks that the model's API has no word for.
+    /// Requested features that the model's API does not support.
     pub lost: Vec<&'static str>,
-    /// Why it shows these tools.
+    /// Why these tools are shown.
     pub note: Option<String>,
 }
 
-/// What is asked of a model.
+/// The kind of request to a model.
 #[derive(Debug, Clone, Copy)]
 pub enum ModelQuestion<'a> {
-    /// An answer.
+    /// A request for an answer.
     Answer(&'a ModelRequest),
-    /// Something else, by so many characters of text. It is not recorded.
+    /// Another request, of this many characters. It is not recorded.
     Other {
         /// The characters.
         characters: u64,
@@ -62,8 +62,8 @@ impl ModelQuestion<'_> {
     }
 }
 
-/// A request to a model in flight. [`ModelCallRecord::end`] reports and records its end. If it is dropped
-/// before, it is recorded as cancelled.
+/// A request to a model in flight. [`ModelCallRecord::end`] reports and records its end. If dropped earlier, it is
+/// recorded as cancelled.
 pub struct ModelCallRecord<'a> {
     requests: &'a ModelRequests,
     ask: ModelAsk<'a>,
@@ -76,31 +76,31 @@ impl std::fmt::Debug for ModelCallRecord<'_> {
     }
 }
 
-/// Where a request is.
+/// The progress of a request.
 struct State {
     started: Instant,
-    /// Since when it is at this attempt, the wait for it included.
+    /// The start of this attempt, including its wait.
     since: Instant,
-    /// The attempt at it that runs or has run last, from 1; 0 while the first waits.
+    /// The number of the current or last attempt, from 1; 0 while the first waits.
     attempt: u32,
-    /// Attempts that failed.
+    /// The number of failed attempts.
     failed: u32,
     waited_us: u64,
-    /// The queue that it waits in.
+    /// The queue in which it waits.
     waits: Option<Arc<str>>,
-    /// Whether its attempt may have been sent: from the beginning, where its client tells nothing of waits.
+    /// Whether its attempt may have been sent. Always, if its client does not report waits.
     in_flight: bool,
-    /// The request for the recording, where there is one.
+    /// The request for the recording, if it is recorded.
     recorded: Option<Value>,
     ended: bool,
 }
 
-/// One attempt as the ledger has it.
+/// An attempt's row in the ledger.
 struct Row {
     op: Op,
     attempt: u32,
     failed: Option<ModelErrorKind>,
-    /// Why.
+    /// The reason.
     why: Option<String>,
     usage: Usage,
     cost_usd: Option<f64>,
@@ -111,7 +111,7 @@ struct Row {
 }
 
 impl<'a> ModelCallRecord<'a> {
-    /// The record of a request that begins now.
+    /// Opens the record of a request that begins now.
     pub(super) fn open(requests: &'a ModelRequests, ask: ModelAsk<'a>) -> Self {
         let now = requests.services.clock.now();
         let recorded = match ask.asked {
@@ -134,14 +134,14 @@ impl<'a> ModelCallRecord<'a> {
 }
 
 impl ModelCallRecord<'_> {
-    /// What the request's client is to tell its events: they are passed on to `events`, and what they say of attempts
-    /// and waits is entered here.
+    /// Returns the event sink for the request's client. It passes events on to `events`, and records attempts and waits
+    /// here.
     pub fn watch<'e>(&'e self, events: &'e dyn ModelEvents) -> impl ModelEvents + 'e {
         Watch { record: self, events }
     }
 
-    /// Sends the request by `client`, within the budget of whoever it is made for, until it is cancelled. `events` hear of it
-    /// as by [`ModelCallRecord::watch`]; [`ModelCallRecord::end`] is to follow.
+    /// Sends the request by `client`, within the budget of its principal, until it is cancelled. `events` gets its
+    /// events as by [`ModelCallRecord::watch`]. Call [`ModelCallRecord::end`] afterwards.
     ///
     /// # Errors
     /// [`ModelError`] of the client; `Canceled` once it is cancelled, `Quota` for the budget.
@@ -174,7 +174,7 @@ impl ModelCallRecord<'_> {
         answer
     }
 
-    /// The request has ended. Later ends are ignored.
+    /// Ends the record. Later ends are ignored.
     pub fn end(&self, answer: &Result<ModelResponse, ModelError>) {
         let services = &self.requests.services;
         let now = services.clock.now();
@@ -190,8 +190,8 @@ impl ModelCallRecord<'_> {
             Err(error) => (error.usage, 0),
         };
         let error = answer.as_ref().err();
-        // What its provider never saw costs nothing: whoever gives a request up in its queue, or before it is made
-        // again, cannot say so, or is not there to.
+        // A request that the provider never received costs nothing, for example one that was given up in its queue or
+        // before a retry.
         let unsent = error.is_some_and(|error| error.unsent || !state.in_flight);
         let row = Row {
             op: self.ask.op.clone(),
@@ -268,7 +268,7 @@ impl ModelCallRecord<'_> {
             }
             Traffic::Failed { attempt, kind, message, unsent, usage, latency_us, again_in_ms } => {
                 let row = Row {
-                    // An operation of its own beside that of the request.
+                    // An operation separate from that of the request.
                     op: self.requests.ids.begin(&self.ask.op.lineage),
                     attempt: *attempt,
                     failed: Some(*kind),
@@ -309,7 +309,7 @@ impl ModelCallRecord<'_> {
         }
     }
 
-    /// A wait is over, if there was one.
+    /// Records the end of a wait, if there was one.
     fn waited(&self, state: &mut State, ok: bool, wait_us: u64) {
         if let Some(queue) = state.waits.take() {
             self.requests.services.events.emit_end(ok, || Event::ModelWaited {
@@ -326,7 +326,7 @@ impl ModelCallRecord<'_> {
         let session = self.ask.session;
         let redactor = &*self.requests.services.redactor;
         let words: Vec<&str> = [&row.why, &self.ask.note].into_iter().flatten().map(String::as_str).collect();
-        // Who asks waits for a model far longer than the ledger does: its entries are few.
+        // Waiting for the ledger is acceptable: waits for a model take far longer, and such entries are few.
         let _ = self.requests.ledger.append(LedgerEntry {
             status: Cow::Borrowed(row.failed.map_or("ok", ModelErrorKind::as_str)),
             latency_us: row.latency_us,
@@ -352,8 +352,8 @@ impl ModelCallRecord<'_> {
 }
 
 impl ModelCallRecord<'_> {
-    /// A row for each use of a tool that the provider ran itself. Their price is in the first of each tool, as the provider
-    /// counts them.
+    /// Writes a row for each use of a tool that the provider ran itself. The first row of each tool has the price, as
+    /// the provider counts.
     fn enter_native(&self, output: &NativeOutput) {
         let session = self.ask.session;
         let mut priced = Vec::new();

@@ -1,4 +1,4 @@
-//! The budgets of principals: every request that is made on behalf of one is within its own, whoever makes it.
+//! The budgets of principals. Every request on behalf of a principal is limited by its budget.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use toolwright_core::model::{
 use toolwright_core::session::Principal;
 use toolwright_core::store::{BudgetPeriod, BudgetStore, BudgetedRequest, StoreError};
 
-/// Tokens that an answer counts as before it has come, where nothing limits it.
+/// Tokens reserved for an answer without a limit.
 const USUAL_ANSWER: u32 = 8192;
 
-/// What principals may spend on models, and what keeps what is spent.
+/// The limits on principals' spending for models, and the store of their spending.
 #[derive(Clone)]
 pub struct Budgets {
     /// By principal. The owner has none.
     pub by_principal: HashMap<String, (ModelBounds, BudgetPeriod)>,
-    /// Keeps what is spent.
+    /// The store of what was spent.
     pub store: Arc<dyn BudgetStore>,
 }
 
-/// Room for one request.
+/// Reserved room for one request.
 pub(super) struct BudgetRoom<'a> {
     budgets: &'a Budgets,
     principal: &'a Principal,
@@ -31,7 +31,7 @@ pub(super) struct BudgetRoom<'a> {
 }
 
 impl Budgets {
-    /// Takes room for a request, if who it is made for has a budget.
+    /// Reserves room for a request, if its principal has a budget.
     ///
     /// # Errors
     /// `Quota`, naming the setting, until the period ends; and failures of the store.
@@ -74,7 +74,7 @@ impl Budgets {
 }
 
 impl BudgetRoom<'_> {
-    /// Puts what was really used in the place of what was reserved. Dropped, the room stays spent.
+    /// Replaces the reserved amount by the actual one. If dropped instead, the reserved amount stays spent.
     pub(super) async fn settle(self, prices: &PriceTable, model: &str, answer: Result<&ModelResponse, &ModelError>) {
         let Some(used) = used_by(prices, model, answer) else { return };
         let store = &self.budgets.store;

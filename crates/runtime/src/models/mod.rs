@@ -1,4 +1,4 @@
-//! Requests to models: their queues and retries, their records in ledger and recording.
+//! Requests to models: queues, retries, and records in the ledger and in recordings.
 
 mod agent_budget;
 mod attempt_record;
@@ -20,7 +20,7 @@ pub use self::requests::{AuxiliaryRequests, ModelRequests};
 pub(crate) use self::requests::{OnAnswer, RequestScope};
 pub use self::retry::{ModelQueueConfig, ModelTraffic, TrafficConfig};
 
-/// Gives operations their ids; ids of two processes hardly ever meet.
+/// Generates operation ids. Ids of two processes are practically distinct.
 #[derive(Debug)]
 pub(crate) struct OpIds(AtomicU64);
 
@@ -37,7 +37,7 @@ impl OpIds {
     }
 }
 
-/// Microseconds of a duration, as events and the ledger have them.
+/// Returns a duration in microseconds, the unit of events and the ledger.
 pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -12,8 +12,8 @@ use toolwright_core::model::{
     RecordedError, RecordedLine,
 };
 
-/// Writes every request to a model with what became of it, whoever made it: one line a request, redacted, once it was
-/// told where to. Requests that were cancelled are left out.
+/// Records every request to a model with its result in a file: one redacted line for each request, once recording is
+/// started. Cancelled requests are left out.
 #[derive(Debug, Default)]
 pub struct Recorder {
     to: OnceLock<Mutex<Target>>,
@@ -21,23 +21,23 @@ pub struct Recorder {
 
 #[derive(Debug)]
 struct Target {
-    /// Gone once nothing more can be written.
+    /// `None` once writing has failed.
     file: Option<File>,
     name: String,
 }
 
 impl Recorder {
-    /// Records from now on, at the end of this file, which is made for the user alone where there is none. A last line
-    /// that is not whole is taken off.
+    /// Starts recording at the end of this file, which is created for the user alone if it does not exist. An
+    /// incomplete last line is removed.
     ///
     /// # Errors
-    /// When the file cannot be written, is full or none, when it begins with anything but a line of a recording or
-    /// transcript, and when requests are recorded already.
+    /// The file cannot be written, is too large or not a regular file, or begins with anything except a line of a
+    /// recording or transcript; or recording has started already.
     pub fn start(&self, path: &Path) -> io::Result<()> {
         if self.to.get().is_some() {
             return Err(recorded_already());
         }
-        // A pipe would be waited for until somebody reads it.
+        // Opening a pipe would block until it has a reader.
         if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             return Err(io::Error::other("it is no regular file"));
         }
@@ -54,7 +54,7 @@ impl Recorder {
             match end(&std::fs::read(path)?)? {
                 End::Whole => {}
                 End::Open => file.write_all(b"\n")?,
-                // A file that is appended to cannot be cut everywhere.
+                // A file that is open for appending cannot be truncated on every system.
                 End::Torn(at) => OpenOptions::new().write(true).open(path)?.set_len(at as u64)?,
             }
         }
@@ -62,8 +62,8 @@ impl Recorder {
         self.to.set(Mutex::new(target)).map_err(|_| recorded_already())
     }
 
-    /// The request as it will be written, redacted by what is known before it is sent, as it will be looked for;
-    /// `None` where nothing is recorded.
+    /// Returns the request as it will be written and looked up, with the secrets known now redacted; `None` if nothing
+    /// is recorded.
     pub(crate) fn asked(&self, request: &ModelRequest, redactor: &dyn Redactor) -> Option<Value> {
         self.to.get()?;
         match serde_json::to_value(request) {
@@ -75,10 +75,10 @@ impl Recorder {
         }
     }
 
-    /// The request has ended. What is known to be secret by now is taken out of it as well.
+    /// Records a finished request. Secrets learnt meanwhile are redacted too.
     ///
     /// # Errors
-    /// What is not recorded, and why; that nothing more is recorded is said once.
+    /// The reason why it is not recorded. That nothing more is recorded is reported once.
     pub(crate) fn answered(
         &self,
         model: &str,
@@ -105,20 +105,20 @@ fn recorded_already() -> io::Error {
     io::Error::other("requests are recorded in another file already")
 }
 
-/// How a file ends that is to go on.
+/// How an existing file ends.
 enum End {
-    /// With the end of a line.
+    /// With a complete line.
     Whole,
     /// With a line that lacks only its end.
     Open,
-    /// With a piece of a line, which begins here: whoever wrote it was ended.
+    /// With a part of a line, which begins here, because its writer was killed.
     Torn(usize),
 }
 
 fn end(text: &[u8]) -> io::Result<End> {
     let is_line = |line: &[u8]| serde_json::from_slice::<RecordedLine>(line).is_ok();
     let mut lines = text.split(|byte| *byte == b'\n');
-    // A line that is too long is none that could be played, and no reason not to go on.
+    // A line that is too long cannot be replayed, but does not prevent recording.
     let first = lines.find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
     if !first.is_empty() && first.len() <= MAX_RECORDED_LINE && !is_line(first) {
         return Err(io::Error::other("it holds something else than a recording: its first line is no line of one"));
@@ -166,7 +166,7 @@ mod tests {
         recorder.answered("p/m", request, &Ok(answer), &NoRedaction)
     }
 
-    /// A file that holds this, recorded to: what it holds then without the end of its one new line, or why it is not.
+    /// Records to a file with this content. Returns the content then, without the end of its new line, or the error.
     fn appended(text: &str) -> Result<String, String> {
         let dir = tempfile::tempdir().expect("folder");
         let path = dir.path().join("r.jsonl");
@@ -216,7 +216,7 @@ mod tests {
         assert!(text.contains("It is [secret].") && !text.contains("hunter2"), "{text}");
     }
 
-    /// As several processes do it, each of which makes requests at once.
+    /// Several processes each make requests at once.
     #[test]
     fn concurrent_requests_are_recorded_whole() {
         let dir = tempfile::tempdir().expect("folder");
@@ -281,7 +281,7 @@ mod tests {
         recorder.answered("p/m", request, &canceled, &NoRedaction).expect("left out by rule");
         assert_eq!(lines(), 2, "neither what is too long nor what was cancelled");
 
-        // Other processes write the same file: what they wrote counts.
+        // Lines of other processes in the same file count.
         let file = OpenOptions::new().write(true).open(&path).expect("file");
         file.set_len(MAX_RECORDING - 10).expect("length");
         let full = answer(&recorder, "c".into()).expect_err("full");

@@ -1,4 +1,4 @@
-//! Sends requests to models, each as an operation that observers hear of and the ledger has.
+//! Sends requests to models, each as an operation that is reported to observers and recorded in the ledger.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +18,20 @@ use toolwright_core::store::{LedgerStore, StoreError};
 use super::attempt_record::{ModelAsk, ModelCallRecord, ModelQuestion};
 use super::{Budgets, OpIds, Recorder};
 
-/// Hears of an answer before it is told of, entered or recorded.
+/// Gets an answer before it is reported or recorded.
 pub(crate) type OnAnswer<'a> = &'a (dyn Fn(&ModelResponse) + Sync);
 
-/// Where a request belongs, and how long it may take.
+/// The place of a request in the tree of operations, and its time limit.
 pub(crate) struct RequestScope<'a> {
     pub(crate) lineage: &'a Lineage,
     pub(crate) session: &'a Session,
     pub(crate) limit: Option<Duration>,
     pub(crate) cancel: &'a Cancel,
-    /// What the ledger is to say of it.
+    /// A note for the ledger.
     pub(crate) note: Option<String>,
 }
 
-/// The way of all requests to models: each attempt is told of and accounted for, however it ends.
+/// The only way for requests to models. Each attempt is reported and charged, however it ends.
 pub struct ModelRequests {
     pub(crate) ids: OpIds,
     pub(super) services: Arc<Services>,
@@ -48,7 +48,7 @@ impl std::fmt::Debug for ModelRequests {
 }
 
 impl ModelRequests {
-    /// Requests by the model client of these services.
+    /// Creates requests by the model client of these services.
     pub(crate) fn new(
         services: Arc<Services>,
         ledger: Arc<dyn LedgerStore>,
@@ -58,22 +58,23 @@ impl ModelRequests {
         Arc::new(Self { ids: OpIds::default(), services, ledger, prices, recorder: Recorder::default(), budgets })
     }
 
-    /// What models cost.
+    /// Returns the prices of models.
     #[must_use]
     pub fn prices(&self) -> &PriceTable {
         &self.prices
     }
 
-    /// What records requests and their answers in a file, once it is told in which.
+    /// Returns the recorder of requests and answers.
     #[must_use]
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
     }
 
-    /// What is spent of the budget of a principal in the present period, and the period's name; `None` if it has none.
+    /// Returns what a principal has spent of its budget in the present period, and the period's name; `None` without a
+    /// budget.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn spent(&self, principal: &str) -> Result<Option<(String, ModelSpent)>, StoreError> {
         let Some(budgets) = &self.budgets else { return Ok(None) };
         let Some((_, period)) = budgets.by_principal.get(principal) else { return Ok(None) };
@@ -88,11 +89,11 @@ impl ModelRequests {
         ModelCallRecord::open(self, ask)
     }
 
-    /// Asks `model` until the scope is cancelled or for at most its limit. `on_answer` has the answer, or what was
-    /// whole of it, first, to learn its secrets.
+    /// Asks `model` until the scope is cancelled or for at most its limit. `on_answer` gets the answer, or the complete
+    /// parts of it, first, to learn its secrets.
     ///
     /// # Errors
-    /// [`ModelError`] of the model client; `Canceled` and `Unavailable` for the two ends.
+    /// [`ModelError`] of the model client; `Canceled` on cancellation, `Unavailable` at the limit.
     pub(crate) async fn ask(
         &self,
         RequestScope { lineage, session, limit, cancel, note }: RequestScope<'_>,
@@ -108,7 +109,7 @@ impl ModelRequests {
             answer = record.complete(&*self.services.model, request, &IgnoreModelEvents, cancel) => answer,
             limit = passed(limit) => Err(timed_out(limit)),
         };
-        // What was whole of a broken answer is recorded as well.
+        // The complete parts of a broken answer are recorded too.
         match &answer {
             Ok(answer) => on_answer(answer),
             Err(error) => error.partial.iter().for_each(|partial| on_answer(partial)),
@@ -117,7 +118,7 @@ impl ModelRequests {
         answer
     }
 
-    /// Begins a request that no agent's turn makes, and tells observers. [`ModelRequests::open_record`] is to follow.
+    /// Begins a request outside of an agent's turn, and reports it. Call [`ModelRequests::open_record`] afterwards.
     fn begin(&self, lineage: &Lineage, session: &Session, model: &str, asked: ModelQuestion<'_>) -> Op {
         let op = self.ids.begin(lineage);
         self.services.events.emit_routine(|| Event::ModelStarted {
@@ -136,7 +137,7 @@ impl ModelRequests {
     }
 }
 
-/// Sends auxiliary requests on behalf of a session, in a trace of it.
+/// Sends auxiliary requests on behalf of a session, in one of its traces.
 #[derive(Debug)]
 pub struct AuxiliaryRequests {
     requests: Arc<ModelRequests>,
@@ -144,7 +145,7 @@ pub struct AuxiliaryRequests {
 }
 
 impl AuxiliaryRequests {
-    /// By these requests, on behalf of this session.
+    /// Creates them for this session.
     #[must_use]
     pub fn new(requests: Arc<ModelRequests>, session: Arc<Session>) -> Self {
         Self { requests, session }
@@ -172,7 +173,7 @@ impl AuxiliarySender for AuxiliaryRequests {
     }
 }
 
-/// Waits until `limit` is over; for ever where there is none.
+/// Waits until `limit` has passed; forever without one.
 async fn passed(limit: Option<Duration>) -> Duration {
     let Some(limit) = limit else { return std::future::pending().await };
     tokio::time::sleep(limit).await;

@@ -1,5 +1,4 @@
-//! All requests to models: queued per model, retried where that may help, and slowed down when a provider asks for
-//! it.
+//! Queues all requests to models, retries them if that may help, and slows down if a provider asks for it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -23,7 +22,7 @@ use toolwright_core::setting::TimeSpan;
 use super::micros;
 use crate::queue::{PriorityQueue, QueueConfig, Slot};
 
-/// Lines of models without a queue of their own that are kept; idle ones beyond go.
+/// The most queues of models without their own queue; idle ones beyond are dropped.
 const MAX_QUEUES: usize = 256;
 
 /// How requests to a model, or to all models of a provider, wait and are made again.
@@ -74,14 +73,14 @@ impl From<ModelQueueConfig> for QueueConfig {
 }
 
 impl TrafficConfig {
-    /// How requests to `model` are made again: by what is set for it, or for its provider, or the default.
+    /// Returns how requests to `model` are retried: as set for it, or for its provider, or by default.
     #[must_use]
     pub fn retry_of(set: &BTreeMap<String, Self>, model: &str) -> RetryConfig {
         nearest(set, model, |config| config.retry).map(|(_, config)| config).unwrap_or_default()
     }
 }
 
-/// What is set for a model, or else for its provider, and under which name.
+/// Returns the setting of a model, or else of its provider, and its name.
 fn nearest<'s, T>(
     set: &'s BTreeMap<String, TrafficConfig>,
     model: &str,
@@ -94,18 +93,17 @@ fn nearest<'s, T>(
     })
 }
 
-/// A model client in front of another that sends each request once: requests wait in a queue for each model
-/// (`provider/model`), or in that of their provider where one is set for it, by their priority. One that fails in a
-/// way that may pass is made again, with the priority of a retry, while nothing of an answer has come; it waits
-/// outside of the queue. A provider that names a wait, or that has nothing left of its limits, holds up the whole queue
-/// for that time.
+/// A model client that queues and retries requests for another client, which sends each once. Each model
+/// (`provider/model`) has a queue, unless its provider has one; requests wait by priority. A request that fails
+/// temporarily before its answer has begun is retried, with the priority of a retry; it waits outside of the queue. A
+/// provider that names a wait, or reports an exhausted limit, pauses the whole queue for that time.
 pub struct ModelTraffic {
     client: Arc<dyn ModelClient>,
     config: BTreeMap<String, TrafficConfig>,
     queues: Mutex<HashMap<Arc<str>, Arc<ModelQueue>>>,
 }
 
-/// Holders go by the model that they ask.
+/// Holders are named by the model that they ask.
 type ModelQueue = PriorityQueue<Arc<str>>;
 
 impl std::fmt::Debug for ModelTraffic {
@@ -115,13 +113,14 @@ impl std::fmt::Debug for ModelTraffic {
 }
 
 impl ModelTraffic {
-    /// In front of `client`, with settings by model id (`provider/model`) or provider; of each, the nearer name counts.
+    /// Wraps `client`, with settings by model (`provider/model`) or provider. Of each setting, the one for the model
+    /// overrides the provider's.
     #[must_use]
     pub fn new(client: Arc<dyn ModelClient>, config: BTreeMap<String, TrafficConfig>) -> Arc<Self> {
         Arc::new(Self { client, config, queues: Mutex::default() })
     }
 
-    /// The queue of a model, and its name.
+    /// Returns the queue of a model, and its name.
     fn queue(&self, model: &str) -> (Arc<str>, Arc<ModelQueue>) {
         let set = nearest(&self.config, model, |config| config.queue.clone());
         let name = set.as_ref().map_or(model, |(name, _)| *name);
@@ -130,7 +129,7 @@ impl ModelTraffic {
             return (Arc::clone(name), Arc::clone(queue));
         }
         if queues.len() >= MAX_QUEUES {
-            // Whoever is in a queue or waits in it holds it.
+            // Every holder or waiter of a queue keeps a reference to it.
             queues.retain(|name, queue| Arc::strong_count(queue) > 1 || self.config.contains_key(&**name));
         }
         let name: Arc<str> = name.into();
@@ -140,7 +139,7 @@ impl ModelTraffic {
         (name, queue)
     }
 
-    /// The way of a request to `model`.
+    /// Prepares a request to `model`.
     fn passage<'a>(
         &self,
         model: &str,
@@ -178,7 +177,7 @@ impl ModelClient for ModelTraffic {
         cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError> {
         if let Usability::Unknown(_) = self.client.card(model).usability {
-            // It says so itself, and no queue is made for a name that means nothing.
+            // The client reports the unknown name itself, and no queue is created for it.
             return self.client.complete(model, request, events, cancel).await;
         }
         let mut passage = self.passage(model, request.priority, &request.room, events, cancel);
@@ -219,7 +218,7 @@ impl ModelClient for ModelTraffic {
     }
 }
 
-/// One request on its way, attempt by attempt.
+/// A request in progress, attempt by attempt.
 struct AttemptedRequest<'a> {
     name: Arc<str>,
     queue: Arc<ModelQueue>,
@@ -228,15 +227,15 @@ struct AttemptedRequest<'a> {
     priority: ModelPriority,
     room: &'a RequestAllowance,
     attempt: u32,
-    /// Attempts so far whose form was refused: they are none of those that the terms count.
+    /// Attempts whose form was refused. They do not count towards the limit of attempts.
     refused_forms: u32,
-    /// How the attempt before failed.
+    /// The error of the previous attempt.
     before: Option<ModelError>,
     events: &'a dyn ModelEvents,
     cancel: &'a Cancel,
 }
 
-/// An attempt that may be made now.
+/// The right to make an attempt now.
 struct Turn<'a> {
     slot: Slot<Arc<str>>,
     feedback: Feedback<'a>,
@@ -257,7 +256,7 @@ impl<'a> AttemptedRequest<'a> {
         Ok(Turn { slot, feedback, began: Instant::now() })
     }
 
-    /// An attempt has ended: what came of the request, unless it is made again, which is waited for here.
+    /// Handles the end of an attempt. Returns the result of the request; `None`, after the pause, if it is retried.
     async fn ended<T>(&mut self, turn: Turn<'a>, answer: Result<T, ModelError>) -> Option<Result<T, ModelError>> {
         let Turn { slot, feedback, began } = turn;
         let error = match answer {
@@ -266,7 +265,7 @@ impl<'a> AttemptedRequest<'a> {
         };
         let has_begun = feedback.has_begun();
         let again = if error.wants_another_form() {
-            // Past the last of them there is no other attempt: the same request would be refused for the same.
+            // After the last of these there is no other form: the same request would be refused again.
             let is_one_more = self.refused_forms < MAX_REFUSED_FORMS && !has_begun;
             self.refused_forms += u32::from(is_one_more);
             is_one_more.then_some(Duration::ZERO)
@@ -300,7 +299,7 @@ impl<'a> AttemptedRequest<'a> {
     }
 }
 
-/// A failure that is not made again, which says so where that is for the wait that the provider asks for.
+/// Returns a failure that is not retried. If the reason is the wait that the provider asks for, the message names it.
 fn without_retry(mut error: ModelError, config: RetryConfig) -> ModelError {
     let may = error.should_retry.unwrap_or_else(|| error.kind.is_retryable());
     let asked = error.retry_after_ms.map(Duration::from_millis).filter(|asked| may && *asked > config.longest_wait);
@@ -313,14 +312,14 @@ fn without_retry(mut error: ModelError, config: RetryConfig) -> ModelError {
     error
 }
 
-/// Why an attempt was not made, after the failure `before` if it is made again.
+/// Returns the error of an attempt that was not made, after the failure `before` if it was a retry.
 fn no_room(before: Option<&ModelError>) -> ModelError {
     let failed = before.map(|before| format!("; before, it had failed: {before}")).unwrap_or_default();
     let message = format!("the caller allows no more requests to models{failed}");
     ModelError { should_retry: Some(false), unsent: true, ..ModelError::new(ModelErrorKind::RateLimit, message) }
 }
 
-/// Why a request did not get its turn, after the failure `before` if it is made again.
+/// Returns the error of a request that did not get its turn, after the failure `before` if it was a retry.
 fn refused(error: ToolError, before: Option<&ModelError>) -> ModelError {
     if let Some(cause) = error.cancel_cause() {
         return ModelError { unsent: true, ..canceled(cause) };
@@ -343,8 +342,8 @@ fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Passes on the events of one attempt, notes whether an answer has begun, and holds up its line where the provider
-/// says that no more is to come.
+/// Passes on the events of one attempt, records whether an answer has begun, and pauses the queue if the provider
+/// reports an exhausted limit.
 struct Feedback<'a> {
     events: &'a dyn ModelEvents,
     queue: Arc<ModelQueue>,
@@ -353,21 +352,21 @@ struct Feedback<'a> {
 }
 
 impl<'a> Feedback<'a> {
-    /// No word of a provider holds up the line for more than `longest`.
+    /// Creates it. A provider can pause the queue for at most `longest`.
     pub(super) fn of(events: &'a dyn ModelEvents, queue: Arc<ModelQueue>, longest: Duration) -> Self {
         Self { events, queue, longest, begun: AtomicBool::new(false) }
     }
 
-    /// Whether anything of an answer has come.
+    /// Returns whether any part of an answer has arrived.
     pub(super) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// The attempt failed and will be made `again` after that time, if at all.
+    /// Handles a failed attempt, which is retried after `again`, if at all.
     pub(super) fn failed(&self, error: &ModelError, again: Option<Duration>) {
         let asked_wait = error.retry_after_ms.map(Duration::from_millis);
         match error.kind {
-            // Others would only hear the same.
+            // Other requests would only get the same error.
             ModelErrorKind::RateLimit => self.pause(asked_wait.or(again)),
             ModelErrorKind::Unavailable => self.pause(asked_wait),
             _ => {}

@@ -2,25 +2,25 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Room for the results of a turn, in tokens. All that lands reserves its part under one lock, so that results
-/// that come at once cannot take more than there is.
+/// Room for the results of a turn, in tokens. Every result reserves its part under one lock, so that concurrent results
+/// cannot take more than there is.
 #[derive(Debug, Default)]
 pub struct ContextBudget(Mutex<Room>);
 
-/// The figures of a budget.
+/// The state of a budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Room {
-    /// Tokens that a request may have.
+    /// The limit of a request, in tokens.
     limit: usize,
-    /// What the next one has already: conversation and definitions of tools.
+    /// Tokens that the next request already has: conversation and tool definitions.
     current: usize,
-    /// How much of that could be removed.
+    /// The removable part of these.
     removable: usize,
-    /// Results that have landed.
+    /// Tokens of results that have been added.
     pending: usize,
 }
 
-/// Whether older results may give way.
+/// Whether older results may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compact {
     No,
@@ -36,14 +36,13 @@ impl Room {
 }
 
 impl ContextBudget {
-    /// A budget of `limit` tokens, of which none are used.
+    /// Creates a budget of `limit` tokens, all free.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self(Mutex::new(Room { limit, ..Room::default() }))
     }
 
-    /// Tells what the next request has already without the results of this turn, and how much of that could be
-    /// removed if need be.
+    /// Sets the size of the next request without the results of this turn, and how much of it could be removed.
     pub fn holds(&self, current: usize, removable: usize) {
         let mut room = self.room();
         (room.current, room.removable) = (current, removable);
@@ -58,13 +57,13 @@ impl ContextBudget {
         })
     }
 
-    /// Tokens that are left where no older result gives way.
+    /// Returns the free tokens if no older result is removed.
     pub(crate) fn left(&self) -> usize {
         let room = self.room();
         room.limit.saturating_sub(room.current.saturating_add(room.pending))
     }
 
-    /// Takes `tokens` whether they fit or not: something has to be said.
+    /// Takes `tokens` even if they do not fit, because a result must have some text.
     pub(crate) fn take(&self, tokens: usize) {
         let mut room = self.room();
         room.pending = room.pending.saturating_add(tokens);
@@ -75,7 +74,7 @@ impl ContextBudget {
     }
 }
 
-/// Room that is given back unless it is kept: when a call fails or is dropped before its result is committed.
+/// Reserved room. It is released unless kept: when a call fails or is dropped before its result is committed.
 pub(crate) struct Reserved {
     budget: Arc<ContextBudget>,
     tokens: usize,

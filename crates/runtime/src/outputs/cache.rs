@@ -1,4 +1,4 @@
-//! The response cache. The store keeps it, so all processes of a user share it; recent entries are also in memory.
+//! The response cache. It is in the store, which all processes of a user share; recent entries are also in memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,37 +17,36 @@ use toolwright_core::store::StoreError;
 use crate::store::SqliteStore;
 use crate::store::caches::{CachedResponse, Room};
 
-/// Namespaces whose tools depend on what no key holds: files, processes, notes and jobs.
+/// Namespaces whose tools depend on state that is not part of the key: files, processes, notes and jobs.
 const NEVER: [&str; 4] = ["fs", "shell", "memory", "job"];
 
-/// Bytes of one output, as JSON; a larger one is not kept.
+/// The largest cached output, in bytes of JSON.
 const MAX_OUTPUT: usize = 256 << 10;
-/// What the store keeps.
+/// The limits of the store.
 const STORED: Room = Room { entries: 5000, bytes: 64 << 20 };
-/// What memory keeps.
+/// The limits of memory.
 const IN_MEMORY: Room = Room { entries: 256, bytes: 8 << 20 };
 
-/// Keeps successful outputs of tools that have a `cache_ttl`.
+/// Caches successful outputs of tools that have a `cache_ttl`.
 #[async_trait]
 pub trait ResponseCache: Send + Sync {
-    /// An entry that is not over, by what was said when it was kept and by the tool's `ttl` now.
+    /// Returns an entry that has not expired, neither by its lifetime when it was stored nor by the tool's `ttl` now.
     async fn get(&self, key: &ContentHash, ttl: Duration) -> Option<ToolOutput>;
-    /// Keeps an entry.
+    /// Stores an entry.
     async fn put(&self, key: &ContentHash, ttl: Duration, output: &ToolOutput);
 }
 
-/// Where an output may be kept.
+/// The cache key of an output.
 pub(crate) struct Place {
     pub(crate) key: ContentHash,
     pub(crate) ttl: Duration,
-    /// The credentials of the key.
+    /// The credentials in the key.
     credentials: Option<ContentHash>,
 }
 
 impl Place {
-    /// That of a call's output; `None` for a call whose output is never kept: no lifetime, unsafe, unvalidated, or with
-    /// more to its output than it says at once. Two equal calls at once are two calls: nobody waits for another's
-    /// output.
+    /// Returns the key of a call's output; `None` for a call whose output is never cached: no lifetime, not safe, not
+    /// validated, or with an output that is not complete at once. Two equal concurrent calls both run.
     pub(crate) fn of(call: &ValidCall, session: &Session) -> Option<Self> {
         let (entry, definition) = (&call.entry, call.entry.definition());
         let ttl = definition.cache_ttl?;
@@ -71,14 +70,13 @@ impl Place {
         Some(Self { key, ttl, credentials })
     }
 
-    /// Whether the call's credentials are those of the key still.
+    /// Returns whether the call's credentials still equal those of the key.
     pub(crate) fn is_still_of(&self, call: &ValidCall, session: &Session) -> bool {
         call.entry.provider.credential_scope(&session.principal) == self.credentials
     }
 }
 
-/// Outputs that may be served again. A store that fails is no reason for a call to: it is then a cache without
-/// anything in it.
+/// The outputs that may be served again. If the store fails, the cache acts as empty and calls still run.
 pub struct Responses {
     store: Arc<SqliteStore>,
     clock: Arc<dyn Clock>,
@@ -93,8 +91,8 @@ impl std::fmt::Debug for Responses {
 }
 
 impl Responses {
-    /// Those in `store`: 5,000 of 256 KiB at most each and 64 MiB together, the oldest out. `clock` tells when one
-    /// is over.
+    /// Creates a cache in `store`: 5,000 entries of at most 256 KiB each and 64 MiB together; the oldest are dropped.
+    /// `clock` decides when an entry expires.
     #[must_use]
     pub fn new(store: Arc<SqliteStore>, clock: Arc<dyn Clock>) -> Arc<Self> {
         Self::within(store, clock, STORED, IN_MEMORY)
@@ -161,7 +159,7 @@ impl ResponseCache for Responses {
     }
 }
 
-/// From when to when an output may be served.
+/// The time span in which an output may be served.
 #[derive(Debug, Clone, Copy)]
 struct Life {
     saved_ms: u64,
@@ -169,8 +167,8 @@ struct Life {
 }
 
 impl Life {
-    /// Whether it may be served now, by what was said when it was kept and by `ttl`, which is said now. One of a
-    /// time that has not come yet may not.
+    /// Returns whether it may be served now, by its stored lifetime and by the present `ttl`. An entry from the future
+    /// may not.
     fn holds(self, now: u64, ttl: Duration) -> bool {
         let age = now.checked_sub(self.saved_ms);
         now < self.expires_ms && age.is_some_and(|age| u128::from(age) < ttl.as_millis())
@@ -181,11 +179,11 @@ struct Entry {
     output: ToolOutput,
     bytes: usize,
     life: Life,
-    /// The later, the larger.
+    /// The number of the last use.
     used: u64,
 }
 
-/// The outputs that were used last.
+/// The most recently used outputs.
 struct Memory {
     room: Room,
     entries: HashMap<ContentHash, Entry>,
@@ -249,7 +247,7 @@ mod tests {
             Self { dir: tempfile::tempdir().expect("dir"), clock, stored, room }
         }
 
-        /// As another process has it: nothing in memory.
+        /// Opens the cache as another process would, with nothing in memory.
         fn open(&self) -> Arc<Responses> {
             let store = SqliteStore::open(self.dir.path()).expect("store");
             Responses::within(store, Arc::clone(&self.clock) as _, self.stored, self.room)

@@ -1,5 +1,5 @@
-//! Large outputs as files: one folder a session, private to the user, bounded in size and age. Beside them the cache of
-//! responses, and the room that results have in a conversation.
+//! Large outputs as files: one folder a session, private to the user, bounded in size and age. The folder also has the
+//! response cache, and the token budget of results in a conversation.
 
 pub(crate) mod budget;
 pub(crate) mod cache;
@@ -21,25 +21,25 @@ use quota::Quota;
 use read::Opened;
 use writer::Writer;
 
-/// All outputs together, in bytes; the oldest go first.
+/// The limit on all outputs together, in bytes; the oldest are deleted first.
 const DEFAULT_QUOTA: u64 = 1 << 30;
-/// Outputs older than this are deleted.
+/// The age at which outputs are deleted.
 const DEFAULT_MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How often a process that goes on looks for outputs that have expired.
+/// How often a long-lived process looks for expired outputs.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 
-/// Outputs in a directory, in a folder for each session. A handle (`o` and eight characters) is looked up in the
-/// folder of the session that asks, so that another session's handle, an absolute path or `..` is simply not found.
+/// Outputs in a directory, in a folder for each session. A handle (`o` and eight characters) is looked up in the folder
+/// of the requesting session, so that another session's handle, an absolute path or `..` is not found.
 ///
-/// Several processes may share a directory. Each counts what it stores itself and measures the whole anew
-/// from time to time, so together they may be over the quota by an eighth of it for each process.
+/// Several processes may share a directory. Each counts its own writes and measures the whole from time to time, so
+/// they may exceed the quota by an eighth of it for each process.
 #[derive(Debug)]
 pub struct OutputFiles {
     room: Arc<Quota>,
 }
 
 impl OutputFiles {
-    /// Outputs under `dir`, which is made when the first one is stored: at most 1 GiB, 30 days.
+    /// Creates a store under `dir`, which is created with the first output: at most 1 GiB, 30 days.
     #[must_use]
     pub fn new(dir: PathBuf) -> Arc<Self> {
         Self::with_limits(dir, DEFAULT_QUOTA, DEFAULT_MAX_AGE)
@@ -51,8 +51,8 @@ impl OutputFiles {
         Arc::new(Self { room: Arc::new(Quota::new(dir, quota, max_age)) })
     }
 
-    /// Deletes what has expired and what is over the quota, and does so again every hour for as long as the
-    /// store is held. Must be called within a Tokio runtime.
+    /// Deletes expired outputs and those beyond the quota, now and every hour until the store is dropped. Must be
+    /// called within a Tokio runtime.
     pub fn keep_swept(self: &Arc<Self>) {
         let store = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -104,13 +104,13 @@ impl OutputFiles {
     }
 }
 
-/// `session-<uuid>`, the uuid made of the session id's hash.
+/// Returns `session-<uuid>`, with the uuid derived from the session id's hash.
 fn session_folder(session: &SessionId) -> String {
     let hash = short_hash(session.as_str(), 32);
     format!("session-{}-{}-{}-{}-{}", &hash[..8], &hash[8..12], &hash[12..16], &hash[16..20], &hash[20..])
 }
 
-/// Runs file work off the async threads.
+/// Runs file operations on a blocking thread.
 async fn blocking<T: Send + 'static>(
     doing: &'static str,
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
@@ -125,7 +125,7 @@ fn failed(doing: &'static str) -> impl Fn(std::io::Error) -> StoreError {
 #[async_trait]
 impl OutputStore for OutputFiles {
     async fn put(&self, session: &SessionId, bytes: &[u8]) -> Result<StoredOutput, StoreError> {
-        // Nothing else is deleted for what cannot fit anyway.
+        // An output that cannot fit anyway must not cause others to be deleted.
         self.room.admits(bytes.len() as u64)?;
         let mut writer = Box::new(self.start(session, None));
         writer.write(bytes).await?;
@@ -184,7 +184,7 @@ impl OutputStore for OutputFiles {
     }
 }
 
-/// Makes a file, readable by the user alone, and its folder.
+/// Creates a file and its folder, readable by the user alone.
 fn private_file(path: &Path) -> std::io::Result<std::fs::File> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);
@@ -194,7 +194,7 @@ fn private_file(path: &Path) -> std::io::Result<std::fs::File> {
     loop {
         path.parent().map_or(Ok(()), crate::private_dir)?;
         match options.open(path) {
-            // Somebody has just removed the folder because it was empty.
+            // Another process has just removed the empty folder.
             Err(error) if error.kind() == ErrorKind::NotFound && again > 0 => again -= 1,
             opened => return opened,
         }

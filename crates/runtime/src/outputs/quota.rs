@@ -1,4 +1,4 @@
-//! Limits the disk space of stored outputs, selects those to delete, and remembers which sessions have any.
+//! Limits the disk space of stored outputs, selects those to delete, and remembers which sessions have outputs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -10,24 +10,24 @@ use toolwright_core::store::StoreError;
 
 use super::failed;
 
-/// An output that is being written ends so.
+/// Suffix of an output that is being written.
 const PART: &str = "~part";
-/// A file that nobody holds is left alone for so long: who made it may be about to take hold of it.
+/// How long a new file without a lock is kept, because its creator may be about to lock it.
 const JUST_MADE: Duration = Duration::from_secs(60);
-/// The part of the quota that may be stored before the directory is measured anew, since other processes
-/// store there too.
+/// The part of the quota (one eighth) that may be stored before the directory is measured again, because other
+/// processes store there too.
 const MEASURED_FOR: u64 = 8;
-/// The part of the quota that is freed beyond what is needed, so that not every write looks for room.
+/// The part of the quota (one sixteenth) that is freed beyond the need, so that not every write must make room.
 const SPARE: u64 = 16;
 
-/// The outputs' directory and its limits.
+/// The directory of outputs, and its limits.
 #[derive(Debug)]
 pub(super) struct Quota {
     dir: PathBuf,
     quota: u64,
     max_age: Duration,
     state: Mutex<State>,
-    /// Which sessions have any.
+    /// Which sessions have outputs.
     pub(super) looked: Presence,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Quota {
 struct State {
     /// Bytes in use; `None` until the directory has been measured.
     used: Option<u64>,
-    /// Bytes stored since then.
+    /// Bytes stored since the measurement.
     since: u64,
 }
 
@@ -48,12 +48,12 @@ impl Quota {
         &self.dir
     }
 
-    /// Refuses what is larger than all the room there is.
+    /// Refuses an output that is larger than the quota.
     pub(super) fn admits(&self, size: u64) -> Result<(), StoreError> {
         if size <= self.quota { Ok(()) } else { Err(self.full()) }
     }
 
-    /// Reserves `size` bytes, for which the oldest outputs may have to go. Blocks on the file system.
+    /// Reserves `size` bytes, and deletes the oldest outputs if necessary. Blocks on the file system.
     pub(super) fn take(&self, size: u64) -> Result<(), StoreError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let used = match state.used {
@@ -72,15 +72,15 @@ impl Quota {
         Ok(())
     }
 
-    /// Gives back what was taken.
+    /// Releases `size` bytes.
     pub(super) fn give_back(&self, size: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.used = state.used.map(|used| used.saturating_sub(size));
     }
 
-    /// Deletes what has expired, and the oldest beyond the quota. Blocks on the file system.
+    /// Deletes expired outputs, and the oldest beyond the quota. Blocks on the file system.
     pub(super) fn sweep(&self) -> Result<(), StoreError> {
-        // Nothing has been stored yet, and nothing is made because of this.
+        // Nothing has been stored yet, and the directory is not created for this.
         if !self.dir.exists() {
             return Ok(());
         }
@@ -97,8 +97,8 @@ impl Quota {
         ))
     }
 
-    /// Deletes what is too old, and if `size` more bytes do not fit then, the oldest until they do; returns the
-    /// bytes in use. What somebody writes or reads stays.
+    /// Deletes outputs that are too old, and then the oldest until `size` more bytes fit; returns the bytes in use.
+    /// Files that are being written or read stay.
     fn make_room(&self, size: u64) -> std::io::Result<u64> {
         crate::private_dir(&self.dir)?;
         let now = SystemTime::now();
@@ -131,48 +131,48 @@ impl Quota {
     }
 }
 
-/// Whether the file is an output that is not finished.
+/// Returns whether the file is an unfinished output.
 pub(super) fn is_part(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == PART)
 }
 
-/// The path of `name` while it is being written.
+/// Returns the path of `name` while it is being written.
 pub(super) fn part(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.{PART}"))
 }
 
-/// Deletes a file that nobody holds a lock on, and its folder with the last one.
+/// Deletes a file that nobody has locked, and its folder if it was the last file.
 fn remove_unheld(path: &Path) -> bool {
     let Ok(file) = std::fs::File::open(path) else { return false };
-    // Where locks do not exist, age and order have to do.
+    // On file systems without locks, age and order decide.
     if matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)) || std::fs::remove_file(path).is_err() {
         return false;
     }
     if let Some(folder) = path.parent() {
-        // Fails while the folder holds anything, which is the point.
+        // Fails on purpose while the folder is not empty.
         let _ = std::fs::remove_dir(folder);
     }
     true
 }
 
-/// How long an answer holds: other processes store and delete outputs too.
+/// How long an answer is valid: other processes store and delete outputs too.
 const HOLDS: Duration = Duration::from_secs(1);
-/// Sessions that are remembered at once.
+/// The most sessions that are remembered.
 const MAX: usize = 256;
 
-/// Answers of a moment ago.
+/// Recent answers.
 #[derive(Debug, Default)]
 pub(super) struct Presence(Mutex<PresenceCache>);
 
 #[derive(Debug, Default)]
 struct PresenceCache {
     by_session: HashMap<SessionId, (Instant, bool)>,
-    /// How often all was forgotten.
+    /// The number of times that all answers were forgotten.
     forgotten: u64,
 }
 
 impl Presence {
-    /// Whether this session has outputs, by `look` if it was not asked just now.
+    /// Returns whether this session has outputs, by `look` unless there is a recent answer.
     pub(super) fn has(&self, session: &SessionId, look: impl FnOnce() -> bool) -> bool {
         let now = Instant::now();
         let before = {
@@ -184,7 +184,7 @@ impl Presence {
         };
         let has = look();
         let mut known = self.lock();
-        // What was seen before something was stored is old already.
+        // A look from before the last store is out of date.
         if known.forgotten == before {
             if known.by_session.len() >= MAX {
                 known.by_session.clear();
@@ -194,7 +194,7 @@ impl Presence {
         has
     }
 
-    /// An output was stored, or some were deleted: nothing is known any more.
+    /// Forgets all answers, because outputs were stored or deleted.
     pub(super) fn forget(&self) {
         let mut known = self.lock();
         known.by_session.clear();

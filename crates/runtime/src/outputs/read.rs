@@ -9,12 +9,12 @@ use toolwright_core::store::{LineRange, OutputSlice, ReadSeek, StoreError};
 
 use super::failed;
 
-/// Bytes at the beginning that tell whether the whole is text.
+/// Bytes at the beginning that decide whether the output is text.
 const SAMPLE: usize = 8192;
-/// Most of a media type in a file name.
+/// The most characters of a media type in a file name.
 const MAX_SUFFIX: usize = 100;
 
-/// A stored output, kept from deletion while it is open.
+/// An open stored output, which is not deleted while it is open.
 pub(super) struct Opened {
     file: File,
     bytes: u64,
@@ -22,7 +22,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// The output `name` of a session's folder; artifacts have their media type behind it.
+    /// Finds the output `name` in a session's folder; file names of artifacts end with their media type.
     pub(super) fn find(folder: &Path, name: &str) -> Result<Option<Self>, StoreError> {
         let failed = failed("read an output");
         let (file, media_type) = match File::open(folder.join(name)) {
@@ -33,7 +33,7 @@ impl Opened {
             },
             Err(error) => return Err(failed(error)),
         };
-        // Who holds it alone is deleting it.
+        // A process with an exclusive lock is deleting it.
         if matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
             return Ok(None);
         }
@@ -49,7 +49,7 @@ impl Opened {
         Box::new(self.file)
     }
 
-    /// Media type and size, if it is not text.
+    /// Returns media type and size, if it is not text.
     pub(super) fn binary(&mut self) -> std::io::Result<Option<(String, u64)>> {
         if let Some(media_type) = &self.media_type {
             return Ok(Some((media_type.clone(), self.bytes)));
@@ -60,11 +60,11 @@ impl Opened {
         Ok(is_binary(&sample).then(|| ("application/octet-stream".to_owned(), self.bytes)))
     }
 
-    /// The text of about `limit` bytes from `offset`, at character boundaries.
+    /// Returns the text of about `limit` bytes from `offset`, at character boundaries.
     pub(super) fn bytes(&mut self, offset: u64, limit: usize) -> std::io::Result<OutputSlice> {
         let start = offset.min(self.bytes);
         self.file.seek(SeekFrom::Start(start))?;
-        // Four bytes more than asked for: no UTF-8 character is longer.
+        // Four bytes more than requested, because a UTF-8 character is at most that long.
         let mut bytes = Vec::with_capacity(limit.min(1 << 20) + 4);
         (&self.file).take(limit as u64 + 4).read_to_end(&mut bytes)?;
         let continues = |byte: u8| byte & 0xC0 == 0x80;
@@ -77,7 +77,7 @@ impl Opened {
         Ok(OutputSlice { text, next_offset: start + end as u64, total_bytes: self.bytes })
     }
 
-    /// The text of the lines of `range`, within about `limit` bytes.
+    /// Returns the text of the lines of `range`, within about `limit` bytes.
     pub(super) fn lines(&mut self, range: LineRange, limit: usize) -> std::io::Result<OutputSlice> {
         self.file.rewind()?;
         let mut reader = BufReader::with_capacity(64 * 1024, &self.file);
@@ -109,7 +109,7 @@ impl Opened {
     }
 }
 
-/// The artifact `name` of a session's folder, and its media type.
+/// Finds the artifact `name` in a session's folder, and its media type.
 fn artifact(folder: &Path, name: &str) -> Option<(File, String)> {
     let found = std::fs::read_dir(folder).ok()?.flatten().find_map(|file| {
         let file_name = file.file_name().into_string().ok()?;
@@ -119,7 +119,7 @@ fn artifact(folder: &Path, name: &str) -> Option<(File, String)> {
     Some((File::open(found.0).ok()?, found.1))
 }
 
-/// A media type as the end of a file name.
+/// Returns a media type as the end of a file name.
 pub(super) fn media_suffix(media_type: &str) -> String {
     let legal = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
     let essence = media_type.split(';').next().unwrap_or_default().trim();

@@ -12,13 +12,13 @@ use toolwright_core::store::{OutputWriter, StoreError, StoredOutput};
 use super::quota::{Quota, part};
 use super::{blocking, failed, private_file};
 
-/// Bytes that are gathered before they go to the disk.
+/// Bytes that are buffered before they are written to disk.
 const BUFFER: usize = 256 * 1024;
-/// Handles that are tried until one is free: there are 2^40.
+/// The most handles that are tried to find a free one: there are 2^40.
 const MAX_ATTEMPTS: usize = 8;
 const DOING: &str = "store an output";
 
-/// One output on its way. It has a file once there is more of it than fits the buffer.
+/// An output in progress. It has a file once it is larger than the buffer.
 pub(super) struct Writer {
     room: Arc<Quota>,
     /// `session-<uuid>`.
@@ -29,7 +29,7 @@ pub(super) struct Writer {
     part: Option<Arc<Part>>,
     buffer: Vec<u8>,
     tally: Tally,
-    /// A write failed or was dropped amid: there is a hole.
+    /// A write failed or was dropped, so the file has a gap.
     broken: bool,
 }
 
@@ -47,7 +47,7 @@ impl Writer {
         }
     }
 
-    /// Takes the buffer to the disk; `last` gives the file its name.
+    /// Writes the buffer to disk; at the `end`, the file gets its name.
     async fn flush(&mut self, end: End) -> Result<(), StoreError> {
         if self.broken {
             let lost = std::io::Error::other("an earlier part of it was not written");
@@ -111,12 +111,12 @@ impl OutputWriter for Writer {
     }
 }
 
-/// What has been written so far.
+/// The size of the text written so far.
 #[derive(Default)]
 struct Tally {
     bytes: u64,
     lines: u64,
-    /// The last line has no end yet.
+    /// Whether the last line has no end yet.
     amid_line: bool,
 }
 
@@ -129,7 +129,7 @@ impl Tally {
     }
 }
 
-/// A file that is being written. It goes with its last holder, unless it was kept.
+/// A file that is being written. The last holder deletes it, unless it was kept.
 struct Part {
     room: Arc<Quota>,
     path: PathBuf,
@@ -139,7 +139,7 @@ struct Part {
 }
 
 impl Part {
-    /// A new one under a handle that no other output of its session has.
+    /// Creates a file under a handle that no other output of its session has.
     fn create(room: &Arc<Quota>, folder: &Path) -> Result<(Arc<Self>, String), StoreError> {
         let mut attempts = 0..MAX_ATTEMPTS;
         loop {
@@ -149,7 +149,7 @@ impl Part {
                 if is_taken(folder, &handle) { Err(ErrorKind::AlreadyExists.into()) } else { private_file(&path) };
             match file {
                 Ok(file) => {
-                    // Tells those who make room that somebody writes here; where locks do not exist, its age does.
+                    // The lock shows others that the file is in use; without locks its age does.
                     let _ = file.try_lock();
                     let (room, taken, kept) = (Arc::clone(room), AtomicU64::new(0), AtomicBool::new(false));
                     return Ok((Arc::new(Self { room, path, file, taken, kept }), handle));
@@ -170,8 +170,8 @@ impl Part {
     fn keep(&self, path: &Path) -> Result<(), StoreError> {
         std::fs::rename(&self.path, path).map_err(failed(DOING))?;
         self.kept.store(true, Ordering::Relaxed);
-        // A child process that is just being started has the file open until it runs its program: without this, readers
-        // would take the output for one that is being deleted.
+        // A child process that is just starting has the file open until it executes its program. Without the unlock,
+        // readers would think that the output is being deleted.
         let _ = self.file.unlock();
         self.room.looked.forget();
         Ok(())
@@ -187,7 +187,7 @@ impl Drop for Part {
             self.room.give_back(self.taken.load(Ordering::Relaxed));
         }
         if let Some(folder) = self.path.parent() {
-            // Fails while the folder holds anything, which is the point.
+            // Fails on purpose while the folder is not empty.
             let _ = std::fs::remove_dir(folder);
         }
     }
@@ -195,12 +195,12 @@ impl Drop for Part {
 
 /// Digits and lower-case letters without those that look like others (Crockford's base 32).
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// What a handle begins with.
+/// The first character of a handle.
 const FIRST: char = 'o';
-/// Characters after that, five bits each.
+/// The characters after the first, five bits each.
 const LENGTH: usize = 8;
 
-/// A new handle, which nobody can guess and which another output may have.
+/// Returns a new unguessable handle. In rare cases another output has the same one.
 fn random_handle() -> String {
     let (_, mut bits) = uuid::Uuid::new_v4().as_u64_pair();
     let mut handle = String::with_capacity(1 + LENGTH);
@@ -212,12 +212,12 @@ fn random_handle() -> String {
     handle
 }
 
-/// Whether a text can be a handle, and so the name of a file.
+/// Returns whether a text can be a handle, and so a file name.
 pub(super) fn is_handle(text: &str) -> bool {
     text.strip_prefix(FIRST).is_some_and(|rest| rest.len() == LENGTH && rest.bytes().all(|c| ALPHABET.contains(&c)))
 }
 
-/// Whether an output of this folder has the handle, whatever it is and however far it has come.
+/// Returns whether any output of this folder, finished or not, has the handle.
 fn is_taken(folder: &Path, handle: &str) -> bool {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     files.into_iter().any(|file| file.file_name().as_encoded_bytes().starts_with(handle.as_bytes()))

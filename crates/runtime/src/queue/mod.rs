@@ -22,7 +22,7 @@ pub(crate) use priority_queue::{PriorityQueue, Slot, WaitBounds};
 pub use workspace::{CallOrder, WorkspaceTurn};
 pub(crate) use workspace::{HeldTurn, Use, WorkspaceLocks};
 
-/// Name of the queue of calls without one of their own.
+/// The name of the queue of calls without their own queue.
 pub const DEFAULT_QUEUE: &str = "default";
 
 /// Who goes first. The times are shorter where a queue's [`QueueConfig::wait_timeout`] is under 140 s: a sixth of it for each
@@ -30,12 +30,12 @@ pub const DEFAULT_QUEUE: &str = "default";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
-    /// Somebody waits for it: first.
+    /// A caller waits for it.
     #[default]
     Interactive = 0,
-    /// Jobs and calls made in bulk: after those, but before what comes ten seconds later.
+    /// Jobs and batches of calls: after interactive calls, unless those arrive more than ten seconds later.
     Background = 1,
-    /// What has time, like measurements: after those, but before what comes a minute later.
+    /// Work without urgency, such as measurements: after all others, unless those arrive more than a minute later.
     Low = 2,
 }
 
@@ -78,19 +78,20 @@ fn wait_timeout() -> Duration {
 }
 
 impl Default for QueueConfig {
-    /// 32 at once, 1,024 waiting, 60 seconds: most calls wait for somebody else, however many cores there are.
+    /// 32 at once, 1,024 waiting, 60 seconds. Most calls wait for other systems, so the number of cores does not
+    /// matter.
     fn default() -> Self {
         Self { concurrent: 32, per_minute: None, max_waiting: max_waiting(), wait_timeout: wait_timeout() }
     }
 }
 
-/// A tool or provider names a queue that nobody defined.
+/// A tool or provider names an undefined queue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("queue `{name}` is not defined; define it under `queues`, or use one of: {}", .defined.join(", "))]
 pub struct UnknownQueue {
     /// The name.
     pub name: String,
-    /// Those that are.
+    /// The defined queues.
     pub defined: Vec<String>,
 }
 
@@ -102,8 +103,7 @@ impl From<UnknownQueue> for ToolError {
     }
 }
 
-/// All queues. Calls without a queue of their own wait in one per provider, so that a provider that
-/// hangs holds up nobody else.
+/// All queues. Calls without their own queue use one per provider, so that a provider that hangs delays no other.
 #[derive(Debug)]
 pub struct Queues {
     named: BTreeMap<String, Arc<PriorityQueue>>,
@@ -124,7 +124,7 @@ impl Default for Queues {
 }
 
 impl Queues {
-    /// The configured queues; one called `default` sets what providers without a queue get.
+    /// Creates the configured queues. The settings of one called `default` apply to providers without a queue.
     #[must_use]
     pub fn new(mut specs: BTreeMap<String, QueueConfig>) -> Self {
         let default = specs.entry(DEFAULT_QUEUE.to_owned()).or_default().clone();
@@ -138,7 +138,7 @@ impl Queues {
     /// Checks a binding at start-up.
     ///
     /// # Errors
-    /// [`UnknownQueue`] with the names that exist.
+    /// [`UnknownQueue`] with the existing names.
     pub fn check(&self, name: &str) -> Result<(), UnknownQueue> {
         self.named(name).map(drop)
     }
@@ -149,7 +149,7 @@ impl Queues {
             .ok_or_else(|| UnknownQueue { name: name.to_owned(), defined: self.named.keys().cloned().collect() })
     }
 
-    /// The queue of a call: its queue's, else its provider's own.
+    /// Returns the queue of a call: the named one, else its provider's own.
     pub(crate) fn queue_of(&self, queue: Option<&str>, provider: &str) -> Result<Arc<PriorityQueue>, UnknownQueue> {
         if let Some(queue) = queue {
             return self.named(queue).map(Arc::clone);
@@ -167,7 +167,7 @@ impl Queues {
         Ok(queue)
     }
 
-    /// Ends all waits and lets nobody in any more.
+    /// Ends all waits and admits nobody any more.
     pub(crate) fn close(&self, cause: CancelCause) {
         self.named.values().for_each(|queue| queue.close(cause));
         let mut of_providers = self.of_providers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -176,7 +176,7 @@ impl Queues {
     }
 }
 
-/// A place in a queue that can be given back for a while.
+/// A slot in a queue that can be released for a while.
 #[derive(Debug)]
 pub(crate) struct PausableSlot {
     queue: Arc<PriorityQueue>,
@@ -186,12 +186,12 @@ pub(crate) struct PausableSlot {
 #[derive(Debug)]
 struct HeldSlot {
     slot: Option<Slot>,
-    /// Questions whose answers are waited for.
+    /// The number of open questions.
     asking: usize,
 }
 
 impl PausableSlot {
-    /// The place that this slot is.
+    /// Wraps this slot.
     pub(crate) fn new(queue: Arc<PriorityQueue>, slot: Slot) -> Arc<Self> {
         Arc::new(Self { queue, held: Mutex::new(HeldSlot { slot: Some(slot), asking: 0 }) })
     }
@@ -200,26 +200,26 @@ impl PausableSlot {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A question is asked: gives the slot back until there is none any more.
+    /// Records an open question, and releases the slot until no question is open.
     pub(crate) fn asks(&self) {
         let mut held = self.held();
         held.asking += 1;
-        // What is dropped may hand the slot on at once.
+        // Dropping may pass the slot on at once.
         let given_back = held.slot.take();
         drop(held);
         drop(given_back);
     }
 
-    /// A question is answered, or given up.
+    /// Records that a question was answered or given up.
     pub(crate) fn answered(&self) {
         self.held().asking -= 1;
     }
 
-    /// Waits for a slot again, unless another question is open. A call that gets none in time goes on without one: to fail
-    /// it would leave it half done.
+    /// Takes a slot again, unless another question is open. A call that gets none in time continues without one,
+    /// because failing would leave it half done.
     ///
     /// # Errors
-    /// `canceled`, not retryable: to begin the call anew could repeat what it has done.
+    /// `canceled`, not retryable: a new attempt could repeat effects.
     pub(crate) async fn take_again(&self, tool: &ToolId, priority: Priority, cancel: &Cancel) -> Result<(), ToolError> {
         if self.held().asking > 0 {
             return Ok(());
@@ -238,7 +238,7 @@ impl PausableSlot {
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The starts of the last minute: as many entries as may be in it, and no more.
+/// The starts of the last minute, up to the limit.
 #[derive(Debug)]
 pub(super) struct Rate {
     limit: usize,
@@ -250,7 +250,7 @@ impl Rate {
         Self { limit: limit.max(1), starts: VecDeque::new() }
     }
 
-    /// When the next may start, if not now.
+    /// Returns when the next may start, if not now.
     pub(super) fn blocked_until(&mut self, now: Instant) -> Option<Instant> {
         while self.starts.front().is_some_and(|&start| now.saturating_duration_since(start) >= WINDOW) {
             self.starts.pop_front();

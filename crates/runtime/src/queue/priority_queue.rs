@@ -16,16 +16,16 @@ use toolwright_core::tool_id::ToolId;
 use super::QueueConfig;
 use super::Rate;
 
-/// By priority, how much later a waiter counts as having come: a lower one lets a higher one go first, yet nothing
-/// that came long after it. See [`handicaps`].
+/// For each priority, how much later a waiter counts as having arrived. A lower priority lets a higher one go first,
+/// but not one that arrives much later. See [`handicaps`].
 const HANDICAPS: [Duration; 4] =
     [Duration::ZERO, Duration::from_secs(10), Duration::from_secs(20), Duration::from_secs(70)];
-/// Holders that a refusal names.
+/// The most holders that a refusal names.
 const NAMED: usize = 5;
 
-/// Who is in a queue.
+/// A holder of a slot in a queue.
 pub(crate) trait Holder: Clone + std::fmt::Debug + Send + 'static {
-    /// In words, for who has to wait.
+    /// Returns its name for waiters.
     fn name(&self) -> &str;
 }
 
@@ -41,13 +41,12 @@ impl Holder for Arc<str> {
     }
 }
 
-/// The queue for something of which there are only so many, for holders of type `H`, by which a refusal names
-/// them.
+/// A queue for a limited resource. A refusal names the holders, of type `H`.
 #[derive(Debug)]
 pub(crate) struct PriorityQueue<H: Holder = ToolId> {
     /// Its name for events and counters, like `db`.
     name: String,
-    /// What is waited for in words, like "queue `db`".
+    /// The resource in words, like "queue `db`".
     what: String,
     spec: QueueConfig,
     state: Mutex<State<H>>,
@@ -56,21 +55,21 @@ pub(crate) struct PriorityQueue<H: Holder = ToolId> {
 #[derive(Debug)]
 struct State<H: Holder> {
     handicaps: [Duration; HANDICAPS.len()],
-    /// The next caller's number; numbers are in the order of coming.
+    /// The number of the next caller. Numbers are in the order of arrival.
     next: u64,
     holders: HashMap<u64, H>,
-    /// By priority.
+    /// Waiters by priority.
     waiting: [BTreeMap<u64, Waiter<H>>; HANDICAPS.len()],
     rate: Option<Rate>,
-    /// Nobody starts before.
+    /// No call starts before this time.
     paused: Option<Instant>,
-    /// Somebody will look again when the rate allows the next start.
+    /// Whether a task will check again when the rate allows the next start.
     alarm: bool,
     closed: Option<CancelCause>,
 }
 
-/// The handicaps where nobody waits for longer than `wait_timeout`: those of [`HANDICAPS`], or a sixth of it for each
-/// step down where that is less. The last has its turn in half of it, and none counts as long as the one above it.
+/// Returns the handicaps for a queue with this `wait_timeout`: those of [`HANDICAPS`], but at most a sixth of it per
+/// step down. So the lowest priority gets its turn within half of it.
 fn handicaps(wait_timeout: Duration) -> [Duration; HANDICAPS.len()] {
     let mut step = Duration::ZERO;
     HANDICAPS.map(|handicap| {
@@ -87,16 +86,16 @@ struct Waiter<H: Holder> {
     turn: oneshot::Sender<Slot<H>>,
 }
 
-/// How a call may wait.
+/// The limits of a call's wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitBounds {
-    /// How long at most.
+    /// The longest wait.
     pub(crate) limit: Duration,
-    /// Beside how many others at most.
+    /// The most other waiters.
     pub(crate) others: usize,
 }
 
-/// A place at what the queue is for, given back when dropped.
+/// A slot of the resource, released on drop.
 #[derive(Debug)]
 pub(crate) struct Slot<H: Holder = ToolId> {
     queue: Arc<PriorityQueue<H>>,
@@ -110,7 +109,7 @@ impl<H: Holder> Drop for Slot<H> {
     }
 }
 
-/// A waiter's place in the queue, given up when dropped.
+/// A waiter's place in the queue, given up on drop.
 struct Place<'a, H: Holder> {
     queue: &'a PriorityQueue<H>,
     priority: ModelPriority,
@@ -148,36 +147,36 @@ impl<H: Holder> PriorityQueue<H> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nobody is at it or waits for it.
+    /// Returns whether nobody holds a slot or waits.
     #[cfg(test)]
     fn is_idle(&self) -> bool {
         let state = self.state();
         state.holders.is_empty() && state.waiting.iter().all(BTreeMap::is_empty)
     }
 
-    /// Lets nobody start before `until`, which the one whom the queue is for has asked for.
+    /// Lets no call start before `until`, as the resource has asked.
     pub(crate) fn pause(&self, until: Instant) {
         let mut state = self.state();
         state.paused = state.paused.max(Some(until));
     }
 
-    /// Ends all waits with this cause and lets nobody in any more.
+    /// Ends all waits with this cause and admits nobody any more.
     pub(crate) fn close(&self, cause: CancelCause) {
         let waiting = {
             let mut state = self.state();
             state.closed.get_or_insert(cause);
             std::mem::take(&mut state.waiting)
         };
-        // Their senders go: each waiter finds its queue closed.
+        // Dropping the senders shows each waiter that its queue is closed.
         drop(waiting);
     }
 
-    /// How calls may wait here.
+    /// Returns the limits of waits here.
     pub(crate) fn bounds(&self) -> WaitBounds {
         WaitBounds { limit: self.spec.wait_timeout, others: self.spec.max_waiting }
     }
 
-    /// [`PriorityQueue::take_within`] the queue's own bounds.
+    /// [`PriorityQueue::take_within`] with the queue's own limits.
     ///
     /// # Errors
     /// As [`PriorityQueue::take_within`].
@@ -191,13 +190,13 @@ impl<H: Holder> PriorityQueue<H> {
         self.take_within(self.bounds(), holder, priority, cancel, on_wait).await
     }
 
-    /// Takes a slot, waiting within these bounds; returns how long that took. `on_wait` is told the queue's name before
-    /// a wait. Cancel-safe: a caller that goes gives up its place or slot.
+    /// Takes a slot, waiting within these limits; returns how long that took. `on_wait` gets the queue's name before a
+    /// wait. Cancel-safe: a dropped caller gives up its place or slot.
     ///
     /// # Errors
-    /// `limit_exceeded`, naming the queue and its holders, when too many wait, none of them of a lower priority, when one
-    /// of a higher priority took the place of this one in a full queue, or when the wait is over its limit;
-    /// `canceled` when the token fires or the queue is closed. All are retryable: nothing was dispatched.
+    /// `limit_exceeded`, naming the queue and its holders: too many wait and none of them has a lower priority, a
+    /// waiter of higher priority took this one's place in a full queue, or the wait reached its limit. `canceled` if
+    /// the token fires or the queue is closed. All are retryable, because nothing was dispatched.
     pub(crate) async fn take_within(
         self: &Arc<Self>,
         bounds: WaitBounds,
@@ -214,14 +213,14 @@ impl<H: Holder> PriorityQueue<H> {
             Entered::At(slot) => return Ok((slot, Duration::ZERO)),
             Entered::Waits(number, turn) => (number, turn),
         };
-        // Dropped before `turn`: who is out of the queue cannot be given a slot any more.
+        // Dropped before `turn`: a waiter outside of the queue cannot be given a slot any more.
         let _place = Place { queue: self, priority, number };
         let since = Instant::now();
         on_wait(&self.name);
-        // A call of low priority may be alone with a rate that lets nobody start yet.
+        // A call of low priority may be the only waiter while the rate allows no start.
         self.hand_out();
         tokio::select! {
-            // A slot that comes together with the cancel is given back.
+            // A slot that arrives together with the cancel is released.
             biased;
             cause = cancel.cancelled() => Err(ToolError::canceled(cause).retryable()),
             slot = &mut turn => match slot {
@@ -235,7 +234,7 @@ impl<H: Holder> PriorityQueue<H> {
     }
 
     fn enter(self: &Arc<Self>, holder: &H, priority: ModelPriority, others: usize) -> Result<Entered<H>, ToolError> {
-        // Dropped when the state is not locked any more: that tells its waiter.
+        // Dropped after the state is unlocked, which wakes the waiter.
         let _evicted;
         let mut state = self.state();
         if let Some(cause) = state.closed {
@@ -259,10 +258,10 @@ impl<H: Holder> PriorityQueue<H> {
         Ok(Entered::Waits(number, turn))
     }
 
-    /// Whether one more may start.
+    /// Checks whether one more may start.
     ///
     /// # Errors
-    /// When that may change by time alone.
+    /// The time after which to check again, if only time can change it.
     fn room(&self, state: &mut State<H>, now: Instant) -> Result<(), Option<Instant>> {
         if state.holders.len() >= self.spec.concurrent.max(1) {
             return Err(None);
@@ -276,9 +275,9 @@ impl<H: Holder> PriorityQueue<H> {
         }
     }
 
-    /// Gives what is free to those whose turn it is.
+    /// Gives free slots to the next waiters.
     fn hand_out(self: &Arc<Self>) {
-        // Of waiters that have just gone. Dropped when the state is not locked any more: that gives them back.
+        // Slots for waiters that have just left. Dropped after the state is unlocked, which releases them.
         let mut unclaimed = Vec::new();
         let mut state = self.state();
         let now = Instant::now();
@@ -297,7 +296,7 @@ impl<H: Holder> PriorityQueue<H> {
     }
 
     fn set_alarm(self: &Arc<Self>, state: &mut State<H>, until: Instant) {
-        // Without a runtime nobody waits any more.
+        // Without a runtime there are no waiters any more.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if !std::mem::replace(&mut state.alarm, true) {
             let queue = Arc::downgrade(self);
@@ -315,7 +314,7 @@ impl<H: Holder> PriorityQueue<H> {
         format!("{} is full: {others} calls wait already", self.what)
     }
 
-    /// Why a waiter has lost its place.
+    /// Returns the error of a waiter that has lost its place.
     fn evicted(&self) -> ToolError {
         let state = self.state();
         match state.closed {
@@ -346,13 +345,13 @@ impl<H: Holder> State<H> {
         }
     }
 
-    /// Takes the newest waiter of the lowest priority out of the queue, if that is lower than `priority`.
+    /// Removes the newest waiter of the lowest priority from the queue, if that is lower than `priority`.
     fn evict_below(&mut self, priority: usize) -> Option<Waiter<H>> {
         let lower = self.waiting.iter_mut().skip(priority + 1).rev();
         lower.filter_map(BTreeMap::pop_last).map(|(_, waiter)| waiter).next()
     }
 
-    /// The priority whose first waiter is next.
+    /// Returns the priority whose first waiter is next.
     fn next_waiter(&self) -> Option<usize> {
         let first =
             self.waiting.iter().zip(self.handicaps).enumerate().filter_map(|(priority, (waiting, handicap))| {

@@ -17,7 +17,7 @@ fn tool() -> ToolId {
     ToolId::parse("x:t@1.0.0").expect("id")
 }
 
-/// Waits in the queue on its own task, and records its name on its turn.
+/// Waiters in the queue, each on its own task, which record their names on their turns.
 struct Crowd {
     queue: Arc<PriorityQueue>,
     cancel: Cancel,
@@ -128,7 +128,7 @@ async fn both_priorities_together_fill_the_line() {
 #[tokio::test(start_paused = true)]
 async fn a_higher_priority_evicts_from_a_full_queue() {
     use ModelPriority::{Background, Interactive, Low, Retry};
-    // Who waits, who comes then, and whose place it takes: `None` for nobody's, so that it is refused.
+    // The waiters, the newcomer, and whose place it takes; `None`: nobody's, so it is refused.
     for (waiting, comes, evicted) in [
         ([Low, Low, Low], Interactive, Some(2)),
         ([Low, Background, Interactive], Background, Some(0)),
@@ -177,7 +177,7 @@ async fn a_cancelled_call_gets_no_free_slot() {
     let held = queue.take(&tool, Priority::Interactive, &cancel, |_| ()).await.expect("free");
     let mut waits = Box::pin(queue.take(&tool, Priority::Interactive, &cancel, |_| ()));
     assert!(futures_util::poll!(waits.as_mut()).is_pending());
-    // Its turn and the cancel come before it looks.
+    // Its turn and the cancel both arrive before the waiter runs.
     drop(held);
     cancel.cancel(CancelCause::User);
     assert_eq!(waits.await.expect_err("cancelled").cancel_cause(), Some(CancelCause::User));
@@ -210,7 +210,7 @@ async fn waits_end_by_cancel_close_and_drop() {
     let held = queue.take(&tool(), Priority::Interactive, &Cancel::new(), |_| ()).await.expect("free");
     let mut crowd = Crowd::at(&queue);
     crowd.come(0, Priority::Interactive, LONG).await;
-    // It is given the slot, and never looks.
+    // It gets the slot, but never runs.
     drop(held);
     crowd.ended.abort_all();
     while crowd.ended.join_next().await.is_some() {}
@@ -231,7 +231,7 @@ async fn ten_thousand_waiters_never_exceed_three_slots() {
             MOST.fetch_max(NOW.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             tokio::task::yield_now().await;
             NOW.fetch_sub(1, Ordering::SeqCst);
-            // Some are gone before the others had their turn.
+            // Some leave before the others had their turn.
             if n == 5_000 {
                 cancel.cancel(CancelCause::User);
             }
@@ -276,7 +276,7 @@ async fn every_priority_starts_within_the_longest_wait() {
         }
         assert_eq!(crowd.order().await, [0, 1, 2, 3, 4], "within {wait:?} the higher goes first");
         for (low, high) in [(Low, Retry), (Low, Background), (Background, Retry), (Interactive, Retry)] {
-            // One takes a second, and all that time somebody of the higher priority waits.
+            // Each call takes a second, and a waiter of the higher priority is always present.
             let queue = self::queue(QueueConfig { wait_timeout: wait, ..spec(1) });
             let mut crowd = Crowd::at(&queue);
             crowd.come(0, high, Duration::from_secs(1)).await;

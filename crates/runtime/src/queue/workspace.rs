@@ -1,7 +1,7 @@
 //! The lock of a workspace, and the order in which the calls of one connection use it.
 //!
-//! Exclusive calls on one root run one at a time. The lock also holds between processes that share a state directory:
-//! its holder has an advisory lock on a file there. Without such a folder it holds within the process.
+//! Exclusive calls on one root run one at a time. The lock also works between processes that share a state directory:
+//! its holder has an advisory lock on a file there. Without such a folder it works within the process only.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -21,29 +21,29 @@ use toolwright_core::tool_id::ToolId;
 use super::{Priority, PriorityQueue, QueueConfig, Slot, WaitBounds};
 use crate::private_dir;
 
-/// The first pause between two looks at a file that another process has locked, and the longest.
+/// The first pause between two checks of a file that another process has locked, and the longest.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LONGEST_LOOK: Duration = Duration::from_millis(32);
 
 /// How a call uses the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// It only reads, beside other readers.
+    /// It only reads, concurrently with other readers.
     Reads,
     /// It is exclusive.
     Writes,
 }
 
-/// The order of the calls of one connection, or of one turn: a call that writes waits for the readers before it, a
-/// call that reads for the writers before it, and writers take the lock in order. Calls of other orders are not waited
-/// for. A call leaves its order when it ends, asks somebody, goes to the background or does not use the workspace.
+/// The order of the calls of one connection, or of one turn: a writing call waits for the readers before it, a reading
+/// call for the writers before it, and writers take the lock in order. Calls of other orders are not waited for. A call
+/// leaves its order when it ends, asks a question, goes to the background or does not use the workspace.
 #[derive(Debug, Clone)]
 pub struct CallOrder(Arc<watch::Sender<Calls>>);
 
 #[derive(Debug, Default)]
 struct Calls {
     next: u64,
-    /// What each does; `None` for a call that has not come to its turn yet.
+    /// How each call uses the workspace; `None` if not known yet.
     open: BTreeMap<u64, Option<Use>>,
 }
 
@@ -54,7 +54,7 @@ impl Default for CallOrder {
 }
 
 impl CallOrder {
-    /// The turn of a call that has just arrived. Calls arrive in the order in which this is called.
+    /// Returns the turn of a call that has just arrived. Calls arrive in the order of calls to this method.
     #[must_use]
     pub fn arrive(&self) -> Arc<WorkspaceTurn> {
         let mut number = 0;
@@ -67,7 +67,7 @@ impl CallOrder {
     }
 }
 
-/// The place of one call in its order, and its hold on the workspace.
+/// The place of one call in its order, and its lock on the workspace.
 #[derive(Debug, Default)]
 pub struct WorkspaceTurn {
     order: Option<(CallOrder, u64)>,
@@ -79,21 +79,21 @@ impl WorkspaceTurn {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the calls behind this one pass.
+    /// Lets later calls pass.
     pub(crate) fn leave_order(&self) {
         if let Some((order, number)) = &self.order {
             order.0.send_if_modified(|calls| calls.open.remove(number).is_some());
         }
     }
 
-    /// Lets the calls behind this one pass, and others use the workspace.
+    /// Lets later calls pass, and releases the workspace.
     pub(crate) fn release(&self) {
         self.leave_order();
         let guard = self.lock().take();
         drop(guard);
     }
 
-    /// Notes what this call does, for those behind it.
+    /// Records how this call uses the workspace, for later calls.
     pub(crate) fn note(&self, usage: Use) {
         if let Some((order, number)) = &self.order {
             order.0.send_if_modified(|calls| match calls.open.get_mut(number) {
@@ -103,7 +103,7 @@ impl WorkspaceTurn {
         }
     }
 
-    /// Waits until each call before this one has ended or is known to use the workspace in the same way.
+    /// Waits until each earlier call has ended or is known to use the workspace in the same way.
     pub(crate) async fn after_others(&self, usage: Use) {
         let Some((order, number)) = &self.order else { return };
         let is_next = |calls: &Calls| {
@@ -124,7 +124,7 @@ impl Drop for WorkspaceTurn {
     }
 }
 
-/// A turn that ends when this is dropped.
+/// A turn that ends on drop.
 #[derive(Debug)]
 pub(crate) struct HeldTurn(pub(crate) Arc<WorkspaceTurn>);
 
@@ -134,10 +134,10 @@ impl Drop for HeldTurn {
     }
 }
 
-/// One lock per workspace root, so that file and shell changes never race.
+/// One lock for each workspace root, so that file and shell changes never race.
 #[derive(Debug)]
 pub(crate) struct WorkspaceLocks {
-    /// Where lock files are; `None`: the locks hold within this process.
+    /// The folder of lock files; `None`: the locks work within this process only.
     folder: Option<PathBuf>,
     state: Mutex<Locks>,
 }
@@ -153,13 +153,13 @@ impl WorkspaceLocks {
         Self { folder, state: Mutex::default() }
     }
 
-    /// The lock of this root.
+    /// Returns the lock of this root.
     pub(crate) fn of(&self, root: &Path) -> Arc<WorkspaceLock> {
         let mut locks = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lock) = locks.by_root.get(root) {
             return Arc::clone(lock);
         }
-        // One lock, whatever links lead there.
+        // All paths to the same folder have one lock.
         let real = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
         let known = locks.by_root.values().find(|lock| lock.root == real).cloned();
         let lock = known.unwrap_or_else(|| {
@@ -174,7 +174,7 @@ impl WorkspaceLocks {
         lock
     }
 
-    /// Ends all waits and lets nobody in any more.
+    /// Ends all waits and admits nobody any more.
     pub(crate) fn close(&self, cause: CancelCause) {
         let mut locks = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         locks.closed.get_or_insert(cause);
@@ -182,14 +182,14 @@ impl WorkspaceLocks {
     }
 }
 
-/// The name of the lock file of a root, without its extension.
+/// Returns the name of the lock file of a root, without its extension.
 fn name_of(root: &Path) -> String {
     let mut hash = ContentHash::of_bytes(root.as_os_str().as_encoded_bytes()).to_hex();
     hash.truncate(32);
     hash
 }
 
-/// The lock of one workspace root: a queue with one place, and a file for other processes.
+/// The lock of one workspace root: a queue with one slot, and a file for other processes.
 #[derive(Debug)]
 pub(crate) struct WorkspaceLock {
     root: PathBuf,
@@ -205,8 +205,8 @@ impl WorkspaceLock {
         Self { root, queue, path, files: OnceCell::new() }
     }
 
-    /// Takes the lock, waiting within these bounds. `on_wait` is told the lock's name before each wait, once this call has its place in
-    /// the queue.
+    /// Takes the lock, waiting within these limits. `on_wait` gets the lock's name before each wait, once this call has
+    /// its place in the queue.
     ///
     /// # Errors
     /// As [`PriorityQueue::take`].
@@ -222,7 +222,7 @@ impl WorkspaceLock {
         let (slot, _) = self.queue.take_within(bounds, tool, priority, cancel, &on_wait).await?;
         let Some(files) = self.files().await else { return Ok(WorkspaceGuard { _file: None, _slot: slot }) };
         let locked = async {
-            // Who waits for the lock has the gate, so that a process with many calls cannot keep others out.
+            // The waiter for the lock holds the gate, so that a process with many calls cannot keep others out.
             let gate = files.take(Part::Gate, &on_wait).await;
             let held = files.take(Part::Held, &on_wait).await;
             drop(gate);
@@ -239,7 +239,7 @@ impl WorkspaceLock {
         }
     }
 
-    /// The lock's files, opened once.
+    /// Returns the lock's files, opened once.
     async fn files(&self) -> Option<Arc<LockFiles>> {
         let path = self.path.clone()?;
         let open = async || match tokio::task::spawn_blocking(move || LockFiles::open(&path))
@@ -256,7 +256,7 @@ impl WorkspaceLock {
     }
 }
 
-/// The two files of a lock. One open file each: the place in the queue keeps the calls of this process apart.
+/// The two files of a lock, each opened once: the queue separates the calls of this process.
 #[derive(Debug)]
 struct LockFiles {
     gate: File,
@@ -265,7 +265,7 @@ struct LockFiles {
 
 #[derive(Debug, Clone, Copy)]
 enum Part {
-    /// Whose turn it is to wait for the lock.
+    /// Held by the next one to get the lock.
     Gate,
     /// The lock.
     Held,
@@ -290,7 +290,7 @@ impl LockFiles {
         }
     }
 
-    /// Waits for the lock on a file without blocking the thread. Where the file system has no locks, nothing is locked.
+    /// Waits for the lock on a file without blocking the thread. On file systems without locks, nothing is locked.
     async fn take(self: &Arc<Self>, part: Part, on_wait: &impl Fn(&str)) -> FileGuard {
         let mut pause = FIRST_LOOK;
         while let Err(TryLockError::WouldBlock) = self.file(part).try_lock() {
@@ -302,18 +302,18 @@ impl LockFiles {
     }
 }
 
-/// A lock on a file, given back when dropped.
+/// A lock on a file, released on drop.
 #[derive(Debug)]
 struct FileGuard(Arc<LockFiles>, Part);
 
 impl Drop for FileGuard {
     fn drop(&mut self) {
-        // Closing the file unlocks it too, at the end of the process.
+        // Closing the file at the end of the process also unlocks it.
         let _ = self.0.file(self.1).unlock();
     }
 }
 
-/// The lock of a workspace, given back when dropped: to other processes first.
+/// The lock of a workspace, released on drop: first for other processes.
 #[derive(Debug)]
 pub(crate) struct WorkspaceGuard {
     _file: Option<FileGuard>,
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn calls_wait_for_others_before_them() {
         use Use::{Reads, Writes};
-        // What the first two calls do, if it is known, and whether a third may go on that reads, or writes.
+        // How the first two calls use the workspace, if known, and whether a third may continue that reads, or writes.
         let check = |before: [Option<Use>; 2], reads: bool, writes: bool| {
             for (usage, may_run) in [(Reads, reads), (Writes, writes)] {
                 let order = CallOrder::default();

@@ -1,21 +1,23 @@
-//! Unescapes the JSON strings in a text, and maps places back: any character of a secret may be written as `\u0061`,
+//! Unescapes the JSON strings in a text, and maps positions back: any character of a secret may be written as `\u0061`,
 //! and some programs write `\/`.
 
 use std::ops::Range;
 
-/// Texts within texts within texts are read: arguments are JSON in a string of JSON, and may have such in them.
+/// The levels of nested strings that are unescaped: arguments may be JSON in a string of JSON, and contain such strings
+/// themselves.
 const MAX_LEVELS: usize = 3;
 
-/// A text read once, twice and so on, for as long as there is something to read that the forms of a value
-/// ([`super::forms`]) do not have.
+/// A text unescaped once, twice and so on, as long as that may reveal text that the encodings of a value
+/// ([`super::forms`]) do not cover.
 pub(super) struct Levels(Vec<Unescaped>);
 
-/// A text as it is once its escapes are read.
+/// A text after unescaping.
 struct Unescaped {
     text: String,
-    /// Places in it, each with its place in what was read; between them both go on alike. The first is (0, 0).
+    /// Positions in it, each with its position in the source; between two of them both advance alike. The first is (0,
+    /// 0).
     places: Vec<(usize, usize)>,
-    /// Where an escape begins at the end that is not whole, in it.
+    /// The position of an incomplete escape at its end.
     open: Option<usize>,
 }
 
@@ -32,22 +34,22 @@ impl Levels {
         Self(levels)
     }
 
-    /// Each level with its text.
+    /// Returns each level with its text.
     pub(super) fn texts(&self) -> impl Iterator<Item = (usize, &str)> {
         self.0.iter().enumerate().map(|(level, unescaped)| (level, unescaped.text.as_str()))
     }
 
-    /// Where a piece of the text of a level is in the first text.
+    /// Returns the span in the first text for a span of a level's text.
     pub(super) fn origin_of(&self, level: usize, span: &Range<usize>) -> Range<usize> {
         self.origin(level, span.start)..self.origin(level, span.end)
     }
 
-    /// Where a place in the text of a level is in the first text.
+    /// Returns the position in the first text for a position in a level's text.
     pub(super) fn origin(&self, level: usize, at: usize) -> usize {
         self.0.iter().take(level + 1).rev().fold(at, |at, unescaped| unescaped.origin(at))
     }
 
-    /// Where an escape at the end of the text of a level begins that is not whole.
+    /// Returns the position of an incomplete escape at the end of a level's text.
     pub(super) fn open(&self, level: usize) -> Option<usize> {
         self.0.get(level)?.open
     }
@@ -93,24 +95,24 @@ impl Unescaped {
         out
     }
 
-    /// Where a place of the text is in what was read.
+    /// Returns the position in the source for a position in the text.
     fn origin(&self, at: usize) -> usize {
-        // Of equal places the last is behind what was read to nothing, which nothing is.
+        // Of equal positions the last one is right: it is behind any source that produced no text.
         let known = self.places.partition_point(|(place, _)| *place <= at).saturating_sub(1);
         self.places.get(known).map_or(at, |(place, origin)| origin + (at - place))
     }
 }
 
 enum Read {
-    /// An escape of so many bytes.
+    /// A character, from an escape of this many bytes.
     Character(char, usize),
-    /// None that is known.
+    /// Not a known escape.
     None,
-    /// The text ends within one.
+    /// The text ends within an escape.
     Open,
 }
 
-/// What a text says that begins with a backslash (RFC 8259, section 7).
+/// Reads an escape at the beginning of a text (RFC 8259, section 7).
 fn read(text: &str) -> Read {
     let bytes = text.as_bytes();
     let c = match bytes.get(1) {
@@ -127,7 +129,7 @@ fn read(text: &str) -> Read {
     Read::Character(c, 2)
 }
 
-/// A UTF-16 unit, or two that are one character.
+/// Reads a UTF-16 unit, or two that form one character.
 fn unit(bytes: &[u8]) -> Read {
     let first = match hex(bytes.get(2..).unwrap_or_default()) {
         Ok(first) => first,
@@ -151,7 +153,7 @@ fn unit(bytes: &[u8]) -> Read {
     }
 }
 
-/// Four hexadecimal digits.
+/// Reads four hexadecimal digits.
 fn hex(bytes: &[u8]) -> Result<u32, Read> {
     let mut value = 0;
     for at in 0..4 {

@@ -1,4 +1,4 @@
-//! The spellings of a known secret: the encodings in which programs return a value, and numbers.
+//! The encodings of a known secret in which programs return a value, and numbers.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -6,10 +6,10 @@ use std::ops::Range;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-/// Shorter pieces of Base64 occur in other texts.
+/// The shortest piece of Base64 that is searched for; shorter ones occur in other texts.
 const MIN_BASE64: usize = 8;
 
-/// The value as it is, in a JSON string, in an address and a form, and in Base64.
+/// Returns the value in all encodings: plain, in a JSON string, URL- and form-encoded, and in Base64.
 pub(super) fn encodings(value: &str) -> Vec<String> {
     let mut forms = vec![value.to_owned()];
     let quoted = serde_json::Value::from(value).to_string();
@@ -36,7 +36,7 @@ fn in_address(value: &str) -> String {
 }
 
 fn lower_escapes(encoded: &str) -> String {
-    // Digits that still belong to the escape.
+    // The remaining digits of the escape.
     let mut left = 0;
     let lower = |c: char| {
         if c == '%' {
@@ -52,7 +52,8 @@ fn lower_escapes(encoded: &str) -> String {
     encoded.chars().map(lower).collect()
 }
 
-/// The characters that say the value and nothing else, for each place of its beginning in a group of three bytes.
+/// Adds the Base64 characters that depend on the value alone, for each position of its beginning in a group of three
+/// bytes.
 fn in_base64(value: &[u8], forms: &mut Vec<String>) {
     for (before, skipped) in [(0, 0), (1, 2), (2, 3)] {
         let mut bytes = vec![0; before];
@@ -67,11 +68,11 @@ fn in_base64(value: &[u8], forms: &mut Vec<String>) {
     }
 }
 
-/// Smaller ones with few figures are the value of ordinary numbers too.
+/// Smaller numbers with few digits also occur as ordinary values.
 const MIN_VALUE: f64 = 1e5;
 const MIN_FIGURES: usize = 6;
 
-/// The values of those texts that are numbers, without their signs, in order.
+/// Returns the values of the texts that are numbers, without signs, sorted.
 pub(super) fn numbers<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<f64> {
     let mut values: Vec<f64> = texts.filter_map(value).filter(|value| is_telling(*value)).collect();
     values.sort_unstable_by(f64::total_cmp);
@@ -90,12 +91,12 @@ fn is_telling(value: f64) -> bool {
     value >= MIN_VALUE || figures >= MIN_FIGURES
 }
 
-/// Whether this is one of them, but for its sign.
+/// Returns whether this is one of the values, ignoring its sign.
 pub(super) fn is_one_of(values: &[f64], value: f64) -> bool {
     values.binary_search_by(|known| known.total_cmp(&value.abs())).is_ok()
 }
 
-/// Where they stand in a text, in whichever spelling.
+/// Adds the places of these numbers in a text, in any spelling.
 pub(super) fn number_spans(values: &[f64], text: &str, spans: &mut Vec<Range<usize>>) {
     if values.is_empty() {
         return;
@@ -119,7 +120,7 @@ pub(super) fn number_spans(values: &[f64], text: &str, spans: &mut Vec<Range<usi
     }
 }
 
-/// The end of a number that begins here (RFC 8259, section 6).
+/// Returns the end of a number that begins here (RFC 8259, section 6).
 fn number_end(bytes: &[u8], start: usize) -> usize {
     let digits = |from: usize| from + bytes[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     let mut end = digits(start);
@@ -136,7 +137,7 @@ fn number_end(bytes: &[u8], start: usize) -> usize {
     end
 }
 
-/// The number of a JSON text that a piece of it stands in.
+/// Returns the span of the JSON number that contains this piece.
 pub(super) fn whole_number(text: &str, piece: &Range<usize>) -> Range<usize> {
     let is_of_number = |byte: &&u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
     let (before, after) = (&text.as_bytes()[..piece.start], &text.as_bytes()[piece.end..]);
@@ -144,7 +145,7 @@ pub(super) fn whole_number(text: &str, piece: &Range<usize>) -> Range<usize> {
     start..piece.end + after.iter().take_while(is_of_number).count()
 }
 
-/// Of these places in a JSON text, which are in order, whether each stands outside of its strings.
+/// Returns, for each of these sorted spans of a JSON text, whether it is outside of strings.
 pub(super) fn are_bare(text: &str, spans: &[Range<usize>]) -> Vec<bool> {
     let (mut in_string, mut escaped, mut at) = (false, false, 0);
     let is_bare = |span: &Range<usize>| {

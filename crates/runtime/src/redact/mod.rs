@@ -17,31 +17,30 @@ use toolwright_core::redact::{MARK, MIN_SECRET, is_secret_key};
 
 use self::escapes::Levels;
 
-/// Values that were learnt at run time; past that the oldest is forgotten.
+/// The most values that are learnt at run time; beyond this the oldest is forgotten.
 const MAX_LEARNT: usize = 1024;
-/// Values that are learnt at once; the others of one call must not make all that was learnt before forgotten.
+/// The most values that one call can add, so that it cannot displace all others.
 const MAX_AT_ONCE: usize = 32;
-/// Longer values are known by their beginning only.
+/// Of longer values only the beginning is recognised.
 const MAX_LENGTH: usize = 16 * 1024;
 
-/// Knows the values that are secret here, and the shapes that secrets have anywhere. The one boundary: whatever text
-/// goes to a sink passes it.
+/// Redacts known secret values, and values that look like secrets. All text to a sink passes through it.
 #[derive(Debug, Default)]
 pub struct SecretRedactor {
     state: RwLock<State>,
-    /// Held while values are made ready, and never with the state: readers go on with what was known before.
+    /// Held while the matcher is rebuilt, never with the state: readers continue with the previous one.
     renewing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Values of key sources, for good.
+    /// Values of key sources, kept forever.
     values: Vec<Arc<str>>,
-    /// Values of secret parameters of calls, the newest last.
+    /// Values of calls' secret parameters, the newest last.
     learnt: VecDeque<Arc<str>>,
-    /// Counts the changes of the values.
+    /// The number of changes of the values.
     changes: u64,
-    /// The changes that `known` has seen.
+    /// The number of changes that `known` includes.
     seen: u64,
     known: Option<Arc<KnownForms>>,
 }
@@ -53,14 +52,14 @@ impl State {
     }
 }
 
-/// All forms of all values.
+/// All encodings of all values.
 #[derive(Debug)]
 struct KnownForms {
     /// Sorted.
     forms: Vec<String>,
     matcher: AhoCorasick,
     longest: usize,
-    /// Those that are numbers, sorted.
+    /// Values that are numbers, sorted.
     numbers: Vec<f64>,
 }
 
@@ -81,7 +80,7 @@ impl KnownForms {
         forms::number_spans(&self.numbers, text, spans);
     }
 
-    /// Where the end of the text may be the beginning of a value.
+    /// Returns where a value may begin that continues beyond the end of the text.
     fn begun(&self, text: &str) -> Option<usize> {
         let window = text.len().saturating_sub(self.longest);
         let begins = |at: &usize| {
@@ -94,7 +93,7 @@ impl KnownForms {
 }
 
 impl SecretRedactor {
-    /// Registers values of key sources for good, but those that are no secrets ([`is_secret_key`]).
+    /// Registers values of key sources forever, except those that are not secret ([`is_secret_key`]).
     pub fn add(&self, secrets: impl IntoIterator<Item = String>) {
         let change = {
             let mut state = self.write();
@@ -111,14 +110,14 @@ impl SecretRedactor {
         self.renew(change);
     }
 
-    /// Makes the values ready as they were after a change, or later.
+    /// Rebuilds the matcher, so that it includes at least this change.
     fn renew(&self, change: u64) {
         let is_seen = || self.state.read().unwrap_or_else(PoisonError::into_inner).seen >= change;
         if is_seen() {
             return;
         }
         let _alone = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever was here before has done it for all that came in the meantime.
+        // Another thread has included this change meanwhile.
         if is_seen() {
             return;
         }
@@ -136,8 +135,8 @@ impl SecretRedactor {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A redactor for a tool's own result on its way to whoever made the call: it takes out the values that are
-    /// registered now; what only looks like a secret stays.
+    /// Returns a redactor for a tool's result on its way to the caller. It removes the values that are registered now;
+    /// text that only looks like a secret stays.
     #[must_use]
     pub fn of_known_values(&self) -> KnownValues {
         KnownValues(self.known())
@@ -158,7 +157,8 @@ impl Redactor for KnownValues {
     }
 }
 
-/// Where known values stand in a text, and what `shapes` finds; however the text's characters are escaped.
+/// Returns the places of known values and of what `shapes` finds in a text, regardless of how its characters are
+/// escaped.
 fn spans(known: Option<&KnownForms>, text: &str, shapes: impl Fn(&str, &mut Vec<Range<usize>>)) -> Vec<Range<usize>> {
     let of = |text: &str| {
         let mut spans = Vec::new();
@@ -198,7 +198,7 @@ impl Redactor for SecretRedactor {
         spans(self.known().as_deref(), text, patterns::spans)
     }
 
-    /// A number of a JSON text gives way to a string: the text is JSON still.
+    /// Redacts a text. A number in JSON is replaced by a string, so that the text stays valid JSON.
     fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let spans = self.spans(text);
         if spans.is_empty() {
@@ -210,7 +210,7 @@ impl Redactor for SecretRedactor {
         let mut at = 0;
         for (index, span) in spans.iter().enumerate() {
             let (span, quote) = match bare.get(index) {
-                // Of a longer number nothing may be left beside it.
+                // A longer number is replaced whole.
                 Some(true) => (forms::whole_number(text, span), "\""),
                 _ => (span.clone(), ""),
             };
@@ -236,7 +236,7 @@ impl Redactor for SecretRedactor {
         let mut settled = word.min(begun(text).unwrap_or(text.len()));
         let levels = Levels::of(text);
         for (level, text) in levels.texts() {
-            // What an escape will say that is not whole may be the beginning of a secret, or go on with one.
+            // An incomplete escape at the end may be the beginning or continuation of a secret.
             let open = levels.open(level);
             let begun = begun(&text[..open.unwrap_or(text.len())]);
             let held = open.into_iter().chain(begun).map(|at| levels.origin(level, at));
@@ -255,13 +255,13 @@ impl Redactor for SecretRedactor {
         };
         values.truncate(MAX_AT_ONCE);
         if values.is_empty() {
-            // Another call may have said them just now: they are known when this returns.
+            // Another call may have added these values just now; they are known when this returns.
             return self.renew(before);
         }
         let change = {
             let mut state = self.write();
             for value in values {
-                // Said twice in this call, or by another one since.
+                // Given twice in this call, or by another one since.
                 if state.has(&value) {
                     continue;
                 }
@@ -277,7 +277,7 @@ impl Redactor for SecretRedactor {
     }
 }
 
-/// In order and apart from each other.
+/// Sorts spans and joins those that overlap.
 fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
     spans.sort_unstable_by_key(|span| (span.start, span.end));
     let mut out: Vec<Range<usize>> = Vec::with_capacity(spans.len());
@@ -344,7 +344,7 @@ mod tests {
         ] {
             assert_eq!(redactor.redact(&format!("<{form}>")), "<[secret]>", "{form}");
         }
-        // Inside of longer texts, as `user:password`, it begins anywhere in a group of three bytes.
+        // Inside of longer texts, such as `user:password`, the value may begin anywhere in a group of three bytes.
         for before in ["", "u:", "me:"] {
             for engine in [base64::engine::general_purpose::STANDARD, base64::engine::general_purpose::URL_SAFE] {
                 let encoded = base64::Engine::encode(&engine, format!("{before}p@ss \"wörd\"/1 after"));
@@ -353,7 +353,7 @@ mod tests {
         }
     }
 
-    /// What a stream of the text gives, split at each place, and come by characters.
+    /// Checks a stream of the text, split at each position and by single characters.
     fn check_stream(redactor: Arc<dyn Redactor>, text: &str, expect: &str) {
         for first in 0..text.len() {
             let mut stream = StreamRedactor::new(Arc::clone(&redactor));

@@ -1,4 +1,4 @@
-//! Recognises secrets by their form: the prefixes of known issuers, and values where a secret is expected.
+//! Recognises secrets by their form: prefixes of known issuers, and values in places where a secret is expected.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -8,16 +8,16 @@ use base64::Engine as _;
 
 use self::Body::{Base64, Dotted, Hex, Letters, Path, Plain, Upper, Word};
 
-/// How sure a prefix is.
+/// How reliable a prefix is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Certainty {
-    /// Nobody else writes it.
+    /// It occurs only in secrets.
     Yes,
-    /// It occurs in words: nothing stands before it, and what follows looks drawn at random.
+    /// It occurs in words, so nothing of the same word may precede it, and the rest must look random.
     Random,
 }
 
-/// A prefix, what follows it, and how much of that at least.
+/// A prefix, the kind of characters after it, and their least number.
 struct Prefix(&'static str, Body, usize, Certainty);
 
 const PREFIXES: &[Prefix] = &[
@@ -124,8 +124,8 @@ const PREFIXES: &[Prefix] = &[
     Prefix("ops_eyJ", Base64, 60, Certainty::Yes),
 ];
 
-/// Words that a secret stands behind, as a name with its value: in any case, with `_`, `-` or nothing between their
-/// parts, and perhaps with more before and behind them.
+/// Names whose values are secrets: in upper or lower case, with `_`, `-` or nothing between their parts, and possibly
+/// with more before and after them.
 const NAMES: &[&str] = &[
     "password",
     "passwd",
@@ -152,7 +152,7 @@ const NAMES: &[&str] = &[
     "security-token",
 ];
 
-/// What else tells of a secret.
+/// Other signs of a secret.
 const MARKS: [&str; 5] = ["eyj", "-----begin ", "bearer ", "basic ", "://"];
 
 static FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
@@ -160,7 +160,7 @@ static FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder().ascii_case_insensitive(true).build(words).ok()
 });
 
-/// Adds where secrets stand in the text; spans may overlap. Takes time in proportion to the text, whatever it is.
+/// Adds the spans of secrets in the text; they may overlap. Takes time linear in the length of any text.
 pub(super) fn spans(text: &str, into: &mut Vec<Range<usize>>) {
     let Some(finder) = &*FINDER else { return };
     let mut scan = Scan { text, runs: Runs::default(), parts: Default::default(), value: Run::default(), block: None };
@@ -181,23 +181,23 @@ pub(super) fn spans(text: &str, into: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Where a private key begins whose end has not come yet.
+/// Returns the beginning of a private key whose end has not arrived yet.
 pub(super) fn open_block(text: &str) -> Option<usize> {
     let at = text.rfind("-----BEGIN ")?;
     let end = text[at..].split_once("-----END ").filter(|(_, title)| title.contains("-----"));
     end.is_none().then_some(at)
 }
 
-/// A text, and what is known of it already. Matches come in the order of their ends, and many may lie in one long run
-/// or before one end of a block: each is measured once.
+/// A text, and what is already known of it. Matches arrive in the order of their ends, and many may lie in one long run
+/// or before one end of a block, so each is measured once.
 struct Scan<'t> {
     text: &'t str,
     runs: Runs,
-    /// Header, claims and signature of a web token.
+    /// The header, claims and signature of a web token.
     parts: [Run; 3],
-    /// What is assigned to a name.
+    /// The value of a name.
     value: Run,
-    /// From where on the end of a block was looked for, where its line begins, and where that ends.
+    /// Where the search for the end of a block started, the start of the line with that end, and its end.
     block: Option<(usize, usize, usize)>,
 }
 
@@ -217,7 +217,8 @@ impl Scan<'_> {
         legal.then_some(start..end)
     }
 
-    /// The value behind a name that ends at `end`: `name = "value"`, `"name": "value"`, `--name value`, `name=value&`.
+    /// Returns the value after a name that ends at `end`: `name = "value"`, `"name": "value"`, `--name value`,
+    /// `name=value&`.
     fn named(&mut self, end: usize) -> Option<Range<usize>> {
         let bytes = self.text.as_bytes();
         // The rest of a longer name, as in `secret_key_base`.
@@ -242,7 +243,7 @@ impl Scan<'_> {
         legal.then_some(value)
     }
 
-    /// `header.claims.signature`, each in Base64, the first two of JSON.
+    /// Returns `header.claims.signature`, each in Base64, the first two of JSON.
     fn web_token(&mut self, start: usize, end: usize) -> Option<Range<usize>> {
         let bytes = self.text.as_bytes();
         let word = |byte| Word.has(byte);
@@ -255,7 +256,7 @@ impl Scan<'_> {
         (legal(header) && legal(claims)).then(|| start..signature.end(bytes, from, word))
     }
 
-    /// A private key, to its end or that of the text.
+    /// Returns a private key, up to its end or that of the text.
     fn block(&mut self, start: usize, end: usize) -> Option<Range<usize>> {
         let text = self.text;
         let head = text[start..].strip_prefix("-----BEGIN ")?.as_bytes();
@@ -265,7 +266,7 @@ impl Scan<'_> {
         Some(start..self.block_end(end))
     }
 
-    /// The end of the first block that ends after `from`, or that of the text.
+    /// Returns the end of the first block that ends after `from`, or that of the text.
     fn block_end(&mut self, from: usize) -> usize {
         if let Some((looked, line, end)) = self.block
             && (looked..=line).contains(&from)
@@ -289,7 +290,7 @@ impl Scan<'_> {
 
 const RULE: &[u8] = b"-----";
 const END_LINE: &str = "-----END ";
-/// Bytes of the title of a block.
+/// Bytes of a block's title.
 const MAX_TITLE: usize = 40;
 
 fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -304,7 +305,7 @@ fn after_spaces(text: &str, at: usize) -> usize {
     at + text[at..].bytes().take_while(|&byte| byte == b' ').count()
 }
 
-/// Whether nothing stands before that belongs to the same word; an escape (`\n`, `%3D`) does not.
+/// Returns whether no part of the same word precedes; an escape (` `, `%3D`) does not count.
 fn starts_word(text: &str, start: usize) -> bool {
     let before = &text.as_bytes()[..start];
     match before {
@@ -318,7 +319,7 @@ fn starts_word(text: &str, start: usize) -> bool {
 /// Bytes by which randomness is judged.
 const MAX_JUDGED: usize = 128;
 
-/// Whether it looks drawn at random rather than written: digits among letters, and many different characters.
+/// Returns whether it looks random: digits among letters, and many different characters.
 fn is_random(bytes: &[u8]) -> bool {
     let (mut digits, mut letters, mut counts) = (0u32, 0u32, [0u32; 128]);
     for &byte in bytes.iter().take(MAX_JUDGED).filter(|byte| byte.is_ascii()) {
@@ -333,13 +334,13 @@ fn is_random(bytes: &[u8]) -> bool {
     digits > 0 && letters > 0 && entropy >= 2.8
 }
 
-/// Whether the name that ends before `end` is written as an option of a command.
+/// Returns whether the name that ends before `end` is written as an option of a command.
 fn is_flag(text: &str, end: usize) -> bool {
     let word = text[..end].rfind(|c: char| c.is_whitespace()).map_or(0, |at| at + 1);
     text[word..].starts_with("--")
 }
 
-/// `user:password` in Base64.
+/// Returns `user:password` in Base64.
 fn basic(text: &str, end: usize) -> Option<Range<usize>> {
     let at = after_spaces(text, end);
     let length = text[at..].bytes().take_while(|&byte| Base64.has(byte)).count();
@@ -349,7 +350,7 @@ fn basic(text: &str, end: usize) -> Option<Range<usize>> {
     (length >= 8 && pair.contains(':') && !pair.contains(char::is_control)).then_some(at..at + length)
 }
 
-/// The password before the host of an address.
+/// Returns the password before the host of an address.
 fn userinfo(text: &str, end: usize) -> Option<Range<usize>> {
     let rest = &text[end..];
     let stops = |c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '\'' | '<' | '>' | '`' | '\\');
@@ -359,7 +360,7 @@ fn userinfo(text: &str, end: usize) -> Option<Range<usize>> {
     (!password.is_empty() && !password.starts_with("${")).then(|| from..from + password.len())
 }
 
-/// What may stand behind a prefix.
+/// The characters that may follow a prefix.
 #[derive(Clone, Copy)]
 enum Body {
     /// Letters and digits.
@@ -398,13 +399,13 @@ impl Body {
     }
 }
 
-/// The last run of one kind of bytes that was measured.
+/// The last measured run of one kind of bytes.
 #[derive(Default)]
 struct Run(Option<Range<usize>>);
 
 impl Run {
-    /// Where the bytes end that go on from `at`. Always asked of the same bytes with the same `continues`, and from
-    /// places that do not go back, all answers together look at each byte once.
+    /// Returns the end of the bytes that continue from `at`. If it is always called with the same bytes and
+    /// `continues`, and with non-decreasing positions, it reads each byte only once in total.
     fn end(&mut self, bytes: &[u8], at: usize, continues: impl Fn(u8) -> bool) -> usize {
         match &self.0 {
             Some(last) if last.start <= at && at <= last.end => last.end,
@@ -443,7 +444,7 @@ mod tests {
         assert_eq!(texts, expect, "{text}");
     }
 
-    /// Letters and digits in no order, the same at every run.
+    /// Returns letters and digits in a random order that is the same at every run.
     fn random(length: usize, alphabet: &[u8]) -> String {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut next = || {
@@ -476,7 +477,7 @@ mod tests {
         }
     }
 
-    /// What takes the square of its length takes half a minute here, and more.
+    /// An algorithm of quadratic time would take half a minute or more here.
     #[test]
     fn no_text_takes_long() {
         let check = |unit: &str, length: usize| {

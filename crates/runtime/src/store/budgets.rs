@@ -1,4 +1,4 @@
-//! Stores what principals have spent of their budgets: one row for each, with its period.
+//! Stores what principals have spent of their budgets: one row each, with its period.
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};

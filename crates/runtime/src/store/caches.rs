@@ -1,4 +1,4 @@
-//! Stores data that can be fetched again: tool lists of servers and responses of the response cache.
+//! Stores data that can be fetched again: servers' tool lists and cached responses.
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -9,10 +9,10 @@ use toolwright_core::store::{ManifestCache, StoreError};
 use super::SqliteStore;
 use super::{from_json, now_ms, to_json};
 
-/// How long ago the last use of a list may be noted, in milliseconds, before another is: not each is worth a write.
+/// The least age of a list's recorded last use, in milliseconds, before it is updated: not every use is worth a write.
 const NOTED_MS: i64 = 24 * 3600 * 1000;
 
-/// A list, which is in use now.
+/// Returns a list, and records its use.
 pub(super) fn used(db: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
     let found = db
         .prepare_cached("SELECT manifest, saved_ms FROM manifests WHERE key = ?1")?
@@ -57,18 +57,18 @@ impl ManifestCache for SqliteStore {
     }
 }
 
-/// A response as it is kept.
+/// A stored response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CachedResponse {
     /// The output as JSON.
     pub(crate) output: String,
-    /// When it came, in milliseconds since the epoch.
+    /// The time of storing, in milliseconds since the epoch.
     pub(crate) saved_ms: u64,
-    /// When it is over.
+    /// The time of expiry.
     pub(crate) expires_ms: u64,
 }
 
-/// How much is kept; what came first goes first.
+/// The limits of the cache; the oldest entries are dropped first.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     pub(crate) entries: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Room {
 }
 
 impl SqliteStore {
-    /// A response, over or not.
+    /// Returns a response, expired or not.
     pub(crate) async fn response(&self, key: &ContentHash) -> Result<Option<CachedResponse>, StoreError> {
         let key = key.to_hex();
         self.thread
@@ -92,7 +92,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Keeps a response, and forgets those that are over or too many.
+    /// Stores a response, and drops expired ones and those beyond the limits.
     pub(crate) async fn keep_response(
         &self,
         key: &ContentHash,
@@ -123,7 +123,8 @@ fn make_room(db: &Connection, room: Room) -> rusqlite::Result<()> {
             Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, i64>(1)?.cast_unsigned()))
         })?;
         let too_many = entries.saturating_sub(room.entries);
-        // How many of the oldest make up the bytes is not known: a part goes, and it is looked at again.
+        // The number of old responses to delete for the bytes is not known, so a part is deleted and the size is
+        // checked again.
         let surplus = if bytes > room.bytes { too_many.max(entries / 16 + 1) } else { too_many };
         if surplus == 0 || entries == 0 {
             return Ok(());

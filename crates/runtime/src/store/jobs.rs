@@ -1,4 +1,4 @@
-//! Stores jobs, their owners, requests between processes about them, and what becomes of the jobs of dead processes.
+//! Stores jobs, their owners, and requests between processes about them, and settles the jobs of dead processes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ use super::{cut, from_json, json_column, now_ms, one_more, to_json, unreadable};
 
 pub(crate) use super::owner::LEASE_MS;
 
-/// Rows of a list.
+/// The most rows of a list.
 const MAX_LIST: usize = 10_000;
 
 const COLUMNS: &str = "jobs.id, tool, arguments, state, session, principal, call, attempts, created_ms, ended_ms, \
                        pid, boot, started, run";
 const FROM: &str = "FROM jobs LEFT JOIN job_owners ON job_owners.id = jobs.owner";
 
-/// What was asked about the job ?1: the questions about its call from its beginning on, if no other job had a call of
+/// Selects the questions about the job ?1: those about its call since the job's start, if no other job had a call of
 /// the same name in that time.
 const QUESTIONS: &str = "SELECT inbox.id FROM inbox JOIN jobs ON jobs.id = ?1 AND inbox.session = jobs.session \
     AND inbox.created_ms >= jobs.created_ms AND json_valid(request) AND request ->> 'call_id' = jobs.call \
@@ -41,22 +41,22 @@ const QUESTIONS: &str = "SELECT inbox.id FROM inbox JOIN jobs ON jobs.id = ?1 AN
     AND other.call = jobs.call AND other.id <> jobs.id \
     AND (other.ended_ms IS NULL OR other.ended_ms >= jobs.created_ms))";
 
-/// The rights of a run and its place among agents. Principal, roles and workspace root are kept beside it.
+/// The rights of a run and its place among agents. Principal, roles and workspace root are stored separately.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct JobRights {
-    /// Its id.
+    /// The id of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) run: Option<String>,
-    /// Its policy, and then each that it is within.
+    /// Its policy, followed by those that enclose it.
     pub(crate) policies: Vec<Policy>,
-    /// The tools that the job's calls may reach; `None`: it makes none.
+    /// The tools that the job's calls may use; `None`: it makes no calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tools: Option<Vec<ToolId>>,
     /// The user's own words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) request: Option<Arc<UserRequest>>,
-    /// The agents on whose way the call was made.
+    /// The agents from the root run to the caller.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) agents: Vec<AgentStep>,
     /// The run that pays for what the job starts.
@@ -65,59 +65,59 @@ pub(crate) struct JobRights {
     /// The model of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) model: Option<String>,
-    /// On whose wish the call was made.
+    /// The agent or user that asked for the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) asker: Option<String>,
 }
 
-/// What a job needs to be run, by this process or a later one.
+/// The data that a job needs to run, in this process or a later one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct JobPlan {
-    /// The definition it was admitted under.
+    /// The definition under which it was admitted.
     pub(crate) definition: ContentHash,
-    /// What defines the provider of its tool, see [`Provider::defined_in`]: another project may have one of the same
-    /// name and definition that is another server. `None`: it was kept before that was noted.
+    /// The origin of its tool's provider, see [`Provider::defined_in`]: another project may have a different server
+    /// with the same name and definition. `None`: it was stored before this field existed.
     #[serde(default)]
     pub(crate) source: Option<String>,
-    /// The arguments as they are.
+    /// The unredacted arguments.
     pub(crate) arguments: Value,
-    /// What was said beside them.
+    /// The metadata of the call.
     #[serde(default, skip_serializing_if = "CallMeta::is_empty")]
     pub(crate) meta: CallMeta,
-    /// Who runs it.
+    /// What runs the call.
     #[serde(default, skip_serializing_if = "Route::is_tool")]
     pub(crate) route: Route,
-    /// The places of the arguments whose values came out of untrusted tools.
+    /// The places of the arguments whose values derive from untrusted tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) tainted: Vec<Tainted>,
-    /// How they may run unvalidated.
+    /// How the arguments may run without validation.
     pub(crate) unvalidated: Option<NoSchemaMode>,
-    /// On whose behalf.
+    /// The principal on whose behalf it runs.
     pub(crate) principal: Principal,
-    /// On which workspace root.
+    /// The workspace root.
     pub(crate) root: PathBuf,
     /// The agent of the session.
     pub(crate) agent: Option<String>,
-    /// Whom its result is for.
+    /// Who gets its result.
     pub(crate) results_for: ResultsFor,
     /// The terms of the run that began it.
     pub(crate) terms: JobRights,
-    /// What policy said.
+    /// The policy's decision.
     pub(crate) admission: Admission,
-    /// Why a person is to be asked, where one is.
+    /// Why a person must be asked, if so.
     #[serde(default)]
     pub(crate) reason: Option<String>,
 }
 
-/// How far a job is let through.
+/// How a job was admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Admission {
-    /// By policy.
+    /// Policy allowed it.
     Allowed,
-    /// By a person.
+    /// A person approved it.
     Approved,
-    /// A person is still to be asked.
+    /// A person must still be asked.
     Awaited,
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct NewJob {
     pub(crate) plan: JobPlan,
 }
 
-/// A job that nobody has, taken by this process.
+/// A job without an owner that this process has taken.
 #[derive(Debug)]
 pub(crate) struct TakenJob {
     pub(crate) record: JobRecord,
@@ -138,15 +138,15 @@ pub(crate) struct TakenJob {
     pub(crate) plan: JobPlan,
 }
 
-/// A job that anybody may start.
+/// A job that any process may start.
 #[derive(Debug)]
 pub(crate) struct Startable {
-    /// Its place among the others.
+    /// Its row number.
     pub(crate) row: i64,
     pub(crate) id: String,
     pub(crate) session: SessionId,
     pub(crate) tool: ToolId,
-    /// The definition it was admitted under.
+    /// The definition under which it was admitted.
     pub(crate) definition: ContentHash,
     /// See [`JobPlan::source`].
     pub(crate) source: Option<String>,
@@ -154,7 +154,7 @@ pub(crate) struct Startable {
     pub(crate) root: Option<PathBuf>,
 }
 
-/// What a process asks of the one that has a job.
+/// A request to the owner of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JobRequest {
@@ -167,19 +167,18 @@ pub(crate) enum JobRequest {
 pub(crate) enum JobStep {
     /// It is about to be dispatched.
     Dispatched,
-    /// It goes on with its input.
+    /// It continues with its input.
     Continued,
     /// It waits for input, with a partial result.
     Paused(Outcome),
     /// It is over.
     Ended(JobState, Outcome),
-    /// It is for another process to start.
+    /// Any process may start it.
     Released,
 }
 
 impl SqliteStore {
-    /// Commits a new job of this process. Returns its id: that of an earlier job of the same call of the same
-    /// run, if there is one.
+    /// Commits a new job of this process. Returns its id, or that of an existing job of the same call in the same run.
     pub(crate) async fn create_job(&self, job: NewJob) -> Result<String, StoreError> {
         let (arguments, plan) = (to_json(&job.record.arguments)?, to_json(&job.plan)?);
         self.thread
@@ -194,7 +193,7 @@ impl SqliteStore {
                     return Ok(id);
                 }
                 let owner = owner::number(&transaction)?;
-                // It may have had no jobs for long.
+                // The process may have had no jobs for a while.
                 renew(&transaction, owner)?;
                 transaction
                     .prepare_cached(
@@ -222,7 +221,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Commits a job's next state. A job that another process took meanwhile is not found.
+    /// Commits a job's next state. Fails with "not found" if another process has taken the job.
     pub(crate) async fn step_job(&self, id: &str, step: &JobStep) -> Result<(), StoreError> {
         let key = id.to_owned();
         let (state, outcome) = match step {
@@ -255,7 +254,7 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// One job, with its outcome.
+    /// Returns one job, with its outcome.
     pub(crate) async fn job(&self, id: &str) -> Result<JobRecord, StoreError> {
         let key = id.to_owned();
         let found = self
@@ -271,7 +270,8 @@ impl SqliteStore {
         Ok(record)
     }
 
-    /// Jobs, the newest first, without outcomes; of one session and principal, or all; behind the one with the id `after`.
+    /// Returns jobs without outcomes, the newest first; of one session and principal, or all; after the one with the id
+    /// `after`.
     pub(crate) async fn jobs(
         &self,
         of: Option<(&SessionId, &str)>,
@@ -284,7 +284,7 @@ impl SqliteStore {
             Some((session, principal)) => (Some(session.as_str().to_owned()), Some(principal.to_owned())),
             None => (None, None),
         };
-        // What is over has ended, and nothing else.
+        // Exactly the jobs that are over have an end time.
         let which = match listed {
             Listed::All => "",
             Listed::Open => "AND ended_ms IS NULL",
@@ -308,7 +308,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Asks the process that has a job for something. Returns the request's number.
+    /// Stores a request to the owner of a job. Returns the request's number.
     pub(crate) async fn ask_owner(&self, job: &str, request: &JobRequest) -> Result<i64, StoreError> {
         let (job, request) = (job.to_owned(), to_json(request)?);
         self.thread
@@ -320,7 +320,7 @@ impl SqliteStore {
             .await
     }
 
-    /// What was asked about this process's jobs and is not answered.
+    /// Returns the unanswered requests for jobs of this process.
     pub(crate) async fn asked(&self) -> Result<Vec<(i64, String, JobRequest)>, StoreError> {
         self.thread
             .run("look for requests about jobs", |db| {
@@ -335,7 +335,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Answers a request; an empty text means that it was done.
+    /// Answers a request; an empty text means success.
     pub(crate) async fn answer_request(&self, request: i64, answer: &str) -> Result<(), StoreError> {
         let answer = answer.to_owned();
         self.thread
@@ -345,7 +345,7 @@ impl SqliteStore {
             .await
     }
 
-    /// The answer to a request, once there is one.
+    /// Returns the answer to a request, once it exists.
     pub(crate) async fn answer_to(&self, request: i64) -> Result<Option<String>, StoreError> {
         self.thread
             .run("look for an answer about a job", move |db| {
@@ -357,7 +357,7 @@ impl SqliteStore {
     }
 }
 
-/// Ends a job that nobody has. Returns whether it was still to be ended.
+/// Ends a job without an owner. Returns whether it was still open.
 fn end(db: &Connection, id: &str, state: JobState, outcome: &str) -> rusqlite::Result<bool> {
     let sql = "UPDATE jobs SET state = ?2, outcome = ?3, ended_ms = ?4, plan = NULL \
                WHERE id = ?1 AND owner IS NULL AND ended_ms IS NULL";
@@ -378,7 +378,7 @@ fn not_found(id: &str) -> StoreError {
     StoreError::NotFound(format!("job {shown}"))
 }
 
-/// A row of [`COLUMNS`].
+/// Reads a row of [`COLUMNS`].
 fn record(row: &Row<'_>) -> rusqlite::Result<JobRecord> {
     let owner = match row.get::<_, Option<u32>>(10)? {
         Some(pid) => {
@@ -421,8 +421,8 @@ impl SqliteStore {
             .await
     }
 
-    /// Settles the jobs of dead processes: what was not dispatched, or may be dispatched again, is anybody's to
-    /// start; the rest is lost. Returns how many were lost.
+    /// Settles the jobs of dead processes. Jobs that were not dispatched, or may be dispatched again, can be started by
+    /// any process; the others are lost. Returns how many were lost.
     pub(crate) async fn settle_jobs(&self) -> Result<usize, StoreError> {
         self.thread
             .run("settle the jobs of dead processes", |db| {
@@ -452,8 +452,8 @@ impl SqliteStore {
             .inspect(|_| self.mail_came())
     }
 
-    /// At most `limit` jobs that anybody may start, the oldest first, from behind the row `after`; those of one
-    /// session, or all. One that cannot be read is ended.
+    /// Returns at most `limit` jobs that any process may start, the oldest first, after the row `after`; of one
+    /// session, or all. Ends unreadable ones.
     pub(crate) async fn startable_jobs(
         &self,
         of: Option<&[SessionId]>,
@@ -487,7 +487,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Takes those of these jobs that are still anybody's. One that cannot be read is ended, and not taken.
+    /// Takes those of these jobs that have no owner. Unreadable ones are ended, and not taken.
     pub(crate) async fn take_jobs(&self, ids: Vec<String>) -> Result<Vec<TakenJob>, StoreError> {
         self.thread
             .run("take jobs", move |db| {
@@ -519,7 +519,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Ends a job that nobody has, and withdraws what a person was asked about it.
+    /// Ends a job without an owner, and withdraws the questions about it.
     pub(crate) async fn end_abandoned(&self, id: &str, state: JobState, outcome: &Outcome) -> Result<bool, StoreError> {
         let (id, outcome) = (id.to_owned(), to_json(outcome)?);
         self.thread
@@ -533,8 +533,8 @@ impl SqliteStore {
             .inspect(|_| self.mail_came())
     }
 
-    /// The ids of the questions that were asked about a job's call, the newest first: none where another job has a
-    /// call of the same name, so that no answer is taken for another's.
+    /// Returns the ids of the questions about a job's call, the newest first. None if another job has a call of the
+    /// same name, so that no answer is used for the wrong job.
     pub(crate) async fn questions_of_job(&self, id: &str) -> Result<Vec<String>, StoreError> {
         let id = id.to_owned();
         self.thread
@@ -546,13 +546,13 @@ impl SqliteStore {
             .await
     }
 
-    /// Withdraws what a person was asked about a job and has not answered.
+    /// Withdraws the unanswered questions about a job.
     pub(crate) async fn withdraw_questions(&self, job: &str) -> Result<(), StoreError> {
         let job = job.to_owned();
         self.thread.run("withdraw the questions about a job", move |db| withdraw(db, &job)).await
     }
 
-    /// Those of `ids` of which there is no job any more.
+    /// Returns those of `ids` that are no jobs any more.
     pub(crate) async fn no_jobs(&self, ids: &[String]) -> Result<Vec<String>, StoreError> {
         let ids = to_json(&ids)?;
         self.thread
@@ -565,7 +565,7 @@ impl SqliteStore {
     }
 }
 
-/// A row of a job that anybody may start.
+/// Reads a row of a job that any process may start.
 fn startable(row: &Row<'_>) -> rusqlite::Result<Startable> {
     let hash: String = row.get(3)?;
     let definition = serde_json::from_value(hash.into()).map_err(|error| unreadable(3, error))?;
@@ -575,13 +575,13 @@ fn startable(row: &Row<'_>) -> rusqlite::Result<Startable> {
     Ok(Startable { row, id, session, tool, definition, source, root })
 }
 
-/// Whether it is the row that cannot be read, and not the store.
+/// Returns whether only the row is unreadable, and not the store.
 fn is_unreadable(error: &rusqlite::Error) -> bool {
     use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType};
     matches!(error, FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..))
 }
 
-/// Ends a job that cannot be read, and so cannot be run.
+/// Ends a job that is unreadable, and so cannot run.
 fn give_up(db: &Connection, id: &str, why: &rusqlite::Error) -> rusqlite::Result<()> {
     let attempts: i64 = db.query_row("SELECT attempts FROM jobs WHERE id = ?1", [id], |row| row.get(0)).unwrap_or(1);
     let call: String = db.query_row("SELECT call FROM jobs WHERE id = ?1", [id], |row| row.get(0)).unwrap_or_default();

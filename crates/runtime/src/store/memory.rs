@@ -11,9 +11,9 @@ use toolwright_search::{Document, DocumentKey, LexicalIndex, Meaning, Query, Ran
 
 use super::SqliteStore;
 
-/// Passages that have words of the query, of which the best are ranked.
+/// Passages with words of the query that are ranked.
 const MATCHING: usize = 200;
-/// Newest passages that are ranked by meaning beside them.
+/// Newest passages that are also ranked by meaning.
 const NEWEST: usize = 400;
 
 const NO_EMBEDDINGS: &str = "ranked by words alone: no embeddings are set, see selection.embeddings";
@@ -31,24 +31,24 @@ impl std::fmt::Debug for StoredMemory {
 }
 
 impl StoredMemory {
-    /// The session log and the saved runs of `store`.
+    /// Creates the memory of the session log and the saved runs of `store`.
     #[must_use]
     pub fn new(store: Arc<SqliteStore>) -> Arc<Self> {
         Arc::new(Self { store, vectors: OnceLock::new() })
     }
 
-    /// The store that it searches.
+    /// Returns the store that it searches.
     #[must_use]
     pub fn store(&self) -> &Arc<SqliteStore> {
         &self.store
     }
 
-    /// Takes the vectors of texts from here. The first call counts.
+    /// Sets the source of text vectors. Only the first call counts.
     pub fn use_vectors(&self, source: Arc<dyn VectorSource>) {
         let _ = self.vectors.set(source);
     }
 
-    /// Ranks by meaning, and by words too where `mode` says so; `Err`: why there are no vectors.
+    /// Ranks by meaning, and by words too if `mode` says so. `Err`: why there are no vectors.
     async fn by_meaning(&self, session: &Session, query: &str, mode: SearchMode, limit: usize) -> Result<Found, Why> {
         let source = self.vectors.get().ok_or_else(|| Why::Vectors(NO_EMBEDDINGS.into()))?;
         let because =
@@ -76,7 +76,7 @@ impl StoredMemory {
     }
 }
 
-/// Why there is no ranking by meaning.
+/// Why ranking by meaning is not possible.
 enum Why {
     Vectors(String),
     Store(StoreError),

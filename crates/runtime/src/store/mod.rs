@@ -1,5 +1,5 @@
-//! The embedded store: one SQLite file (WAL) in the state directory, shared by all of a user's
-//! Toolwright processes. SQL is named only in this folder.
+//! The embedded store: one SQLite file (WAL) in the state directory, shared by all of a user's Toolwright processes.
+//! Only this folder contains SQL.
 
 pub(crate) mod agents;
 mod budgets;
@@ -31,27 +31,27 @@ pub use self::memory::StoredMemory;
 
 /// The file's name in the state directory.
 const FILE: &str = "toolwright.sqlite3";
-/// How long another process may hold the file.
+/// How long to wait while another process holds the file.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// The embedded store. Opened at its first use, on a thread of its own; each write is committed before
-/// its future ends, but for the ends of operations in the ledger, which are written in batches at most 50 ms old.
+/// The embedded store. Opened at first use, on its own thread. Each write is committed before its future completes,
+/// except the ends of operations in the ledger, which are written in batches at most 50 ms old.
 #[derive(Debug)]
 pub struct SqliteStore {
     thread: StoreThread,
     path: PathBuf,
-    /// Changes whenever this process writes a message.
+    /// Changes when this process writes a message.
     mail: watch::Sender<u64>,
-    /// Who hears of the values that this process writes.
+    /// Notified of the values that this process writes.
     watchers: agents::Watchers,
 }
 
 impl SqliteStore {
-    /// The store in `state_dir`, which is made private (0700) if it is not there.
+    /// Opens the store in `state_dir`, which is created as private (0700) if it does not exist.
     ///
     /// # Errors
-    /// When the directory cannot be made, or the file is plainly no whole database: it is left as it is. One that
-    /// cannot be opened for another reason fails the first operation.
+    /// The directory cannot be created, or the file is clearly not a complete database; it is left unchanged. A file
+    /// that cannot be opened for another reason fails the first operation.
     pub fn open(state_dir: &Path) -> Result<Arc<Self>, StoreError> {
         crate::private_dir(state_dir)
             .map_err(|error| StoreError::failed(format!("make the state directory {}", state_dir.display()), error))?;
@@ -61,26 +61,27 @@ impl SqliteStore {
         Ok(Arc::new(Self { thread, path, mail: watch::Sender::new(0), watchers: agents::Watchers::default() }))
     }
 
-    /// A store that lives in memory, for this process alone: it is empty at first, and gone when it is dropped.
+    /// Creates a store in memory, for this process alone. It is empty and ends when it is dropped.
     ///
     /// # Errors
-    /// When its thread cannot be started.
+    /// Its thread cannot be started.
     pub fn in_memory() -> Result<Arc<Self>, StoreError> {
         let path = PathBuf::from(database::MEMORY);
         let thread = StoreThread::start(path.clone(), Retention::default())?;
         Ok(Arc::new(Self { thread, path, mail: watch::Sender::new(0), watchers: agents::Watchers::default() }))
     }
 
-    /// Writes what waits. Where SQLite's log of writes is long (512 KiB), the file is closed as well, which leaves less
-    /// to read to whoever opens it next. What is asked of it afterwards opens it again.
+    /// Writes pending data. If SQLite's write-ahead log is long (512 KiB), the file is closed too, so that the next
+    /// process reads less when it opens it. Later operations open it again.
     ///
     /// # Errors
-    /// When its thread has ended, or another process holds the file: what waits is written when that lets go of it.
+    /// Its thread has ended, or another process holds the file; pending data is then written when that process releases
+    /// it.
     pub async fn close(&self) -> Result<(), StoreError> {
         self.thread.close().await
     }
 
-    /// The file; `:memory:` where there is none.
+    /// Returns the path of the file; `:memory:` without one.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -95,19 +96,19 @@ fn unreadable(index: usize, error: impl std::error::Error + Send + Sync + 'stati
     rusqlite::Error::FromSqlConversionFailure(index, Type::Text, Box::new(error))
 }
 
-/// The rows to ask for, so that one more than `limit` tells whether there are more.
+/// Returns the number of rows to request: one more than `limit` shows whether there are more.
 fn one_more(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)
 }
 
-/// Leaves `limit` of these rows, and says behind which the others are, where there are others.
+/// Keeps `limit` of these rows. Returns the cursor of the rest, if there is any.
 fn cut<T, C>(rows: &mut Vec<T>, limit: usize, cursor: impl FnOnce(&T) -> C) -> Option<C> {
     let more = rows.len() > limit;
     rows.truncate(limit);
     rows.last().filter(|_| more).map(cursor)
 }
 
-/// Milliseconds since the epoch.
+/// Returns the milliseconds since the epoch.
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -293,7 +294,7 @@ mod tests {
             let rows = check(largest).await;
             assert_eq!(rows.last().expect("a row").usage.input_tokens, tokens.min(largest));
         }
-        // Sums that were no integers before they were bounded.
+        // A sum that was not an integer before sums were bounded.
         store.thread.run("test", |db| db.execute("UPDATE traces SET input_tokens = 1.1e20", [])).await.expect("set");
         check(largest).await;
     }
@@ -414,7 +415,7 @@ mod tests {
         assert_eq!(stores[0].manifest("3-24").await.expect("read"), Some(json!(24)));
     }
 
-    /// One store per process comes to the same for SQLite: each has a connection of its own.
+    /// For SQLite, several stores in one process are like several processes: each has its own connection.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn concurrent_ledger_writers_lose_nothing() {
         const EACH: u64 = 3000;
@@ -424,7 +425,7 @@ mod tests {
             let store = Arc::clone(store);
             tokio::spawn(async move {
                 for m in 0..EACH {
-                    // New traces all the time: each batch reads before it writes.
+                    // New traces all the time, because each batch reads before it writes.
                     store.append(LedgerEntry { session: SessionId::new(format!("{n}-{m}")), ..entry("ok") });
                     if m % 20 == 0 {
                         store.flush().await.expect("flush");

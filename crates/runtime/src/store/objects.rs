@@ -1,4 +1,4 @@
-//! Stores objects that clients of model APIs refer to by id.
+//! Stores the objects that clients of model APIs refer to by id.
 
 use async_trait::async_trait;
 use rusqlite::{OptionalExtension as _, params};

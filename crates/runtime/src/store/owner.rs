@@ -6,22 +6,22 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::now_ms;
 
-/// How long an owner's word holds that it lives. It counts as gone only when the lease is over and the process gone, so
-/// a process that merely sleeps keeps what is its; where processes cannot be looked up, the lease alone decides.
+/// How long a lease is valid, in milliseconds. An owner counts as dead only if its lease has expired and its process is
+/// gone, so a suspended process keeps its jobs. If processes cannot be looked up, the lease alone decides.
 pub(crate) const LEASE_MS: i64 = 3_000;
 
-/// A process: its pid is reused by the kernel, the three together are not.
+/// A process. The kernel reuses the pid, but not all three fields together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) pid: u32,
-    /// The kernel's boot id; empty where there is none.
+    /// The kernel's boot id; empty if unknown.
     pub(super) boot: String,
-    /// Start time in clock ticks since boot; 0 where it is not known.
+    /// Start time in clock ticks since boot; 0 if unknown.
     pub(super) started: i64,
 }
 
 impl Owner {
-    /// This process.
+    /// Returns this process.
     pub(super) fn this() -> &'static Self {
         static THIS: OnceLock<Owner> = OnceLock::new();
         THIS.get_or_init(|| {
@@ -30,14 +30,14 @@ impl Owner {
         })
     }
 
-    /// Whether it still lives. Without procfs every other process counts as gone: a claim is then no
-    /// protection, but never a lock that nobody can open.
+    /// Returns whether it is still alive. Without procfs every other process counts as dead: claims then give no
+    /// protection, but can never block forever.
     pub(super) fn is_alive(&self) -> bool {
         self.boot == boot_id() && start_time(self.pid) == Some(self.started)
     }
 }
 
-/// The number of this process among the owners, with a fresh lease if it is new.
+/// Returns the number of this process among the owners. A new owner gets a lease.
 pub(super) fn number(db: &Connection) -> rusqlite::Result<i64> {
     let this = Owner::this();
     let known = db
@@ -52,7 +52,7 @@ pub(super) fn number(db: &Connection) -> rusqlite::Result<i64> {
     Ok(db.last_insert_rowid())
 }
 
-/// Renews the lease of the owner of this number, if half of it is over.
+/// Renews the lease of the owner with this number, if half of it has passed.
 pub(super) fn renew(db: &Connection, owner: i64) -> rusqlite::Result<()> {
     let now = now_ms();
     db.prepare_cached("UPDATE job_owners SET lease_ms = ?2 WHERE id = ?1 AND lease_ms < ?3")?
@@ -60,7 +60,7 @@ pub(super) fn renew(db: &Connection, owner: i64) -> rusqlite::Result<()> {
         .map(drop)
 }
 
-/// The owners whose lease is over and whose process is gone.
+/// Returns the owners whose lease has expired and whose process is gone.
 pub(super) fn gone(db: &Connection) -> rusqlite::Result<Vec<i64>> {
     let over: Vec<(i64, Owner)> = db
         .prepare_cached("SELECT id, pid, boot, started FROM job_owners WHERE lease_ms < ?1")?
@@ -72,7 +72,7 @@ pub(super) fn gone(db: &Connection) -> rusqlite::Result<Vec<i64>> {
     Ok(over.into_iter().filter(|(_, owner)| is_gone(owner)).map(|(id, _)| id).collect())
 }
 
-/// The runs whose process lives.
+/// Returns the runs whose process is alive.
 pub(super) fn driven(db: &Connection) -> rusqlite::Result<Vec<String>> {
     let claims: Vec<(String, Owner)> = db
         .prepare_cached("SELECT run, pid, boot, started FROM run_claims")?
@@ -85,10 +85,10 @@ fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Field 22 of /proc/PID/stat (proc(5)); `None` for a process that is not there or is a zombie.
+/// Returns field 22 of /proc/PID/stat (proc(5)); `None` for a missing process or a zombie.
 pub(super) fn start_time(pid: u32) -> Option<i64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the command in parentheses, which may contain anything.
+    // The second field is the command in parentheses, which may contain any character.
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
     if matches!(fields.next()?, "Z" | "X") {
         return None;

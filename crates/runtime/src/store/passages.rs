@@ -11,32 +11,32 @@ use toolwright_core::store::{Passage, StoreError};
 
 use super::{SqliteStore, now_ms};
 
-/// Runs that one search reads at most, the newest first; the next search reads on.
+/// Runs that one search reads at most, the newest first; the next search continues.
 const MAX_RUNS: usize = 200;
-/// Runs that are read before other requests have their turn.
+/// Runs that are read before other requests get their turn.
 const RUNS: usize = 4;
 /// Bytes of one passage that are searched.
 const MAX_TEXT: usize = 8 << 10;
 /// Bytes of one passage that are shown.
 const MAX_SHOWN: usize = 1_500;
-/// Passages of one run that are kept, the newest.
+/// The newest passages that are kept of one run.
 const MAX_OF_RUN: usize = 1_000;
-/// Passages of the runs of one principal that are kept: of the newest runs.
+/// Passages that are kept of one principal's runs, the newest runs first.
 const MAX_OF_PRINCIPAL: i64 = 20_000;
-/// Words of a query.
+/// The most words of a query.
 const MAX_WORDS: usize = 32;
 
-/// The log's rows, and the passages of runs, of the principal ?1, but for the conversation of the session ?2.
+/// Selects the log's rows, and the passages of runs, of the principal ?1, except the conversation of the session ?2.
 const LOG: &str = "SELECT at_ms, ifnull(agent, ifnull(author, 'toolwright')), \
     CASE WHEN is_message THEN kind || ' ' || session_log.name ELSE session_log.name END || ' in ' || \
     CASE WHEN instr(session, 'channel/') = 1 THEN 'a channel' ELSE 'session ' || session END, \
     CASE WHEN is_message THEN session_log.text ELSE session_log.name || ' = ' || ifnull(session_log.data, '') END";
-/// Rows that say something: a value that was deleted does not, nor does a note without data.
+/// Excludes rows without text: deleted values, and notes without data.
 const SAYS: &str = "(session_log.is_message OR session_log.data <> 'null')";
 const RUN: &str = "SELECT at_ms, who, 'run ' || run, run_passages.text";
 
 impl SqliteStore {
-    /// The passages with words of `query` that the session's principal may see, the best first.
+    /// Returns the passages with words of `query` that the session's principal may see, the best first.
     pub(crate) async fn matching_passages(
         &self,
         session: &Session,
@@ -62,14 +62,14 @@ impl SqliteStore {
                     let rows = statement.query_map(values, |row| Ok((row.get(4)?, passage(row)?)))?;
                     found.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
                 }
-                // The best have the lowest.
+                // The best have the lowest rank.
                 found.sort_by(|(a, _), (b, _)| a.total_cmp(b));
                 Ok(found.into_iter().take(limit).map(|(_, passage)| passage).collect())
             })
             .await
     }
 
-    /// The newest passages that the session's principal may see.
+    /// Returns the newest passages that the session's principal may see.
     pub(crate) async fn newest_passages(&self, session: &Session, limit: usize) -> Result<Vec<Passage>, StoreError> {
         let (principal, session) = (session.principal.id.clone(), session.id.as_str().to_owned());
         self.thread
@@ -85,7 +85,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Reads the text of the principal's runs that were saved since they were read last.
+    /// Reads the text of the principal's runs that were saved since the last time.
     pub(crate) async fn read_runs(&self, principal: &str) -> Result<(), StoreError> {
         for _ in 0..MAX_RUNS.div_ceil(RUNS) {
             let principal = principal.to_owned();
@@ -98,7 +98,7 @@ impl SqliteStore {
     }
 }
 
-/// Reads a few runs; returns how many.
+/// Reads a few runs. Returns how many.
 fn read_runs(db: &mut Connection, principal: &str) -> rusqlite::Result<usize> {
     let transaction = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     transaction.execute("DELETE FROM run_passages WHERE run NOT IN (SELECT id FROM runs)", [])?;
@@ -136,7 +136,7 @@ fn read_runs(db: &mut Connection, principal: &str) -> rusqlite::Result<usize> {
     Ok(runs.len())
 }
 
-/// Who said what in a saved run. A state that cannot be read says nothing.
+/// Returns the speakers and texts of a saved run; nothing if the state is unreadable.
 fn said(state: &str) -> Vec<(String, String)> {
     let messages = serde_json::from_str::<Value>(state)
         .ok()
@@ -159,7 +159,7 @@ fn said(state: &str) -> Vec<(String, String)> {
     said
 }
 
-/// A query that finds each of its words; `None`: it has none.
+/// Returns a full-text query that finds all of its words; `None` without words.
 fn words(query: &str) -> Option<String> {
     let words: Vec<String> = query
         .split(|c: char| !c.is_alphanumeric())

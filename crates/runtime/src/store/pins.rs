@@ -174,7 +174,7 @@ fn pin(row: &Row<'_>) -> rusqlite::Result<Pin> {
     })
 }
 
-/// The hash and time in these columns.
+/// Reads the hash and time in these columns.
 fn mark(row: &Row<'_>, hash: usize, at: usize) -> rusqlite::Result<Option<PinMark>> {
     let Some(text) = row.get::<_, Option<String>>(hash)? else { return Ok(None) };
     let hash: ContentHash = serde_json::from_value(text.into()).map_err(|error| unreadable(hash, error))?;

@@ -30,16 +30,16 @@ pub use self::guards::{
     Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
 };
 
-/// The message to the model if policy asks and nobody answers.
+/// The message to the model if policy asks but nobody can be asked.
 const UNASKED: &str = "denied: the call needs a person's approval, and nobody can be asked";
 
-/// The wait of a call for leave to run, which becomes the job's own.
+/// The wait of a call for approval, which becomes the job's own.
 pub(super) type Asking = BoxFuture<'static, JobAdmission>;
 
 /// The decision whether a job may run.
 pub(super) struct JobAdmission {
     pub(super) admitted: Result<Admitted, EarlyExit>,
-    /// What a person said, where one was asked.
+    /// A person's answer, if one was asked.
     pub(super) said: ApprovalAnswer,
 }
 
@@ -49,11 +49,11 @@ impl From<Result<Admitted, EarlyExit>> for JobAdmission {
     }
 }
 
-/// How a job gets from its commit to its tool.
+/// How a job starts after its commit.
 pub(super) enum JobStart {
     /// It may run.
     Admitted(Admitted),
-    /// A person is still to be asked, for this reason.
+    /// A person must still be asked, for this reason.
     AwaitsApproval(Asking, String),
 }
 
@@ -61,16 +61,16 @@ pub(super) enum JobStart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EarlierAnswer {
     Counts,
-    /// A guard asks about this very call.
+    /// A guard asked about this very call.
     Ignored,
 }
 
 /// How a call was admitted, and the resources that policy saw it touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admitted {
-    /// Policy lets it run.
+    /// Policy allows it.
     Allowed(CallScope),
-    /// Policy asks about it, and it was approved, now or before.
+    /// Policy asked, and the call was approved, now or before.
     Approved(CallScope),
 }
 
@@ -81,16 +81,16 @@ impl Admitted {
     }
 }
 
-/// What policy and earlier answers say of a call.
+/// The decision of policy and earlier answers about a call.
 pub(super) enum Judgement {
     /// It may run.
     Admitted(Admitted),
-    /// A person must say so first.
+    /// A person must approve it first.
     Asks(Box<ApprovalRequest>),
 }
 
 impl Judgement {
-    /// What policy was told that the call touches.
+    /// Returns the scope of the call that policy was given.
     pub(super) fn scope(&self) -> CallScope {
         match self {
             Self::Admitted(admitted) => admitted.scope(),
@@ -100,15 +100,15 @@ impl Judgement {
 }
 
 impl Executor {
-    /// Decides whether the call may run, and with which arguments. Asks the person here, unless the call is to wait for
-    /// the answer as a job.
+    /// Decides whether the call may run, and with which arguments. Asks the person here, unless the call waits for the
+    /// answer as a job.
     pub(super) async fn admission(self: &Arc<Self>, it: &mut CallState) -> Result<Judgement, EarlyExit> {
         let CallState { call, run, record } = it;
         self.in_flight.is_open()?;
         refuse(call, run)?;
         self.unread_manual(call, run)?;
         self.ready_recordings(run).await;
-        // Nobody is asked about a call that cannot run.
+        // A call that cannot run needs no approval.
         self.models_of(&call.entry, run)?;
         record.stage = Stage::Interceptors;
         pin!(self.intercept(call, run)).await?;
@@ -120,7 +120,7 @@ impl Executor {
         record.stage = Stage::Policy;
         let judged = self.judge(call, guard_asks, run, record).await?;
         if let (Judgement::Asks(_), Some(turn)) = (&judged, &run.turn) {
-            // The calls behind this one do not wait for a person.
+            // Later calls do not wait for a person's answer about this one.
             turn.leave_order();
         }
         let judged = match judged {
@@ -146,7 +146,7 @@ impl Executor {
         Ok(judged)
     }
 
-    /// Refuses a call whose tool's manual the session has not read. Where manuals cannot be read, none is demanded.
+    /// Refuses a call if the session has not read its tool's manual. If manuals cannot be read, none is required.
     fn unread_manual(&self, call: &ValidCall, run: &RunContext) -> Result<(), ToolError> {
         let (entry, manuals) = (&call.entry, &self.options.services.manuals);
         if !entry.definition().manual_required || manuals.was_read(&run.session.id, entry.tool.hash()) {
@@ -155,7 +155,7 @@ impl Executor {
         run.snapshot.get(INFO_ID).map_or(Ok(()), |info| Err(unread(entry, info)))
     }
 
-    /// Asks the policy, and looks for an earlier `always` where the policy asks. Asks no person.
+    /// Asks the policy, and looks for an earlier `always` if the policy asks. Asks no person.
     pub(super) async fn judge(
         &self,
         call: &ValidCall,
@@ -191,7 +191,7 @@ impl Executor {
             definition: call.entry.tool.hash(),
             arguments: shown_arguments(&call.entry, &call.arguments, redactor),
             binds_to: Some(ContentHash::of_value(&call.arguments)),
-            // What a foreign tool says of itself must not widen what an `always` covers.
+            // The effects that a third-party tool declares must not widen an `always`.
             effects: run.policy.vouched_effects(&query),
             scope,
             reason: redactor.redact(&decision.reason).into_owned(),
@@ -200,7 +200,7 @@ impl Executor {
             asker: run.asker.as_deref().map(str::to_owned),
             agents: run.agents.to_vec(),
         };
-        // A store that cannot answer has approved nothing: the person is asked again.
+        // If the store cannot answer, nothing counts as approved and the person is asked again.
         let approvals = &self.options.approvals;
         let mut reaches = [Some(request.always_covers()), Some(AlwaysCovers::ThisCall)];
         if reaches[0] == reaches[1] {
@@ -232,8 +232,8 @@ impl Executor {
         answer.map(|()| Admitted::Approved(scope))
     }
 
-    /// Whether calls of this run wait for a person's answer as jobs, so that their caller need not wait. The call of an
-    /// agent that waits itself does.
+    /// Returns whether calls of this run wait for a person's answer as jobs, so that their caller need not wait. Calls
+    /// of agents that wait themselves do not.
     fn asks_later(&self, run: &RunContext) -> bool {
         self.options.jobs.is_some()
             && run.agents.is_empty()
@@ -241,11 +241,11 @@ impl Executor {
             && run.approver.answers() == Answers::Elsewhere
     }
 
-    /// Makes the call a job that asks the person and runs if it may. The caller gets the job's id.
+    /// Turns the call into a job that asks the person, and runs if approved. The caller gets the job's id.
     pub(super) async fn ask_later(self: &Arc<Self>, it: Box<CallState>, request: Box<ApprovalRequest>) -> Outcome {
         let CallState { call, run, record } = &*it;
         let (executor, asked) = (Arc::clone(self), Arc::clone(call));
-        // The job's own token ends the wait; the caller's ends with the caller.
+        // The job's own token ends the wait; the caller's token would end it with the caller.
         let without_cancel = RunContext { cancel: Cancel::new(), ..(**run).clone() };
         let (op, reason, scope) = (record.op.clone(), request.reason.clone(), request.scope);
         let asking = async move {
@@ -322,7 +322,7 @@ impl Executor {
         }
     }
 
-    /// Keeps an `always`. The present call runs even if that fails.
+    /// Stores an `always`. The present call runs even if storing fails.
     async fn remember(&self, request: &ApprovalRequest, covers: AlwaysCovers) {
         let now_ms = self.options.services.clock.wall_ms();
         let standing = StandingApproval::of(request, covers, new_id("always"), now_ms);
@@ -332,7 +332,7 @@ impl Executor {
     }
 }
 
-/// Refuses a call that cannot run whatever policy says.
+/// Refuses a call that cannot run, regardless of policy.
 fn refuse(call: &ValidCall, run: &RunContext) -> Result<(), ToolError> {
     if let Some(cause) = run.cancel.cause() {
         return Err(ToolError::canceled(cause));
@@ -348,12 +348,12 @@ fn refuse(call: &ValidCall, run: &RunContext) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// What policy says of a call.
+/// Returns the policy's decision about a call.
 pub(super) fn policy(call: &ValidCall, scope: CallScope, run: &RunContext) -> Decision {
     run.policy.decide(&query(call, scope, run))
 }
 
-/// A call as policy and selectors see it.
+/// Returns a call as policy and selectors see it.
 pub(super) fn query<'c>(call: &'c ValidCall, scope: CallScope, run: &'c RunContext) -> PolicyQuery<'c> {
     let entry = &call.entry;
     PolicyQuery {

@@ -1,5 +1,5 @@
-//! Lists the runs that this process drives, with the rights of their calls: a job that such a run left behind when its
-//! process died resumes with them.
+//! Lists the runs that this process drives, with the rights of their calls. A job that such a run left behind when its
+//! process died resumes with these rights.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,15 +13,15 @@ use crate::executor::RunContext;
 #[derive(Default)]
 pub(in crate::executor) struct DrivenRuns {
     terms: Mutex<HashMap<Arc<str>, RunContext>>,
-    /// Tells that there is another.
+    /// Notified when a run is added.
     pub(in crate::executor) changed: Notify,
 }
 
-/// The terms of a run that is driven, for a job of its session.
+/// The terms of a driven run, for a job of its session.
 pub(in crate::executor) enum Driven {
     /// The run began the job.
     Own(RunContext),
-    /// Another run of the session did.
+    /// Another run of the session began the job.
     Other(RunContext),
 }
 
@@ -30,7 +30,7 @@ impl DrivenRuns {
         self.terms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The terms for a job that `run` began in `session`.
+    /// Returns the terms for a job that `run` began in `session`.
     pub(in crate::executor) fn get(&self, session: &SessionId, run: Option<&str>) -> Option<Driven> {
         let terms = self.terms();
         let is_of = |terms: &&RunContext| terms.session.id == *session;
@@ -51,7 +51,7 @@ impl DrivenRuns {
     }
 }
 
-/// While it lives, jobs of its session whose process died go on under the terms of its run.
+/// Until this is dropped, jobs of its session whose process died resume under the terms of its run.
 #[must_use = "dropped, the run is driven no more"]
 pub struct DrivenRun {
     of: Arc<DrivenRuns>,

@@ -1,4 +1,4 @@
-//! Runs calls as jobs: from their start, once they take long, or step by step.
+//! Runs calls as jobs: from their start, after they have taken long, or step by step.
 
 mod driven;
 mod recovery;
@@ -37,19 +37,19 @@ use crate::jobs::{Begun, JobEvents, JobManager, Live};
 use crate::queue::Priority;
 use crate::store::jobs::{Admission, JobPlan, JobRights, JobStep, NewJob};
 
-/// What a job does to its end.
+/// The work of a job.
 type Work = BoxFuture<'static, Outcome>;
 
-/// Time of a stateful job's whole life; each of its steps has the tool's own.
+/// The limit on a stateful job's total time; each of its steps has the tool's own limit.
 const STATEFUL_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// Whether calls may become jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Promotion {
-    /// Where their tool, their time or a person makes them ones.
+    /// They do if their tool, their duration or a person requires it.
     #[default]
     May,
-    /// Nobody could do anything with a job's id: they are awaited, whatever comes.
+    /// They are always awaited, because the caller could not use a job's id.
     Never,
 }
 
@@ -91,7 +91,7 @@ impl Executor {
         }
     }
 
-    /// Starts a job of this process once it is admitted: an operation inside `op`, with its own cancellation token.
+    /// Starts an admitted job of this process: an operation inside `op`, with its own cancel token.
     pub(super) fn launch(
         self: &Arc<Self>,
         jobs: &Arc<JobManager>,
@@ -116,7 +116,7 @@ impl Executor {
             beside: Arc::default(),
             inner: None,
             timeout: if stepwise { Some(STATEFUL_LIFE) } else { run.timeout },
-            // Its outcome is no part of this turn.
+            // Its outcome is not part of this turn.
             budget: None,
             usage: run.usage.as_ref().map(|usage| usage.of_job(&call.id).unwrap_or_else(|| Arc::clone(usage))),
             ..run.clone()
@@ -144,7 +144,7 @@ impl Executor {
                     said: ApprovalAnswer { word: None, took: clock.now().saturating_duration_since(began) },
                 },
             };
-            // A question that was not answered is withdrawn before anything else.
+            // First withdraws a question that was not answered.
             drop(asking);
             it.record.approval = leave.said;
             match leave.admitted {
@@ -158,7 +158,7 @@ impl Executor {
         }
     }
 
-    /// Makes a call that is being awaited a job, for this reason. It is awaited on where that fails.
+    /// Turns a call that is being awaited into a job, for this reason. If that fails, it is still awaited.
     pub(super) async fn promote(
         &self,
         jobs: &Arc<JobManager>,
@@ -168,10 +168,10 @@ impl Executor {
     ) -> Outcome {
         let PromotableCall { call, run, op } = kept;
         let mut new = self.new_job(call, admission(admitted), JobState::Running, run);
-        // A resumed run finds this call's end in its journal.
+        // A resumed run finds the end of this call in its journal.
         new.record.run = None;
         let events = self.job_events(&new.record, &op.inside());
-        // A job outlives what cancels its caller. Until it is kept the tool waits, where it runs within this call.
+        // A job outlives the cancellation of its caller. Until it is stored, a tool that runs within this call waits.
         run.cancel.leave_parent();
         let job = match jobs.begin(new, run.cancel.clone(), events).await {
             Ok(Begun::New(job)) => job,
@@ -192,7 +192,8 @@ impl Executor {
         self.promised(call, &job, run).await
     }
 
-    /// The end, for its caller, of a call that goes on as a job. Event and ledger have it once: when it is over.
+    /// Returns the end that the caller gets of a call that continues as a job. It is reported and recorded once, when
+    /// the job is over.
     async fn promised(&self, call: &ValidCall, job: &Live, run: &RunContext) -> Outcome {
         let entry = &call.entry;
         let output = started(&job.id, entry.definition(), JobState::Running, run.follows);
@@ -205,12 +206,12 @@ impl Executor {
 
     pub(super) fn background_after(&self, call: &ValidCall) -> Option<Duration> {
         let entry = &call.entry;
-        // A call that awaits others is long by nature: only its own definition puts a time to it.
+        // A call that awaits others takes long by nature: only its own definition sets a time for it.
         let general = self.options.defaults.auto_background_after.filter(|_| !call.awaits_others());
         entry.definition().auto_background_after.or(general)
     }
 
-    /// The first result of a stateful job: its first partial one, or its end.
+    /// Returns the first result of a stateful job: its first partial one, or its end.
     async fn first_step(
         &self,
         jobs: &JobManager,
@@ -218,7 +219,7 @@ impl Executor {
         definition: &ToolDefinition,
         run: &RunContext,
     ) -> Result<ToolOutput, EarlyExit> {
-        // Until there is an id to tell, the job is its caller's: the call goes on, cancelled, if nobody waits for it.
+        // Until its id is returned, the job belongs to its caller: if nobody waits for the call, it is cancelled.
         let settled = tokio::select! {
             state = job.settled() => state,
             cause = run.cancel.cancelled() => {
@@ -228,18 +229,18 @@ impl Executor {
         };
         let record = jobs.record(&job.id).await.map_err(ToolError::from)?;
         if settled == JobState::Pending {
-            // Left to another process before its first step.
+            // The job was left to another process before its first step.
             return Ok(left(&record, definition));
         }
         if settled.is_over() {
-            // Told by this very result.
+            // This result already tells the caller.
             let withdrawn = jobs.store().withdraw(&record.session, MessageKind::Job, &record.id).await;
             withdrawn.map_err(ToolError::from)?;
         }
         Ok(step_output(&record, definition, run.follows)?)
     }
 
-    /// How observers hear of a job, an operation of its own in `lineage`.
+    /// Returns the events of a job, which is its own operation in `lineage`.
     pub(super) fn job_events(&self, job: &JobRecord, lineage: &Lineage) -> JobEvents {
         JobEvents::new(self.begin(lineage), job, &self.options.services)
     }
@@ -282,14 +283,14 @@ impl Executor {
     }
 }
 
-/// What a call that may become a job leaves with whoever awaits it.
+/// Lets the waiter of a call turn it into a job.
 pub(super) struct PromotableCall {
     pub(super) call: Arc<ValidCall>,
     pub(super) run: Arc<RunContext>,
     pub(super) op: Op,
 }
 
-/// Follows a job's work to its end, on a task of its own.
+/// Follows a job's work to its end, on its own task.
 fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, call: CallId, mut work: Work) {
     let (jobs, job) = (Arc::clone(jobs), Arc::clone(job));
     tokio::spawn(async move {
@@ -321,7 +322,7 @@ impl Turns for JobTurns {
         let blame = |panicked: Panic| Err(panicked.error(Stage::Interceptors.whose()));
         let mut output = intercepted.unwrap_or_else(blame)?;
         if output.structured.is_none() {
-            // Words on the way to a result, which is what the tool's schema is for.
+            // The text of a step is not the result for which the tool's schema is.
             output.extras.insert(STANDS_IN.into(), "step".into());
         }
         let partial = self.executor.shape(&self.call, Ok(output), &self.run, Destination::WithCall).await;
@@ -333,28 +334,28 @@ impl Turns for JobTurns {
     }
 }
 
-/// The job that a call has become, if it has: where its progress and its end go.
+/// The job that a call has become, if any: the target of its progress and its end.
 #[derive(Clone, Default)]
 pub struct PromotedTo(Arc<OnceLock<Arc<Live>>>);
 
 impl PromotedTo {
-    /// Whether the call has become one.
+    /// Returns whether the call has become a job.
     pub(super) fn is_job(&self) -> bool {
         self.job().is_some()
     }
 
-    /// The job.
+    /// Returns the job.
     pub(super) fn job(&self) -> Option<&Arc<Live>> {
         self.0.get()
     }
 
     fn set(&self, job: &Arc<Live>) {
-        // Set once, by who waits for the call.
+        // Set only once, by the waiter of the call.
         let _ = self.0.set(Arc::clone(job));
     }
 }
 
-/// Ends the work of a stateful job when one of its steps takes longer than `limit`; a wait for input is no step.
+/// Ends the work of a stateful job if one of its steps takes longer than `limit`. Waits for input do not count.
 async fn within_steps(mut work: Work, job: Arc<Live>, limit: Duration) -> Outcome {
     let mut state = job.state();
     loop {
@@ -377,29 +378,28 @@ fn admission(admitted: Admitted) -> Admission {
     }
 }
 
-/// `name_<8 hex>`, a name for files too.
+/// Returns `name_<8 hex>`, which is also a valid file name.
 fn new_id(name: &str) -> String {
     let safe: String = name.chars().take(40).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let number = uuid::Uuid::new_v4().as_u64_pair().0;
     format!("{safe}_{:08x}", number >> 32)
 }
 
-/// Where a structured result that is the tool's own has what is said beside it.
+/// Key of the notice inside a tool's own structured result.
 const BESIDE: &str = "toolwright";
 
-/// The result of a call that goes on as a job.
+/// Returns the result of a call that continues as a job.
 pub(super) fn started(id: &str, definition: &ToolDefinition, state: JobState, follows: Follows) -> ToolOutput {
     noted(JobNotice::started(id, &definition.id, state, follows), id, definition, state)
 }
 
-/// The result of a call that waits for a person's word as a job. Nothing has run: that is another thing than a job that
-/// was begun.
+/// Returns the result of a call that waits for approval as a job, and has not started.
 pub(super) fn awaited(id: &str, definition: &ToolDefinition, wait: Duration, follows: Follows) -> ToolOutput {
     let notice = JobNotice::awaited(id, &definition.id, wait, follows);
     noted(notice, id, definition, JobState::Pending).with_extra(STANDS_IN, "approval")
 }
 
-/// The result of a call that has its job already.
+/// Returns the result of a call that already has a job.
 pub(super) fn known(job: &JobRecord, definition: &ToolDefinition, follows: Follows) -> ToolOutput {
     if job.state.is_over() {
         return left(job, definition);
@@ -407,13 +407,14 @@ pub(super) fn known(job: &JobRecord, definition: &ToolDefinition, follows: Follo
     started(&job.id, definition, job.state, follows)
 }
 
-/// The result of a call whose job has left it, as it is now.
+/// Returns the current result of a call whose job was left to another process.
 pub(super) fn left(job: &JobRecord, definition: &ToolDefinition) -> ToolOutput {
     let next = "job__wait gives its result, if it has one.".to_owned();
     noted(JobNotice { status: "job", message: job.line(), next }, &job.id, definition, job.state)
 }
 
-/// The notice as a result. A tool's own schema is for its own results: such clients find it in `_meta`.
+/// Returns the notice as a result. A tool's output schema applies only to its own results, so clients find the notice
+/// in `_meta`.
 fn noted(notice: JobNotice, id: &str, definition: &ToolDefinition, state: JobState) -> ToolOutput {
     let note = notice.beside(note(id, &definition.id, state));
     let mut output = ToolOutput::text(notice.text());
@@ -425,7 +426,7 @@ fn noted(notice: JobNotice, id: &str, definition: &ToolDefinition, state: JobSta
     output
 }
 
-/// A step of a job as the result of the call that waited for it.
+/// Returns a step of a job as the result of the call that waited for it.
 fn step_output(job: &JobRecord, definition: &ToolDefinition, follows: Follows) -> Result<ToolOutput, ToolError> {
     let Some(outcome) = job.outcome.clone() else {
         return Err(ToolError::new(ErrorKind::InternalError, job.line()));

@@ -1,4 +1,4 @@
-//! Resumes jobs of dead processes if that is safe.
+//! Resumes jobs of dead processes, if that is safe.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,40 +25,43 @@ use crate::executor::{Executor, RunContext};
 use crate::jobs::{JobManager, Live};
 use crate::store::jobs::{Admission, JobRights, JobStep, Startable, TakenJob};
 
-/// How often it is looked for jobs that nobody has.
+/// Interval between searches for jobs without an owner.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Jobs that are taken at a time: the rest is for the next time, or for another process.
+/// The most jobs that are taken at once; others wait for the next search or another process.
 const BATCH: usize = 256;
-/// Times so many are looked at: what comes behind them waits until some of them are gone.
+/// The most pages that one search reads. Later jobs wait until earlier ones are gone.
 const PAGES: usize = 64;
-/// Jobs of this process above which it takes no more.
+/// The number of own jobs above which this process takes no more.
 const ENOUGH: usize = 1024;
-/// How often a job is dispatched at most: one that ends its process each time must not go on for ever.
+/// The most dispatches of a job: one that always kills its process must not be retried forever.
 const MAX_ATTEMPTS: u32 = 100;
-/// Why a job of a run that nobody knows any more does not go on.
+/// The reason why a job whose run is unknown does not continue.
 const NO_ACCOUNT: &str = "its process died, and it was not run again: the run that it is charged to is not known any more, so its \
     limits cannot be kept. Start it again if it is still needed";
-/// Why a person is asked about a job that has not kept the reason.
+/// The reason of an approval question if the job has not stored it.
 const UNKNOWN_REASON: &str = "it waited for approval when the process that had it ended";
 
-/// Which jobs of dead processes a process takes over, and how it runs them.
+/// Which jobs of dead processes this process takes over, and how it runs them.
 #[derive(Clone)]
 pub struct RecoveryOptions {
-    /// The tools. Takes over only jobs whose tool is in it, with the definition under which the job was admitted.
+    /// The tools. A job is taken over only if its tool is in the catalogue with the definition under which it was
+    /// admitted.
     pub catalogue: Arc<Catalogue>,
-    /// The workspace root of this process. Tools of servers and addresses depend on it: their jobs are taken over
-    /// only if it is the job's root. Jobs of our own tools run in the job's root.
+    /// The workspace root of this process. Jobs of server tools are taken over only if it is the job's root, because
+    /// these tools depend on it. Jobs of built-in tools run in the job's root.
     pub root: PathBuf,
-    /// The session whose jobs are taken over beside those of sessions whose runs this process drives; `None` for all, in
-    /// long-lived processes. An agent of a session goes on only while the session's run is driven then.
+    /// The session whose jobs are taken over, besides those of sessions whose runs this process drives; `None` for all
+    /// sessions, in long-lived processes. With `Some`, agents of a session resume only while the session's run is
+    /// driven.
     pub session: Option<SessionId>,
-    /// The context of a session's call, where its run is not driven: for the calls of the job's tool, for what policy denies
-    /// by now, and for questions to a person. The terms of the run that began the job hold within it.
+    /// Creates the context of a session's call if its run is not driven: for the calls of the job's tool, for current
+    /// policy denials, and for questions to a person. The terms of the run that began the job restrict it further.
     pub context: Arc<dyn Fn(Session, Arc<Snapshot>) -> RunContext + Send + Sync>,
 }
 
 impl RecoveryOptions {
-    /// Whether a tool is of the source that a job was admitted for, and not another project's of the same name.
+    /// Returns whether a tool is from the source for which a job was admitted, and not from another project's source of
+    /// the same name.
     fn has(&self, entry: &Entry, source: Option<&str>, root: Option<&Path>) -> bool {
         use ProviderKind::{Catalogue, Mcp, OpenApi, Rest};
         let is_anywhere = !matches!(entry.provider.kind(), Mcp | Rest | Catalogue | OpenApi);
@@ -92,10 +95,10 @@ impl Executor {
         });
     }
 
-    /// Settles what dead processes left and starts what may be. Returns how many jobs were lost.
+    /// Settles the jobs of dead processes and starts those that may run. Returns how many were lost.
     async fn recover(self: &Arc<Self>, jobs: &Arc<JobManager>, options: &RecoveryOptions) -> Result<usize, StoreError> {
         let lost = jobs.settle().await?;
-        // What ends takes up nothing: what it has just left is for others.
+        // A process that is ending takes no jobs: those that it has just released are for others.
         if jobs.is_closed() || self.in_flight.is_open().is_err() || jobs.count() >= ENOUGH {
             return Ok(lost);
         }
@@ -114,15 +117,15 @@ impl Executor {
                 {
                     self.resume(jobs, job, &live, entry, &snapshot, options).await;
                 }
-                // It has changed in this moment.
+                // The tool has changed in this moment.
                 _ => jobs.leave(&live, JobStep::Released).await,
             }
         }
         Ok(lost)
     }
 
-    /// Ends jobs whose tools have changed, as far as their providers say so now: a list that is kept from an earlier
-    /// time says nothing, and another process may have what they were admitted under.
+    /// Ends jobs whose tools have changed according to a current list of their providers. Cached lists do not count,
+    /// because another process may have the definition under which the job was admitted.
     async fn give_up_changed(
         &self,
         jobs: &JobManager,
@@ -169,7 +172,7 @@ impl Executor {
                 return jobs.leave(live, JobStep::Released).await;
             }
         };
-        // What is kept of its result fits whoever called, as if no process had died.
+        // The result is limited for its original caller, as if no process had died.
         let run = RunContext { results_for: plan.results_for, ..run };
         let call = Arc::new(ValidCall {
             id: record.call.clone(),
@@ -197,7 +200,7 @@ impl Executor {
         self.launch(jobs, live, call, leave, &run, &op);
     }
 
-    /// The context of a job that was taken, or why it cannot go on.
+    /// Returns the context of a taken job, or the reason why it cannot continue.
     async fn job_context(
         &self,
         jobs: &JobManager,
@@ -219,8 +222,8 @@ impl Executor {
         Ok(narrowed.ok_or_else(|| ToolError::new(ErrorKind::LimitExceeded, NO_ACCOUNT)))
     }
 
-    /// Whether a job that was taken may run. What policy denies by now does not. What has waited for a person waits
-    /// for one, whatever policy would let run by now: a guard may have asked, or a stricter policy.
+    /// Decides whether a taken job may run. Current policy denials apply. A job that was waiting for a person still
+    /// waits, even if policy would now allow it, because a guard or a stricter policy may have asked.
     async fn admit_again(
         &self,
         jobs: &Arc<JobManager>,
@@ -235,7 +238,7 @@ impl Executor {
         let judged = self.judge(call, why, run, &mut call_record).await;
         let admitted = match (admission, judged) {
             (_, Err(stop)) => {
-                // Nobody is to approve what is denied.
+                // A denied call must not be approved any more.
                 if let Err(error) = jobs.store().withdraw_questions(&job.id).await {
                     tracing::warn!(job = job.id, "the question about a job was not withdrawn: {error}");
                 }
@@ -259,7 +262,7 @@ impl Executor {
     }
 }
 
-/// The jobs that this process may take, and those whose tools are others here, by provider.
+/// Returns the jobs that this process may take, and those whose tools have changed here, by provider.
 async fn startable(
     jobs: &JobManager,
     options: &RecoveryOptions,
@@ -272,7 +275,7 @@ async fn startable(
     let waits = |job: &Startable, entry: &Entry| {
         of.is_some() && entry.provider.kind() == ProviderKind::Agent && !driven.contains(&job.session)
     };
-    // Those of tools that are not here must not hide the others.
+    // Jobs of unknown tools must not hide the others.
     for _ in 0..PAGES {
         let page = jobs.store().startable_jobs(of.as_deref(), after, BATCH).await?;
         let Some(last) = page.last() else { break };
@@ -280,13 +283,13 @@ async fn startable(
         for job in page {
             let is_of = |entry: &&Arc<Entry>| options.has(entry, job.source.as_deref(), job.root.as_deref());
             match snapshot.get(job.tool.as_str()).filter(is_of) {
-                // It goes on with the run that began it.
+                // It waits for the run that began it.
                 Some(entry) if waits(&job, entry) => {}
                 Some(entry) if entry.tool.hash() == job.definition => wanted.push(job.id),
                 Some(entry) if entry.provider.health() == Health::Ready => {
                     changed.entry(entry.provider.name().to_owned()).or_default().push(job);
                 }
-                // Another process may have it.
+                // Another process may have its tool.
                 _ => {}
             }
         }
@@ -297,7 +300,7 @@ async fn startable(
     Ok((wanted, changed))
 }
 
-/// A job whose tool is another by now: it is not run under a definition that nobody admitted.
+/// Ends a job whose tool has changed, because nobody admitted the new definition.
 async fn end_changed(jobs: &JobManager, id: &str) -> Result<(), StoreError> {
     let job = jobs.record(id).await?;
     let (state, message) = match job.attempts {

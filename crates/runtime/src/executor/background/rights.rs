@@ -1,5 +1,5 @@
 //! Saves the rights of the run that began a job. A process that takes the job over without driving that run may have
-//! wider rights; the job keeps to those of the run.
+//! wider rights; the job keeps the run's.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl JobRights {
         }
     }
 
-    /// These terms within those of a run: the stricter policy, only these tools, and the user's words of that time.
+    /// Restricts a run's terms: the stricter policy, only these tools, and the user's request of that time.
     fn restrict(&self, run: RunContext) -> RunContext {
         let policy = match Policy::of_chain(&self.policies) {
             Some(kept) => Arc::new(Policy::clone(&run.policy).under(kept)),
@@ -44,8 +44,8 @@ impl JobRights {
         RunContext { policy, snapshot, request: self.request.clone(), ..run }
     }
 
-    /// The terms of another run, or of a process that drives none of the job's session, within these; `None` if the account
-    /// that the job is charged to is not known any more.
+    /// Restricts the terms of another run, or of a process that drives no run of the job's session; `None` if the run
+    /// that pays for the job is unknown.
     pub(super) async fn narrow(
         self,
         run: RunContext,
@@ -64,7 +64,7 @@ impl JobRights {
         let run = self.restrict(run);
         Ok(Some(RunContext {
             agent_budget,
-            // What another run began is no part of this one.
+            // The job of another run does not count for this one.
             usage: run.usage.filter(|_| self.run.is_none()),
             agents: self.agents.into(),
             model: self.model.map(Into::into).or(run.model),

@@ -1,5 +1,5 @@
-//! Watches the files of a trigger. Notifications only say that something has changed; what has changed is found by
-//! comparing, so that lost notifications and renames need nothing of their own.
+//! Watches the files of a trigger. Notifications only signal that something has changed. Changes are found by comparing
+//! states, so lost notifications and renames need no special handling.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,18 +18,18 @@ use super::TriggerManager;
 use super::runner::PERIOD;
 use crate::store::agents::triggers::FiringOffer;
 
-/// Files of one trigger that are looked at.
+/// The most files of one trigger that are checked.
 const MAX_FILES: usize = 50_000;
-/// Files of one trigger that are known when another process goes on with the watch.
+/// The most files whose state is stored for the next process that watches.
 const MAX_KEPT: usize = 5_000;
-/// Changes that one firing names.
+/// The most changes that one firing names.
 const MAX_NAMED: usize = 200;
-/// How often it looks where nothing tells of changes.
+/// Polling interval if the system reports no changes.
 const POLL: Duration = Duration::from_secs(5);
-/// How many times its debounce a change may be put off by further ones.
+/// Further changes may delay a firing by up to this many times the debounce.
 const PUT_OFF: u32 = 10;
 
-/// A watch, which ends when it is dropped.
+/// A running watch. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct FileWatch(JoinHandle<()>);
 
@@ -55,11 +55,11 @@ impl FileWatch {
 
 async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: Duration) {
     let changed = Arc::new(Notify::new());
-    // Watched before the first look, so that no change falls between them.
+    // Watched before the first look, so that no change is missed in between.
     let watcher = files.notify(&changed);
     let kept = manager.store.files_seen(id).await.inspect_err(|error| tracing::warn!("trigger {id}: {error}"));
     let kept = kept.ok().flatten().and_then(|kept| serde_json::from_str(&kept).ok());
-    // What has changed while nobody watched is found at once.
+    // Changes made while no process watched are found at once.
     let mut waits = kept.is_none();
     let mut seen = match kept {
         Some(kept) => kept,
@@ -104,19 +104,19 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
                 seen = now;
                 manager.changed.notify_one();
             }
-            // The changes are found again.
+            // The changes will be found again.
             Err(error) => tracing::warn!("trigger {id}: {error}"),
         }
     }
 }
 
-/// What tells one content of a file from another.
+/// Identifies the content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Stamp {
-    /// Nanoseconds since the epoch.
+    /// Modification time, in nanoseconds since the epoch.
     modified: Option<u64>,
     bytes: u64,
-    /// The same under another name.
+    /// Unchanged by a rename.
     inode: u64,
 }
 
@@ -127,7 +127,7 @@ type Seen = BTreeMap<String, Stamp>;
 struct Files {
     root: PathBuf,
     globs: GlobSet,
-    /// The folders that they are in.
+    /// The folders that contain them.
     folders: Vec<PathBuf>,
 }
 
@@ -143,11 +143,11 @@ impl Files {
         Self { root: root.to_owned(), globs: set.build().unwrap_or_else(|_| GlobSet::empty()), folders }
     }
 
-    /// Watches the folders; `None` where that cannot be.
+    /// Watches the folders; `None` if that is not possible.
     fn notify(self: &Arc<Self>, changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
         let (files, notify) = (Arc::clone(self), Arc::clone(changed));
         let on_event = move |event: notify::Result<notify::Event>| {
-            // A failure may have lost something: it is as a change.
+            // An error may have lost events, so it counts as a change.
             let matters = event.map_or(true, |event| {
                 event.need_rescan() || (!event.kind.is_access() && event.paths.iter().any(|path| files.concerns(path)))
             });
@@ -157,7 +157,7 @@ impl Files {
         };
         let watched = notify::recommended_watcher(on_event).and_then(|mut watcher| {
             for folder in &self.folders {
-                // A folder that is made later is seen from the nearest that exists.
+                // A folder that does not exist yet is watched through its nearest existing parent.
                 let exists = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(&self.root);
                 watcher.watch(exists, RecursiveMode::Recursive)?;
             }
@@ -166,7 +166,7 @@ impl Files {
         watched.inspect_err(|error| tracing::warn!("files are looked at every {}s: {error}", POLL.as_secs())).ok()
     }
 
-    /// Whether a change at this path may be one of its files. A folder may contain some.
+    /// Returns whether a change at this path may affect one of its files. A folder may contain some.
     fn concerns(&self, path: &Path) -> bool {
         path.strip_prefix(&self.root).is_ok_and(|path| self.globs.is_match(path)) || !path.is_file()
     }
@@ -208,12 +208,12 @@ fn stamp(metadata: &std::fs::Metadata) -> Stamp {
     Stamp { modified, bytes: metadata.len(), inode }
 }
 
-/// The files as they are kept for the next process that watches; `None` where there are too many.
+/// Serializes the state of the files for the next process that watches; `None` if there are too many.
 fn written(seen: &Seen) -> Option<String> {
     (seen.len() <= MAX_KEPT).then(|| serde_json::to_string(seen).ok())?
 }
 
-/// The folder that a glob is in: what is before its first special part.
+/// Returns the folder of a glob: everything before its first special part.
 fn folder_of(glob: &str) -> PathBuf {
     let parts: Vec<&str> = glob.split('/').collect();
     let plain = |part: &&&str| !part.contains(['*', '?', '[', '{']) && **part != ".";
@@ -221,7 +221,7 @@ fn folder_of(glob: &str) -> PathBuf {
     fixed.iter().collect()
 }
 
-/// What has changed, in words.
+/// Describes the changes in text.
 fn changes(before: &Seen, now: &Seen) -> Vec<String> {
     let removed: Vec<_> = before.iter().filter(|(path, _)| !now.contains_key(*path)).collect();
     let came_from = |new: &Stamp| removed.iter().find(|(_, old)| new.inode != 0 && *old == new).map(|(path, _)| *path);

@@ -26,14 +26,14 @@ use crate::store::SqliteStore;
 pub use crate::store::agents::triggers::FiringOffer;
 pub use runner::{FiringEnd, FiringSuspension, FiringTarget, TriggerRunner};
 
-/// Slots that are shown of a new trigger.
+/// Upcoming slots that are shown of a new trigger.
 const SHOWN: usize = 3;
 
-/// The triggers of a store. Shared by `Arc`.
+/// Manages the triggers of a store. Shared by `Arc`.
 pub struct TriggerManager {
     store: Arc<SqliteStore>,
     clock: Arc<dyn Clock>,
-    /// The time zone of schedules that name none.
+    /// The time zone of schedules that do not name one.
     zone: String,
     channels: Mutex<Channels>,
     /// Wakes the runner of this process.
@@ -46,10 +46,10 @@ impl std::fmt::Debug for TriggerManager {
     }
 }
 
-/// Why a request to a webhook fires nothing.
+/// The reason why a webhook request fires nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// There is no such webhook.
+    /// The webhook does not exist.
     #[error("there is no such webhook")]
     Unknown,
     /// None of its secrets is set.
@@ -57,13 +57,13 @@ pub enum WebhookError {
         "no secret of this webhook is set: set {0} to at least {MIN_SECRET} bytes in the environment of the server"
     )]
     NoSecret(String),
-    /// The request is not signed as it should be.
+    /// The request's signature is missing or invalid.
     #[error(transparent)]
     Unsigned(#[from] Unsigned),
-    /// Its body is too long, or no text.
+    /// Its body is too long, or not text.
     #[error("the body must be text of at most {MAX_PAYLOAD} bytes")]
     Body,
-    /// Too many firings wait.
+    /// Too many firings are waiting.
     #[error("too many firings of this webhook wait; try again later")]
     Full,
     /// The store failed.
@@ -72,14 +72,14 @@ pub enum WebhookError {
 }
 
 impl TriggerManager {
-    /// The triggers of `store`.
+    /// Creates the manager of the triggers in `store`.
     #[must_use]
     pub fn new(store: Arc<SqliteStore>, clock: Arc<dyn Clock>) -> Arc<Self> {
         let zone = jiff::tz::TimeZone::system().iana_name().unwrap_or("UTC").to_owned();
         Arc::new(Self { store, clock, zone, channels: Mutex::default(), changed: Notify::new() })
     }
 
-    /// From now on, these channels are configured.
+    /// Sets the configured channels.
     pub fn use_channels(&self, channels: Channels) {
         *self.channels() = channels;
     }
@@ -88,7 +88,7 @@ impl TriggerManager {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The mailbox of a channel as a trigger sees it, and who gets its messages.
+    /// Returns the mailbox of a trigger's channel, and how its messages are delivered.
     async fn mailbox(&self, trigger: &Trigger, channel: &str) -> Result<(SessionId, Delivery), StoreError> {
         let config = self.channels().get(channel).unwrap_or_default();
         let session = Session {
@@ -100,15 +100,15 @@ impl TriggerManager {
         Ok((config.mailbox(channel, &session, &*self.store).await?, config.delivery))
     }
 
-    /// When a trigger fires.
+    /// Returns when a trigger fires.
     ///
     /// # Errors
-    /// [`TriggerError`] for one that was made by another version.
+    /// [`TriggerError`] if an incompatible version installed it.
     pub fn when(&self, trigger: &Trigger) -> Result<When, TriggerError> {
         trigger.config.when(trigger.created_ms, &self.zone)
     }
 
-    /// The next slots of a trigger; none for one that does not fire by time.
+    /// Returns the next slots of a trigger; none if it does not fire by time.
     #[must_use]
     pub fn next(&self, trigger: &Trigger, count: usize) -> Vec<u64> {
         match self.when(trigger) {
@@ -117,43 +117,43 @@ impl TriggerManager {
         }
     }
 
-    /// One trigger.
+    /// Returns a trigger.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`] where there is none.
+    /// [`StoreError::NotFound`] if it does not exist.
     pub async fn get(&self, id: &str) -> Result<Trigger, StoreError> {
         let shown: String = id.chars().take(100).collect();
         self.store.trigger(id).await?.ok_or_else(|| StoreError::NotFound(format!("trigger {shown}")))
     }
 
-    /// The triggers of one workspace.
+    /// Returns the triggers of one workspace.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn of_root(&self, root: &Path) -> Result<Vec<Trigger>, StoreError> {
         self.store.triggers(Some(root)).await
     }
 
-    /// The firings of a trigger, or of all, the newest first.
+    /// Returns the firings of one trigger or of all, the newest first.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn firings(&self, of: Option<&str>, limit: usize) -> Result<Vec<Firing>, StoreError> {
         self.store.firings(of, limit).await
     }
 
-    /// Whether a living process runs triggers.
+    /// Returns whether a living process runs triggers.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn has_runner(&self) -> Result<bool, StoreError> {
         self.store.has_runner().await
     }
 
-    /// Fires a trigger now, whatever its times are. A process that runs triggers starts it.
+    /// Fires a trigger now, regardless of its schedule. A process that runs triggers starts it.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`] where there is none, [`StoreError::Quota`] when too many firings wait.
+    /// [`StoreError::NotFound`] if it does not exist, [`StoreError::Quota`] if too many firings are waiting.
     pub async fn fire(&self, id: &str) -> Result<Firing, StoreError> {
         self.get(id).await?;
         let now = self.clock.wall_ms();
@@ -170,8 +170,8 @@ impl TriggerManager {
         }
     }
 
-    /// Takes a signed request of a webhook. It has fired once this has returned: the firing is committed. `secret` reads
-    /// the variable of this name.
+    /// Handles a signed webhook request. When this returns, the firing is committed. `secret` reads the environment
+    /// variable of this name.
     ///
     /// # Errors
     /// [`WebhookError`].
@@ -202,7 +202,7 @@ impl TriggerManager {
         }
     }
 
-    /// The trigger that the configuration of a workspace names so, as it would be if it were installed now.
+    /// Returns the trigger that a workspace's configuration gives this name, as if it were installed now.
     #[must_use]
     pub fn configured(&self, rights: &Rights, name: &str, config: TriggerConfig) -> Trigger {
         let (id, now) = (configured_id(name, &rights.root), self.clock.wall_ms());
@@ -210,11 +210,11 @@ impl TriggerManager {
         Trigger { id, config, target: Target::Run, rights, creator, created_ms: now, cursor: now }
     }
 
-    /// Makes the triggers that the configuration of a workspace names those that it has: others of the configuration are
-    /// removed. Returns what could not be installed, with its name.
+    /// Installs the triggers of a workspace's configuration, and removes configured ones that it no longer has. Returns
+    /// the names that could not be installed, with the reasons.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn configure(
         &self,
         rights: &Rights,
@@ -244,14 +244,14 @@ impl TriggerManager {
     }
 }
 
-/// The id of a trigger that the configuration of a workspace names. Another workspace may name one the same.
+/// Returns the id of a configured trigger. It contains the workspace, because another may use the same name.
 fn configured_id(name: &str, root: &Path) -> String {
     let mut hash = ContentHash::of_bytes(root.as_os_str().as_encoded_bytes()).to_hex();
     hash.truncate(8);
     format!("{name}_{hash}")
 }
 
-/// The next slots after a time.
+/// Returns the next slots after a time.
 fn slots(times: &Times, after_ms: u64, count: usize) -> Vec<u64> {
     std::iter::successors(times.next(after_ms), |slot| times.next(*slot)).take(count).collect()
 }
@@ -275,14 +275,14 @@ impl Triggers for TriggerManager {
         }
         let number = uuid::Uuid::new_v4().as_u64_pair().0 >> 32;
         let id = id.unwrap_or_else(|| format!("{}_{number:08x}", config.kind.as_str()));
-        // The slot at the very time of its creation counts for a timer that fires at once.
+        // The slot at the very time of creation counts for a timer that fires at once.
         let cursor = match config.kind {
             TriggerKind::Channel => self.store.last_message().await?,
             _ if config.immediate => now.saturating_sub(1),
             _ => now,
         };
         let trigger = Trigger { id, config, target, rights, creator, created_ms: now, cursor };
-        // What it takes out of a queue nobody else waits for.
+        // A trigger takes messages out of a queue only for itself.
         let read = match &when {
             When::Message { channel, .. } => Some(self.mailbox(&trigger, channel).await?),
             _ => None,

@@ -1,4 +1,4 @@
-//! Runs the triggers of one workspace: enters the slots that are due, and starts what fires.
+//! Runs the triggers of one workspace: records due slots, and starts firings.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,36 +19,36 @@ use toolwright_core::trigger::{Firing, FiringState, MAX_WAITING, Target, Trigger
 use super::TriggerManager;
 use super::files::FileWatch;
 
-/// Firings that run at once. One that waits for a person does not count.
+/// Concurrent firings. A firing that waits for a person does not count.
 const RUNNING: usize = 8;
-/// Firings that are under way at once.
+/// Concurrent firings, including those that wait for a person.
 const UNDER_WAY: usize = 64;
-/// Messages of one channel that one look takes.
+/// Messages of one channel that one check reads.
 const MESSAGES: usize = 64;
-/// How often it looks for what is due.
+/// Interval between checks for due triggers.
 pub(super) const PERIOD: Duration = Duration::from_millis(500);
 
-/// What firings start.
+/// Starts the runs of firings.
 #[async_trait]
 pub trait FiringTarget: Send + Sync {
-    /// Whether the trigger may fire at all, whatever its firings start.
+    /// Checks whether the trigger may fire at all.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason why not, as a message.
     fn admit(&self, _trigger: &Trigger) -> Result<(), String> {
         Ok(())
     }
 
-    /// Makes the run of a firing exist. It may have done so before: the run's id is the firing's own.
+    /// Creates the run of a firing. The run may exist already: its id is the firing's own.
     ///
     /// # Errors
-    /// Why it cannot, in words.
+    /// The reason why it cannot, as a message.
     async fn begin(&self, trigger: &Trigger, firing: &Firing) -> Result<(), String>;
 
     /// Drives the run of a firing to its end. It may have run for a while in a process that died.
     ///
     /// # Errors
-    /// Why it failed, in words.
+    /// The reason of the failure, as a message.
     async fn finish(
         &self,
         trigger: &Trigger,
@@ -57,16 +57,16 @@ pub trait FiringTarget: Send + Sync {
     ) -> Result<FiringEnd, String>;
 }
 
-/// How this process has ended with a firing.
+/// How this process has finished with a firing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FiringEnd {
     /// Its run is over.
     Over,
-    /// Its run was interrupted, and another process goes on with it.
+    /// Its run was interrupted, and another process continues it.
     Left,
 }
 
-/// Notes that a firing waits for a person: it blocks no other firing meanwhile.
+/// Marks a firing as waiting for a person, so that it blocks no other firing.
 #[derive(Clone)]
 pub struct FiringSuspension {
     manager: Arc<TriggerManager>,
@@ -81,7 +81,7 @@ impl std::fmt::Debug for FiringSuspension {
 }
 
 impl FiringSuspension {
-    /// The firing waits for a person from now on.
+    /// Marks the firing as waiting for a person from now on.
     pub async fn suspend(&self) {
         drop(self.permit.lock().unwrap_or_else(PoisonError::into_inner).take());
         note(&self.manager, &self.firing, FiringState::Waiting, None).await;
@@ -95,10 +95,10 @@ pub struct TriggerRunner {
     target: Arc<dyn FiringTarget>,
     running: Arc<Semaphore>,
     under_way: TaskTracker,
-    /// When triggers fire, for those whose configuration is known.
+    /// When each trigger with a known configuration fires.
     known: HashMap<String, (TriggerConfig, Option<When>)>,
     watches: HashMap<String, FileWatch>,
-    /// Fires when this process runs triggers no more.
+    /// Fires when this process stops running triggers.
     end: Cancel,
 }
 
@@ -109,7 +109,7 @@ impl std::fmt::Debug for TriggerRunner {
 }
 
 impl TriggerRunner {
-    /// A runner of the triggers of `root`.
+    /// Creates a runner of the triggers of `root`.
     #[must_use]
     pub fn new(manager: Arc<TriggerManager>, root: PathBuf, target: Arc<dyn FiringTarget>) -> Self {
         let running = Arc::new(Semaphore::new(RUNNING));
@@ -118,7 +118,7 @@ impl TriggerRunner {
         Self { manager, root, target, running, under_way, known, watches, end: Cancel::new() }
     }
 
-    /// Runs triggers until `end` fires. What is under way is not waited for: another process goes on with it.
+    /// Runs triggers until `end` fires. Does not wait for firings in progress: another process continues them.
     pub async fn run(mut self, end: Cancel) {
         self.end = end.clone();
         loop {
@@ -136,10 +136,10 @@ impl TriggerRunner {
         }
     }
 
-    /// Looks once for what is due, and starts it.
+    /// Checks once for due triggers, and starts them.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn step(&mut self) -> Result<(), StoreError> {
         self.manager.store.keep_firings().await?;
         let triggers = self.manager.store.triggers(Some(&self.root)).await?;
@@ -159,14 +159,14 @@ impl TriggerRunner {
         Ok(())
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no firing is in progress.
     pub async fn settled(&self) {
         self.under_way.close();
         self.under_way.wait().await;
         self.under_way.reopen();
     }
 
-    /// Looks whether a trigger fires.
+    /// Checks whether a trigger fires.
     async fn look(&mut self, trigger: &Trigger) -> Result<(), StoreError> {
         let (manager, store) = (&self.manager, &self.manager.store);
         let is_known = self.known.get(&trigger.id).is_some_and(|(config, _)| *config == trigger.config);
@@ -179,7 +179,7 @@ impl TriggerRunner {
         match when {
             When::Times(times) => {
                 let due = times.due(trigger.cursor, manager.clock.wall_ms(), trigger.config.catch_up);
-                // How far was looked is kept with the slots that were found.
+                // The time of the check is stored with the slots that it found.
                 if !due.slots.is_empty() {
                     let (id, config) = (trigger.id.clone(), trigger.config.clone());
                     let left = store.advance_trigger(trigger, due, move |slot| config.due_ms(&id, slot)).await?;
@@ -206,8 +206,8 @@ impl TriggerRunner {
         Ok(())
     }
 
-    /// Looks for messages that fire a trigger: not its own, nor those of the runs that it has started and of the
-    /// agents below them.
+    /// Looks for messages that fire a trigger. Skips its own, and those of the runs that it started and of the agents
+    /// below them.
     async fn read(&self, trigger: &Trigger, channel: &str, from: Option<&str>) -> Result<(), StoreError> {
         let store = &self.manager.store;
         let own_runs = format!("trigger-{}-", trigger.id);
@@ -218,7 +218,7 @@ impl TriggerRunner {
             let Some(message) = row.message() else { continue };
             let is_own = match &row.author.session {
                 Some(author) if trigger.creator.session() == Some(author) || is_of_own_run(author) => true,
-                // The agents that its runs start have sessions of other names.
+                // The agents of its runs have sessions with other names.
                 Some(author) => is_of_own_run(&store.root(author).await?),
                 None => false,
             };
@@ -254,7 +254,8 @@ impl TriggerRunner {
                 }
                 return;
             }
-            // A run that is dropped goes on elsewhere as after a crash: none of its calls is answered as cancelled.
+            // A dropped run continues in another process as after a crash, so none of its calls is answered as
+            // cancelled.
             let ended = tokio::select! {
                 biased;
                 _ = end.cancelled() => Ok(FiringEnd::Left),
@@ -273,13 +274,13 @@ impl TriggerRunner {
                 }
             }
             drop(suspension);
-            // Another may have waited for this one.
+            // Another firing may have waited for this one.
             manager.changed.notify_one();
         });
     }
 }
 
-/// Makes the run exist, then notes that the trigger has fired, then drives it.
+/// Creates the run, then records that the trigger has fired, then drives the run.
 async fn run(
     manager: &TriggerManager,
     target: &dyn FiringTarget,

@@ -1,4 +1,4 @@
-//! Mailboxes: who has read their messages, who gets them, and what led to them.
+//! Mailboxes: who has read their messages, who receives them, and which messages caused them.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use toolwright_core::session::SessionId;
@@ -7,11 +7,11 @@ use toolwright_core::store::{LogRow, MAX_WAITING};
 use crate::store::agents::session_log::{COLUMNS, MAX_READ, limit_of, row};
 use crate::store::now_ms;
 
-/// Calls of one reader whose reads of a channel are kept: more than a run has under way at once.
+/// Calls of one reader whose channel reads are remembered: more than a run has in progress at once.
 const MAX_CALLS: usize = 64;
 
-/// The number up to which nobody waits for the messages of mailbox `of`: all have read them for whom they wait, or, where
-/// they wait for nobody, somebody has.
+/// Returns SQL for the last message of mailbox `of` that nobody needs any more: all readers for whom messages wait have
+/// read it or, if there are no such readers, any reader has.
 pub(super) fn read_up_to(of: &str) -> String {
     format!(
         "ifnull((SELECT coalesce(min(seq) FILTER (WHERE is_waited_for), max(seq)) FROM session_log_readers \
@@ -19,14 +19,15 @@ pub(super) fn read_up_to(of: &str) -> String {
     )
 }
 
-/// How far a reader of a mailbox has read.
+/// Returns the last message that a reader of a mailbox has read.
 pub(super) fn cursor(db: &Connection, mailbox: &str, reader: &str) -> rusqlite::Result<u64> {
     let sql = "SELECT seq FROM session_log_cursors WHERE mailbox = ?1 AND reader = ?2";
     let seq: Option<i64> = db.prepare_cached(sql)?.query_row([mailbox, reader], |row| row.get(0)).optional()?;
     Ok(seq.unwrap_or_default().cast_unsigned())
 }
 
-/// Notes that a reader of a mailbox has read up to `seq`; a session of its own mailbox, since when for its present work.
+/// Records that a reader of a mailbox has read up to `seq`. For a session's own mailbox, `since` is where its present
+/// work began.
 pub(super) fn set_cursor(db: &Connection, mailbox: &str, reader: &str, seq: u64, since: u64) -> rusqlite::Result<()> {
     let sql = "INSERT INTO session_log_cursors VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (mailbox, reader) DO UPDATE SET \
                seq = max(seq, excluded.seq), at_ms = excluded.at_ms, since = max(since, excluded.since)";
@@ -35,8 +36,8 @@ pub(super) fn set_cursor(db: &Connection, mailbox: &str, reader: &str, seq: u64,
         .map(drop)
 }
 
-/// How many messages led to the present work of a session or run: to what its firing or its mailbox has told it, or the
-/// run at the beginning of its tree. A person, a clock and the ends of jobs count nothing.
+/// Returns how many messages led to the present work of a session or run: to its firing, to the messages that it has
+/// read, or to the root run of its tree. Messages of a person, a clock or an ended job do not count.
 pub(super) fn hops(db: &Connection, of: Option<&str>) -> rusqlite::Result<u32> {
     let Some(of) = of else { return Ok(0) };
     let sql = "WITH above(id) AS (SELECT ?1 UNION SELECT root FROM agents WHERE id = ?1) \
@@ -47,7 +48,7 @@ pub(super) fn hops(db: &Connection, of: Option<&str>) -> rusqlite::Result<u32> {
     db.prepare_cached(sql)?.query_row([of], |row| row.get(0))
 }
 
-/// The messages that a call takes out of a queue, or has taken.
+/// Returns the messages that a call takes from a queue, or has already taken.
 pub(super) fn take_queued(
     db: &Connection,
     mailbox: &str,
@@ -74,7 +75,7 @@ pub(super) fn take_queued(
     Ok(taken)
 }
 
-/// The messages of others that a call reads behind its reader's cursor, or has read.
+/// Returns the messages of others after the reader's cursor, or those that this call has already read.
 pub(super) fn read_broadcast(
     db: &Connection,
     mailbox: &str,
@@ -104,7 +105,7 @@ pub(super) fn read_broadcast(
     }
     let end = match rows.last() {
         Some(row) if rows.len() >= limit.min(MAX_READ) => row.seq.cast_signed(),
-        // Its own messages are passed over.
+        // The reader's own messages are skipped.
         _ => db
             .prepare_cached("SELECT ifnull(max(seq), 0) FROM session_log WHERE session = ?1 AND is_message")?
             .query_row([mailbox], |row| row.get(0))?,
@@ -126,8 +127,8 @@ pub(super) fn read_broadcast(
     Ok(rows)
 }
 
-/// Writes a message to the mailboxes that are wired to its own, but for its author's and that of the session that began the
-/// tree of agents in which its author is. Returns those that are full.
+/// Copies a message to the mailboxes wired to its own, except those of its author and of the session at the root of the
+/// author's tree. Returns the full mailboxes.
 pub(super) fn pass_on(db: &Connection, seq: i64) -> rusqlite::Result<Vec<SessionId>> {
     let readers: Vec<(String, bool)> = db
         .prepare_cached(&format!(

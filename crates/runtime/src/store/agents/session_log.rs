@@ -19,26 +19,26 @@ use toolwright_core::taint::Taint;
 use crate::store::agents::mailbox::{cursor, hops, pass_on, read_broadcast, read_up_to, set_cursor, take_queued};
 use crate::store::{SqliteStore, json_column, now_ms, to_json, unreadable};
 
-/// A mailbox, channel or memory: what the log keeps of one session.
+/// A mailbox, channel or memory: the log's data of one session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Mailbox {
     /// The session, or the address of a channel.
     pub session: String,
-    /// On whose behalf it was written.
+    /// The principal on whose behalf it was written.
     pub principal: String,
-    /// Messages that nobody took.
+    /// The number of messages that were not taken.
     pub messages: u64,
-    /// Values that were written.
+    /// The number of values.
     pub values: u64,
-    /// When something was last written, in milliseconds since the epoch.
+    /// The time of the last write, in milliseconds since the epoch.
     pub last_ms: u64,
 }
 
 impl SqliteStore {
-    /// The mailboxes that were last written to, the newest first, at most `limit`; and how many there are in all.
+    /// Returns at most `limit` mailboxes, the last written first, and their total number.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn mailboxes(&self, limit: usize) -> Result<(Vec<Mailbox>, u64), StoreError> {
         self.thread
             .run("list mailboxes", move |db| {
@@ -64,22 +64,22 @@ impl SqliteStore {
     }
 }
 
-/// What a row counts beside its content.
+/// The bytes that a row counts in addition to its content.
 const ROW_BYTES: usize = 128;
-/// Messages that one read returns.
+/// The most messages that one read returns.
 pub(super) const MAX_READ: usize = 1_000;
-/// How often the messages of other processes are looked for.
+/// How often new messages of other processes are looked for.
 const POLL: Duration = Duration::from_secs(1);
 
-/// What [`row`] reads.
+/// The columns that [`row`] reads.
 pub(super) const COLUMNS: &str =
     "seq, session, principal, at_ms, author, agent, call, is_message, kind, name, instance, text, data, taint, output";
 
-/// The values of session ?1 that decide what stands under ?2.
+/// Selects the values of session ?1 that determine the value at ?2.
 const NEAR: &str = "session = ?1 AND NOT is_message AND (?2 IN ('', name) OR name = '' \
                     OR substr(name, 1, length(?2) + 1) = ?2 || '.' OR substr(?2, 1, length(name) + 1) = name || '.')";
 
-/// Why a row is not taken.
+/// Why a row is refused.
 enum Full {
     Hops,
     Mailbox,
@@ -98,7 +98,7 @@ impl SessionLog for SqliteStore {
             .run("append to the session log", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 let appended = append_in(&transaction, &appending, data, bytes, author_of(&appending))?;
-                // Where there is no room, what was found to be removable is removed.
+                // Commits the removals that were made even if there is no room.
                 transaction.commit()?;
                 Ok(appended)
             })
@@ -129,7 +129,7 @@ impl SessionLog for SqliteStore {
             for (row, (data, bytes)) in appending.iter() {
                 match append_in(&transaction, row, data.clone(), *bytes, author_of(row))? {
                     Ok(appended) => numbers.push(appended.seq),
-                    // What was found to be removable is removed, unless a row has been written.
+                    // Commits removals, unless a row has been written.
                     Err(full) => {
                         if numbers.is_empty() {
                             transaction.commit()?;
@@ -262,7 +262,7 @@ impl SessionLog for SqliteStore {
     }
 }
 
-/// Who hears of the values of which session.
+/// The watchers of values, by session.
 #[derive(Default)]
 pub(in crate::store) struct Watchers(Mutex<Vec<(SessionId, Weak<dyn ValueWatcher>)>>);
 
@@ -299,7 +299,7 @@ impl Watchers {
 }
 
 impl SqliteStore {
-    /// Wakes those that wait for messages.
+    /// Wakes the waiters for messages.
     pub(in crate::store) fn mail_came(&self) {
         self.mail.send_modify(|count| *count = count.wrapping_add(1));
     }
@@ -331,7 +331,7 @@ impl Full {
     }
 }
 
-/// The data of a row as it is stored, and the bytes that it counts.
+/// Returns the data of a row as stored, and the bytes that it counts.
 fn stored(row: &NewRow) -> Result<(Option<String>, usize), StoreError> {
     let bytes = row.entry.bytes() + ROW_BYTES;
     if bytes > MAX_ROW_BYTES {
@@ -352,7 +352,7 @@ fn author_of(row: &NewRow) -> Option<&str> {
     row.author.session.as_ref().map(SessionId::as_str)
 }
 
-/// Appends a row within a transaction. It follows from what woke `cause`, a session or a run.
+/// Appends a row within a transaction. `cause` is the session or run whose messages led to it.
 fn append_in(
     db: &Connection,
     row: &NewRow,
@@ -387,7 +387,8 @@ fn append_in(
     Ok(Ok(AppendedRow { seq: seq.cast_unsigned(), missed }))
 }
 
-/// Appends a message without data that follows from what woke `cause` within a transaction; the error is a quota, in words.
+/// Appends a message without data within a transaction. `cause` is the session or run whose messages led to it. The
+/// error is an exceeded quota, as a message.
 pub(in crate::store) fn append_notice(
     db: &Connection,
     row: &NewRow,
@@ -397,7 +398,7 @@ pub(in crate::store) fn append_notice(
     Ok(appended.map_err(|full| full.describe(&row.session)))
 }
 
-/// Sees to it that a row of so many bytes is within the quotas, and removes what nobody needs if it is not.
+/// Checks that a row of this many bytes is within the quotas, and removes unneeded rows if it is not.
 fn make_room(db: &Connection, row: &NewRow, bytes: usize) -> rusqlite::Result<Result<(), Full>> {
     let session = row.session.as_str();
     if matches!(row.entry, LogEntry::Message(_)) {
@@ -414,7 +415,7 @@ fn make_room(db: &Connection, row: &NewRow, bytes: usize) -> rusqlite::Result<Re
     }
     let bytes = bytes as u64;
     let is_over = |whose: &str, limit: u64| Ok::<_, rusqlite::Error>(size(db, whose)? + bytes > limit);
-    // What deletes has room in a full session: the next row finds what it deleted gone.
+    // A deletion is allowed in a full session: the next row removes the deleted values.
     let deletes = matches!(&row.entry, LogEntry::Value(value) if value.method == Method::Delete);
     let limit = MAX_SESSION_BYTES + if deletes { MAX_ROW_BYTES as u64 } else { 0 };
     let whose = format!("s:{session}");
@@ -426,7 +427,7 @@ fn make_room(db: &Connection, row: &NewRow, bytes: usize) -> rusqlite::Result<Re
     }
     let whose = format!("p:{}", row.principal);
     while is_over(&whose, MAX_PRINCIPAL_BYTES)? {
-        // What other sessions keep goes from the oldest, but for messages that wait.
+        // Rows of other sessions are removed from the oldest, except waiting messages.
         let sql = format!(
             "DELETE FROM session_log WHERE seq IN (SELECT seq FROM session_log AS old WHERE principal = ?1 \
              AND session <> ?2 AND (NOT is_message OR taken_by IS NOT NULL OR seq <= {}) ORDER BY seq LIMIT 1024)",
@@ -445,7 +446,7 @@ fn size(db: &Connection, whose: &str) -> rusqlite::Result<u64> {
     Ok(bytes.unwrap_or_default().cast_unsigned())
 }
 
-/// Removes messages that all readers of a mailbox have read, and values that later ones have replaced.
+/// Removes messages that all readers of a mailbox have read, and values that were replaced later.
 fn tidy(db: &Connection, session: &str) -> rusqlite::Result<()> {
     let read = read_up_to("?1");
     db.prepare_cached(&format!(
@@ -521,7 +522,7 @@ fn method(row: &Row<'_>, index: usize) -> rusqlite::Result<Method> {
     Method::parse(&text).ok_or_else(|| unreadable(index, std::io::Error::other(format!("no method: {text}"))))
 }
 
-/// A row of [`COLUMNS`].
+/// Reads a row of [`COLUMNS`].
 pub(super) fn row(row: &Row<'_>) -> rusqlite::Result<LogRow> {
     let data = match row.get_ref(12)? {
         rusqlite::types::ValueRef::Null => serde_json::Value::Null,

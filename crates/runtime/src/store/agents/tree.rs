@@ -1,4 +1,4 @@
-//! Trees of agents. Each decision is taken in the transaction that enters what it allows.
+//! Trees of agents. The transaction that makes a decision also writes its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::store::{SqliteStore, cut, json_column, now_ms, one_more, to_json};
 const COLUMNS: &str =
     "id, parent, name, limits, ended_ms IS NULL, pid, boot, started, tokens, cost_usd, held_tokens, held_usd, until_ms";
 
-/// A request as it goes to the store's thread.
+/// A request in the form for the store's thread.
 struct Wanted {
     model: String,
     tokens: u64,
@@ -127,22 +127,22 @@ impl AgentTree for SqliteStore {
     }
 }
 
-/// Some of the runs that no agent began, the newest first.
+/// Some of the root runs, the newest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentRoots {
     /// Their ids.
     pub ids: Vec<String>,
-    /// How many there are in all.
+    /// Their total number.
     pub total: u64,
-    /// The id behind which the others are, where there are others.
+    /// The id after which further ones follow, if there are any.
     pub next: Option<String>,
 }
 
 impl SqliteStore {
-    /// The runs that begin a tree of agents, the newest first: at most `limit`, behind the one with the id `after`.
+    /// Returns the root runs of agent trees, the newest first: at most `limit`, after the one with the id `after`.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn agent_roots(&self, after: Option<&str>, limit: usize) -> Result<AgentRoots, StoreError> {
         let after = after.map(str::to_owned);
         self.thread
@@ -175,7 +175,7 @@ fn node(row: &Row<'_>) -> rusqlite::Result<AgentNode> {
     let owner = Owner { pid: row.get(5)?, boot: row.get(6)?, started: row.get(7)? };
     let has_not_ended: bool = row.get(4)?;
     let spending = |tokens: i64, cost_usd: f64| Spending { tokens: tokens.cast_unsigned(), cost_usd };
-    // What a process that is gone has not ended holds nothing.
+    // An agent whose process died holds no room.
     let live = has_not_ended && (owner == *Owner::this() || owner.is_alive());
     let held = if live { spending(row.get(10)?, row.get(11)?) } else { Spending::default() };
     Ok(AgentNode {

@@ -1,4 +1,4 @@
-//! Stores triggers and their firings. A firing has one owner at a time, a process with a lease as jobs have.
+//! Stores triggers and their firings. A firing has one owner at a time: a process with a lease, as for jobs.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -14,31 +14,31 @@ use crate::store::agents::session_log::append_notice;
 use crate::store::owner::{self, renew};
 use crate::store::{json_column, now_ms, to_json, unreadable};
 
-/// How often a firing is tried whose processes die over it.
+/// The most attempts at a firing whose processes die.
 const MAX_ATTEMPTS: u32 = 5;
 
 const COLUMNS: &str = "id, config, target, rights, creator, created_ms, cursor";
 const FIRING: &str = "firings.trigger_id, slot, due_ms, state, payload, error";
 
-/// What became of a firing that was offered.
+/// The result of offering a firing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FiringOffer {
-    /// It waits to be started.
+    /// It is stored and waits to be started.
     New,
-    /// The trigger has had one with this slot.
+    /// The trigger already has a firing with this slot.
     Known,
-    /// Too many wait.
+    /// Too many firings are waiting.
     Full,
-    /// There is no such trigger.
+    /// The trigger does not exist.
     NoTrigger,
 }
 
 impl SqliteStore {
-    /// Installs a trigger, or replaces the one with its id. A trigger whose configuration stays as it is keeps its
-    /// cursor and its time of creation. The messages of `mailbox` wait for it until it has looked at them.
+    /// Installs a trigger, or replaces the one with its id. A trigger with an unchanged configuration keeps its cursor
+    /// and its creation time. The messages of `mailbox` are kept until the trigger has read them.
     ///
     /// # Errors
-    /// [`StoreError::Quota`] when its principal has as many as it may have.
+    /// [`StoreError::Quota`] if its principal has the most triggers allowed.
     pub(crate) async fn install_trigger(
         &self,
         trigger: &Trigger,
@@ -101,7 +101,7 @@ impl SqliteStore {
         })
     }
 
-    /// The triggers, by age; those of one workspace, or all.
+    /// Returns the triggers of one workspace or all, the oldest first.
     pub(crate) async fn triggers(&self, root: Option<&Path>) -> Result<Vec<Trigger>, StoreError> {
         let root = root.map(|root| root.to_string_lossy().into_owned());
         self.thread
@@ -124,7 +124,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Removes a trigger, with the firings that nobody has begun.
+    /// Removes a trigger, with its firings that have not begun.
     pub(crate) async fn remove_trigger(&self, id: &str) -> Result<bool, StoreError> {
         let id = id.to_owned();
         self.thread
@@ -139,9 +139,9 @@ impl SqliteStore {
             .await
     }
 
-    /// Commits the slots that are due and how far was looked, unless another process has looked meanwhile. `due_ms` says
-    /// when a slot is to start. Where too many wait, the cursor stays before the first slot without room, so that the next
-    /// look finds it again; returns that slot if this look is the first to leave it.
+    /// Commits due slots and the time of this check, unless another process has checked meanwhile. `due_ms` gives each
+    /// slot's start time. If too many firings wait, the cursor stays before the first slot without room, so that the
+    /// next check finds it again; that slot is returned if this is the first check to leave it.
     pub(crate) async fn advance_trigger(
         &self,
         of: &Trigger,
@@ -175,7 +175,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Commits a firing that something has caused, to start now.
+    /// Commits a firing with a cause, to start now.
     pub(crate) async fn offer_firing(
         &self,
         id: &str,
@@ -194,8 +194,8 @@ impl SqliteStore {
             .await
     }
 
-    /// Commits that files have changed, and how they are now: kept for the next process that watches them. Where too many
-    /// firings wait, neither is kept.
+    /// Commits that files have changed, and their new state for the next process that watches them. If too many firings
+    /// wait, neither is stored.
     pub(crate) async fn offer_change(
         &self,
         id: &str,
@@ -217,7 +217,7 @@ impl SqliteStore {
             .await
     }
 
-    /// The files of a trigger as they were when somebody watched them last.
+    /// Returns the state of a trigger's files when they were last watched.
     pub(crate) async fn files_seen(&self, id: &str) -> Result<Option<String>, StoreError> {
         let id = id.to_owned();
         self.thread
@@ -229,7 +229,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Keeps the files of a trigger as they are.
+    /// Stores the state of a trigger's files.
     pub(crate) async fn keep_files_seen(&self, id: &str, seen: Option<String>) -> Result<(), StoreError> {
         let id = id.to_owned();
         self.thread
@@ -239,7 +239,7 @@ impl SqliteStore {
             .await
     }
 
-    /// The number of the last row of the session log.
+    /// Returns the number of the last row of the session log.
     pub(crate) async fn last_message(&self) -> Result<u64, StoreError> {
         self.thread
             .run("look for the last message", |db| {
@@ -249,8 +249,8 @@ impl SqliteStore {
             .await
     }
 
-    /// Commits that a message of a mailbox fires a trigger; of a queue, if no reader has taken it. Messages up to it have
-    /// been looked at. Without a payload it fires nothing.
+    /// Commits that a message of a mailbox fires a trigger; for a queue, only if no reader has taken it. All messages
+    /// up to it count as read. Without a payload it fires nothing.
     pub(crate) async fn offer_message(
         &self,
         id: &str,
@@ -275,7 +275,7 @@ impl SqliteStore {
                 }
                 let sql = "UPDATE triggers SET cursor = ?2 WHERE id = ?1 AND cursor < ?2";
                 transaction.execute(sql, params![id, seq.cast_signed()])?;
-                // What it does not take out of a queue waits for others.
+                // Messages that the trigger does not take from a queue stay for other readers.
                 if !is_queue {
                     set_cursor(&transaction, &mailbox, &id, seq, 0)?;
                 }
@@ -284,7 +284,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Puts a firing's message into a mailbox: both are committed, or neither is.
+    /// Puts a firing's message into a mailbox, and ends the firing, in one transaction.
     pub(crate) async fn deliver_firing(&self, firing: &Firing, row: NewRow) -> Result<(), StoreError> {
         let (id, slot, run) = (firing.trigger.clone(), firing.slot.clone(), firing.run_id());
         self.thread
@@ -312,7 +312,7 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// The firings of a trigger, or of all, the newest first.
+    /// Returns the firings of one trigger or of all, the newest first.
     pub(crate) async fn firings(&self, of: Option<&str>, limit: usize) -> Result<Vec<Firing>, StoreError> {
         let of = of.map(str::to_owned);
         self.thread
@@ -326,7 +326,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Renews this process's lease as one that runs triggers, and lets others have the firings of dead processes.
+    /// Renews this process's lease as a runner of triggers, and releases the firings of dead processes.
     pub(crate) async fn keep_firings(&self) -> Result<(), StoreError> {
         self.thread
             .run("look after firings", |db| {
@@ -350,7 +350,7 @@ impl SqliteStore {
             .await
     }
 
-    /// This process runs triggers no more.
+    /// Records that this process no longer runs triggers.
     pub(crate) async fn leave_firings(&self) -> Result<(), StoreError> {
         self.thread
             .run("leave triggers to others", |db| {
@@ -361,7 +361,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Whether a living process runs triggers.
+    /// Returns whether a living process runs triggers.
     pub(crate) async fn has_runner(&self) -> Result<bool, StoreError> {
         self.thread
             .run("look for who runs triggers", |db| {
@@ -374,7 +374,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Whether this process is the one that watches for what fires this trigger, now if nobody did before.
+    /// Returns whether this process watches for what fires this trigger. Becomes its watcher if there is none.
     pub(crate) async fn watch_trigger(&self, id: &str) -> Result<bool, StoreError> {
         let id = id.to_owned();
         self.thread
@@ -389,8 +389,8 @@ impl SqliteStore {
             .await
     }
 
-    /// Takes firings of this workspace that are due and that nobody has, the earliest first. What overlaps with an earlier
-    /// one is skipped, or waits.
+    /// Takes due firings of this workspace without an owner, the earliest first. A firing that overlaps with an earlier
+    /// one is skipped or waits.
     pub(crate) async fn claim_firings(
         &self,
         root: &Path,
@@ -408,7 +408,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Leaves a firing of this process to others, as it is.
+    /// Releases a firing of this process, unchanged.
     pub(crate) async fn leave_firing(&self, firing: &Firing) -> Result<(), StoreError> {
         let (id, slot) = (firing.trigger.clone(), firing.slot.clone());
         self.thread
@@ -423,8 +423,8 @@ impl SqliteStore {
             .await
     }
 
-    /// Notes that a firing of this process is in this state, for this reason. One that another process has taken
-    /// meanwhile is not found.
+    /// Records the state of a firing of this process, with the reason. Fails with "not found" if another process has
+    /// taken it.
     pub(crate) async fn set_firing(
         &self,
         firing: &Firing,
@@ -452,7 +452,7 @@ impl SqliteStore {
     }
 }
 
-/// Enters a firing, unless its slot is known or too many wait. It follows from the message `cause`, if from one.
+/// Stores a firing, unless its slot is known or too many wait. `cause` is the message that led to it, if any.
 fn offer(
     db: &Connection,
     id: &str,
@@ -524,7 +524,7 @@ fn claim(db: &Transaction<'_>, root: &str, now: u64, limit: usize) -> rusqlite::
             end("failed", "each process that ran it died over it")?;
             continue;
         }
-        // What has fired before a process died goes on, whatever else runs.
+        // A firing that began before a process died continues, regardless of other firings.
         let begins = state == "pending";
         if begins && trigger.config.overlap() != Overlap::Allow {
             let runs = db
@@ -556,7 +556,7 @@ fn claim(db: &Transaction<'_>, root: &str, now: u64, limit: usize) -> rusqlite::
     Ok(claimed)
 }
 
-/// A row of [`COLUMNS`].
+/// Reads a row of [`COLUMNS`].
 fn trigger(row: &Row<'_>) -> rusqlite::Result<Trigger> {
     Ok(Trigger {
         id: row.get(0)?,
@@ -569,7 +569,7 @@ fn trigger(row: &Row<'_>) -> rusqlite::Result<Trigger> {
     })
 }
 
-/// A row of [`FIRING`].
+/// Reads a row of [`FIRING`].
 fn firing(row: &Row<'_>) -> rusqlite::Result<Firing> {
     let state: String = row.get(3)?;
     let unknown = || unreadable(3, std::io::Error::other(format!("no state of a firing: {state}")));

@@ -15,7 +15,7 @@ use toolwright_core::store::{LedgerEntry, TraceSummary};
 use super::super::unreadable;
 use super::{kind, most, unsigned};
 
-/// What is written of a row, in this order.
+/// The columns that are written, in this order.
 const COLUMNS: [&str; 18] = [
     "of",
     "before",
@@ -37,16 +37,16 @@ const COLUMNS: [&str; 18] = [
     "result",
 ];
 
-/// Kind and status that are not written.
+/// The kind and status that are not stored.
 const USUAL: (OpKind, &str) = (OpKind::Tool, "ok");
 
-/// The SQL that inserts so many rows.
+/// Returns the SQL that inserts this many rows.
 pub(super) fn insert(rows: usize) -> String {
     let row = format!("({})", ["?"; COLUMNS.len()].join(","));
     format!("INSERT INTO entries ({}) VALUES {}", COLUMNS.join(","), vec![row; rows].join(","))
 }
 
-/// What few entries have.
+/// Data that few entries have.
 #[derive(Serialize, Deserialize)]
 #[serde(default)]
 struct More<'a> {
@@ -108,9 +108,9 @@ fn is_one(attempts: &u32) -> bool {
     *attempts == 1
 }
 
-/// What the entry has of it, where it has any.
+/// Returns this data of the entry, if it has any.
 fn more(entry: &LedgerEntry) -> Option<String> {
-    // Only models use tokens.
+    // Only model operations have token usage.
     let usage = Some(entry.usage).filter(|usage| entry.kind == OpKind::Model && *usage != Usage::default());
     let more = More {
         turn: entry.op.lineage.turn,
@@ -137,7 +137,7 @@ fn more(entry: &LedgerEntry) -> Option<String> {
     if is_usual { None } else { serde_json::to_string(&more).ok() }
 }
 
-/// Tokens as the sums of `traces` can have them.
+/// Returns usage within the range that the sums of `traces` can hold.
 fn as_kept(usage: Usage) -> Usage {
     let kept = |tokens: u64| most(tokens).cast_unsigned();
     Usage {
@@ -149,7 +149,7 @@ fn as_kept(usage: Usage) -> Usage {
     }
 }
 
-/// Binds an entry as one of the rows that a statement inserts, the first of which is 0.
+/// Binds an entry as row `row` of a statement's inserted rows, counted from 0.
 pub(super) fn bind(
     statement: &mut Statement<'_>,
     row: usize,
@@ -190,7 +190,7 @@ impl Binding<'_, '_> {
     }
 }
 
-/// Trace, operation and, where it has one, its parent's.
+/// Encodes trace, operation and parent, if any.
 fn ids(op: &Op) -> ([u8; 32], usize) {
     let mut ids = [0; 32];
     ids[..16].copy_from_slice(&op.lineage.trace.get().to_be_bytes());
@@ -200,7 +200,7 @@ fn ids(op: &Op) -> ([u8; 32], usize) {
     (ids, 32)
 }
 
-/// The operations that are of this row of `traces`, the last first.
+/// Returns the operations of this row of `traces`, the last first.
 pub(super) fn operations(
     db: &Connection,
     trace: i64,
@@ -214,7 +214,7 @@ pub(super) fn operations(
     let mut entries = Vec::new();
     while let Some(id) = next.filter(|_| entries.len() < limit) {
         let found = statement.query_row(params![id, trace], |row| Ok((row.get(1)?, entry(row, of)?))).optional()?;
-        // What is older is gone, and its id may be another's.
+        // Older rows are gone, and the id may belong to another entry.
         let Some((before, entry)) = found else { break };
         entries.push(entry);
         next = Option::filter(before, |before| *before < id);
@@ -222,12 +222,12 @@ pub(super) fn operations(
     Ok(entries)
 }
 
-/// What [`entry`] reads, as a list of columns.
+/// Returns the columns that [`entry`] reads, as a list.
 pub(super) fn columns() -> String {
     COLUMNS.join(",")
 }
 
-/// A row of [`columns`], which is of this row of `traces`.
+/// Reads a row of [`columns`] that belongs to this row of `traces`.
 pub(super) fn entry(row: &Row<'_>, of: &TraceSummary) -> rusqlite::Result<LedgerEntry> {
     let ids = row.get_ref(2)?.as_blob()?;
     let id = |bytes: Option<&[u8; 8]>| bytes.map(|bytes| OpId::new(u64::from_be_bytes(*bytes)));

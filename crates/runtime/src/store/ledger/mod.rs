@@ -116,7 +116,7 @@ impl LedgerStore for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Reads the ledger once what processes that are gone have left is entered.
+    /// Reads the ledger after recording the unfinished operations of dead processes.
     async fn inspect<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -213,12 +213,12 @@ fn find(db: &Connection, name: &str) -> rusqlite::Result<Vec<TraceSummary>> {
     }
     let begins = "substr(run, 1, length(?1)) = ?1 OR substr(session, 1, length(?1)) = ?1";
     let found = summaries(db, &format!("WHERE {begins} {NEWEST} LIMIT 100"), &[&name])?;
-    // One run, or the one session that they are of.
+    // They belong to one run, or to the same session.
     let one = found.iter().all(|other| other.run == found[0].run && other.session == found[0].session);
     Ok(if one { found } else { Vec::new() })
 }
 
-/// A run or session, and the runs below it, in the order of their starts.
+/// Returns a run or session and the runs below it, in the order of their starts.
 fn tree(db: &Connection, of: &TraceSummary) -> rusqlite::Result<Vec<TraceSummary>> {
     let root = of.within.as_ref().map_or(&of.session, |within| &within.root);
     let others = summaries(db, "WHERE root = ?1 AND principal = ?2 ORDER BY id", &[&root.as_str(), &&*of.principal])?;
@@ -235,16 +235,16 @@ fn tree(db: &Connection, of: &TraceSummary) -> rusqlite::Result<Vec<TraceSummary
     Ok(tree)
 }
 
-/// The last operations of a run or session as they were written, and after them those that have not ended.
+/// Returns the last operations of a run or session in the order of writing, followed by those that have not ended.
 fn operations(db: &Connection, of: &TraceSummary, limit: usize) -> rusqlite::Result<Vec<LedgerEntry>> {
-    // All is read as of one moment: each entry is a query of its own, and others write and delete meanwhile.
+    // Reads everything at one moment, because others write and delete between the queries.
     let moment = db.unchecked_transaction()?;
     let find = "SELECT id FROM traces WHERE session = ?1 AND ifnull(run, '') = ?2 AND principal = ?3";
     let key = params![of.session.as_str(), of.run.as_deref().unwrap_or_default(), of.principal];
     let Some(trace) = moment.prepare_cached(find)?.query_row(key, |row| row.get(0)).optional()? else {
         return Ok(Vec::new());
     };
-    // The last first.
+    // The last come first.
     let ended = entries::operations(&moment, trace, of, limit)?;
     let mut begun: Vec<_> = running::left(&moment)?;
     begun.retain(|entry| {
@@ -256,7 +256,8 @@ fn operations(db: &Connection, of: &TraceSummary, limit: usize) -> rusqlite::Res
     Ok(entries)
 }
 
-/// A sum of tokens. SQLite makes one that no integer holds a real number: that is the largest.
+/// Reads a sum of tokens. SQLite turns a sum that exceeds its integers into a real number, which counts as the largest
+/// integer.
 fn tokens(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
     match row.get_ref(index)? {
         ValueRef::Real(_) => Ok(i64::MAX.cast_unsigned()),
@@ -264,7 +265,7 @@ fn tokens(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
     }
 }
 
-/// A count as SQLite can keep it.
+/// Returns a count that SQLite can store.
 fn most(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -301,7 +302,7 @@ mod tests {
         found.remove(0)
     }
 
-    /// The ids of the last operations of a session.
+    /// Returns the ids of the last operations of a session.
     async fn ids(store: &SqliteStore, session: &str, limit: usize) -> Vec<u64> {
         let of = trace(store, session).await;
         let entries = store.operations(&of, limit).await.expect("operations");
@@ -355,7 +356,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let stores: Vec<_> = (0..2).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
         let sessions = ["a", "b", "c"];
-        // Batches of many sizes, of two processes in turns.
+        // Batches of many sizes, from two processes in turns.
         let mut id = 0;
         for (turn, size) in [1, 16, 23, 3, 40, 5].into_iter().enumerate() {
             let store = &stores[turn % 2];
@@ -371,7 +372,7 @@ mod tests {
             assert_eq!(ids(&stores[1], session, 2).await, of(n)[of(n).len() - 2..]);
             assert_eq!(trace(&stores[0], session).await.sums.tool_calls, of(n).len() as u64);
         }
-        // What is too old goes, and the numbers of its rows are used again.
+        // Old rows are deleted, and their numbers are used again.
         change(&stores[0], "DELETE FROM entries WHERE id <= 40").await;
         assert_eq!(ids(&stores[0], "a", 99).await, of(0).into_iter().filter(|id| *id > 40).collect::<Vec<_>>());
         change(&stores[0], "DELETE FROM entries").await;
@@ -385,7 +386,7 @@ mod tests {
         assert_eq!(ids(&stores[1], "c", 99).await, [2000]);
     }
 
-    /// The row of `traces` of a session can be deleted by the upkeep of another process, and its id be given to another.
+    /// Another process's upkeep can delete the `traces` row of a session, and its id may then be reused.
     #[tokio::test]
     async fn entries_stay_with_their_session_across_upkeep() {
         let dir = tempfile::tempdir().expect("dir");
@@ -393,7 +394,7 @@ mod tests {
         let gone = "DELETE FROM traces";
         let another_s = "DELETE FROM traces WHERE session = 'z'; \
                          UPDATE traces SET session = 'z', last = NULL, tool_calls = 0 WHERE session = 's'";
-        // More than once each: upkeep of its own may be between the first of them.
+        // Several times each, because the store's own upkeep may run between the first of them.
         for (round, sql) in (1..).zip([gone, another_s].repeat(4)) {
             let (before, z, s) = (100 * round, 100 * round + 1, 100 * round + 2);
             store.append(entry("s", before));

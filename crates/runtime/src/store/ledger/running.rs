@@ -1,4 +1,4 @@
-//! Lists the operations that have begun and not ended.
+//! Lists the operations that have begun but not ended.
 
 use std::collections::HashSet;
 
@@ -10,10 +10,10 @@ use super::super::json_column;
 use super::super::owner;
 use super::writer::{self, Written};
 
-/// Bytes that a trial writes: more than fits into what the file has left by chance.
+/// Bytes of a test write: more than the file has free by chance.
 const TRIAL: i64 = 64 << 10;
 
-/// Enters that operations begin, each under its row of `traces`.
+/// Records that operations begin, each under its row of `traces`.
 pub(super) fn insert(db: &Connection, entries: &[LedgerEntry]) -> rusqlite::Result<()> {
     if entries.is_empty() {
         return Ok(());
@@ -29,7 +29,7 @@ pub(super) fn insert(db: &Connection, entries: &[LedgerEntry]) -> rusqlite::Resu
     Ok(())
 }
 
-/// Takes out those that have ended.
+/// Removes operations that have ended.
 pub(super) fn delete(db: &Connection, ended: &[OpId]) -> rusqlite::Result<()> {
     let mut delete = db.prepare_cached("DELETE FROM begun WHERE op = ?1")?;
     ended.iter().try_for_each(|op| delete.execute([key(*op)]).map(drop))
@@ -39,7 +39,7 @@ fn key(op: OpId) -> i64 {
     op.get().cast_signed()
 }
 
-/// Those that are left, as what they are: running, or of an unknown outcome if their process is gone.
+/// Returns the remaining operations: running, or with an unknown outcome if their process is gone.
 pub(super) fn left(db: &Connection) -> rusqlite::Result<Vec<LedgerEntry>> {
     let gone = owner::gone(db)?;
     db.prepare_cached("SELECT entry, owner, owner IN (SELECT id FROM job_owners) FROM begun ORDER BY op")?
@@ -53,14 +53,14 @@ pub(super) fn left(db: &Connection) -> rusqlite::Result<Vec<LedgerEntry>> {
         .collect()
 }
 
-/// The runs that a process drives, and the runs and sessions of what is running.
+/// Returns the runs that a process drives, and the runs and sessions of running operations.
 pub(super) fn live(db: &Connection) -> rusqlite::Result<HashSet<String>> {
     let of = |entry: &LedgerEntry| entry.op.lineage.run.as_deref().unwrap_or(entry.session.as_str()).to_owned();
     let begun = left(db)?.into_iter().filter(|entry| entry.status == RUNNING);
     Ok(begun.map(|entry| of(&entry)).chain(owner::driven(db)?).collect())
 }
 
-/// Enters what processes that are gone have left, as of an unknown outcome.
+/// Records the unfinished operations of dead processes with an unknown outcome.
 pub(in super::super) fn settle(db: &mut Connection) -> rusqlite::Result<()> {
     let gone = |db: &Connection| {
         left(db).map(|left| left.into_iter().filter(|entry| entry.status == UNKNOWN_OUTCOME).collect::<Vec<_>>())
@@ -68,7 +68,7 @@ pub(in super::super) fn settle(db: &mut Connection) -> rusqlite::Result<()> {
     if gone(db)?.is_empty() {
         return Ok(());
     }
-    // Another process may have settled them meanwhile.
+    // Another process may have done so meanwhile.
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let entries = gone(&transaction)?;
     let ended: Vec<OpId> = entries.iter().map(|entry| entry.op.id).collect();
@@ -76,7 +76,7 @@ pub(in super::super) fn settle(db: &mut Connection) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// Whether something can be written: more than fits into what is free, and nothing of it stays.
+/// Checks that the file can grow: writes more than is free in it, and deletes that again.
 pub(in super::super) fn try_to_write(db: &mut Connection) -> rusqlite::Result<()> {
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute("INSERT OR REPLACE INTO begun (op, owner, entry) VALUES (0, 0, zeroblob(?1))", [TRIAL])?;
@@ -103,7 +103,7 @@ mod tests {
         LedgerEntry::new(op, now, SessionId::new("s"), "owner".into(), OpKind::Tool, "x:t@1.0.0".into())
     }
 
-    /// Operations with their statuses, and how many are in the sums of the session.
+    /// Returns operations with their statuses, and the number of calls in the session's sums.
     async fn rows_of(store: &SqliteStore) -> (Vec<(u64, String)>, u64) {
         let of = store.find_traces("s").await.expect("traces").remove(0);
         let entries = store.operations(&of, 99).await.expect("operations");
@@ -135,7 +135,7 @@ mod tests {
             );
         }
         store.append(LedgerEntry { status: ErrorKind::Timeout.as_str().into(), ..entry(2) });
-        // The end may overtake the beginning, where the call was cancelled meanwhile.
+        // The end may arrive before the beginning if the call was cancelled meanwhile.
         let (entered, _) = tokio::join!(store.begin(entry(3)), async { store.append(entry(3)) });
         entered.expect("entered");
         store.flush().await.expect("flush");
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!((totals.tool_calls, totals.tool_failures), (1, 1), "once, whoever enters it");
     }
 
-    /// Lets the file grow by so many pages only.
+    /// Limits the file's size to this many pages.
     async fn limit(store: &SqliteStore, pages: i64) {
         let limit = move |db: &mut Connection| {
             let now: i64 = db.pragma_query_value(None, "page_count", |row| row.get(0))?;

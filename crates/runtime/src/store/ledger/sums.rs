@@ -1,4 +1,4 @@
-//! Sums rows of `entries`, and lists the last of them, of any session.
+//! Sums rows of `entries`, and lists the last calls of all sessions.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,10 +13,10 @@ use super::{entries, kind, most, summaries, tokens, unsigned};
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// Operations among which the calls of one tool are looked for.
+/// The most operations that are searched for the calls of one tool.
 const SEARCHED: usize = 20_000;
 
-/// The groups of operations, as SQL over `entries`, `traces` and `agents`.
+/// Returns the group of an operation, as SQL over `entries`, `traces` and `agents`.
 fn group(by: UsageBy) -> String {
     match by {
         UsageBy::Tool | UsageBy::Model => "entries.name".into(),
@@ -44,7 +44,7 @@ pub(super) fn usage(db: &Connection, by: UsageBy, since_ms: i64) -> rusqlite::Re
     let used = |what: &str| format!("json_extract(more, '$.usage.{what}_tokens')");
     let [input, output, cached, written, reasoning] =
         ["input", "output", "cached", "cache_written", "reasoning"].map(used);
-    // Rows that count alike are added up here; how they count is decided once for all of them.
+    // Equal rows are added up first, so that how they count is decided once for each group.
     let mut alike = db.prepare_cached(&format!(
         "SELECT {group}, kind, ifnull(status, 'ok'), entries.cost_usd IS NOT NULL, ifnull(json_extract(more, '$.attempts'), 1) = 0, \
          json_extract(more, '$.usage') IS NOT NULL, COUNT(*), SUM({input}), SUM({output}), SUM({cached}), SUM({written}), \
@@ -70,7 +70,7 @@ pub(super) fn usage(db: &Connection, by: UsageBy, since_ms: i64) -> rusqlite::Re
     Ok(sums.into_iter().map(row).collect())
 }
 
-/// What so many rows that are alike come to.
+/// Returns the sums of a group of equal rows.
 fn counts_as(row: &Row<'_>) -> rusqlite::Result<TraceSums> {
     let (has_cost, never_began, has_usage): (bool, bool, bool) = (row.get(3)?, row.get(4)?, row.get(5)?);
     let op = Op { id: OpId::new(0), lineage: Lineage::named("") };
@@ -99,7 +99,7 @@ fn counts_as(row: &Row<'_>) -> rusqlite::Result<TraceSums> {
     Ok(sums)
 }
 
-/// The last tool calls, or those of one tool, the newest first.
+/// Returns the last tool calls, of one tool or all, the newest first.
 pub(super) fn recent_calls(db: &Connection, tool: Option<&str>, limit: usize) -> rusqlite::Result<Vec<LedgerEntry>> {
     let of_tool = tool.map_or(String::new(), |_| {
         format!("AND name = ?2 AND id > (SELECT coalesce(max(id), 0) FROM entries) - {SEARCHED}")

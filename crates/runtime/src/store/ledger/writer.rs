@@ -10,7 +10,7 @@ use toolwright_core::store::{LedgerEntry, TraceSums};
 
 use super::{entries, most, running};
 
-/// Statements that insert so many entries at once: half of what a statement costs is to begin and to end it.
+/// Insert statements for several entries at once: half of a statement's cost is its start and end.
 static INSERTS: LazyLock<[(usize, String); 3]> = LazyLock::new(|| [16, 4, 1].map(|rows| (rows, entries::insert(rows))));
 
 const UPDATE: &str = "UPDATE traces SET started_ms = min(started_ms, ?2), ended_ms = max(ended_ms, ?3), \
@@ -24,10 +24,10 @@ const UPDATE: &str = "UPDATE traces SET started_ms = min(started_ms, ?2), ended_
                       open_costs = open_costs + ?14, last = ?15, \
                       cost_usd = CASE WHEN ?12 IS NULL THEN cost_usd ELSE ifnull(cost_usd, 0) + ?12 END WHERE id = ?1";
 
-/// What operations have in common.
+/// The common part of operations.
 #[derive(PartialEq, Eq, Hash)]
 struct Common<'a> {
-    /// Empty where there is none.
+    /// Empty without a run.
     run: &'a str,
     session: &'a str,
     principal: &'a str,
@@ -42,7 +42,7 @@ impl<'a> Common<'a> {
     }
 }
 
-/// What a batch adds to a row of `traces`.
+/// Additions of a batch to a row of `traces`.
 struct Added {
     /// Its id.
     of: i64,
@@ -50,7 +50,7 @@ struct Added {
     ended_ms: u64,
     turns: u32,
     sums: TraceSums,
-    /// The last row of `entries` that is of it.
+    /// Its last row of `entries`.
     last: Option<i64>,
 }
 
@@ -67,19 +67,20 @@ impl Added {
     }
 }
 
-/// What is written at once.
+/// The content of one batch.
 pub(in super::super) struct Written<'a> {
     /// Operations that begin.
     pub(in super::super) begun: &'a [LedgerEntry],
-    /// Those that have ended.
+    /// Operations that have ended.
     pub(in super::super) entries: &'a [LedgerEntry],
-    /// Which of these were entered when they began.
+    /// The ended operations that were recorded at their beginning.
     pub(in super::super) ended: &'a [OpId],
 }
 
-/// Writes a batch, whole or not at all.
+/// Writes a batch in one transaction.
 pub(in super::super) fn write(db: &mut Connection, written: &Written<'_>) -> rusqlite::Result<()> {
-    // It reads before it writes: SQLite would not wait for another process that writes in between.
+    // An immediate transaction: it reads before it writes, and SQLite would not wait for a process that writes in
+    // between.
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     write_in(&transaction, written)?;
     transaction.commit()
@@ -93,7 +94,7 @@ pub(super) fn write_in(transaction: &Transaction<'_>, written: &Written<'_>) -> 
         return Ok(());
     }
     let mut added: HashMap<Common<'_>, Added> = HashMap::new();
-    // SQLite gives rows the ids that follow the largest.
+    // SQLite assigns ids after the largest one.
     let mut id: i64 =
         transaction.prepare_cached("SELECT ifnull(max(id), 0) FROM entries")?.query_row([], |row| row.get(0))?;
     for (rows, sql) in &*INSERTS {
@@ -128,8 +129,8 @@ pub(super) fn trace_of(db: &Connection, entry: &LedgerEntry) -> rusqlite::Result
     trace(db, &Common::of(entry), entry.at_ms).map(drop)
 }
 
-/// The row of `traces` that is of this, and the last row of `entries` that is of it. It is looked up in each batch: other
-/// processes write to it, and their upkeep deletes it, whereupon its id may be another's.
+/// Returns the row of `traces` of an operation, and its last row of `entries`. It is looked up in each batch, because
+/// other processes write to it, and their upkeep may delete it and reuse its id.
 fn trace(db: &Connection, common: &Common<'_>, at_ms: u64) -> rusqlite::Result<(i64, Option<i64>)> {
     let Common { run, session, principal, within } = common;
     let find = "SELECT id, last FROM traces WHERE session = ?1 AND ifnull(run, '') = ?2 AND principal = ?3";
