@@ -1,4 +1,4 @@
-//! Agents as tools: `agent__{name}` runs one on a task, inside the call, and gives its report.
+//! Agents as tools: a call of `agent__{name}` runs the agent on a task and returns its report.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,23 +35,23 @@ use crate::tools::{BATCH_ID, NAMESPACE, TASK_STATUS_ID};
 
 /// Name of the provider of agents.
 pub const AGENTS: &str = "agents";
-/// Tools that each run has of its own.
+/// The tools that each run adds itself, so they are not taken from the caller.
 const OWN_TOOLS: [&str; 6] = [BATCH_ID, FINAL_REPORT_ID, TASK_STATUS_ID, SEARCH_ID, DESCRIBE_ID, CALL_ID];
 /// How long an agent that has answered waits for its background calls.
 const JOB_WAIT: Duration = Duration::from_secs(600);
 
-/// What agents run with.
+/// The parts that agents run with.
 #[derive(Clone)]
 pub struct AgentProviderOptions {
-    /// Keeps their runs.
+    /// Stores their runs.
     pub runs: Arc<dyn RunStore>,
-    /// Keeps the trees of them.
+    /// Stores their trees.
     pub tree: Arc<dyn AgentTree>,
-    /// Limits of a tree whose run has none of its own.
+    /// Limits of a tree whose run has none.
     pub limits: AgentLimits,
-    /// The model of agents that name none, where the caller has none either.
+    /// The model of agents that name none, if the caller has none either.
     pub default_model: Option<String>,
-    /// The specification of a run of this model, as it is configured.
+    /// Returns the configured specification of a run with this model.
     pub spec: Arc<dyn Fn(&str) -> RunConfig + Send + Sync>,
 }
 
@@ -68,7 +68,7 @@ pub struct AgentProvider {
     parts: AgentProviderOptions,
 }
 
-/// What the tools of a caller leave an agent.
+/// The tools of a caller that an agent may use.
 struct LeftTools {
     tools: Arc<Snapshot>,
     views: Arc<ToolViewCache>,
@@ -82,8 +82,8 @@ impl fmt::Debug for AgentProvider {
 }
 
 impl AgentProvider {
-    /// The provider of these agents, which have different names. One that is no legal tool is left out, and
-    /// [`Provider::issues`] says why.
+    /// Creates the provider of these agents, which must have different names. An agent that is not a valid tool is left
+    /// out, and [`Provider::issues`] gives the reason.
     #[must_use]
     pub fn new(agents: Vec<AgentConfig>, parts: AgentProviderOptions) -> Self {
         let (mut known, mut issues) = (Vec::with_capacity(agents.len()), Vec::new());
@@ -149,9 +149,9 @@ impl AgentProvider {
             .await
     }
 
-    /// The driver of the agent's runs with what its caller's tools leave it.
+    /// Returns the driver of the agent's runs, with the caller's tools that it may use.
     fn driver(&self, spec: &AgentConfig, nested: Nested<'_>) -> Driver {
-        // Runs of one kind share what they show their models.
+        // Runs of the same kind share their tool views.
         let left = nested.run.snapshot.derived(&spec.name, |tools| LeftTools {
             tools: Arc::new(tools.only(|entry| may_use(spec, entry), "not for this agent")),
             views: Arc::default(),
@@ -191,7 +191,7 @@ impl Provider for AgentProvider {
         Ok(output(spec, report).with_extra("run", run.as_str()))
     }
 
-    /// What its calls touch is decided call by call.
+    /// The scope is decided for each of its calls.
     fn scope(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Workspace
     }
@@ -213,7 +213,7 @@ impl Provider for AgentProvider {
     }
 }
 
-/// The tool of an agent.
+/// Returns the tool definition of an agent.
 fn definition(spec: &AgentConfig) -> Option<ToolDefinition> {
     let id = ToolId::try_parse(&format!("{NAMESPACE}:{}@1.0.0", spec.name))?;
     let parameters = json!({
@@ -240,7 +240,7 @@ fn definition(spec: &AgentConfig) -> Option<ToolDefinition> {
     Some(definition)
 }
 
-/// Whether the agent may use a tool of its caller.
+/// Returns whether the agent may use a tool of its caller.
 fn may_use(spec: &AgentConfig, entry: &Entry) -> bool {
     let is_itself = entry.provider.kind() == ProviderKind::Agent && entry.id().name() == spec.name;
     let changes_groups = CHANGES.contains(&entry.id().without_version());
@@ -251,8 +251,8 @@ fn may_use(spec: &AgentConfig, entry: &Entry) -> bool {
         && !entry.is_named_by(&spec.disallowed_tools)
 }
 
-/// The policy of the agent's calls. What the owner or the client of a gateway does is nobody else's to do: without a
-/// policy of its own the agent asks then.
+/// Returns the policy of the agent's calls. The rights of the owner or of a gateway's client are not passed on: without
+/// its own policy the agent then asks.
 fn policy(spec: &AgentConfig, caller: &Arc<Policy>) -> Policy {
     let profile = spec.policy.unwrap_or(match caller.profile {
         Profile::Owner | Profile::Client => Profile::Ask,
@@ -261,11 +261,11 @@ fn policy(spec: &AgentConfig, caller: &Arc<Policy>) -> Policy {
     Policy { profile, within: Some(Arc::clone(caller)), ..spec.ruled(caller) }
 }
 
-/// The specification of the agent's run, by that of any run of its model.
+/// Returns the specification of the agent's run, derived from that of any run with its model.
 #[must_use]
 pub fn run_spec(spec: &Arc<AgentConfig>, run: RunConfig) -> RunConfig {
     let schema = spec.output_schema.clone().map(Value::Object);
-    // The schema was compiled when the agent was registered.
+    // The schema compiles: it was checked when the agent was registered.
     let report = schema.and_then(|schema| ReportConfig::by_schema(schema).ok());
     let mut agent_tools = run.agent_tools;
     agent_tools.report = Some(report.unwrap_or_else(|| ReportConfig::in_format(Format::Markdown)));
@@ -285,7 +285,7 @@ pub fn run_spec(spec: &Arc<AgentConfig>, run: RunConfig) -> RunConfig {
     }
 }
 
-/// The report of an agent as the result of its call.
+/// Returns the report of an agent as the result of its call.
 fn output(spec: &AgentConfig, report: RunReport) -> ToolOutput {
     if report.final_report.as_ref().is_some_and(|report| report.metadata.contains_key(HANDED_BACK)) {
         return ToolOutput::text(report.answer).with_extra(HANDED_BACK, true);

@@ -1,8 +1,8 @@
 //! Runs an agent as a child inside a running call. Policy, approver, client, cancel, lineage and usage are the
-//! caller's; its session, tools and limits are its own, and none is wider.
+//! caller's. The child has its own session, tools and limits, none of them wider than the caller's.
 //!
-//! It is saved under an id that follows from its caller, so that an interrupted call that is made again goes on with it,
-//! and one that has ended only gives its result again.
+//! Its run is saved under an id that derives from its caller. If an interrupted call is made again, the run continues;
+//! if the run has ended, its result is returned again.
 
 use std::sync::Arc;
 
@@ -21,22 +21,22 @@ use crate::run::RunState;
 
 /// The run of an agent inside a call.
 pub(crate) struct ChildRun {
-    /// Runs it, with its tools.
+    /// The driver of the run, with its tools.
     pub(crate) driver: Arc<Driver>,
-    /// The terms of the call, with the agent among those on its way.
+    /// The terms of the call, with the agent in its path of agents.
     pub(crate) parent: RunContext,
-    /// Its session.
+    /// The session of the run.
     pub(crate) session: Session,
-    /// Its policy, within that of the caller.
+    /// The policy of the run, within that of the caller.
     pub(crate) policy: Arc<Policy>,
 }
 
 impl ChildRun {
-    /// Runs it to its end. `begin` makes its state if it is not saved yet.
+    /// Runs it to its end. `begin` creates its state if none is saved.
     ///
     /// # Errors
-    /// `canceled` as its caller was; `limit_exceeded` when a limit of the tree keeps it from beginning; with
-    /// [`AwaitsDecision`] as its source if it waits for a person; that of the store.
+    /// `canceled` if the caller was; `limit_exceeded` if a limit of the tree forbids it; an error with
+    /// [`AwaitsDecision`] as its source if it waits for a person; errors of the store.
     pub(crate) async fn run(
         self,
         context: &ToolContext,
@@ -45,7 +45,7 @@ impl ChildRun {
         let Self { driver, parent, session, policy } = self;
         let run_id: Arc<str> = session.id.as_str().into();
         let options = RunOptions {
-            // A session of its own has a state of its own.
+            // A separate session has separate state.
             variables: parent.variables.clone().filter(|_| session.id == parent.session.id),
             progress: Some(Arc::clone(&context.partials)),
             ..RunOptions::new(
@@ -62,12 +62,12 @@ impl ChildRun {
         let options = RunOptions { parent: Some(Arc::new(parent)), agent_budget, ..options };
         let (mut state, begun) = driver.load_or_begin(&options, || begin(&driver, &options)).await.map_err(failed)?;
         if let (Begun::Before, Some(usage)) = (begun, usage) {
-            // What it used before it was interrupted is not in the sums of its caller.
+            // Usage from before the interruption is missing in the caller's sums.
             usage.resumed(&state.spec().model, state.report().usage);
         }
         let cancel = options.cancel.clone();
         let cancel_on_drop = CancelOnDrop::new(&cancel);
-        // On a task of its own: agents are nested deep, and the stack of one thread is not.
+        // On its own task, because agents are nested deeply and a thread's stack is limited.
         let running = tokio::spawn(async move {
             let report = driver.run_claimed(&mut state, &options, None).await;
             (report, state)
@@ -79,7 +79,7 @@ impl ChildRun {
         let report = report.map_err(failed)?;
         match report.status {
             Status::Cancelled => Err(ToolError::canceled(cancel.cause().unwrap_or(CancelCause::CallerGone))),
-            // The state has the questions whole; the report only shows them.
+            // The state has the complete questions; the report has them only for display.
             Status::Suspended => match state.report().pending.into_iter().next() {
                 Some(request) => Err(ToolError::new(ErrorKind::Denied, "a person has not decided yet")
                     .with_source(AwaitsDecision(Box::new(request)))),
@@ -90,7 +90,7 @@ impl ChildRun {
     }
 }
 
-/// The driver of runs with these tools: a snapshot that does not change.
+/// Returns the driver of runs with a fixed snapshot of tools.
 pub(crate) fn driver(nested: Nested<'_>, tools: Arc<toolwright_core::Snapshot>) -> Driver {
     let executor = Arc::clone(nested.executor);
     let model = Arc::clone(&executor.services().model);

@@ -1,5 +1,5 @@
-//! Extracts answers from stored outputs with a model: part by part, or by a small agent that searches the one output.
-//! Each request runs through the executor as an operation inside the call that asks for it.
+//! Extracts answers from stored outputs with a model: part by part, or with a small agent that searches the output.
+//! Each request runs through the executor as an operation inside the call.
 
 use std::fmt;
 use std::sync::Arc;
@@ -127,14 +127,14 @@ impl Extraction<'_> {
         }
     }
 
-    /// The time until the deadline, less some to return without a result.
+    /// Returns the time until the deadline, minus a reserve for returning without a result.
     fn time(&self) -> Duration {
         let now = self.context.services.clock.now();
         let left = self.context.deadline.map(|deadline| deadline.saturating_duration_since(now));
         left.map_or(DEFAULT_TIME, |left| left / 10 * 9)
     }
 
-    /// One answer of the model to one message.
+    /// Asks the model one message. Returns its answer.
     async fn answer(&self, system: &str, message: String) -> Result<String, ExtractError> {
         let request = ModelRequest {
             system: system.to_owned(),
@@ -170,17 +170,17 @@ impl Extraction<'_> {
 }
 
 impl Extraction<'_> {
-    /// Bytes of one part: half of the model's context window.
+    /// Returns the bytes of one part: half of the model's context window.
     fn part_bytes(&self) -> usize {
         (self.window / 2 * TOKEN_BYTES).clamp(*PART_BYTES.start(), *PART_BYTES.end())
     }
 
-    /// Bytes of a part that are also in the next one.
+    /// Returns the bytes of a part that are repeated in the next.
     fn overlap(&self) -> usize {
         (self.part_bytes() / 20).min(1000)
     }
 
-    /// How many parts the output has.
+    /// Returns the number of parts.
     fn parts(&self) -> u64 {
         let (part, step) = (self.part_bytes() as u64, (self.part_bytes() - self.overlap()) as u64);
         1 + self.request.bytes.saturating_sub(part).div_ceil(step)
@@ -237,7 +237,7 @@ impl Extraction<'_> {
     }
 }
 
-/// Findings in their order, in groups of about `max` bytes, but at least two each, so that every round leaves fewer.
+/// Groups findings in their order by about `max` bytes, but at least two per group, so that every round leaves fewer.
 fn groups(findings: Vec<String>, max: usize) -> Vec<Vec<String>> {
     let mut groups: Vec<Vec<String>> = Vec::new();
     let mut size = 0;
@@ -256,8 +256,8 @@ fn groups(findings: Vec<String>, max: usize) -> Vec<Vec<String>> {
     groups
 }
 
-/// The tools that read and search stored outputs, bound to one: its handle is filled in, and the model cannot choose
-/// another.
+/// Returns the tools that read and search stored outputs, bound to one: its handle is filled in, and the model cannot
+/// choose another.
 fn tools_on(snapshot: &Snapshot, handle: &str) -> Result<Snapshot, ExtractError> {
     let mut listings = Vec::new();
     for entry in [GREP_ID, READ_ID].iter().filter_map(|id| snapshot.get(id)) {
@@ -289,7 +289,7 @@ fn without_handle(schema: &mut Value) {
 }
 
 impl Extraction<'_> {
-    /// Lets a small agent search the output: a child run in the session of the call, which has the output.
+    /// Lets a small agent search the output, as a child run in the session of the call, to which the output belongs.
     async fn search(&self) -> Result<String, ExtractError> {
         let none = || ExtractError("the tools that read stored outputs are not open here".into());
         let nested = Nested::of(self.context).ok_or_else(none)?;

@@ -1,8 +1,7 @@
 //! The agent loop: a pure, serialisable state machine and the driver around it.
 //!
-//! [`RunState`] decides, without I/O, what comes next; [`Driver`] does it: it asks the model, runs calls
-//! through the one executor and saves the state between every two steps. [`plan_calls`] asks a model once
-//! and returns its calls as values.
+//! [`RunState`] decides the next step without I/O. [`Driver`] executes it: it asks the model, runs calls through the
+//! executor and saves the state after every step. [`plan_calls`] asks a model once and returns its calls as values.
 
 pub mod agents;
 mod child;

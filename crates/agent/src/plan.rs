@@ -28,10 +28,10 @@ pub struct PlannedCall {
     /// Its arguments: an object, valid under the tool's schema unless `pending` or `unvalidated` say
     /// otherwise.
     pub arguments: Value,
-    /// What was said beside the parameters.
+    /// The metadata of the call.
     #[serde(flatten)]
     pub meta: CallMeta,
-    /// How name and arguments were changed.
+    /// How its name and arguments were changed.
     pub provenance: Provenance,
     /// References whose values are not known yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -42,8 +42,8 @@ pub struct PlannedCall {
 }
 
 impl PlannedCall {
-    /// The call for the executor, which checks it again before it runs. Replaced references
-    /// are not resolved again.
+    /// Returns the call for the executor, which checks it again before it runs. Replaced references are not resolved
+    /// again.
     #[must_use]
     pub fn to_call(&self) -> ToolCall {
         let arguments = RawArguments::Resolved(self.arguments.clone(), self.pending.clone());
@@ -64,7 +64,7 @@ impl PlannedCall {
     }
 }
 
-/// The answer of a model, in no API's form.
+/// The answer of a model, independent of its API.
 #[derive(Debug, Clone)]
 pub struct PlannedCalls {
     /// Text beside the calls.
@@ -77,11 +77,11 @@ pub struct PlannedCalls {
     pub usage: Usage,
 }
 
-/// Asks `model` (`provider/model`) once, shows it those of `tools` that the caller may use, and
-/// returns its calls, checked and as values. The tools of `request` are replaced.
+/// Asks `model` (`provider/model`) once with those of `tools` that the caller may use, which replace the tools of
+/// `request`. Returns its checked calls as values.
 ///
 /// # Errors
-/// [`ModelError`] if the model did not answer. An invalid call is no error: it is in its place.
+/// [`ModelError`] if the model did not answer. An invalid call is not an error: its place holds a rejection.
 pub async fn plan_calls(
     client: &dyn ModelClient,
     model: &str,
@@ -95,7 +95,7 @@ pub async fn plan_calls(
     Ok(read_calls(response, tools, caller))
 }
 
-/// The request with the tools that `principal` may use.
+/// Returns the request with the tools that `principal` may use.
 #[must_use]
 pub fn offer(request: ModelRequest, tools: &Snapshot, principal: &Principal) -> ModelRequest {
     ModelRequest {
@@ -104,7 +104,7 @@ pub fn offer(request: ModelRequest, tools: &Snapshot, principal: &Principal) -> 
     }
 }
 
-/// Checks the calls of an answer. Makes their ids unique: they may be empty or equal.
+/// Checks the calls of an answer. Makes their ids unique, because they may be empty or equal.
 #[must_use]
 pub fn read_calls(response: ModelResponse, tools: &Snapshot, caller: Caller<'_>) -> PlannedCalls {
     let mut ids: Vec<String> = Vec::with_capacity(response.calls.len());

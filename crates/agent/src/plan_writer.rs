@@ -1,4 +1,4 @@
-//! Has a model write a plan: builds the request, reads the answer, and returns faults to the model.
+//! Lets a model write a plan: builds the request, reads the answer, and returns faults to the model.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use toolwright_core::session::Principal;
 use crate::driver::tool_view;
 use crate::run::{instance_field, show_field};
 
-/// Bytes of an output schema in the description of its tool.
+/// The most bytes of an output schema in its tool's description.
 const MAX_OUTPUT_SCHEMA: usize = 1000;
-/// Faults that are put to the model.
+/// The most faults that the model is shown.
 const MAX_FAULTS: usize = 40;
 
-/// Calls of which the model is told what became of them.
+/// The most calls whose results the model is shown.
 const MAX_TOLD: usize = 200;
-/// What a planner is told of many inputs.
+/// The planner's instruction for many inputs.
 const REPEATED: &str = "\nA plan without any `_instance` is repeated for each input: write it once.";
 
-/// What a planner is told.
+/// The planner's instructions.
 const PLANNER: &str = "You plan the whole work on a request before any of it is done. Answer with tool calls alone: all calls that \
 the request needs, in one answer. Nothing runs before the plan is whole, and you will not see results in between.\n\
 A call whose result another call needs has an `_outputPath`: a short name. In another call the text `†state.NAME` or \
 `†state.NAME.field` or `†state.NAME.0.field`, as a whole argument, stands for that result or a part of it. `†state.a || †state.b` falls back. Write \
 the reference also where an argument is not a text. Never invent a value that a call returns.";
 
-/// The request for a plan of work on `request` and `input`, with those of the tools that `principal` may use.
+/// Returns the request for a plan of work on `request` and `input`, with those of the tools that `principal` may use.
 #[must_use]
 pub fn plan_request(
     request: &str,
@@ -66,7 +66,7 @@ fn planned_tool(entry: &Entry, input: &RunInput) -> ShownTool {
     tool
 }
 
-/// Shows a tool with the path of its result among the parameters, and what it returns.
+/// Adds to a tool's definition the path of its result as a parameter, and what it returns.
 fn show_for_plan(tool: &mut ShownTool, output: Option<&Value>) {
     show_field(tool, OUTPUT_PATH, json!({"type": "string", "description": "Names the result for other calls."}));
     if let Some(output) = output {
@@ -74,14 +74,14 @@ fn show_for_plan(tool: &mut ShownTool, output: Option<&Value>) {
     }
 }
 
-/// The plan in a model's answer: its calls, or a plan written as text.
+/// Reads the plan in a model's answer: its calls, or a plan written as text.
 ///
 /// # Errors
-/// What is wrong with its form.
+/// The faults of its form.
 pub fn read_plan(response: &ModelResponse) -> Result<PlanDocument, Vec<PlanIssue>> {
     let fault = |path: String, message: &str| issue(path, IssueKind::Parse, message);
     if response.stop == StopReason::MaxTokens {
-        // What is missing of it may be what makes the rest right.
+        // The missing part may be what would make the rest valid.
         return Err(vec![fault(String::new(), "the answer was cut at its token limit; write a shorter plan")]);
     }
     if response.calls.is_empty() {
@@ -108,7 +108,7 @@ pub fn read_plan(response: &ModelResponse) -> Result<PlanDocument, Vec<PlanIssue
     if faults.is_empty() { PlanDocument::of_value(written.into()) } else { Err(faults) }
 }
 
-/// The request again, with the answer to it and its faults: the model's one chance to mend the plan.
+/// Returns the request with the answer and its faults added: the model's only chance to correct the plan.
 #[must_use]
 pub fn correction_request(asked: &ModelRequest, answer: ModelResponse, faults: &[PlanIssue]) -> ModelRequest {
     let mut messages = asked.messages.clone();
@@ -141,7 +141,7 @@ pub fn correction_request(asked: &ModelRequest, answer: ModelResponse, faults: &
     ModelRequest { messages, ..asked.clone() }
 }
 
-/// The request for what is left of a plan: its calls with what became of them.
+/// Returns the request for the rest of a plan: its calls with their results.
 #[must_use]
 pub fn replan_request(calls: &[Value], state: &Value) -> String {
     let is_told = |call: &&Value| calls.len() <= MAX_TOLD || call["became"] != "done";

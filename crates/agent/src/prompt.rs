@@ -1,4 +1,4 @@
-//! The beginning of every system prompt. What follows it is assembled by [`toolwright_core::agents::prompt`].
+//! The beginning of every system prompt. [`toolwright_core::agents::prompt`] adds the rest.
 
 /// The beginning of every agent's system prompt.
 pub const BASE_PROMPT: &str = "\

@@ -1,4 +1,4 @@
-//! The report of a run: its status, answer, calls and usage; and the final report in which a model may give its answer.
+//! The report of a run: its status, answer, calls and usage; and the final report by which a model may give its answer.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -24,17 +24,16 @@ pub enum Status {
     Success,
     /// There is no answer: the model failed, refused or gave an empty answer.
     Failure,
-    /// A limit or the loop guard ended it before the model was done, its answer was cut, or every call that it made failed
-    /// or was denied.
+    /// A limit or the loop guard ended it early, its answer was cut, or every call failed or was denied.
     Partial,
     /// It was cancelled.
     Cancelled,
-    /// It is not over: a person must decide first. It can be resumed.
+    /// It is not over: a person must decide first, and it can be resumed.
     Suspended,
 }
 
 impl Status {
-    /// The status as it is written on the wire.
+    /// Returns the name on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -52,7 +51,7 @@ impl Status {
 pub struct RunResult {
     /// How it ended.
     pub status: Status,
-    /// The answer; without one, the model's last text, or a sentence of this program.
+    /// The answer; without one, the model's last text, or a sentence by Toolwright.
     pub answer: String,
     /// Why the status is not `success`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,7 +87,7 @@ pub struct ReportedCall {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<CallFailure>,
-    /// Milliseconds from start to end, waits included.
+    /// Milliseconds from start to end, including waits.
     pub latency_ms: u64,
 }
 
@@ -106,7 +105,7 @@ impl ReportedCall {
         }
     }
 
-    /// A use of a tool that the model's provider ran itself.
+    /// Returns a use of a tool that the model's provider ran itself.
     pub(crate) fn native(used: &NativeUse) -> Self {
         let failed = || CallFailure {
             kind: ErrorKind::ExecutionError,
@@ -125,14 +124,14 @@ impl ReportedCall {
     }
 }
 
-/// A file that a tool of the model's provider made.
+/// A file that a tool of the model's provider created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProducedFile {
     /// The provider's name for it; may be empty.
     pub name: String,
     /// Its media type.
     pub media_type: String,
-    /// Handle of the stored file; none where it stays at the provider, or could not be kept.
+    /// Handle of the stored file; `None` if it stays at the provider or could not be stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handle: Option<String>,
     /// Its size.
@@ -149,17 +148,17 @@ pub struct HeldCall {
     pub tool: String,
     /// Arguments as the model wrote them.
     pub arguments: Value,
-    /// What would become of it now.
+    /// The present decision about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<HeldVerdict>,
 }
 
-/// What check and policy say of a call before it runs.
+/// The decision of check and policy about a call before it runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldVerdict {
-    /// `allow`, `ask` or `deny` by the policy; `invalid` where the check refuses it.
+    /// `allow`, `ask` or `deny` by the policy; `invalid` if the check rejects it.
     pub effect: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -174,65 +173,65 @@ pub struct RunReport {
     pub reason: Option<String>,
     /// Model answers.
     pub turns: u32,
-    /// Calls, in the order in which the model wrote them; failed and refused ones too.
+    /// Calls in the order in which the model wrote them, including failed and refused ones.
     pub calls: Vec<ReportedCall>,
-    /// Tokens of all turns, of repairs and of what the calls asked of models: the agents that it started included.
+    /// Tokens of all turns, of repairs and of the calls' requests to models, including those of started agents.
     pub usage: Usage,
-    /// What that costs in US dollars; `None` where a price is not known.
+    /// Its cost in US dollars; `None` if a price is unknown.
     pub cost_usd: Option<f64>,
-    /// The questions that a person must decide before a suspended run can go on.
+    /// The questions that a person must decide before a suspended run can continue.
     pub pending: Vec<ApprovalRequest>,
     /// The calls that wait for permission to run; see [`crate::Dispatch::Manual`].
     pub held: Vec<HeldCall>,
     /// How the model was shown the catalogue, and why; `None` if it was never asked.
     pub exposure: Option<Choice>,
-    /// The final report, where the run ended with one; `answer` is its text.
+    /// The final report, if the run ended with one; `answer` is its text.
     pub final_report: Option<FinalReport>,
-    /// The agents that the run had begun in the background and that had not ended with it.
+    /// The background agents of the run that had not ended with it.
     pub children: Vec<ChildNote>,
     /// The sources that answers cite.
     pub sources: Vec<Citation>,
-    /// The files that tools of the model's provider made.
+    /// The files that tools of the model's provider created.
     pub files: Vec<ProducedFile>,
 }
 
-/// What became of an agent that had not ended when the run that began it did.
+/// The fate of an agent that was still running when its starting run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildNote {
     /// Its name.
     pub agent: String,
     /// Its job.
     pub job: String,
-    /// What became of it.
+    /// Its fate.
     pub end: ChildEnd,
 }
 
-/// The end of an agent for the run that began it.
+/// What happens to such an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChildEnd {
     /// It was cancelled.
     Cancelled,
-    /// It goes on by itself.
+    /// It continues by itself.
     Detached,
 }
 
 impl RunReport {
-    /// Whether the answer came by a call, and not as streamed text.
+    /// Returns whether the answer was given by a call, and not as streamed text.
     #[must_use]
     pub fn is_delivered(&self) -> bool {
         self.calls.iter().any(|call| call.ok && call.tool == FINAL_REPORT_ID)
     }
 
-    /// Whether the model gave any text: else the answer is a sentence of this program.
+    /// Returns whether the model gave any text. Otherwise the answer is a sentence by Toolwright.
     #[must_use]
     pub fn has_answer(&self) -> bool {
         !self.answer.is_empty() && !self.answer.starts_with(NO_ANSWER)
     }
 
-    /// `{status, answer, turns, calls, usage}`; `cost_usd` where it is known; `exposure` and `exposure_reason` if the
-    /// model was asked; `reason`, `pending`, `held` and `children` if there are any; with a final report `format`,
-    /// `content` or `content_json`, `metadata` and `warnings`.
+    /// `{status, answer, turns, calls, usage}`; `cost_usd` if known; `exposure` and `exposure_reason` if the model was
+    /// asked; `reason`, `pending`, `held` and `children` if not empty; with a final report `format`, `content` or
+    /// `content_json`, `metadata` and `warnings`.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut value = json!({
@@ -269,7 +268,7 @@ impl RunReport {
                 object.insert("children".into(), json!(self.children));
             }
             if let Some(Value::Object(mut report)) = self.final_report.as_ref().map(|report| json!(report)) {
-                // The run's status counts, not the one in the model's report.
+                // The status of the run counts, not that of the model's report.
                 report.remove("status");
                 object.extend(report);
             }
@@ -277,7 +276,7 @@ impl RunReport {
         value
     }
 
-    /// The report with secrets redacted, for use outside the process.
+    /// Returns the report with secrets redacted, for use outside the process.
     #[must_use]
     pub(crate) fn redacted(mut self, redactor: &dyn Redactor) -> Self {
         let clean = |text: &mut String| {
@@ -330,7 +329,7 @@ impl Format {
     /// All formats.
     pub const ALL: [Self; 5] = [Self::Text, Self::Markdown, Self::Json, Self::Tty, Self::Slack];
 
-    /// The format as it is written.
+    /// Returns the name of the format.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -348,7 +347,7 @@ impl Format {
     }
 }
 
-/// The report that a run has to end with.
+/// The report with which a run must end.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportConfig {
@@ -367,26 +366,26 @@ impl ReportConfig {
     /// A report in JSON that `schema` describes.
     ///
     /// # Errors
-    /// [`SchemaError`] for one that does not compile.
+    /// [`SchemaError`] if the schema does not compile.
     pub fn by_schema(schema: Value) -> Result<Self, SchemaError> {
         CompiledSchema::compile(&schema)?;
         Ok(Self { format: Format::Json, schema: Some(schema) })
     }
 
-    /// The format.
+    /// Returns the format.
     #[must_use]
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// The JSON Schema of its content.
+    /// Returns the JSON Schema of its content.
     #[must_use]
     pub fn schema(&self) -> Option<&Value> {
         self.schema.as_ref()
     }
 }
 
-/// A final report as it was accepted: JSON has `content_json`, every other format `content`.
+/// An accepted final report: `content_json` for JSON, `content` for every other format.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FinalReport {
     /// `success`, `failure` or `partial`.
@@ -402,13 +401,13 @@ pub struct FinalReport {
     /// Further data from the model.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// What was not in the requested form, and was converted.
+    /// Conversions of content that did not have the requested form.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
 impl FinalReport {
-    /// The content as text.
+    /// Returns the content as text.
     #[must_use]
     pub fn text(&self) -> String {
         match (&self.content, &self.content_json) {
@@ -418,10 +417,10 @@ impl FinalReport {
         }
     }
 
-    /// The report in the arguments of a call. Without `spec`, any format is accepted.
+    /// Reads the report in the arguments of a call. Without `spec`, any format is accepted.
     ///
     /// # Errors
-    /// Why there is no report in them, and what to write instead.
+    /// The reason why they contain no report, and what to write instead.
     pub(crate) fn accept(arguments: &Value, spec: Option<&ReportConfig>) -> Result<Self, String> {
         let status = match arguments.get("status").and_then(Value::as_str) {
             Some("failure") => Status::Failure,
@@ -456,20 +455,20 @@ impl FinalReport {
         Ok(Self { status, format, content, content_json, metadata, warnings })
     }
 
-    /// The report in an answer in plain text.
+    /// Reads the report in an answer in plain text.
     ///
     /// # Errors
-    /// Why there is none in it, and what to write instead.
+    /// The reason why it contains no report, and what to write instead.
     pub(crate) fn from_text(answer: &str, spec: &ReportConfig) -> Result<Self, String> {
         let member = if spec.format == Format::Json { "content_json" } else { "content" };
         let mut report = Self::accept(&json!({ member: answer }), Some(spec))?;
-        // Warnings about members of a call do not apply.
+        // Warnings about fields of a call do not apply.
         report.warnings = vec!["the model answered in text; it was taken for its report".into()];
         Ok(report)
     }
 }
 
-/// The text of a report.
+/// Returns the text of a report.
 fn text(content: Option<&Value>, json: Option<&Value>, warnings: &mut Vec<String>) -> Result<String, String> {
     let written = |value: &Value| value.as_str().map_or_else(|| format!("{value:#}"), str::to_owned);
     let text = match (content, json) {
@@ -490,7 +489,7 @@ fn text(content: Option<&Value>, json: Option<&Value>, warnings: &mut Vec<String
     Ok(text)
 }
 
-/// The value of a report, fitted to the schema.
+/// Returns the value of a report, fitted to the schema.
 fn fitted(written: &Value, schema: Option<&Value>, warnings: &mut Vec<String>) -> Result<Value, String> {
     let schema = schema.map(CompiledSchema::compile).transpose();
     let schema = schema.map_err(|error| format!("the output schema of this run cannot be used: {error}"))?;
@@ -519,7 +518,7 @@ fn fitted(written: &Value, schema: Option<&Value>, warnings: &mut Vec<String>) -
 pub(crate) mod tests {
     use super::*;
 
-    /// A specification by its format, or by one of two schemas.
+    /// Returns a specification by its format, or by one of two schemas.
     pub(crate) fn spec(format: &str) -> Option<ReportConfig> {
         match format {
             "" => None,

@@ -1,5 +1,5 @@
-//! Tracks the agents that a run starts: its account in their tree, and the end of those that still run in the
-//! background when it gives its answer.
+//! Tracks the agents that a run starts: its budget in their tree, and what happens to those that still run in the
+//! background when it answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,12 @@ use super::{Driver, DriverError, RunOptions};
 use crate::report::{ChildEnd, ChildNote, Status};
 use crate::run::{RunConfig, RunState, Step, ToolBatch};
 
-/// How long a run without a limit of time waits for the agents that it began.
+/// How long a run without a time limit waits for its agents.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 impl Driver {
-    /// Enters the run in the tree of agents, if it is an agent's, may start agents, or has limits that count there.
+    /// Registers the run in the tree of agents, if it is an agent's run, may start agents, or has limits that count
+    /// there.
     pub(super) async fn begin_agent_budget(
         &self,
         state: &RunState,
@@ -56,7 +57,7 @@ impl Driver {
         }
     }
 
-    /// The run has ended, and holds nothing in the tree any more.
+    /// Ends the run's budget, which then holds no room in the tree.
     pub(super) async fn end_agent_budget(&self, agent_budget: Option<&AgentBudget>, options: &RunOptions) {
         if self.agents.is_some()
             && let Some(agent_budget) = agent_budget
@@ -66,7 +67,7 @@ impl Driver {
         }
     }
 
-    /// Tells who started the run what it does.
+    /// Reports to the starter of the run what it is doing.
     pub(super) fn report_progress(&self, state: &RunState, options: &RunOptions, does: impl FnOnce() -> String) {
         let Some(progress) = &options.progress else { return };
         let agent = agent_name(state.spec(), options).unwrap_or("agent");
@@ -79,8 +80,8 @@ impl Driver {
         });
     }
 
-    /// Settles what happens to the agents among the `open` jobs of a run that ends: they are waited for, cancelled or left
-    /// alone. Returns whether the model is asked again: it hears of them before its answer is accepted.
+    /// Decides about the agents among the `open` jobs of a run that ends: waits for them, cancels them or leaves them
+    /// running. Returns whether the model is asked again: it is told of them before its answer is accepted.
     pub(super) async fn settle_children(
         &self,
         state: &mut RunState,
@@ -93,7 +94,7 @@ impl Driver {
             return Ok(false);
         }
         let cause = || options.cancel.cause();
-        // The run can be resumed, and then hears of them; when the program ends, jobs go on in the next process.
+        // The run can be resumed, and is then told of them; when the program ends, the next process continues the jobs.
         let goes_on = match result.status {
             Status::Failure => state.is_interrupted(),
             Status::Cancelled => cause() == Some(CancelCause::Shutdown),
@@ -115,7 +116,7 @@ impl Driver {
                 if cause == Some(CancelCause::Shutdown) && !ended {
                     return Err(DriverError::ProgramEnds);
                 }
-                // Cancelled while it waits, it does not end with that answer.
+                // If it is cancelled during the wait, it does not end with that answer.
                 if cause.is_none() == ended && state.take_back(notice) {
                     return Ok(true);
                 }
@@ -136,7 +137,7 @@ impl Driver {
         for child in &children {
             let end = if detach { ChildEnd::Detached } else { ChildEnd::Cancelled };
             if end == ChildEnd::Cancelled {
-                // One that has just ended needs no stop.
+                // A job that has just ended needs no stop.
                 let _ = self.executor.services().jobs.stop(JobScope::Of(&options.session), &child.id).await;
             }
             let agent = child.tool.name().to_owned();
@@ -158,7 +159,7 @@ impl Driver {
         jobs.iter().filter(|job| !job.state.is_over()).filter(is_agent).cloned().collect()
     }
 
-    /// Waits until these have ended. Returns those that had not when the time was over or the run was cancelled.
+    /// Waits until these have ended. Returns those that are left when the time is over or the run is cancelled.
     async fn wait_for(
         &self,
         children: Vec<JobRecord>,
@@ -184,24 +185,24 @@ impl Driver {
     }
 }
 
-/// The names of the tools that a batch calls.
+/// Returns the names of the tools that a batch calls.
 pub(super) fn called(batch: &ToolBatch) -> String {
     let mut names: Vec<&str> = batch.calls.iter().map(|call| call.name.as_str()).collect();
     names.dedup();
     names.join(", ")
 }
 
-/// The name of the agent whose run it is.
+/// Returns the name of the run's agent.
 fn agent_name<'r>(spec: &'r RunConfig, options: &'r RunOptions) -> Option<&'r str> {
     options.session.agent.as_deref().or_else(|| spec.agent.as_ref().map(|agent| agent.name.as_str()))
 }
 
-/// What the run is on the way of agents, if a call began it.
+/// Returns the run's last step in the path of agents, if a call started it.
 fn last_step(options: &RunOptions) -> Option<&str> {
     options.parent.as_ref()?.agents.last().map(|step| step.agent.as_str())
 }
 
-/// Whether a tool is an agent.
+/// Returns whether a tool is an agent.
 pub(super) fn is_agent(entry: &Entry) -> bool {
     entry.provider.kind() == ProviderKind::Agent
 }

@@ -48,8 +48,8 @@ fn shipped_tools() -> &'static Arc<Snapshot> {
 }
 
 impl Driver {
-    /// The catalogue with the two tools, which may be tuned there; else the shipped ones. A tool of the same name with
-    /// other schemas does not count.
+    /// Returns the catalogue if it has the two tools, which may be tuned there; else the shipped ones. A tool of the
+    /// same name with other schemas does not count.
     fn memory_snapshot(&self) -> Arc<Snapshot> {
         let (whole, shipped) = (self.catalogue.snapshot(), shipped_tools());
         let is_one = |entry: &Arc<Entry>| {
@@ -66,7 +66,7 @@ impl Driver {
         }
     }
 
-    /// The wire names of the two tools.
+    /// Returns the wire names of the two tools.
     pub(super) fn memory_tools(&self, state: &RunState) -> Option<MemoryTools> {
         let snapshot = self.memory_snapshot();
         let name = |id| snapshot.get(id).map(|entry| entry.wire_name.clone());
@@ -86,17 +86,17 @@ impl Driver {
         let meter = Meter::of(options, self.prices(), &[]);
         let run = RunContext {
             cancel: cancel.clone(),
-            // Nobody requested these calls, so nobody is asked about them.
+            // No user or model requested these calls, so nobody is asked to approve them.
             approver: Arc::new(NoApprover { remedy: "what makes room in a conversation asks nobody".into() }),
             priority: Priority::Background,
-            // A person who sends running calls to the background means the model's own calls.
+            // A person who sends running calls to the background means the model's calls.
             promotion: Promotion::Never,
             llm: LlmOptions { model: Some(memory_model(state).into()), ..LlmOptions::default() },
             usage: Some(Arc::clone(&meter) as _),
             journal: self.journal(options),
             ..self.run_context(state, &self.memory_snapshot(), options)
         };
-        // One by one: the limit of calls is for the model's turns.
+        // One at a time, because the limit of calls per turn applies to the model's turns.
         let each = calls.into_iter().map(|call| self.executor.run_calls(vec![call], &run));
         let outcomes: Vec<Outcome> = join_all(each).await.into_iter().flatten().collect();
         let outcomes = if cancel.cause().is_some() { Vec::new() } else { outcomes };
@@ -105,7 +105,7 @@ impl Driver {
         self.compacted(state, outcomes, usage, options)
     }
 
-    /// Applies what the journal of an interrupted run knows of its compaction calls.
+    /// Applies the compaction calls that an interrupted run's journal has recorded.
     pub(super) fn resume_compaction(
         &self,
         state: &mut RunState,
@@ -114,7 +114,7 @@ impl Driver {
     ) -> Result<(), DriverError> {
         let calls = state.compaction_calls();
         let outcomes: Vec<Outcome> = calls.iter().filter_map(|call| ended(call, journal)).collect();
-        // A cancelled call runs again, and its usage counts all the same.
+        // A cancelled call runs again, but its usage still counts.
         let is_ours = |id: &CallId| calls.iter().any(|call| call.id == *id);
         let (usage, cost) =
             usage_of(journal.iter().filter(|(id, _)| is_ours(id)).filter_map(|(_, outcome)| outcome.as_ref()));
@@ -153,14 +153,14 @@ impl Driver {
     }
 }
 
-/// The model that compacts a run's turns: its own, unless the configuration names another. The conversation goes to no
-/// model that its user has not chosen.
+/// Returns the model that compacts a run's turns: its own, unless the configuration names another. The conversation is
+/// sent to no model that the user has not chosen.
 fn memory_model(state: &RunState) -> &str {
     let spec = state.spec();
     spec.context.model.as_deref().unwrap_or(&spec.model)
 }
 
-/// How a call ended, by the journal. A cancelled call runs again.
+/// Returns how a call ended, by the journal. A cancelled call runs again.
 fn ended(call: &ToolCall, journal: &Journal) -> Option<Outcome> {
     let (_, outcome) = journal.iter().find(|(id, _)| *id == call.id)?;
     let cancelled = |outcome: &Outcome| outcome.error.as_ref().is_some_and(|error| error.cancel_cause().is_some());

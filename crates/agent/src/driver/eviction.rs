@@ -26,21 +26,21 @@ use crate::run::{
 
 /// Why the next turn is the last.
 const FULL: &str = "Your context window is full";
-/// Maximum bytes of a stored result, and of all of them, that are read again for a compaction.
+/// The most bytes of one stored result, and of all together, that are read again for a compaction.
 const RESULT_BYTES: usize = DEFAULT_MAX_BYTES;
 const ALL_BYTES: usize = 1 << 20;
-/// Bytes at either end of a stored result, more than a preview shows.
+/// Bytes at each end of a stored result; a preview shows less.
 const END_BYTES: usize = 4096;
 
 /// Evicted results.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct EvictedCounts {
     results: usize,
-    /// Those of them that the model can read by a handle.
+    /// Evicted results that the model can read by a handle.
     kept: usize,
 }
 
-/// One way in which room was made, for observers.
+/// A way in which room was made, for observers.
 pub(super) struct FreedRoom {
     pub(super) layer: CompactionLayer,
     /// Estimated tokens before and after.
@@ -70,8 +70,8 @@ struct RoomMaker<'a> {
 }
 
 impl Driver {
-    /// Makes room in the conversation before the model is asked, if its window is known, or an overflow has shown it.
-    /// Only begins what a model has to help with. Returns whether anything was done.
+    /// Makes room in the conversation before the model is asked, if its window is known or an overflow has revealed it.
+    /// Steps that need a model are only begun. Returns whether the state has changed.
     pub(super) async fn make_room(
         &self,
         state: &mut RunState,
@@ -97,8 +97,8 @@ impl Driver {
         true
     }
 
-    /// Counts a conversation near its limit with the model's own tokenizer, if there is one. It reads its tables at its
-    /// first count.
+    /// Counts a conversation near its limit with the model's own tokenizer, if there is one. The tokenizer loads its
+    /// tables at its first count.
     async fn count(&self, state: &mut RunState, shown: &RequestTools) {
         let Some(counter) = self.executor.services().tokens.of_model(&state.spec().model) else { return };
         let Some(countable) = state.to_count(shown.exposure_record.tokens, &shown.tools) else { return };
@@ -110,7 +110,7 @@ impl Driver {
         };
         match tokio::task::spawn_blocking(count).await {
             Ok(Some(exact)) => state.on_counted(exact, estimate),
-            // The counter has logged why.
+            // The counter has logged the reason.
             Ok(None) => {}
             Err(error) => {
                 self.warn("tokenizer_failed", format!("the tokens of a conversation were not counted: {error}"))
@@ -166,7 +166,7 @@ impl RoomMaker<'_> {
             full = plan.full;
         }
         if evicted.results > 0 {
-            // A compaction is reported when it is done.
+            // A compaction is reported at its end.
             state.count_truncation();
             let tokens = (before, self.request_tokens(state));
             self.report(state, FreedRoom::by_eviction(CompactionLayer::Truncate, tokens, evicted));
@@ -176,7 +176,8 @@ impl RoomMaker<'_> {
         }
     }
 
-    /// Nothing else helps: the model is asked for the last time, and results that it has not seen are evicted too.
+    /// Makes the next request the last, because nothing else makes room. Results that the model has not seen are
+    /// evicted too.
     async fn force_last_turn(&self, state: &mut RunState) {
         let was_last = state.is_last_turn();
         let before = self.request_tokens(state);
@@ -193,12 +194,12 @@ impl RoomMaker<'_> {
         self.report(state, FreedRoom::by_eviction(CompactionLayer::ForceFinal, tokens, evicted));
     }
 
-    /// Replaces these results by notes. Stores each first if a tool can read it; a result that cannot be stored
-    /// stays, as long as the conversation fits with it.
+    /// Replaces these results by notes. Stores each first if a tool can read it. A result that cannot be stored stays,
+    /// as long as the conversation fits with it.
     async fn evict(&self, state: &mut RunState, positions: Vec<ResultPosition>) -> EvictedCounts {
         let mut counts = EvictedCounts::default();
         for position in positions {
-            // One by one: a result that cannot be stored stays if earlier ones have made enough room.
+            // One at a time: a result that cannot be stored stays if earlier ones have made enough room.
             if let Some(evicted) = self.store_result(state, position).await {
                 counts.results += 1;
                 let result = state.result_at(position);
@@ -227,10 +228,10 @@ impl RoomMaker<'_> {
         let files = self.store_files(result.content.iter()).await?;
         evicted.files = files.values().cloned().collect();
         evicted.files.sort();
-        // A preview of a part that was stored before may say more than the stored text.
+        // A preview of an earlier stored part may contain more than the stored text.
         let known = self.ends_of(&evicted.texts).await;
         let rest = besides(&result.content, &evicted.texts, &known);
-        // A result that consists of files only is complete by their handles.
+        // A result of files only is fully described by their handles.
         if (has_text(&rest) || evicted.files.len() > MAX_NOTE_FILES) && !self.readers.is_empty() {
             let stored = self.store_text(&content_text(&rest, &files)).await?;
             evicted.texts.push(stored.handle);
@@ -242,7 +243,7 @@ impl RoomMaker<'_> {
         self.driver.executor.services().outputs.put(&self.options.session.id, text.as_bytes()).await
     }
 
-    /// Beginning and end of the stored texts, as far as they can be read: all that previews show.
+    /// Returns beginning and end of the stored texts, as far as they can be read; previews show no more.
     async fn ends_of(&self, handles: &[String]) -> String {
         let (outputs, session) = (&self.driver.executor.services().outputs, &self.options.session.id);
         let mut known = String::new();
@@ -280,11 +281,11 @@ impl RoomMaker<'_> {
     }
 
     /// Stores the turns in `range` and begins to compact them. If they cannot be stored, begins only if the
-    /// conversation does not fit as it is. Returns whether it has begun.
+    /// conversation does not fit otherwise. Returns whether it has begun.
     async fn begin_compaction(&self, state: &mut RunState, range: Range<usize>) -> bool {
         let originals = self.read_originals(state, &range).await;
         let mut sources = CompactionSources { originals, ..CompactionSources::default() };
-        // Stores nothing for a compaction that does not begin.
+        // Checked before storing, so that nothing is stored for a compaction that cannot begin.
         let tools = self.driver.memory_tools(state);
         let Some(tools) = tools.filter(|tools| state.affords_compaction(&range, &sources, tools)) else { return false };
         if let Err(error) = self.store_turns(state, &range, &mut sources).await {
@@ -336,12 +337,12 @@ impl RoomMaker<'_> {
         Ok(())
     }
 
-    /// Estimated tokens of the next request.
+    /// Returns the estimated tokens of the next request.
     fn request_tokens(&self, state: &RunState) -> usize {
         state.context_tokens() + self.tools
     }
 
-    /// Whether the next request does not fit as it is.
+    /// Returns whether the next request is too large.
     fn is_over(&self, state: &RunState) -> bool {
         state.context_limit().is_some_and(|limit| self.request_tokens(state) > limit)
     }

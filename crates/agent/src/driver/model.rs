@@ -1,4 +1,4 @@
-//! Sends one request to the model, records it, emits its text, and starts calls while the answer streams.
+//! Sends one request to the model, records it, streams its text, and starts calls while the answer arrives.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,14 +27,14 @@ use super::{Driver, DriverError, RunOptions, RunWatcher};
 use crate::report::ProducedFile;
 use crate::run::{Dispatch, RunState};
 
-/// Files of one answer that are fetched from its provider; further ones stay there.
+/// The most files of one answer that are fetched from its provider; further ones stay there.
 const MAX_FETCHED: usize = 16;
-/// The code of warnings about them.
+/// The code of warnings about these files.
 const FILE: &str = "native_file";
 
 impl Driver {
-    /// Asks the model, under the token of `in_flight`, and applies the answer to the state. Returns `in_flight` with the
-    /// calls that were started meanwhile.
+    /// Asks the model, under the cancel token of `in_flight`, and applies the answer to the state. Returns `in_flight`
+    /// with the calls that were started meanwhile.
     pub(super) async fn ask_model(
         &self,
         state: &mut RunState,
@@ -104,14 +104,14 @@ impl Driver {
         }
         match answer {
             Ok(response) => state.on_model(response, &|call| resolve(snapshot, call))?,
-            // Started calls are kept, whatever happened; a cancel is noticed before the next step.
+            // Started calls are kept in any case; a cancel is noticed before the next step.
             Err(error) if !in_flight.is_empty() => state.on_model_error(&error)?,
             Err(error) => {
                 state.keep_started_calls(None);
                 match (cancel.cause(), error.kind) {
                     (Some(cause), _) => state.cancel(cause),
                     (None, ModelErrorKind::Canceled) => state.cancel(CancelCause::User),
-                    // The window is smaller than expected. Each retry removes something, so they end.
+                    // The window is smaller than expected. The retries end, because each removes something.
                     (None, ModelErrorKind::ContextOverflow) if state.on_overflow(exposure_record.tokens) => {}
                     _ => state.on_model_error(&error)?,
                 }
@@ -120,7 +120,7 @@ impl Driver {
         Ok(in_flight)
     }
 
-    /// Keeps what the tools of the model's provider did: files in the store, uses and sources in the report.
+    /// Records the work of the provider's tools: files in the store, uses and sources in the report.
     async fn take_native(&self, state: &mut RunState, output: &NativeOutput, options: &RunOptions) {
         let model = state.spec().model.clone();
         for tool in NativeTool::ALL {
@@ -146,7 +146,7 @@ impl Driver {
                     }
                     Err(error) => Err(error.message),
                 },
-                // It stays at the provider.
+                // The file stays at the provider.
                 (None, None) => Ok(None),
             };
             match bytes {
@@ -165,7 +165,7 @@ impl Driver {
         state.on_native(output, files);
     }
 
-    /// Starts a call whose block has closed, if it can start alone. The state is saved before it runs.
+    /// Starts a call whose block is complete, if it can start alone. The state is saved before it runs.
     async fn may_start(
         &self,
         state: &mut RunState,
@@ -221,7 +221,7 @@ impl Driver {
         answer: &Result<ModelResponse, ModelError>,
         options: &RunOptions,
     ) {
-        // The complete calls of a broken answer are recorded as well.
+        // The complete calls of a broken answer are recorded too.
         let response = answer.as_ref().map_or_else(|error| error.partial.as_deref(), Some);
         for call in response.iter().flat_map(|response| &response.calls) {
             let (id, arguments) = (CallId::new(call.id.as_str()), RawArguments::Text(call.arguments.clone()));
@@ -243,7 +243,7 @@ impl Driver {
     }
 }
 
-/// A broken answer with at least the text that arrived.
+/// Adds the text that has arrived to the error of a broken answer.
 fn with_partial(mut error: ModelError, events: &StreamEvents<'_>) -> ModelError {
     let usage = error.usage;
     let partial = || Box::new(ModelResponse { text: events.text_so_far(), usage, ..ModelResponse::default() });
@@ -279,7 +279,7 @@ impl ModelEvents for StreamEvents<'_> {
             ModelEvent::Call(call) => {
                 let one_less = |left: usize| left.checked_sub(1);
                 if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
-                    // Without a receiver the call runs when its turn is over.
+                    // Without a receiver the call runs after its turn is complete.
                     let _ = self.calls.send(call.clone());
                 }
             }
@@ -289,8 +289,7 @@ impl ModelEvents for StreamEvents<'_> {
     }
 }
 
-/// Emits the model's text as events, as soon as it is certain not to be part of a secret, which may come in several
-/// pieces.
+/// Emits the model's text as events, as soon as it cannot be part of a secret, which may arrive in several pieces.
 struct TextEvents {
     events: Arc<dyn EventSink>,
     session: SessionId,
@@ -303,7 +302,7 @@ impl TextEvents {
         Self { events, session, stream: Mutex::new(StreamRedactor::new(redactor)), watcher: None }
     }
 
-    /// Emits the rest; the answer has ended.
+    /// Emits the rest at the end of the answer.
     fn finish(&self) {
         self.emit(StreamRedactor::finish);
     }

@@ -12,7 +12,7 @@ use crate::report::{HeldVerdict, RunReport};
 use crate::run::{AfterPlan, RunConfig, RunState, Step, TransitionError};
 
 impl Driver {
-    /// A run that executes `plan`, whose calls are held: see [`RunState::dispatch`]. Nothing is saved.
+    /// Creates a run that executes `plan`, whose calls are held: see [`RunState::dispatch`]. Saves nothing.
     #[must_use]
     pub fn of_plan(
         &self,
@@ -27,7 +27,7 @@ impl Driver {
         RunState::of_plan(spec, request, plan, then, &|call| resolve(&snapshot, call))
     }
 
-    /// Goes on with a plan in place of what failed of the last one.
+    /// Continues with a new plan that replaces the failed part of the last one.
     ///
     /// # Errors
     /// As [`RunState::replan`].
@@ -42,15 +42,15 @@ impl Driver {
         state.replan(plan, &|call| resolve(&snapshot, call))
     }
 
-    /// Saves a run that nobody drives, so that it can be loaded later.
+    /// Saves a run that is not being driven, so that it can be loaded later.
     ///
     /// # Errors
-    /// [`DriverError::Store`] when it cannot be saved.
+    /// [`DriverError::Store`] if it cannot be saved.
     pub async fn keep(&self, state: &RunState, options: &RunOptions) -> Result<(), DriverError> {
         self.save(state, options).await
     }
 
-    /// Says of the calls that wait for leave what check and policy say of them now.
+    /// Adds to held calls the present decision of check and policy.
     pub(super) fn judge_held(&self, report: &mut RunReport, state: &RunState, options: &RunOptions) {
         let Step::AwaitDispatch(calls) = state.step() else { return };
         let view = self.view(state.spec(), options);

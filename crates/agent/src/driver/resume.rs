@@ -1,4 +1,4 @@
-//! Saves runs and resumes interrupted ones. A finished call does not run again, nor does one whose effect is unknown.
+//! Saves runs and resumes interrupted ones. Finished calls do not run again, nor do calls with an unknown effect.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::run::{RunState, TurnCall};
 /// The calls in flight when a run stopped, with the outcomes of those that had finished.
 pub(super) type Journal = [(CallId, Option<Outcome>)];
 
-/// When a run began.
+/// Whether a run existed before.
 pub(crate) enum Begun {
-    /// It was saved, and goes on.
+    /// It was saved, and continues.
     Before,
-    /// It was not known.
+    /// It is new.
     Now,
 }
 
@@ -31,23 +31,22 @@ impl Driver {
     /// Resumes a saved run: [`Driver::load`], then [`Driver::run`].
     ///
     /// # Errors
-    /// As those two.
+    /// As for these two.
     pub async fn resume(&self, options: &RunOptions) -> Result<RunReport, DriverError> {
         let mut state = self.load(options).await?;
         self.run(&mut state, options).await
     }
 
-    /// Loads a saved run and settles the calls in flight when it stopped. A finished call
-    /// keeps its outcome. A dispatched call runs again only if its tool is read-only or
-    /// idempotent, by trusted hints; otherwise its result says that its effect is unknown. A
-    /// call that was not dispatched will run. List the catalogue first: a tool that
-    /// is not in it is unknown. Reopens a run that was cancelled or whose model could not be asked, see
+    /// Loads a saved run and settles the calls in flight when it stopped. A finished call keeps its outcome. A
+    /// dispatched call runs again only if trusted hints declare its tool read-only or idempotent; otherwise its result
+    /// says that its effect is unknown. A call that was not dispatched will run. List the catalogue first, because
+    /// other tools are unknown. Reopens a run that was cancelled or whose model could not be asked, see
     /// [`RunState::reopen`].
     ///
     /// From here to the end of [`Driver::run`] no other process can drive the run.
     ///
     /// # Errors
-    /// [`DriverError`] when there is no such run, it cannot be read, or another process drives it.
+    /// [`DriverError`] if the run does not exist, cannot be read, or is driven by another process.
     pub async fn load(&self, options: &RunOptions) -> Result<RunState, DriverError> {
         match self.claim_and_load(options).await? {
             Some(state) => Ok(state),
@@ -58,10 +57,10 @@ impl Driver {
         }
     }
 
-    /// [`Driver::load`], or the state that `begin` makes if no such run was saved.
+    /// [`Driver::load`], or the state from `begin` if no such run was saved.
     ///
     /// # Errors
-    /// As [`Driver::load`], but for a run that was not saved.
+    /// As [`Driver::load`], except for a run that was not saved.
     pub(crate) async fn load_or_begin(
         &self,
         options: &RunOptions,
@@ -109,7 +108,7 @@ impl Driver {
             let caller = Caller { principal: &options.session.principal, variables: Some(&*variables) };
             for ended in cut {
                 let Some(call) = state.runnable().find(|call| call.id == ended.call_id) else { continue };
-                // What would have changed the values that it read has waited for it.
+                // Writes that would change the values it read have waited for it.
                 if let Ok(call) = check(call.as_written(), snapshot, caller)
                     && call.pending.is_empty()
                 {
@@ -140,7 +139,7 @@ impl Driver {
 
     pub(super) async fn release(&self, options: &RunOptions) {
         if let Some(store) = &self.store {
-            // A claim that stays keeps only others out, and only until this process ends.
+            // A remaining claim blocks only other processes, and only until this one ends.
             let _ = store.release(&options.run_id).await;
         }
     }
@@ -149,7 +148,7 @@ impl Driver {
         self.saving(state, options)?.await
     }
 
-    /// Saves the state as it is now, from the first poll on: what is written to the store afterwards comes behind it.
+    /// Saves the present state, starting at the first poll. Later writes to the store come after it.
     pub(super) fn saving<'a>(
         &'a self,
         state: &RunState,
@@ -157,8 +156,7 @@ impl Driver {
     ) -> Result<impl Future<Output = Result<(), DriverError>> + Send + use<'a>, DriverError> {
         let store = self.store.as_deref();
         let saved = store.map(|store| state.to_json().map(|saved| (store, saved))).transpose()?;
-        // The journal of running calls must survive the save.
-        // What a plan came to is read from there.
+        // The journal of running calls must survive the save, and results of a plan are read from it.
         let keeps_journal = state.has_started() || state.ends_with_plan();
         Ok(async move {
             match saved {
@@ -170,13 +168,13 @@ impl Driver {
         })
     }
 
-    /// Where the executor records the run's calls.
+    /// Returns where the executor records the run's calls.
     pub(super) fn journal(&self, options: &RunOptions) -> Option<(Arc<dyn RunStore>, Arc<str>)> {
         self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id)))
     }
 }
 
-/// The outcome of a call by the journal; `None` if it may run.
+/// Returns the outcome of a call by the journal; `None` if it may run.
 fn settled(call: &TurnCall, journal: &Journal, snapshot: &Snapshot) -> Option<Outcome> {
     let (_, finished) = journal.iter().find(|(id, _)| *id == call.id)?;
     if finished.is_some() {
@@ -193,8 +191,7 @@ fn settled(call: &TurnCall, journal: &Journal, snapshot: &Snapshot) -> Option<Ou
     Some(failed(call, entry, ToolError::new(ErrorKind::ExecutionError, message)))
 }
 
-/// Outcomes for the calls whose tool has changed: a call runs on the implementation whose schema
-/// the model saw, or not at all.
+/// Returns outcomes for calls whose tool has changed: a call runs only on the definition that the model saw.
 pub(super) fn changed_tools(state: &RunState, snapshot: &Snapshot) -> Vec<Outcome> {
     let changed = |call: &TurnCall| {
         let (seen, entry) = (call.definition?, tool_view::called_entry(snapshot, &call.as_written())?);

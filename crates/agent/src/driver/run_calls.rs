@@ -1,4 +1,4 @@
-//! Runs the calls of a turn through the executor, those of a complete answer and those that start while it streams.
+//! Runs the calls of a turn through the executor: those of a complete answer, and those that start while it streams.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -28,14 +28,14 @@ use toolwright_runtime::{CallOrder, Executor, RunContext};
 use super::{Driver, DriverError, RunOptions};
 use crate::run::{Grant, RunState, ToolBatch, TransitionError};
 
-/// Jobs of one run whose usage is told apart, the newest.
+/// The newest jobs of one run whose usage is counted separately.
 const MAX_JOBS: usize = 256;
-/// Types of images that models are shown.
+/// The image types that models are shown.
 const SHOWN_IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 impl Driver {
-    /// Runs the calls of a turn through the executor, beside those that were started.
-    /// Saves the repairs of their check before they run.
+    /// Runs the calls of a turn through the executor, along with those that were started. Saves the repairs of their
+    /// check before they run.
     pub(super) async fn run_calls(
         &self,
         state: &mut RunState,
@@ -86,7 +86,7 @@ impl Driver {
         Ok(outcomes)
     }
 
-    /// The context of calls that the run's model makes.
+    /// Returns the context of calls that the run's model makes.
     pub(super) fn call_context(
         &self,
         state: &RunState,
@@ -109,7 +109,7 @@ impl Driver {
         }
     }
 
-    /// What a run whose agent has destinations hands over: the tools are those of whoever started it.
+    /// Returns what a run hands over if its agent has destinations. The tools are those of the run's starter.
     fn handoff_terms(&self, state: &RunState, options: &RunOptions) -> Option<HandoffOptions> {
         let spec = state.spec();
         let agent = spec.agent.as_ref().filter(|agent| !agent.router.is_empty())?;
@@ -117,7 +117,7 @@ impl Driver {
             Some(parent) => Arc::clone(&parent.snapshot),
             None => self.catalogue.snapshot(),
         };
-        // What a person narrows holds for every agent of the run.
+        // Restrictions by a person apply to every agent of the run.
         let narrowed = Some(&*spec.tools).filter(|tools| agent.tools.as_deref() != Some(*tools)).unwrap_or_default();
         let rights = spec.rights_tools();
         let snapshot = if narrowed.is_empty() && rights.is_none() {
@@ -128,19 +128,19 @@ impl Driver {
                 ProviderKind::Agent => agent.router.destination(entry.id().name()).is_some() || is_its(entry),
                 _ => (narrowed.is_empty() || entry.is_named_by(narrowed)) && is_its(entry),
             };
-            // The same for each turn.
+            // The same key for each turn.
             let key = json!(["handed over", narrowed, rights, agent.router]).to_string();
             snapshot.derived(&key, |snapshot| snapshot.only(keeps, "not among the tools of this run"))
         };
         Some(HandoffOptions { conversation: state.conversation(), snapshot })
     }
 
-    /// The context of any call of the run.
+    /// Returns the context of any call of the run.
     pub(super) fn run_context(&self, state: &RunState, snapshot: &Arc<Snapshot>, options: &RunOptions) -> RunContext {
         let new = RunContext {
             lineage: options.lineage(state.turns()),
             origin: Origin::Agent,
-            // The run of a plan has none.
+            // The run of a plan has no model.
             model: Some(state.spec().model.as_str()).filter(|model| !model.is_empty()).map(Into::into),
             agent_budget: options.agent_budget.clone(),
             limits: state.spec().all_limits(),
@@ -154,7 +154,7 @@ impl Driver {
             )
         };
         match &options.parent {
-            // The words of the user, and not those of the model that started the agent.
+            // The user's words, not those of the model that started the agent.
             Some(parent) => RunContext {
                 request: parent.request.clone(),
                 agents: Arc::clone(&parent.agents),
@@ -163,13 +163,13 @@ impl Driver {
                 read_taint: parent.read_taint.clone(),
                 ..new
             },
-            // A plan that was written before is nobody's request.
+            // A plan that was written before belongs to no user request.
             None if state.ends_with_plan() => RunContext { origin: Origin::Owner, ..new },
             None => RunContext { request: Some(Arc::new(state.request())), ..new },
         }
     }
 
-    /// As [`Driver::calls_ended`]; a started call that a guard has a question about runs with its turn.
+    /// As [`Driver::calls_ended`]. A started call about which a guard asks runs again with its turn.
     pub(super) fn started_ended(
         &self,
         state: &mut RunState,
@@ -196,11 +196,11 @@ impl Driver {
 
 /// Calls that were started while their answer streamed.
 pub(super) struct InFlightCalls {
-    /// The token of the request that brought them.
+    /// The cancel token of the request that returned them.
     pub(super) cancel: Cancel,
     /// The token budget of the results of their turn.
     pub(super) budget: TurnBudget,
-    /// Records what the calls of their turn ask of models.
+    /// Records the calls' requests to models.
     pub(super) meter: Arc<Meter>,
     /// The order of the calls of their turn.
     order: CallOrder,
@@ -209,7 +209,7 @@ pub(super) struct InFlightCalls {
 }
 
 impl InFlightCalls {
-    /// None yet.
+    /// Creates it without calls.
     pub(super) fn new(cancel: Cancel, budget: TurnBudget, meter: &Arc<Meter>) -> Self {
         let order = CallOrder::default();
         Self { cancel, budget, meter: Arc::clone(meter), order, ids: Vec::new(), tasks: JoinSet::new() }
@@ -222,13 +222,13 @@ impl InFlightCalls {
     /// Starts a call that [`Executor::startable`] has let through.
     pub(super) fn start(&mut self, executor: &Arc<Executor>, call: ValidCall, run: &RunContext) {
         self.ids.push(call.id.clone());
-        // A guard may still ask: nobody answers before the turn is over.
+        // A guard may still ask, but nobody answers before the turn is complete.
         let run = RunContext { approver: Arc::new(AtTurnEnd), cancel: self.cancel.clone(), ..run.clone() };
         let executor = Arc::clone(executor);
         self.tasks.spawn(async move { executor.execute(plan(vec![Ok(call)], 1, 0), &run).await });
     }
 
-    /// Waits for all of them; one outcome each.
+    /// Waits for all of them. Returns one outcome each.
     pub(super) async fn join(&mut self) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(self.ids.len());
         while let Some(joined) = self.tasks.join_next().await {
@@ -246,7 +246,7 @@ impl InFlightCalls {
     }
 }
 
-/// The outcome of a started call of which nothing more is known.
+/// Returns the outcome of a started call that was lost.
 fn lost(id: CallId) -> Outcome {
     let message = "unknown: the call started, and what became of it was lost; it may or may not have taken effect. Check before you call it again";
     Outcome::failed(id, ToolError::new(ErrorKind::ExecutionError, message))
@@ -262,7 +262,7 @@ impl Approver for AtTurnEnd {
     }
 }
 
-/// Answers with the decisions that people made while the run was suspended, and passes on all other questions.
+/// Answers with the decisions that people made while the run was suspended, and passes all other questions on.
 struct GrantedApprover {
     grants: Vec<Grant>,
     otherwise: Arc<dyn Approver>,
@@ -277,8 +277,8 @@ impl GrantedApprover {
 #[async_trait]
 impl Approver for GrantedApprover {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
-        // A decision holds for the very call that the person was asked about. A question of an agent was asked as its
-        // caller's own, under the id of that call.
+        // A decision applies only to the call that the person was asked about. An agent's question was asked as its
+        // caller's, under the id of that call.
         let is_asked = |asked: &ApprovalRequest| {
             (asked.call_id == request.call_id || !request.agents.is_empty())
                 && asked.agents == request.agents
@@ -294,7 +294,7 @@ impl Approver for GrantedApprover {
     }
 }
 
-/// Answers with the approval of the plan what that covers.
+/// Answers the questions that the approval of a plan covers.
 struct PlanApprover {
     approval: PlanApproval,
     otherwise: Arc<dyn Approver>,
@@ -319,7 +319,7 @@ pub(super) struct TurnBudget {
 }
 
 impl TurnBudget {
-    /// For the current turn of `state`, with definitions of `tools` tokens.
+    /// Creates it for the current turn of `state`, with definitions of `tools` tokens.
     pub(super) fn of(state: &RunState, tools: usize) -> Self {
         let budget = state.context_limit().map(|limit| Arc::new(ContextBudget::new(limit)));
         let budget = Self { budget, tools };
@@ -327,7 +327,7 @@ impl TurnBudget {
         budget
     }
 
-    /// The conversation has changed, apart from results of this turn.
+    /// Updates it after the conversation has changed, apart from results of this turn.
     fn update(&self, state: &RunState) {
         if let Some(budget) = &self.budget {
             budget.holds(state.context_tokens() + self.tools, state.removable_tokens());
@@ -338,17 +338,17 @@ impl TurnBudget {
 /// Counts the model usage of calls, apart from the run's own requests.
 pub(super) struct Meter {
     total: Mutex<(Usage, Cost)>,
-    /// What the jobs of calls have used in all, with what the saved run has counted of them.
+    /// The total usage of each call's job, and how much of it the saved run has counted.
     of_jobs: Mutex<Vec<(CallId, Usage)>>,
     prices: PriceTable,
-    /// The recorder of the call that the run is inside of.
+    /// The recorder of the call that the run is part of.
     above: Option<Arc<dyn UsageRecorder>>,
-    /// Itself.
+    /// A reference to itself.
     shared: Weak<Self>,
 }
 
 impl Meter {
-    /// That of a run, which has counted this much of its jobs.
+    /// Creates the meter of a run that has counted this much of its jobs.
     pub(super) fn of(options: &RunOptions, prices: &PriceTable, of_jobs: &[(CallId, Usage)]) -> Arc<Self> {
         let above = options.parent.as_ref().and_then(|parent| parent.usage.clone());
         Arc::new_cyclic(|shared| Self {
@@ -360,14 +360,14 @@ impl Meter {
         })
     }
 
-    /// The usage since the last time, and its cost.
+    /// Returns the usage since the last time, and its cost.
     pub(super) fn take(&self) -> (Usage, Cost) {
         std::mem::take(&mut *self.total.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Adds the usage since the last time to the run's. Returns whether there is any.
     pub(super) fn count(&self, state: &mut RunState) -> bool {
-        // What is counted meanwhile is counted with the next.
+        // Usage that arrives meanwhile is counted the next time.
         let of_jobs = self.of_jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let (used, cost) = self.take();
         if used == Usage::default() && cost == Cost::default() {
@@ -378,8 +378,8 @@ impl Meter {
         true
     }
 
-    /// A job of the run has ended: what it used is counted, as far as it is not yet. The record has what it used in all,
-    /// also in a process that died before the run was saved.
+    /// Counts the rest of an ended job's usage. Its record has the total, including that of a process that died before
+    /// the run was saved.
     pub(super) fn job_ended(&self, model: &str, job: &JobRecord) {
         let (used, cost) = usage_of(&job.outcome);
         let mut of_jobs = self.of_jobs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -396,7 +396,7 @@ impl Meter {
         self.report(model, more);
     }
 
-    /// What the run used itself, for those above it alone.
+    /// Reports the run's own usage to those above it only.
     pub(super) fn report(&self, model: &str, usage: Usage) {
         if let Some(above) = &self.above {
             above.record(model, usage);
@@ -418,7 +418,7 @@ impl UsageRecorder for Meter {
     }
 }
 
-/// Adds to what the job of a call has used.
+/// Adds to the usage of a call's job.
 fn add_to(of_jobs: &mut Vec<(CallId, Usage)>, job: &CallId, usage: Usage) {
     match of_jobs.iter_mut().find(|(call, _)| call == job) {
         Some((_, total)) => total.add(usage),
@@ -452,7 +452,7 @@ impl UsageRecorder for JobMeter {
     }
 }
 
-/// The model usage of calls and its cost by their outcomes: all that is known after an interruption.
+/// Returns the calls' model usage and its cost by their outcomes, which is all that is known after an interruption.
 pub(super) fn usage_of<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> (Usage, Cost) {
     let mut total = (Usage::default(), Cost::default());
     for Outcome { extras, .. } in outcomes {
@@ -463,7 +463,7 @@ pub(super) fn usage_of<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> (
     total
 }
 
-/// Stores the binary blocks that models are not shown as files, and puts handles in their place. A block that cannot be
+/// Stores the binary blocks that models are not shown as files, and replaces them by handles. A block that cannot be
 /// stored stays, and the conversation says that it is not shown.
 async fn store_files(outcomes: &mut [Outcome], outputs: &dyn OutputStore, session: &SessionId) {
     for block in outcomes.iter_mut().flat_map(|outcome| &mut outcome.content) {
@@ -482,7 +482,7 @@ async fn store_files(outcomes: &mut [Outcome], outputs: &dyn OutputStore, sessio
     }
 }
 
-/// The kind, base64 and media type of a binary block that models are not shown.
+/// Returns kind, base64 and media type of a binary block that models are not shown.
 fn hidden_binary(block: &ContentBlock) -> Option<(String, &str, &str)> {
     match block {
         ContentBlock::Image { data, mime_type, .. } if !SHOWN_IMAGES.contains(&mime_type.as_str()) => {

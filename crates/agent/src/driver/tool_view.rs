@@ -1,4 +1,4 @@
-//! The tools of a run: which it may use, what names mean to it, and which each request shows the model.
+//! The tools of a run: which it may use, how names resolve, and which tools each request shows the model.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -30,35 +30,35 @@ use crate::report::{FINAL_REPORT_ID, ReportConfig};
 use crate::run::{Resolved, RunConfig, RunState, instance_field, show_field};
 use crate::tools::{AgentTools, run_tools};
 
-/// Views that are cached; a driver rarely has runs of more kinds at once.
+/// The most cached views; a driver rarely has runs of more kinds at once.
 const MAX_VIEWS: usize = 16;
-/// Request tools that a view caches.
+/// The most request tools that a view caches.
 const MAX_REQUEST_TOOLS: usize = 8;
-/// Maximum tools that a later turn of a task picks: each one makes the provider read the conversation anew.
+/// The most tools that a later turn of a task picks. Each invalidates the provider's cache of the conversation.
 const MAX_PICKED_LATER: usize = 1;
-/// Tokens that the definitions picked for a task may have: this part of all definitions' tokens, within these bounds.
+/// The divisor of all definitions' tokens that gives the budget of picked definitions, within these bounds.
 const PICKED_SHARE: usize = 50;
 const PICKED_TOKENS: std::ops::RangeInclusive<usize> = 500..=2000;
 
-/// The catalogue through a run's list of tools: a snapshot of its own, so that the run does not know a tool outside the
-/// list, by whatever name it is called.
+/// The catalogue restricted to a run's tools, as a separate snapshot: the run cannot call a tool outside of it by any
+/// name.
 pub(super) struct ToolView {
     /// The tools of the run, without the agent's own tools.
     tools: Arc<Snapshot>,
-    /// Those that the run's principal may use and that run here, in catalogue order.
+    /// The tools that the run's principal may use and that run here, in catalogue order.
     pub(super) usable: Vec<Arc<Entry>>,
-    /// Tools that providers of models run, and that its principal may use.
+    /// The tools that model providers run and the principal may use.
     natives: Vec<Arc<Entry>>,
-    /// Whether its finder finds tools that are marked unsafe.
+    /// Whether its search finds tools that are marked unsafe.
     finds_unsafe: bool,
     /// The agent's own tools.
     own: Arc<StaticProvider>,
     /// The tools of the run with the agent's own.
     all: OnceLock<Arc<Snapshot>>,
-    /// The same with the tools that search them.
+    /// All tools with the search tools.
     searchable: OnceLock<Arc<Snapshot>>,
     cost: OnceLock<Cost>,
-    /// The latest request tools, the newest last: equal requests share them.
+    /// The latest request tools, the newest last; equal requests share them.
     requests: Mutex<Vec<CachedRequestTools>>,
 }
 
@@ -67,9 +67,9 @@ pub(super) struct ToolView {
 pub(super) struct RequestTools {
     pub(super) tools: Arc<[ShownTool]>,
     pub(super) exposure_record: ExposureRecord,
-    /// Why tools were picked for it, where some were.
+    /// The reason why tools were picked, if any were.
     pub(super) note: Option<String>,
-    /// Tools of the model's provider that are not among them, each with the reason.
+    /// Tools of the model's provider that are left out, with reasons.
     pub(super) left_out: Vec<(String, String)>,
 }
 
@@ -80,7 +80,8 @@ struct CachedRequestTools {
     shown: RequestTools,
 }
 
-/// The tools of a request over many inputs: those of our own that do not work on the run itself take the one that a call is for.
+/// Returns the tools of a request over many inputs. Built-in tools that do not work on the run itself get a parameter
+/// for the input that a call is for.
 pub(super) fn with_instances(tools: Arc<[ShownTool]>, input: &RunInput, snapshot: &Snapshot) -> Arc<[ShownTool]> {
     if input.instances.is_empty() {
         return tools;
@@ -102,7 +103,7 @@ pub(super) fn with_instances(tools: Arc<[ShownTool]>, input: &RunInput, snapshot
     shown.collect()
 }
 
-/// The tools of the model's provider: those that a request declares, and the others with the reason.
+/// The tools of the model's provider: those that a request declares, and the others with reasons.
 #[derive(Default)]
 pub(super) struct Natives {
     pub(super) declared: Vec<Arc<Entry>>,
@@ -116,7 +117,8 @@ impl ToolView {
             ([], [], None) => Arc::clone(catalogue),
             _ => Arc::new(catalogue.only(|entry| spec.has_tool(entry), "not among the tools of this run")),
         };
-        // One that its author marks unsafe is shown where it is asked for by its name, however many tools there are.
+        // A tool that its author marks unsafe is shown only if it is requested by its name, however many tools there
+        // are.
         let is_wanted = |entry: &&Arc<Entry>| {
             allow_unsafe
                 || entry.definition().safe
@@ -142,7 +144,8 @@ impl ToolView {
         }
     }
 
-    /// What names mean under `exposure`: the tools of the run, and unless all are shown, those that search them.
+    /// Returns the snapshot in which names resolve under `exposure`: the run's tools, with the search tools unless all
+    /// are shown.
     pub(super) fn snapshot(&self, exposure: Option<Exposure>, finder: &ToolFinder) -> &Arc<Snapshot> {
         match exposure {
             None | Some(Exposure::Direct) => self.all(),
@@ -159,24 +162,24 @@ impl ToolView {
         Arc::new(tools.with(&provider, self.own.tools()))
     }
 
-    /// The agent's own tools that a run is shown.
+    /// Returns the agent's own tools that a run is shown.
     pub(super) fn own(&self, shown: &AgentTools) -> impl Iterator<Item = &Arc<Entry>> {
         let ids = self.own.tools().iter().map(|tool| tool.definition().id.as_str());
         ids.filter(move |id| shown.shows(id)).filter_map(|id| self.all().get(id))
     }
 
-    /// The cost of showing all usable tools.
+    /// Returns the cost of showing all usable tools.
     fn cost(&self) -> Cost {
         let tokens = || self.usable.iter().map(|entry| entry.tokens()).sum();
         *self.cost.get_or_init(|| Cost { tools: self.usable.len(), tokens: tokens() })
     }
 
-    /// Tokens that the definitions picked for a task may have.
+    /// Returns the token budget of the definitions picked for a task.
     fn pick_budget(&self) -> usize {
         (self.cost().tokens / PICKED_SHARE).clamp(*PICKED_TOKENS.start(), *PICKED_TOKENS.end())
     }
 
-    /// The request tools in `order`, by wire name; from the cache if they were shown before.
+    /// Returns the request tools in `order`, by wire name, from the cache if they were shown before.
     fn request_tools(
         &self,
         exposure: Exposure,
@@ -202,7 +205,8 @@ impl ToolView {
         shown
     }
 
-    /// The tools of the model's provider, those in `order`, then, if the API loads tools itself, all others as deferred.
+    /// Builds the request tools: those of the model's provider, those in `order`, and then, if the API loads tools
+    /// itself, all others as deferred.
     fn make_request_tools(
         &self,
         exposure: Exposure,
@@ -233,12 +237,12 @@ impl ToolView {
 }
 
 impl Driver {
-    /// The tools of a run on the catalogue as it is now.
+    /// Returns the tools of a run in the present catalogue.
     pub(super) fn view(&self, spec: &RunConfig, options: &RunOptions) -> Arc<ToolView> {
         self.views.current(&self.catalogue, spec, &options.session.principal, self.finder.allows_unsafe())
     }
 
-    /// What names mean to a run.
+    /// Returns the snapshot in which a run's names resolve.
     pub(super) fn snapshot<'v>(&self, state: &RunState, view: &'v ToolView) -> &'v Arc<Snapshot> {
         view.snapshot(state.exposure().map(|choice| choice.exposure), &self.finder)
     }
@@ -248,9 +252,9 @@ impl Driver {
         choose(spec.exposure, view.cost(), spec.window, self.model.has_tool_search(&spec.model))
     }
 
-    /// The tools of the next request. The first turn chooses how the model is shown them. Those that read stored
-    /// outputs are among them once the session has stored one. `meter` counts what is asked of models to pick them;
-    /// `None` where no run is under way.
+    /// Returns the tools of the next request. The first turn chooses how the model is shown them. The tools that read
+    /// stored outputs are included once the session has stored an output. `meter` counts requests to models that pick
+    /// tools; `None` if no run is in progress.
     pub(super) async fn request_tools(
         &self,
         state: &mut RunState,
@@ -283,7 +287,7 @@ impl Driver {
         let wanted: Vec<&str> = wanted.iter().map(|entry| entry.wire_name.as_str()).collect();
         let natives = self.natives(state.spec(), view, options, !wanted.is_empty());
         let mut shown = view.request_tools(exposure, state.order_tools(&wanted), natives.declared, snapshot);
-        // The model reads the definitions that results have loaded, too.
+        // The model also reads the definitions that results have loaded.
         let loaded: HashSet<&str> = state.loaded_by_results().collect();
         let loaded =
             shown.tools.iter().filter(|tool| tool.exposed == Exposed::Deferred && loaded.contains(&*tool.name));
@@ -292,7 +296,8 @@ impl Driver {
         shown
     }
 
-    /// The tools of the model's provider. Nobody can be asked about their uses, so the policy decides before they are declared.
+    /// Returns the tools of the model's provider. Nobody can be asked about their uses, so the policy decides before
+    /// they are declared.
     pub(super) fn natives(
         &self,
         spec: &RunConfig,
@@ -379,8 +384,8 @@ impl Driver {
     }
 }
 
-/// The wire names of the tools among `found`, best first, whose definitions fit into `tokens` together: a large one
-/// gives way to smaller ones after it. The best is always included.
+/// Returns the wire names of the tools among `found`, best first, whose definitions fit into `tokens` together. A
+/// definition that is too large is skipped for smaller ones. The best tool is always included.
 fn affordable(found: &[Arc<Entry>], tokens: usize) -> Vec<String> {
     let mut left = tokens;
     let mut names = Vec::with_capacity(found.len());
@@ -394,13 +399,13 @@ fn affordable(found: &[Arc<Entry>], tokens: usize) -> Vec<String> {
     names
 }
 
-/// The final report, if it is all that the model may call now.
+/// Returns the final report tool, if the model may call no other now.
 fn last_report<'a>(state: &RunState, snapshot: &'a Snapshot) -> Option<&'a Arc<Entry>> {
     let is_required = state.is_last_turn() && state.spec().agent_tools.report.is_some();
     snapshot.get(FINAL_REPORT_ID).filter(|_| is_required)
 }
 
-/// The tools whose definitions the request shows, each once: the search tools, the agent's own, the pinned ones, those
+/// Returns the tools whose definitions the request shows, each once: search tools, the agent's own, pinned ones, those
 /// loaded during the run, and those for stored outputs if there are any.
 fn wanted<'a>(
     exposure: Exposure,
@@ -420,7 +425,7 @@ fn wanted<'a>(
     };
     let finders = finders.iter().filter_map(|id| snapshot.get(id));
     let pinned = state.spec().pinned.clone();
-    // One that is marked unsafe and named by its run is not found, so it is shown.
+    // A tool that is marked unsafe and named by its run is not found by search, so it is shown.
     let is_shown = |entry: &&Arc<Entry>| {
         entry.is_named_by(&pinned) || is_always_shown(entry) || !entry.definition().safe && !view.finds_unsafe
     };
@@ -433,7 +438,8 @@ fn wanted<'a>(
     all.filter(|entry| names.insert(&*entry.wire_name)).collect()
 }
 
-/// Makes each view once for a catalogue, so that requests with the same tools share them, and the API's form of them.
+/// Builds each view once for a catalogue, so that requests with the same tools share them and their encoding for the
+/// API.
 #[derive(Default)]
 pub(crate) struct ToolViewCache(Mutex<Vec<CachedView>>);
 
@@ -451,7 +457,7 @@ struct CachedView {
 }
 
 impl ToolViewCache {
-    /// The catalogue as it is now, through the globs of `spec` (all tools if there are none), for `principal`.
+    /// Returns the present catalogue filtered by the globs of `spec` (all tools without globs), for `principal`.
     fn current(
         &self,
         catalogue: &Catalogue,
@@ -480,7 +486,7 @@ impl ToolViewCache {
         }
         let view = Arc::new(ToolView::new(&catalogue, spec, principal, allow_unsafe));
         let mut cached = self.cached();
-        // Another run may have made it meanwhile; all share one.
+        // Another run may have built it meanwhile; all share one.
         if let Some(view) = find(&cached) {
             return view;
         }
@@ -508,7 +514,7 @@ impl ToolViewCache {
     }
 }
 
-/// The tools that a model can use, in catalogue order: those that the principal may use and that run here.
+/// Returns the tools that a model can use, in catalogue order: those that the principal may use and that run here.
 pub(crate) fn usable_tools<'a>(
     snapshot: &'a Snapshot,
     principal: &'a Principal,
@@ -520,7 +526,7 @@ pub(crate) fn usable_tools<'a>(
     })
 }
 
-/// A tool as a request shows it. One without a schema is an open object, for which no API can be strict.
+/// Returns a tool as a request shows it. A tool without a schema takes an open object, for which no API can be strict.
 pub(crate) fn shown_tool(entry: &Entry) -> ShownTool {
     let definition = entry.definition();
     ShownTool {
@@ -535,7 +541,7 @@ pub(crate) fn shown_tool(entry: &Entry) -> ShownTool {
     }
 }
 
-/// The tool that a written call resolves to.
+/// Resolves a written call to its tool.
 pub(super) fn resolve(snapshot: &Snapshot, written: &WrittenCall) -> Option<Resolved> {
     let called = entry(snapshot, &written.name)?;
     let arguments = RawArguments::Text(written.arguments.clone());
@@ -544,7 +550,7 @@ pub(super) fn resolve(snapshot: &Snapshot, written: &WrittenCall) -> Option<Reso
     Some(Resolved { wire_name: called.wire_name.clone(), definition: runs.tool.hash() })
 }
 
-/// The entry that a call will run on, by its name: that of the inner call, if it carries one.
+/// Returns the tool that a call will run, by its name: the inner call's, if it carries one.
 pub(super) fn called_entry<'a>(snapshot: &'a Snapshot, call: &ToolCall) -> Option<&'a Arc<Entry>> {
     match carried(call, snapshot) {
         Some(inner) => entry(snapshot, &inner.name),
@@ -552,7 +558,7 @@ pub(super) fn called_entry<'a>(snapshot: &'a Snapshot, call: &ToolCall) -> Optio
     }
 }
 
-/// The entry of a written name.
+/// Returns the entry of a written name.
 pub(super) fn entry<'a>(snapshot: &'a Snapshot, written: &str) -> Option<&'a Arc<Entry>> {
     match snapshot.resolve(written) {
         Resolution::Found(index, _) => snapshot.list().get(index),

@@ -1,23 +1,23 @@
-//! Reports what a run says and calls, as it happens, to whoever waits for it.
+//! Reports a run's texts and calls as they happen.
 
 use toolwright_core::call::ToolCall;
 use toolwright_core::model::{ModelError, ModelResponse};
 use toolwright_core::outcome::Outcome;
 
-/// Hears what a run says and calls, in order. Must not block. Secrets are redacted in text.
+/// Receives a run's texts and calls, in order. Must not block. Secrets in text are redacted.
 pub trait RunWatcher: Send + Sync {
-    /// A piece of the model's text.
+    /// Called with a piece of the model's text.
     fn text(&self, piece: &str);
 
-    /// A piece of its reasoning.
+    /// Called with a piece of its reasoning.
     fn reasoning(&self, _piece: &str) {}
 
-    /// A model answered, or failed to: the pieces of its text have come.
+    /// Called when a model has answered or failed, after the pieces of its text.
     fn answered(&self, _answer: Result<&ModelResponse, &ModelError>) {}
 
-    /// A call is about to run.
+    /// Called before a call runs.
     fn began(&self, _call: &ToolCall) {}
 
-    /// It has ended, or waits for a person.
+    /// Called when a call has ended, or waits for a person.
     fn ended(&self, _outcome: &Outcome) {}
 }

@@ -1,4 +1,4 @@
-//! Takes the model's answer: its calls, while they stream in and when it is complete, or a text that ends the task.
+//! Handles the model's answer: its calls, while they stream in and when it is complete, or a text that ends the task.
 
 use toolwright_core::call::ToolCall;
 use toolwright_core::model::{Message, ModelError, ModelResponse, OpaqueData, StopReason, WrittenCall};
@@ -19,7 +19,7 @@ const ANSWER_BROKE: &str = "[toolwright notice] The connection broke while you w
 whatever you wrote or called after it was lost.";
 
 impl RunState {
-    /// The model answered.
+    /// Takes the model's answer.
     ///
     /// # Errors
     /// [`TransitionError`] unless the run waits for the model.
@@ -32,7 +32,7 @@ impl RunState {
         let resolve = &|call: &WrittenCall| client.resolve(call).or_else(|| resolve(call));
         let mut calls = turn_call::take_calls(response.calls, streamed, self.task.turns, ids, resolve);
         if calls.is_empty() && response.stop.is_pause() {
-            // What came so far is sent back as it is, and the provider goes on.
+            // The text so far is sent back unchanged, and the provider continues it.
             self.messages.push(Message::Assistant { text: response.text, calls: Vec::new(), opaque: response.opaque });
             self.ask_model();
             return Ok(());
@@ -75,7 +75,7 @@ impl RunState {
         Ok(())
     }
 
-    /// Puts an answer with calls into the conversation.
+    /// Adds an answer with calls to the conversation.
     pub(super) fn begin_calls(&mut self, calls: Vec<TurnCall>, text: String, opaque: Vec<OpaqueData>) {
         let replayed = calls.iter().map(TurnCall::replay).collect();
         self.messages.push(Message::Assistant { text, calls: replayed, opaque });
@@ -83,7 +83,7 @@ impl RunState {
         self.phase = Phase::Calls { calls };
     }
 
-    /// An answer without calls: the end, unless it is empty.
+    /// Takes an answer without calls, which ends the task unless it is empty.
     fn on_text(&mut self, text: String, stop: StopReason, opaque: Vec<OpaqueData>) {
         if text.trim().is_empty() {
             return self.on_empty(stop);
@@ -102,7 +102,7 @@ impl RunState {
         if stop == StopReason::Refusal {
             self.finish(Status::Failure, Some("the model refused to answer".into()));
         } else if !self.task.corrected {
-            // The empty answer itself is left out: several APIs refuse empty messages.
+            // The empty answer itself is left out, because several APIs refuse empty messages.
             self.task.corrected = true;
             self.push_notice(if cut { CUT_ANSWER } else { EMPTY_ANSWER }, None);
             self.ask_model();
@@ -114,8 +114,8 @@ impl RunState {
         }
     }
 
-    /// A complete answer in text. If the run has to end with a report, the text is accepted as one where it makes one;
-    /// else a notice tells the model once what is wrong, and the second time the run ends without a report.
+    /// Takes a complete answer in text. If the run must end with a report, the text is converted to one if possible.
+    /// Otherwise a notice tells the model once what is wrong, and the second time the run ends without a report.
     pub(super) fn on_final_text(&mut self, text: &str) {
         let Some(spec) = &self.spec.agent_tools.report else { return self.finish(Status::Success, None) };
         match FinalReport::from_text(text, spec) {
@@ -137,9 +137,9 @@ impl RunState {
         }
     }
 
-    /// The model did not answer, and trying again at once is no use: the run fails, and can be reopened. But
-    /// if calls of a broken answer were started, the answer is kept with these alone: they end, and the
-    /// model goes on from their results, so that nothing is called twice.
+    /// Handles a failed model request that a retry would not help: the run fails, and can be reopened. If calls of a
+    /// broken answer were started, the answer is kept with these calls only. They end, and the model continues from
+    /// their results, so that nothing is called twice.
     ///
     /// # Errors
     /// [`TransitionError`] unless the run waits for the model.
@@ -154,8 +154,8 @@ impl RunState {
         Ok(())
     }
 
-    /// A call of an answer that is still streaming is complete. Returns it, under the id that it keeps, if the run
-    /// lets it start; then [`RunState::start`] comes before its dispatch.
+    /// Takes a complete call of an answer that is still streaming. Returns it, under its final id, if the run lets it
+    /// start; call [`RunState::start`] before dispatching it.
     ///
     /// # Errors
     /// [`TransitionError`] unless the run waits for the model.
@@ -175,7 +175,7 @@ impl RunState {
         Ok(startable)
     }
 
-    /// A call of an answer that is still streaming is about to run.
+    /// Records that a call of an answer that is still streaming is about to run.
     ///
     /// # Errors
     /// [`TransitionError`] unless [`RunState::on_call`] returned it.
@@ -193,8 +193,8 @@ impl RunState {
         }
     }
 
-    /// An answer broke off. Goes on with its started calls and what else is known of it; without any, all of it is
-    /// forgotten, and the result is false.
+    /// Continues after a broken answer with its started calls and its other known parts. Without started calls, the
+    /// whole answer is discarded, and the result is false.
     pub(crate) fn keep_started_calls(&mut self, partial: Option<&ModelResponse>) -> bool {
         let Phase::Model { streamed, .. } = &mut self.phase else { return false };
         let mut calls = std::mem::take(streamed);

@@ -1,4 +1,4 @@
-//! The calls of a turn: which run, their outcomes and decisions, and the loop guard over their results.
+//! The calls of a turn: which run, their outcomes and approvals, and the loop guard over their results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ use super::turn_call::{CallStatus, TurnCall};
 use super::{Phase, RunState, TransitionError};
 use crate::report::{ProducedFile, ReportedCall, Status};
 
-/// Sources that a task keeps.
+/// The most sources that a task keeps.
 const MAX_SOURCES: usize = 200;
 
 impl RunState {
-    /// Calls that will run were checked; the checks used `usage`, and `repairs` are the arguments that a model
-    /// repaired. The calls run with these, however often they are checked again. Returns whether the state changed
-    /// and must be saved before anything runs.
+    /// Records the check of calls that will run: `usage` of the checks, and `repairs` of arguments by a model. The
+    /// calls run with these even if they are checked again. Returns whether the state changed and must be saved before
+    /// anything runs.
     pub fn on_checked(&mut self, usage: Usage, repairs: Vec<(CallId, RepairRecord)>) -> bool {
         self.task.usage.add(usage);
         let mut changed = usage != Usage::default();
@@ -38,29 +38,29 @@ impl RunState {
         changed
     }
 
-    /// Adds the calls' own requests to models, apart from their checks, to the usage of the task.
+    /// Adds the calls' requests to models, except those of their checks, to the usage of the task.
     pub fn on_used(&mut self, usage: Usage, cost: Cost) {
         self.task.usage.add(usage);
         self.on_cost(cost);
     }
 
-    /// What the usage of the task has of its jobs, by call.
+    /// Sets how much of each call's job the usage of the task includes.
     pub fn on_used_by_jobs(&mut self, of_jobs: &[(CallId, Usage)]) {
         self.of_jobs = of_jobs.to_vec();
     }
 
-    /// What the usage has of jobs that were still counted, by call.
+    /// Returns how much of each call's job the usage includes, for jobs that are still counted.
     #[must_use]
     pub fn used_by_jobs(&self) -> &[(CallId, Usage)] {
         &self.of_jobs
     }
 
-    /// Adds what requests to models cost. Their usage is added with what they brought.
+    /// Adds the cost of requests to models, whose usage is added with their results.
     pub fn on_cost(&mut self, cost: Cost) {
         self.task.cost.add(cost);
     }
 
-    /// Tools of the model's provider ran for the answer that comes next, and made these files.
+    /// Adds what tools of the model's provider did for the next answer, and the `files` that they created.
     pub fn on_native(&mut self, output: &NativeOutput, files: Vec<ProducedFile>) {
         self.task.calls.extend(output.uses.iter().map(ReportedCall::native));
         for citation in &output.citations {
@@ -71,11 +71,11 @@ impl RunState {
         self.task.files.extend(files);
     }
 
-    /// Calls ended: any of those that run or wait for permission to; the rest stays as it is. A pending outcome
-    /// leaves its call to a person.
+    /// Takes outcomes of calls that run or are held; others stay unchanged. A pending outcome leaves its call for a
+    /// person.
     ///
     /// # Errors
-    /// [`TransitionError`] unless each outcome belongs to such a call, and there is one.
+    /// [`TransitionError`] unless each outcome belongs to such a call, and there is at least one.
     pub fn on_tools(&mut self, outcomes: Vec<Outcome>) -> Result<(), TransitionError> {
         let mut calls = self.expect_calls("on_tools")?.to_vec();
         if outcomes.is_empty() {
@@ -102,11 +102,11 @@ impl RunState {
         Ok(())
     }
 
-    /// A person decided about pending calls: approved ones can run, denied and skipped ones have
-    /// their result, `Later` changes nothing.
+    /// Takes a person's decisions about pending calls: approved ones can run, denied and skipped ones have their
+    /// result, `Later` changes nothing.
     ///
     /// # Errors
-    /// [`TransitionError`] unless each decision belongs to a call that waits for one.
+    /// [`TransitionError`] unless each decision belongs to a pending call.
     pub fn on_approvals(&mut self, decisions: Vec<(CallId, ApprovalDecision)>) -> Result<(), TransitionError> {
         let mut calls = self.expect_calls("on_approvals")?.to_vec();
         for (id, decision) in decisions {
@@ -121,7 +121,7 @@ impl RunState {
         Ok(())
     }
 
-    /// Lets the pending calls run as they are, so that the approver is asked again.
+    /// Lets the pending calls run without a decision, so that the approver is asked again.
     pub fn ask_again(&mut self) {
         if let Phase::Calls { calls } = &mut self.phase {
             calls.iter_mut().for_each(TurnCall::ask_again);
@@ -129,7 +129,7 @@ impl RunState {
         }
     }
 
-    /// These calls could not run: they wait for others that wait for a person, or for permission.
+    /// Marks calls as blocked: they depend on calls that wait for a person or for permission.
     pub(crate) fn on_blocked(&mut self, which: impl Fn(&CallId) -> bool) {
         if let Phase::Calls { calls } = &mut self.phase {
             calls.iter_mut().filter(|call| which(&call.id)).for_each(TurnCall::block);
@@ -141,22 +141,22 @@ impl RunState {
         self.dispatch_only(|_| true)
     }
 
-    /// The calls that can run now or already run.
+    /// Returns the calls that can run now or already run.
     pub(crate) fn runnable(&self) -> impl Iterator<Item = &TurnCall> {
         self.current_calls().iter().filter(|call| call.is_runnable())
     }
 
-    /// Whether calls run whose outcomes are unknown.
+    /// Returns whether started calls have no outcome yet.
     pub(crate) fn has_started(&self) -> bool {
         self.current_calls().iter().any(TurnCall::is_started)
     }
 
-    /// Whether this call runs.
+    /// Returns whether this call runs.
     pub(crate) fn is_started(&self, id: &CallId) -> bool {
         self.current_calls().iter().any(|call| call.id == *id && call.is_started())
     }
 
-    /// Leaves the started calls that `which` selects to run with their turn.
+    /// Resets the started calls that `which` selects, so that they run with their turn.
     pub(crate) fn requeue_started(&mut self, which: impl Fn(&CallId) -> bool) {
         if let Phase::Calls { calls } = &mut self.phase {
             let started = calls.iter_mut().filter(|call| call.is_started() && which(&call.id));
@@ -179,7 +179,7 @@ impl RunState {
         }
     }
 
-    /// Once every call of the turn is answered: on to the model, unless the loop guard stops the run.
+    /// Once every call of the turn is answered, continues with the model, unless the loop guard stops the run.
     pub(super) fn settle(&mut self) {
         let Phase::Calls { calls } = &mut self.phase else { return };
         if !calls.iter().all(TurnCall::is_answered) {
@@ -191,7 +191,7 @@ impl RunState {
         if self.finish_with_report() {
             return;
         }
-        // An answer that was written before a call failed does not know of that.
+        // An answer that was written before a call failed does not take that into account.
         if let Some(text) = self.task.answered.take().filter(|_| all_ok) {
             return self.on_final_text(&text);
         }
@@ -205,7 +205,7 @@ impl RunState {
         }
     }
 
-    /// Puts the results of the turn's calls, all answered, into the conversation.
+    /// Adds the results of the turn's calls, all answered, to the conversation.
     pub(super) fn commit(&mut self) {
         let Phase::Calls { calls } = &mut self.phase else { return };
         let calls = std::mem::take(calls);
@@ -229,7 +229,7 @@ impl RunState {
         self.messages.push(Message::Tool { results });
     }
 
-    /// Whether the conversation still holds this very text of a file as the result of the same call.
+    /// Returns whether the conversation still contains this exact text of a file as the result of the same call.
     fn has_read(&self, result: &CallResult, arguments: &Value) -> bool {
         let Some(ContentBlock::Text { text, .. }) = result.content.first() else { return false };
         if text.len() < WORTH_A_NOTE {
@@ -253,17 +253,17 @@ impl RunState {
         })
     }
 
-    /// Calls that the task may still make.
+    /// Returns how many calls the task may still make.
     pub(super) fn calls_left(&self) -> usize {
         self.spec.limits.calls_left(self.task.calls.len())
     }
 }
 
-/// The tool whose repeated results are not shown twice, in any version.
+/// The tool (in any version) whose repeated results are not shown twice.
 const READ: &str = "fs:read@";
-/// Bytes of a text below which a note would save nothing.
+/// Texts below this size, in bytes, are not replaced, because a note would save nothing.
 const WORTH_A_NOTE: usize = 400;
-/// What stands in the place of a text that the conversation holds.
+/// Replaces a text that the conversation already contains.
 const UNCHANGED: &str = "[toolwright notice] Unchanged: what an earlier call with these arguments read is still in this \
                          conversation, and the file has the same text now.";
 
@@ -272,17 +272,17 @@ const WARN_AT: u32 = 3;
 /// Repeats at which the run is stopped.
 const STOP_AT: u32 = 4;
 
-/// The loop guard: how often each call came with the same result since there was anything new. A new call or a new result
-/// is progress and resets the counts, so that tests can be run again after each edit, while two calls that alternate
-/// without end are still found.
+/// The loop guard: counts how often each call has had the same result since the last progress. A new call or result is
+/// progress and resets the counts, so that tests can run again after each edit, while two endlessly alternating calls
+/// are still detected.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Repeats(BTreeMap<ContentHash, u32>);
 
 impl Repeats {
-    /// Counts a turn whose calls are all answered, and adds the warning to repeated results. A call with its result
-    /// counts once per turn: the model has not seen the other results yet. Returns the wire name of a call that stops
-    /// the run.
+    /// Counts a turn whose calls are all answered, and adds the warning to repeated results. An equal call with an
+    /// equal result counts once per turn, because the model has not seen the others yet. Returns the wire name of a
+    /// call that stops the run.
     fn note_turn(&mut self, calls: &mut [TurnCall]) -> Option<String> {
         let pairs: Vec<ContentHash> = calls.iter().map(pair).collect();
         if pairs.iter().any(|pair| !self.0.contains_key(pair)) {

@@ -1,5 +1,5 @@
-//! Holds what a client's request asks of a run: the tools that the client runs itself, and the form of the answer. The
-//! run never executes calls of such tools: it is suspended until the client gives their results.
+//! The requirements of a client's request: the tools that the client runs itself, and the form of the answer. The run
+//! never executes calls of such tools; it is suspended until the client gives their results.
 
 use serde::{Deserialize, Serialize};
 use toolwright_core::canonical::ContentHash;
@@ -12,28 +12,28 @@ use toolwright_core::session::CallId;
 use super::turn_call::{CallStatus, Resolved};
 use super::{Phase, RunConfig, RunState, TransitionError};
 
-/// What a client's request asks of a run.
+/// The requirements of a client's request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClientRunOptions {
-    /// Tools that the client runs, under the names that it gave them. They hide tools of the catalogue with these names.
+    /// Tools that the client runs, under the client's names. They hide tools of the catalogue with the same names.
     pub tools: Vec<ShownTool>,
-    /// Whether to call tools, in the first answer of the model: a forced call would never end otherwise.
+    /// Whether the model's first answer must call tools. Later answers are free, because a forced call would never end.
     pub tool_choice: ToolChoice,
-    /// Whether one answer may hold several calls.
+    /// Whether one answer may contain several calls.
     pub parallel_calls: Option<bool>,
     /// The shape of the answer.
     pub output: Option<OutputFormat>,
 }
 
 impl ClientRunOptions {
-    /// Whether nothing is asked for.
+    /// Returns whether there are no requirements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The tool of the client that a written name is.
+    /// Returns the client's tool of a written name.
     pub(crate) fn tool(&self, name: &str) -> Option<&ShownTool> {
         self.tools.iter().find(|tool| tool.name == name)
     }
@@ -43,7 +43,7 @@ impl ClientRunOptions {
         Some(Resolved { wire_name: tool.name.clone(), definition: ContentHash::of_value(&tool.parameters) })
     }
 
-    /// The tools of a request with those of the client.
+    /// Returns the tools of a request with the client's.
     #[must_use]
     pub fn beside(&self, tools: &[ShownTool]) -> Vec<ShownTool> {
         let others = tools.iter().filter(|tool| self.tool(&tool.name).is_none());
@@ -52,18 +52,18 @@ impl ClientRunOptions {
 }
 
 impl RunState {
-    /// The calls that wait for results of the client, as the model wrote them.
+    /// Returns the calls that wait for the client's results, as the model wrote them.
     #[must_use]
     pub fn client_calls(&self) -> Vec<WrittenCall> {
         let Phase::Calls { calls } = &self.phase else { return Vec::new() };
         calls.iter().filter(|call| call.status == CallStatus::ForClient).map(|call| call.replay()).collect()
     }
 
-    /// Takes the results of the calls that the client has run, and what the user says after them. A call without a result
-    /// has failed; results of other calls are left out.
+    /// Takes the results of the calls that the client has run, and the user's message after them. A call without a
+    /// result counts as failed; results of other calls are ignored.
     ///
     /// # Errors
-    /// [`TransitionError`] unless such calls wait.
+    /// [`TransitionError`] unless calls wait for the client.
     pub fn answer_client(&mut self, results: Vec<CallResult>, more: Vec<ContentBlock>) -> Result<(), TransitionError> {
         let waiting = self.client_calls();
         if waiting.is_empty() {
@@ -88,7 +88,7 @@ impl RunState {
         Ok(())
     }
 
-    /// Adds words of the user, if the model is asked next.
+    /// Adds a message of the user, if the model is asked next.
     fn add(&mut self, content: Vec<ContentBlock>) {
         if !content.is_empty() && self.waits_for_model() {
             self.user_texts.push(joined_text(&content));
@@ -96,7 +96,7 @@ impl RunState {
         }
     }
 
-    /// Goes on with another specification: of the next request of a client.
+    /// Replaces the specification by that of the client's next request.
     pub fn respecify(&mut self, spec: RunConfig) {
         self.spec = spec;
     }

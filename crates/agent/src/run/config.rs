@@ -1,4 +1,4 @@
-//! Configures a run: its model, tools and limits, and the notices when a limit is near. A run keeps them to its end.
+//! The fixed configuration of a run: its model, tools and limits, and the notices when a limit is near.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use toolwright_core::model::{ModelSettings, Usage};
 use super::{ClientRunOptions, ContextOptions};
 use crate::tools::{AgentTools, HandoffTool};
 
-/// Model answers in one task unless configured otherwise.
+/// The default number of model answers in one task.
 const DEFAULT_TURNS: u32 = 50;
-/// Tools that are picked for a task unless configured otherwise.
+/// The default number of tools picked for a task.
 pub const DEFAULT_PICK_SIZE: usize = 8;
 
-/// What does not change during a run.
+/// The fixed configuration of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunConfig {
     /// The model, `provider/model`.
@@ -43,51 +43,51 @@ pub struct RunConfig {
     /// When the model's calls start.
     #[serde(default)]
     pub dispatch: Dispatch,
-    /// Globs on tool ids (with or without version) and wire names; empty for all tools. The run knows no
-    /// others, however often it is resumed.
+    /// Globs on tool ids (with or without version) and wire names; empty for all tools. The run knows no others, even
+    /// after it is resumed.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// Globs on the tools among these that it may not use.
+    /// Globs on the tools among these that the run may not use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub denied: Vec<String>,
-    /// The agent that it is a run of, if that has a definition.
+    /// The agent whose run it is, if it has a definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Arc<AgentConfig>>,
-    /// What bounds the run and all agents that it starts or hands over to, where whoever it works for may not do
-    /// everything: tools and limits; the driver leaves the rest to its options.
+    /// Restricts tools and limits of the run and of all agents that it starts or hands over to, if its principal has
+    /// limited rights. The driver's options apply the other rights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rights: Option<Arc<Rights>>,
-    /// What the request of a client asks of it.
+    /// The requirements of a client's request.
     #[serde(default, skip_serializing_if = "ClientRunOptions::is_empty")]
     pub client: ClientRunOptions,
-    /// The model's context window in tokens, if known: room is made before the conversation would not fit. If it
-    /// is unknown, room is made when the API reports an overflow.
+    /// The model's context window in tokens, if known, so that room is made in time. If it is unknown, room is made
+    /// when the API reports an overflow.
     #[serde(default)]
     pub window: Option<usize>,
-    /// How the model is shown the catalogue; `None` to choose by the size of its definitions and the abilities of the
+    /// How the model is shown the catalogue; `None` to choose by the size of the definitions and the abilities of the
     /// model's API.
     #[serde(default)]
     pub exposure: Option<Exposure>,
-    /// Tools that every exposure shows: globs as in `tools`.
+    /// Tools that are shown in every exposure: globs as in `tools`.
     #[serde(default)]
     pub pinned: Vec<String>,
-    /// Maximum tools that the exposure `pick` takes for a task, besides those that are pinned, found or called. Fewer
-    /// if their definitions are large: they may have a fiftieth of the catalogue's tokens.
+    /// The most tools that the exposure `pick` takes for a task, in addition to pinned, found and called ones. Fewer if
+    /// their definitions are large: they may have a fiftieth of the catalogue's tokens.
     #[serde(default = "default_pick_size")]
     pub pick_size: usize,
     /// The agent's own tools that are shown.
     #[serde(default)]
     pub agent_tools: AgentTools,
-    /// How room is made when the conversation comes near the window.
+    /// How room is made when the conversation approaches the window.
     #[serde(default)]
     pub context: ContextOptions,
-    /// What references in calls stand for beside what the session keeps.
+    /// The values of references in calls, in addition to those of the session.
     #[serde(default, skip_serializing_if = "RunInput::is_empty")]
     pub input: RunInput,
 }
 
 impl RunConfig {
-    /// A run of this model with all tools and the usual limits.
+    /// Creates a run of this model with all tools and the usual limits.
     #[must_use]
     pub fn new(model: impl Into<String>, system: impl Into<Prompt>) -> Self {
         Self {
@@ -115,26 +115,26 @@ impl RunConfig {
 }
 
 impl RunConfig {
-    /// Limits of the run together with the agents that it starts.
+    /// Returns the limits of the run together with the agents that it starts.
     #[must_use]
     pub fn tree_limits(&self) -> AgentLimits {
         let own = self.agent.as_ref().map(|agent| agent.limits.clone()).unwrap_or_default();
         self.rights.as_ref().map_or_else(|| own.clone(), |rights| own.within(&rights.limits))
     }
 
-    /// Limits of the run itself, and of it with the agents that it starts.
+    /// Returns the limits of the run itself, and of it together with its agents.
     #[must_use]
     pub fn all_limits(&self) -> AgentLimits {
         AgentLimits::from(&self.limits).within(&self.tree_limits())
     }
 
-    /// The tools of whoever it works for: globs as in [`RunConfig::tools`]; `None` for all.
+    /// Returns the tools of the run's principal: globs as in [`RunConfig::tools`]; `None` for all.
     #[must_use]
     pub fn rights_tools(&self) -> Option<&[String]> {
         self.rights.as_ref()?.tools.as_deref()
     }
 
-    /// Whether the run has a tool of the catalogue.
+    /// Returns whether the run has this tool of the catalogue.
     #[must_use]
     pub fn has_tool(&self, entry: &Entry) -> bool {
         (self.tools.is_empty() || entry.is_named_by(&self.tools))
@@ -142,7 +142,7 @@ impl RunConfig {
             && !entry.is_named_by(&self.denied)
     }
 
-    /// What happens to agents that still run in the background when the model gives its answer.
+    /// Returns what happens to agents that still run in the background when the model answers.
     #[must_use]
     pub fn on_children(&self) -> OnChildren {
         self.agent.as_ref().map(|agent| agent.on_children).unwrap_or_default()
@@ -150,13 +150,13 @@ impl RunConfig {
 }
 
 impl RunConfig {
-    /// The agents that it may hand its request to.
+    /// Returns the agents to which it may hand its request.
     pub(crate) fn router(&self) -> &Router {
         static NONE: Router = Router { destinations: Vec::new() };
         self.agent.as_ref().map_or(&NONE, |agent| &agent.router)
     }
 
-    /// The tool that hands its request over, if it may.
+    /// Returns the tool that hands its request over, if allowed.
     pub(crate) fn handoff(&self) -> Option<HandoffTool> {
         HandoffTool::new(self.router(), self.agent_tools.hands_back_to.as_deref())
     }
@@ -171,7 +171,7 @@ fn default_pick_size() -> usize {
 #[serde(rename_all = "kebab-case")]
 pub enum Dispatch {
     /// By the caller: `run` stops and prints the calls, `run --resume` lets them run.
-    // The run stops with the calls as values, and goes on after [`super::RunState::dispatch`], or with outcomes from
+    // The run stops with the calls as values. It continues after [`super::RunState::dispatch`], or with outcomes from
     // elsewhere by [`super::RunState::on_tools`].
     Manual,
     /// When the answer is complete.
@@ -183,22 +183,22 @@ pub enum Dispatch {
     Streaming,
 }
 
-/// Limits of one task: of the work on one message of the user.
+/// Limits of one task, which is the work on one message of the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Model answers; 0 counts as 1. A notice tells the model when two and one are left; in the last it may not call
-    /// tools.
+    /// Model answers; 0 counts as 1. A notice tells the model when two and one are left; in the last one it may not
+    /// call tools.
     pub turns: u32,
-    /// Calls, refused ones included. Once they are used up, the next turn is the last.
+    /// Calls, including refused ones. Once they are used up, the next turn is the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<u32>,
-    /// Time from the first step, including waits for model, tools and people. A notice tells the model once when four
-    /// fifths are over.
+    /// Time from the first step, including waits for model, tools and people. A notice tells the model once at four
+    /// fifths.
     #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
     pub time: Option<Duration>,
     /// Input and output tokens of all turns, of repairs and of the calls' own requests to models; checked between
-    /// turns. A notice tells the model once when four fifths are used.
+    /// turns. A notice tells the model once at four fifths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
 }
@@ -219,11 +219,11 @@ impl From<&Limits> for AgentLimits {
 /// A notice to the model before its next turn.
 pub(super) struct Notice {
     pub(super) text: String,
-    /// That turn is the last: its calls do not run.
+    /// Whether that turn is the last, in which calls do not run.
     pub(super) last: bool,
 }
 
-/// The notice before a last turn.
+/// Returns the notice before a last turn.
 pub(super) fn last_turn(why: &str) -> Notice {
     let text = format!(
         "[toolwright notice] {why}: calls will not run any more. Give your final answer now; say what is done, and what is not."
@@ -232,14 +232,14 @@ pub(super) fn last_turn(why: &str) -> Notice {
 }
 
 impl Limits {
-    /// The nearer of each of these limits and of `outer`.
+    /// Returns the tighter of each of these limits and of `outer`.
     #[must_use]
     pub fn within(&self, outer: &AgentLimits) -> Self {
         let AgentLimits { turns, calls, time, tokens, .. } = AgentLimits::from(self).within(outer);
         Self { turns: turns.unwrap_or(self.turns), calls, time, tokens }
     }
 
-    /// Why the model is not asked again.
+    /// Returns the reason why the model is not asked again.
     pub(super) fn exhausted(&self, turns: u32, usage: &Usage) -> Option<String> {
         if turns >= self.turns.max(1) {
             return Some(self.why_turns());
@@ -248,7 +248,7 @@ impl Limits {
         self.tokens.filter(|&limit| used >= limit).map(|limit| format!("the limit of {limit} tokens was reached"))
     }
 
-    /// The notice at four fifths of the limits that end a run without a last turn.
+    /// Returns the notice at four fifths of the limits that end a run without a last turn.
     pub(super) fn near(&self, time: Option<Duration>, elapsed: Duration, usage: &Usage) -> Option<Notice> {
         let used = usage.input_tokens.saturating_add(usage.output_tokens);
         let tokens = self.tokens.filter(|&limit| used >= limit - limit / 5).map(|limit| format!("{limit} tokens"));
@@ -261,7 +261,7 @@ impl Limits {
         Some(Notice { text, last: false })
     }
 
-    /// The notice before a turn, after so many turns and calls.
+    /// Returns the notice before a turn, after this many turns and calls.
     pub(super) fn notice(&self, turns: u32, calls: usize) -> Option<Notice> {
         match self.turns.max(1).saturating_sub(turns) {
             1 => Some(last_turn("This is your last turn")),
@@ -275,13 +275,13 @@ impl Limits {
         }
     }
 
-    /// Calls that are left after so many.
+    /// Returns how many calls are left after this many.
     pub(super) fn calls_left(&self, calls: usize) -> usize {
         let limit = self.calls.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         limit.saturating_sub(calls)
     }
 
-    /// Why a turn was the last, if the model called tools in it nevertheless.
+    /// Returns the reason why a turn was the last, for a model that still called tools in it.
     pub(super) fn why_last(&self, turns: u32) -> String {
         match self.calls {
             Some(limit) if turns < self.turns.max(1) => format!("the limit of {limit} calls was reached"),
@@ -289,7 +289,7 @@ impl Limits {
         }
     }
 
-    /// Why the time is over; `above`: an agent above whose time bounds the run.
+    /// Returns the reason why the time is over; `above`: the agent above whose time limits the run.
     pub(super) fn why_time(&self, above: Option<&TimeLeft>) -> String {
         match (self.time, above) {
             (own, Some(above)) if own.is_none_or(|own| above.left < own) => {

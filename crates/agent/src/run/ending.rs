@@ -1,4 +1,4 @@
-//! Ends a task, by a result, a limit, a report or an interruption, and takes an ended run up again.
+//! Ends a task by a result, limit, report or interruption, and reopens an ended run.
 
 use serde::Deserialize as _;
 use toolwright_core::agents::NearLimit;
@@ -16,13 +16,13 @@ use super::{Interrupted, NOTICE, Notice, Phase, RunState, Task, TodoSeen};
 use crate::report::{ChildNote, FinalReport, HeldCall, NO_ANSWER, RunReport, RunResult, Status};
 use crate::tools::{FINAL_REPORT, FINAL_REPORT_ID, TASK_STATUS_ID, TaskStatus};
 
-/// How the to-do list begins that the model is shown again.
+/// The beginning of the notice with the to-do list.
 const TODO_NOTICE: &str = "[toolwright notice] The to-do list of this session:";
 
 impl RunState {
-    /// Makes the next turn the last, as if by the limit of turns: a notice tells the model `why` (the beginning of a
-    /// sentence, like "The conversation is full"), and it may not call tools. Running calls end first. The
-    /// first reason counts; a run that is over stays as it is.
+    /// Makes the next turn the last, as the limit of turns does: a notice tells the model `why` (the beginning of a
+    /// sentence, like "The conversation is full"), and it may not call tools. Running calls end first. Only the first
+    /// reason counts; an ended run stays unchanged.
     pub fn force_final(&mut self, why: impl Into<String>) {
         if self.is_over() || self.task.forced.is_some() {
             return;
@@ -35,7 +35,7 @@ impl RunState {
         self.task.forced = Some(why);
     }
 
-    /// Whether the model is asked for the last time: with the final report alone if the run has to end with one,
+    /// Returns whether this is the last request to the model: with only the final report tool if a report is required,
     /// else without tools.
     #[must_use]
     pub fn is_last_turn(&self) -> bool {
@@ -51,14 +51,14 @@ impl RunState {
         }
     }
 
-    /// How much of the next request later ones repeat. A request for the report alone shows no other tool, so its
-    /// beginning is like no other.
+    /// Returns how much of the next request later ones repeat. A request with only the report tool has a different
+    /// beginning.
     pub(super) fn reuse(&self, last: bool) -> Reuse {
         if last && self.spec.agent_tools.report.is_some() { Reuse::Once } else { Reuse::Conversation }
     }
 
-    /// Applies an outcome of the agent's own tools to the run. The first report counts, its own or that of an agent that
-    /// answers in its place; later ones are refused.
+    /// Applies an outcome of the agent's own tools to the run. Only the first report counts, from the run itself or
+    /// from an agent that answers in its place.
     pub(super) fn apply_agent_tool(&mut self, outcome: Outcome) -> Outcome {
         if outcome.ok && outcome.tool.as_ref().is_some_and(|tool| tool.as_str() == TODO_ID) {
             self.todo = TodoSeen::Ago(0);
@@ -83,7 +83,7 @@ impl RunState {
         outcome
     }
 
-    /// Ends the task with its report, if there is one.
+    /// Ends the task with its report. Returns whether there is one.
     pub(super) fn finish_with_report(&mut self) -> bool {
         let Some(report) = &self.task.report else { return false };
         let (status, answer) = (report.status, report.text());
@@ -103,13 +103,13 @@ impl RunState {
         self.phase = Phase::Done { result: self.result(status, reason), interrupted: None };
     }
 
-    /// Commits the open calls and ends the run.
+    /// Answers the open calls and ends the run.
     pub(super) fn stop(&mut self, status: Status, reason: String) {
         self.commit();
         self.finish(status, Some(reason));
     }
 
-    /// Commits the open calls and ends the run so that it can be reopened.
+    /// Answers the open calls and ends the run so that it can be reopened.
     pub(super) fn interrupt(&mut self, status: Status, reason: String) {
         let waited_for = match self.phase {
             Phase::Model { last, .. } => Interrupted::Model { last },
@@ -120,8 +120,8 @@ impl RunState {
         self.phase = Phase::Done { result: self.result(status, Some(reason)), interrupted: Some(waited_for) };
     }
 
-    /// Ends the run now, its open calls answered as cancelled. It can be reopened, unless a limit ended it.
-    /// A run that is over stays as it is.
+    /// Ends the run now; its open calls are answered as cancelled. It can be reopened, unless a limit ended it. An
+    /// ended run stays unchanged.
     pub fn cancel(&mut self, cause: CancelCause) {
         if self.is_over() {
             return;
@@ -139,7 +139,7 @@ impl RunState {
         }
     }
 
-    /// Ends the run as partial, because a limit of the tree of agents lets it make no further request.
+    /// Ends the run as partial, because a limit of the tree of agents allows no further request.
     pub fn end_at_limit(&mut self, reason: String) {
         if !self.is_over() {
             self.keep_started_calls(None);
@@ -147,8 +147,8 @@ impl RunState {
         }
     }
 
-    /// Takes the answer back, for the reason that `notice` gives, so that the model gives it again: agents that the run
-    /// began had not ended. Returns whether it was taken back.
+    /// Takes the answer back, so that the model answers again: agents of the run had not ended. `notice` tells the
+    /// model the reason. Returns whether it was taken back.
     pub fn take_back(&mut self, notice: String) -> bool {
         if !self.may_take_back() {
             return false;
@@ -162,7 +162,7 @@ impl RunState {
         true
     }
 
-    /// Whether the model has answered, and the limits allow another turn.
+    /// Returns whether the model has answered, and the limits allow another turn.
     #[must_use]
     pub fn may_take_back(&self) -> bool {
         let Phase::Done { result, interrupted: None } = &self.phase else { return false };
@@ -170,38 +170,37 @@ impl RunState {
             && self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_none()
     }
 
-    /// Whether it ended in a way that [`RunState::reopen`] takes up again.
+    /// Returns whether it ended in a way that [`RunState::reopen`] can undo.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         matches!(self.phase, Phase::Done { interrupted: Some(_), .. })
     }
 
-    /// Whether the model was told of agents that still ran when it gave its answer.
+    /// Returns whether the model was told of agents that still ran when it answered.
     pub(crate) fn has_named_children(&self) -> bool {
         self.task.children_named
     }
 
-    /// Notes for the report what became of an agent that still ran at the end.
+    /// Adds to the report what happened to an agent that still ran at the end.
     pub(crate) fn note_child(&mut self, child: ChildNote) {
         if !self.task.children.iter().any(|known| known.job == child.job) {
             self.task.children.push(child);
         }
     }
 
-    /// Reopens a run that was cancelled, or that failed because the model could not be asked: it waits
-    /// for the model as if it had not ended, and its usage stays counted. Any other run
-    /// stays as it is. Returns whether it was reopened.
+    /// Reopens a run that was cancelled, or that failed because the model could not be asked: it waits for the model as
+    /// if it had not ended, and its usage still counts. Any other run stays unchanged. Returns whether it was reopened.
     pub fn reopen(&mut self) -> bool {
         let Phase::Done { interrupted: Some(waited_for), .. } = self.phase else { return false };
         match waited_for {
-            // The notices before this turn are in the conversation.
+            // The conversation already contains the notices of this turn.
             Interrupted::Model { last } => self.phase = Phase::model(last),
             Interrupted::Calls => self.ask_model(),
         }
         true
     }
 
-    /// Tells the model, which is asked next, the messages of its session that it does not have yet.
+    /// Adds the session's new messages for the model, which is asked next.
     pub fn tell(&mut self, mail: &[Notice]) {
         if !matches!(&self.phase, Phase::Model { streamed, .. } if streamed.is_empty()) {
             return;
@@ -214,7 +213,7 @@ impl RunState {
         }
     }
 
-    /// Tells the model, which is asked next, of limits that are nearly used up: once of each.
+    /// Warns the model, which is asked next, of limits that are nearly used up, once for each.
     pub(crate) fn warn(&mut self, near: &[NearLimit]) {
         if !matches!(&self.phase, Phase::Model { streamed, last: false } if streamed.is_empty()) {
             return;
@@ -227,8 +226,8 @@ impl RunState {
         }
     }
 
-    /// Whether the to-do list is to be shown to the model, which is asked next: something may be left to do, and it has not
-    /// seen the list for some answers, or what it saw is no longer in the conversation.
+    /// Returns whether the model must be shown the to-do list with the next request: there may be open items, and it
+    /// has not seen the list for some answers, or its last view is no longer in the conversation.
     pub(crate) fn is_todo_due(&self) -> bool {
         let asks = matches!(&self.phase, Phase::Model { streamed, last: false } if streamed.is_empty());
         asks && match self.todo {
@@ -238,7 +237,7 @@ impl RunState {
         }
     }
 
-    /// Shows the model, which is asked next, what is left to do.
+    /// Shows the model, which is asked next, the open items.
     pub(crate) fn show_todo(&mut self, list: &TodoList) {
         if list.is_open() {
             self.push_notice(format!("{TODO_NOTICE}\n{}", list.text()), None);
@@ -248,31 +247,32 @@ impl RunState {
         }
     }
 
-    /// Counts an answer of the model since it saw the to-do list.
+    /// Counts an answer of the model since it last saw the to-do list.
     pub(super) fn count_for_todo(&mut self) {
         if let TodoSeen::Ago(answers) = &mut self.todo {
             *answers = answers.saturating_add(1);
         }
     }
 
-    /// The number of the last message that the model was told; 0: none.
+    /// Returns the number of the last message that the model was told; 0 for none.
     #[must_use]
     pub fn last_notice(&self) -> u64 {
         self.last_notice
     }
 
-    /// The number behind which the messages are that its task follows from; `None`: it is not known yet.
+    /// Returns the number after which the messages that led to its task begin; `None` if not known yet.
     #[must_use]
     pub fn woken_since(&self) -> Option<u64> {
         self.task.since
     }
 
-    /// The messages of its session up to this one are from before its task.
+    /// Records that the session's messages up to this one are older than its task.
     pub(crate) fn begin_behind(&mut self, seq: u64) {
         self.task.since = Some(seq);
     }
 
-    /// Whether a message can wake the run: it has answered, not by a final report, and its limits allow another turn.
+    /// Returns whether a message can wake the run: it has answered, but not by a final report, and its limits allow
+    /// another turn.
     #[must_use]
     pub fn can_wake(&self) -> bool {
         let answered = matches!(&self.phase, Phase::Done { result, .. } if result.status == Status::Success);
@@ -282,7 +282,7 @@ impl RunState {
             && self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_none()
     }
 
-    /// Goes on with an answered task because messages came. Counters and limits go on, too.
+    /// Continues an answered task because messages arrived. Counters and limits continue too.
     pub fn wake(&mut self, mail: &[Notice]) {
         if mail.iter().any(|notice| notice.seq > self.last_notice) && self.can_wake() {
             self.ask_model();
@@ -290,8 +290,8 @@ impl RunState {
         }
     }
 
-    /// Takes an answer back because somebody has written to the run meanwhile, and tells the model. The ends of its jobs do
-    /// not. Returns whether the limits allow that.
+    /// Takes an answer back because the run has got messages meanwhile, and tells the model. Ends of its jobs do not
+    /// count. Returns whether the limits allow it.
     pub fn go_on(&mut self, mail: &[Notice]) -> bool {
         let is_written_to = mail.iter().any(|notice| notice.seq > self.last_notice && notice.kind != MessageKind::Job);
         if !is_written_to || !self.may_take_back() {
@@ -303,7 +303,8 @@ impl RunState {
         self.waits_for_model()
     }
 
-    /// Whether messages begin a new task of an ended run: ends of jobs do not after a final report, which stays the answer.
+    /// Returns whether messages begin a new task of an ended run. Ends of jobs do not after a final report, which stays
+    /// the answer.
     #[must_use]
     pub fn is_woken_by(&self, mail: &[Notice]) -> bool {
         let is_news = |notice: &&Notice| notice.seq > self.last_notice;
@@ -311,7 +312,7 @@ impl RunState {
         self.is_over() && mail.iter().filter(is_news).any(counts)
     }
 
-    /// Begins a new task of an ended run with messages, in the place of the user's: counters and limits start again.
+    /// Begins a new task of an ended run with messages instead of the user's. Counters and limits start again.
     pub fn receive(&mut self, mail: &[Notice]) {
         if self.is_over() {
             self.context.begin_task(self.messages.len());
@@ -321,7 +322,7 @@ impl RunState {
         }
     }
 
-    /// The report of the task so far.
+    /// Returns the report of the task so far.
     #[must_use]
     pub fn report(&self) -> RunReport {
         let mut report = RunReport {
@@ -361,7 +362,7 @@ impl RunState {
         report
     }
 
-    /// Why a turn was the last, if the model called tools in it nevertheless.
+    /// Returns the reason why a turn was the last, for a model that still called tools in it.
     pub(super) fn why_last(&self) -> String {
         match &self.task.forced {
             Some(why) => format!("the last turn was forced: {why}"),
@@ -369,8 +370,8 @@ impl RunState {
         }
     }
 
-    /// The reason why a success is only partial: the model called tools, and no call succeeded. The agent's own tools,
-    /// calls that a limit refused and cancelled calls do not count.
+    /// Returns the reason why a success is only partial: the model called tools, and no call succeeded. The agent's own
+    /// tools, calls refused by a limit and cancelled calls do not count.
     fn no_call_succeeded(&self) -> Option<String> {
         let (mut failed, mut denied) = (0, 0);
         for call in self.task.calls.iter().filter(|call| ![FINAL_REPORT_ID, TASK_STATUS_ID].contains(&&*call.tool)) {

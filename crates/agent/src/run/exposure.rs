@@ -1,5 +1,5 @@
-//! Chooses the tools that the model is shown. The first turn chooses them; later turns only append, so that the
-//! provider's prompt cache stays valid.
+//! Chooses the tools that the model is shown. The first turn chooses; later turns only append, so that the provider's
+//! prompt cache stays valid.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,30 +15,31 @@ use toolwright_core::model::{CallResult, Message, ShownTool};
 use super::turn_call::TurnCall;
 use super::{NOTICE, RunState};
 
-/// Maximum tools that are loaded during a run. A tool that is called after that runs, but is not shown.
+/// The most tools that are loaded during a run. Further called tools run, but are not shown.
 const MAX_LOADED: usize = 200;
-/// Hits of a search whose definitions are shown. The model has a line about each of the others, and can call them too.
+/// Search hits whose definitions are shown. The model gets one line about each other hit, and can call them too.
 const MAX_FOUND: usize = 2;
-/// The last texts of a conversation, by which tools are picked.
+/// The number of last texts of a conversation by which tools are picked.
 const RECENT_TEXTS: usize = 4;
 
 /// How a run shows tools.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ExposureState {
     choice: Choice,
-    /// The line of the system prompt about the tools that are not shown; may be empty.
+    /// The text of the system prompt about tools that are not shown; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     index: String,
     /// Wire names of the tools that were picked, found or called without being shown, in that order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     loaded: Vec<String>,
-    /// Wire names of the tools in the last request, in its order. Not saved: when a run is resumed, no cache is warm.
+    /// Wire names of the tools in the last request, in its order. Not saved, because no cache is warm when a run is
+    /// resumed.
     #[serde(skip)]
     order: Vec<String>,
 }
 
 impl RunState {
-    /// How the model is shown the catalogue, and why; `None` before the first turn.
+    /// Returns how the model is shown the catalogue, and why; `None` before the first turn.
     #[must_use]
     pub fn exposure(&self) -> Option<&Choice> {
         self.exposure.as_ref().map(|exposure| &exposure.choice)
@@ -61,14 +62,14 @@ impl RunState {
         }
     }
 
-    /// The tools that were loaded during the run. Forgets those that no longer exist.
+    /// Returns the tools that were loaded during the run. Forgets those that no longer exist.
     pub(crate) fn loaded(&mut self, exists: impl Fn(&str) -> bool) -> &[String] {
         let Some(exposure) = &mut self.exposure else { return &[] };
         exposure.loaded.retain(|name| exists(name));
         &exposure.loaded
     }
 
-    /// Orders `wanted`, distinct wire names: those of the last request first and in its order, then new ones.
+    /// Orders `wanted`, distinct wire names: first those of the last request in its order, then new ones.
     pub(crate) fn order_tools(&mut self, wanted: &[&str]) -> &[String] {
         let Some(exposure) = &mut self.exposure else { return &[] };
         let order = &mut exposure.order;
@@ -94,8 +95,8 @@ impl RunState {
         self.load(hidden);
     }
 
-    /// Loads the tools that a search result has found. An API with a tool search of its own loads them itself, and
-    /// the definitions replace the lines about them. With the exposure `pick` the first few are loaded.
+    /// Loads the tools that a search result has found. An API with its own tool search loads them itself, and
+    /// definitions replace the lines about them. With the exposure `pick` the first few are loaded.
     pub(super) fn load_found(&mut self, result: &mut CallResult) {
         if result.loads.is_empty() {
             return;
@@ -120,7 +121,7 @@ impl RunState {
         }
     }
 
-    /// The deferred tools that results have loaded, by wire name, with repetitions.
+    /// Returns the deferred tools that results have loaded, by wire name, with repetitions.
     pub(crate) fn loaded_by_results(&self) -> impl Iterator<Item = &str> {
         let results = self.messages.iter().filter_map(|message| match message {
             Message::Tool { results } => Some(results),
@@ -129,19 +130,19 @@ impl RunState {
         results.flatten().flat_map(|result| &result.loads).map(String::as_str)
     }
 
-    /// The system prompt that requests have, in its sections.
+    /// Returns the system prompt of requests, in its sections.
     pub(crate) fn prompt(&self) -> Prompt {
         let index = self.exposure.as_ref().map(|exposure| exposure.index.as_str()).unwrap_or_default();
         self.spec.system.with_index(index)
     }
 
-    /// The system prompt that requests have.
+    /// Returns the system prompt of requests.
     pub(super) fn system(&self) -> String {
         self.prompt().text()
     }
 
-    /// The last texts of the user and the model, in order and at most four: what the model is about to work on. None if
-    /// the last answer has no text: then nothing is new.
+    /// Returns the last texts of the user and the model, in order and at most four, which show what the model works on
+    /// next. Empty if the last answer has no text, because then nothing is new.
     pub(crate) fn recent_texts(&self) -> Vec<Cow<'_, str>> {
         let texts = self.messages.iter().rev().filter_map(|message| match message {
             Message::User { content } => Some(joined_text(content).into()),
@@ -159,7 +160,7 @@ impl RunState {
     }
 }
 
-/// The lines of a search result without those about `loaded` tools, which are named instead.
+/// Returns the lines of a search result, with those about `loaded` tools replaced by their names.
 fn without_lines(lines: &str, loaded: &[String]) -> String {
     let is_loaded = |line: &str| {
         let name = line.split('(').next().unwrap_or_default();
@@ -169,13 +170,13 @@ fn without_lines(lines: &str, loaded: &[String]) -> String {
     format!("Found and loaded: {}{}", loaded.join(", "), others.collect::<String>())
 }
 
-/// The parameter that says which of many inputs a call is for.
+/// Returns the parameter for the input, among many, that a call is for.
 pub(crate) fn instance_field(input: &RunInput) -> Value {
     let names: Vec<&String> = input.instances.keys().collect();
     json!({"type": "string", "enum": names, "description": "The input that the call is for. Left out: all of them."})
 }
 
-/// Shows a meta field among the parameters of a tool, unless it has one of that name.
+/// Adds a meta field to the parameters of a tool, unless it has one of that name.
 pub(crate) fn show_field(tool: &mut ShownTool, name: &str, field: Value) {
     let Some(schema) = tool.parameters.as_object_mut() else { return };
     schema.entry("type").or_insert("object".into());

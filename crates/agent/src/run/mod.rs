@@ -1,8 +1,8 @@
-//! The agent loop as a value: no I/O, no clock, no runtime. It says what to do next, takes the result,
-//! and can be saved and reloaded as JSON between any two steps.
+//! The agent loop as a value, without I/O, clock or runtime. It returns the next step, takes its result, and can be
+//! saved and loaded as JSON after any step.
 //!
-//! The history is legal whenever a model is asked: each call id is unique, and each call
-//! has exactly one result, in call order, whatever happened to it.
+//! The history is legal for every model request: each call id is unique, and each call has exactly one result, in call
+//! order.
 
 mod answer;
 mod call_outcomes;
@@ -50,7 +50,7 @@ pub(crate) use turn_call::TurnCall;
 
 /// Version of the saved form. A state of another version is refused.
 pub const FORMAT_VERSION: u32 = 1;
-/// How notices of this program to the model begin.
+/// Prefix of notices by Toolwright to the model.
 const NOTICE: &str = "[toolwright notice]";
 
 /// The state of a run between two steps.
@@ -61,7 +61,7 @@ pub struct RunState {
     messages: Vec<Message>,
     task: Task,
     phase: Phase,
-    /// What the jobs of calls have used, as far as it is counted: one that goes on in another process counts once.
+    /// The usage of calls' jobs that has been counted, so that a job continued by another process counts once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     of_jobs: Vec<(CallId, Usage)>,
     /// The user's own messages, without notices.
@@ -70,24 +70,24 @@ pub struct RunState {
     /// How the model is shown the catalogue; chosen in the first turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     exposure: Option<ExposureState>,
-    /// The number of the last message of the session log that the conversation has.
+    /// The number of the last message of the session log that the conversation contains.
     #[serde(default)]
     last_notice: u64,
-    /// When the model saw the to-do list of the session last.
+    /// When the model last saw the session's to-do list.
     #[serde(default)]
     todo: TodoSeen,
     /// How much of the model's window the conversation takes, and how room was made.
     #[serde(default)]
     context: ContextState,
-    /// The plan that it executes.
+    /// The plan that the run executes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     plan: Option<Box<RunPlan>>,
 }
 
-/// The state of one task: of the work on one message of the user.
+/// The state of one task, which is the work on one message of the user.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Task {
-    /// The number of the last message of the session before the task, once that is known.
+    /// The number of the last message of the session before the task, once known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<u64>,
     turns: u32,
@@ -99,36 +99,36 @@ struct Task {
     /// Sources that answers cite.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     sources: Vec<Citation>,
-    /// Files that the provider's tools made.
+    /// Files that the provider's tools created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     files: Vec<ProducedFile>,
     repeats: Repeats,
-    /// The answer that came beside calls, which run first.
+    /// The answer that the model wrote together with calls, which run first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     answered: Option<String>,
     /// The model's last text.
     last_text: String,
-    /// A notice told the model that its answer is empty or in the wrong form.
+    /// Whether a notice has told the model that its answer is empty or in the wrong form.
     corrected: bool,
-    /// A notice told the model that a limit is near that ends the run without a last turn.
+    /// Whether a notice has told the model that a limit is near that ends the run without a last turn.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     warned: bool,
-    /// The limits of the tree of agents of which the model was warned, by key.
+    /// The keys of the tree's limits that the model was warned of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     warned_of: Vec<String>,
-    /// The time of the agents above, as a limit of `elapsed`.
+    /// The time limit set by agents above, on the scale of `elapsed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bound: Option<TimeLeft>,
-    /// Why the next turn is the last, whatever the limits allow.
+    /// The reason why the next turn is the last, regardless of the limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     forced: Option<String>,
     /// The final report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     report: Option<FinalReport>,
-    /// A notice told the model that agents still ran when it gave its answer.
+    /// Whether a notice has told the model that agents were still running when it answered.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     children_named: bool,
-    /// What became of agents that still ran at the end.
+    /// What happened to agents that still ran at the end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     children: Vec<ChildNote>,
 }
@@ -136,16 +136,16 @@ struct Task {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "waits_for", rename_all = "snake_case")]
 enum Phase {
-    /// The model; in a last turn it may not call tools.
+    /// The run waits for the model, which may not call tools in a last turn.
     Model {
         last: bool,
         /// The complete calls of an answer that is still streaming.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         streamed: Vec<TurnCall>,
     },
-    /// The calls of one turn, at least one of them unanswered.
+    /// The run waits for the calls of one turn, of which at least one is unanswered.
     Calls { calls: Vec<TurnCall> },
-    /// The user.
+    /// The run waits for the user.
     Done {
         result: RunResult,
         /// What the run waited for when it was interrupted.
@@ -154,16 +154,16 @@ enum Phase {
     },
 }
 
-/// When the model saw the to-do list of its session last.
+/// When the model last saw the to-do list of its session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum TodoSeen {
     /// Not in this conversation.
     #[default]
     Never,
-    /// So many answers ago.
+    /// This many answers ago.
     Ago(u32),
-    /// Nothing is left to do, as far as the run knows.
+    /// The list has no open items, as far as the run knows.
     NothingToDo,
 }
 
@@ -193,8 +193,8 @@ impl Phase {
 }
 
 impl RunState {
-    /// A run that begins with `messages`; the last one is the task. The user's messages among them are the user's own
-    /// words, see [`RunState::request`].
+    /// Creates a run that begins with `messages`; the last one is the task. The user's messages among them count as the
+    /// user's own words, see [`RunState::request`].
     #[must_use]
     pub fn new(spec: RunConfig, messages: Vec<Message>) -> Self {
         let user_texts = messages.iter().filter_map(|message| match message {
@@ -219,7 +219,7 @@ impl RunState {
         state
     }
 
-    /// A run that has no task yet: messages of its session begin each. `introduction` stands before them.
+    /// Creates a run without a task: messages of its session begin tasks. `introduction` comes first.
     #[must_use]
     pub fn resident(spec: RunConfig, introduction: impl Into<String>) -> Self {
         let mut state = Self::new(spec, vec![Message::user(introduction)]);
@@ -231,7 +231,7 @@ impl RunState {
     /// Reads a saved state.
     ///
     /// # Errors
-    /// [`LoadError`] for another format version or a damaged state.
+    /// [`LoadError`] for a different format version or a damaged state.
     pub fn from_json(saved: Value) -> Result<Self, LoadError> {
         let version = saved.get("version").and_then(Value::as_u64);
         if version != Some(u64::from(FORMAT_VERSION)) {
@@ -240,63 +240,63 @@ impl RunState {
         Ok(serde_json::from_value(saved)?)
     }
 
-    /// The saved form.
+    /// Returns the saved form.
     ///
     /// # Errors
-    /// Those of the serializer; a state that came from JSON has none.
+    /// Errors of the serializer, which cannot occur for a state that was loaded from JSON.
     pub fn to_json(&self) -> Result<Value, serde_json::Error> {
         serde_json::to_value(self)
     }
 
-    /// What does not change during the run.
+    /// Returns the fixed configuration of the run.
     #[must_use]
     pub fn spec(&self) -> &RunConfig {
         &self.spec
     }
 
-    /// The conversation so far.
+    /// Returns the conversation so far.
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// The user's own words in this run, for conditions of policy rules.
+    /// Returns the user's own words in this run, for conditions of policy rules.
     #[must_use]
     pub fn request(&self) -> UserRequest {
         UserRequest::new(self.user_texts.iter().map(String::as_str))
     }
 
-    /// Model answers since the user's last message.
+    /// Returns the number of model answers since the user's last message.
     #[must_use]
     pub fn turns(&self) -> u32 {
         self.task.turns
     }
 
-    /// What the task has used so far.
+    /// Returns the usage of the task so far.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.task.usage
     }
 
-    /// The rest of the time limit, if there is one.
+    /// Returns the rest of the time limit, if there is one.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         self.time_limit().map(|limit| limit.saturating_sub(self.task.elapsed))
     }
 
-    /// The time that the task may take: its own, or less where an agent above has less.
+    /// Returns the time that the task may take: its own limit, or less if an agent above has less.
     fn time_limit(&self) -> Option<Duration> {
         let bound = self.task.bound.as_ref().map(|bound| bound.left);
         self.spec.limits.time.into_iter().chain(bound).min()
     }
 
-    /// Bounds the task by the rest of the time of an agent above, or no more.
+    /// Limits the task to the time left of an agent above; `None` removes that limit.
     pub fn bound_time(&mut self, above: Option<&TimeLeft>) {
         let elapsed = self.task.elapsed;
         self.task.bound = above.map(|above| TimeLeft { of: above.of.clone(), left: elapsed + above.left });
     }
 
-    /// What to do next. Does not change the state.
+    /// Returns the next step. Does not change the state.
     #[must_use]
     pub fn step(&self) -> Step {
         match &self.phase {
@@ -327,7 +327,7 @@ impl RunState {
         }
     }
 
-    /// Time passed. Past the limit the run ends as partial, its open calls answered as cancelled.
+    /// Adds elapsed time. Beyond the limit the run ends as partial, and its open calls are answered as cancelled.
     pub fn on_elapsed(&mut self, passed: Duration) {
         self.task.elapsed += passed;
         if self.time_left() == Some(Duration::ZERO) {
@@ -335,19 +335,19 @@ impl RunState {
         }
     }
 
-    /// Whether the model is asked next.
+    /// Returns whether the model is asked next.
     #[must_use]
     pub fn waits_for_model(&self) -> bool {
         matches!(self.phase, Phase::Model { .. })
     }
 
-    /// Whether the run has ended.
+    /// Returns whether the run has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Done { .. })
     }
 
-    /// The user's next message: the conversation goes on, counters and limits start again.
+    /// Adds the user's next message. The conversation continues; counters and limits start again.
     ///
     /// # Errors
     /// [`TransitionError`] unless the run is over.
@@ -391,20 +391,20 @@ impl RunState {
     }
 }
 
-/// A message of the session log, as the model is told it.
+/// A message of the session log, in the form for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     /// Its number.
     pub seq: u64,
-    /// What it is about.
+    /// The subject.
     pub kind: MessageKind,
-    /// What the model is told.
+    /// The text for the model.
     pub text: String,
-    /// Whose words it has: like `job build_1` or `channel news`.
+    /// The author, such as `job build_1` or `channel news`.
     pub source: String,
 }
 
-/// What to do next.
+/// The next step of a run.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// Ask the model, then call [`RunState::on_model`] or [`RunState::on_model_error`]; while it streams,
@@ -412,14 +412,14 @@ pub enum Step {
     CallModel(ModelRequest),
     /// Run these calls, then call [`RunState::on_tools`].
     CallTools(ToolBatch),
-    /// Make these calls to compact the conversation, then call [`RunState::on_compacted`]. The model has not
-    /// asked for them and does not see them.
+    /// Make these calls to compact the conversation, then call [`RunState::on_compacted`]. The model has not requested
+    /// them and does not see them.
     Compact(Vec<ToolCall>),
     /// Ask a person, then call [`RunState::on_approvals`].
     AwaitApproval(Vec<ApprovalRequest>),
     /// Show these calls, then call [`RunState::dispatch`] or [`RunState::on_tools`].
     AwaitDispatch(Vec<ToolCall>),
-    /// Nothing, until [`RunState::continue_with`].
+    /// Wait for [`RunState::continue_with`].
     Done(RunResult),
 }
 
@@ -430,27 +430,27 @@ pub struct ToolBatch {
     pub calls: Vec<ToolCall>,
     /// A person's approvals of some of them.
     pub grants: Vec<Grant>,
-    /// Repairs by a model from an earlier check: these calls run with them, and no model is asked again.
+    /// Repairs by a model from an earlier check. The calls run with them, and no model is asked again.
     pub repairs: Vec<(CallId, RepairRecord)>,
-    /// Calls of the same turn that already run: their outcomes are awaited too.
+    /// Calls of the same turn that already run, whose outcomes are awaited too.
     pub started: Vec<CallId>,
-    /// Calls of the same turn that are not to run now, and whose values others may need.
+    /// Calls of the same turn that do not run now, and whose values other calls may need.
     pub beside: Vec<BesideCall>,
 }
 
-/// A call of a turn that is not to run now.
+/// A call of a turn that does not run now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BesideCall {
-    /// How many of the calls that are to run stand before it.
+    /// How many of the calls to run precede it.
     pub after: usize,
     /// The call as the model wrote it.
     pub call: ToolCall,
-    /// Why it is not to run.
+    /// Why it does not run.
     pub end: Beside,
 }
 
 impl ToolBatch {
-    /// All calls as they were written, and those of them that are not to run.
+    /// Returns all calls in the order of the answer, and those of them that do not run.
     #[must_use]
     pub fn in_order(self) -> (Vec<ToolCall>, Vec<(CallId, Beside)>) {
         let ends = self.beside.iter().map(|one| (one.call.id.clone(), one.end.clone())).collect();
@@ -462,7 +462,7 @@ impl ToolBatch {
     }
 }
 
-/// A person's approval of one call. It holds for the question that was asked: same definition, same arguments.
+/// A person's approval of one call. It applies only to the question that was asked: the same definition and arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Grant {
     /// The question.

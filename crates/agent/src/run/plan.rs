@@ -1,4 +1,4 @@
-//! Runs a plan as a turn: its calls are held until somebody releases them, and then run together.
+//! Runs a plan as a turn: its calls are held until they are released, and then run together.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,33 +13,33 @@ use super::turn_call::{CallStatus, Resolve, TurnCall};
 use super::{Phase, RunConfig, RunState, TransitionError};
 use crate::report::{ReportedCall, Status};
 
-/// What comes after the calls of a plan.
+/// What follows the calls of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterPlan {
     /// The run is over.
     End,
-    /// The model sees the results, and goes on.
+    /// The model sees the results and continues.
     Answer,
 }
 
 /// The plan that a run executes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
-    /// The plan as it is written: an array of calls. Those that plans in its place have added follow its own.
+    /// The plan as a document: an array of calls. Calls of replacement plans follow its own.
     pub document: Value,
-    /// What a person approved.
+    /// A person's approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     approval: Option<PlanApproval>,
-    /// What comes after its calls.
+    /// What follows its calls.
     pub then: AfterPlan,
-    /// Where the calls of the latest plan begin.
+    /// The position of the latest plan's first call.
     #[serde(default)]
     first: usize,
 }
 
 impl RunPlan {
-    /// What a person approved of the plan, if it is the one that was shown.
+    /// Returns a person's approval of the plan, if it applies to the plan that was shown.
     #[must_use]
     pub fn approval(&self) -> Option<&PlanApproval> {
         self.approval.as_ref().filter(|approval| approval.digest == ContentHash::of_value(&self.document))
@@ -47,8 +47,8 @@ impl RunPlan {
 }
 
 impl RunState {
-    /// A run that executes a plan. Its calls are held: [`RunState::dispatch`] lets them run. The user's `request` stands
-    /// before them.
+    /// Creates a run that executes a plan. Its calls are held until [`RunState::dispatch`]. The user's `request` comes
+    /// first.
     #[must_use]
     pub fn of_plan(
         spec: RunConfig,
@@ -63,32 +63,32 @@ impl RunState {
         state
     }
 
-    /// The plan that the run executes; `None` once its model has gone on from it.
+    /// Returns the plan that the run executes; `None` once its model has continued from it.
     #[must_use]
     pub fn plan(&self) -> Option<&RunPlan> {
         self.plan.as_deref()
     }
 
-    /// Whether all of its calls wait for leave to run.
+    /// Returns whether all of its calls wait for permission to run.
     #[must_use]
     pub fn is_held(&self) -> bool {
         matches!(&self.phase, Phase::Calls { calls } if calls.iter().all(TurnCall::is_held))
     }
 
-    /// Whether the run is over with the calls of its plan.
+    /// Returns whether the run ends with the calls of its plan.
     #[must_use]
     pub fn ends_with_plan(&self) -> bool {
         self.plan.as_ref().is_some_and(|plan| plan.then == AfterPlan::End)
     }
 
-    /// A person approved the plan as it was shown.
+    /// Records that a person approved the plan as shown.
     pub fn approve_plan(&mut self, approval: PlanApproval) {
         if let Some(plan) = &mut self.plan {
             plan.approval = Some(approval);
         }
     }
 
-    /// A person did not approve the plan: none of its calls runs, and the run is over.
+    /// Records that a person did not approve the plan: none of its calls runs, and the run ends.
     pub fn refuse_plan(&mut self) {
         let Phase::Calls { calls } = &mut self.phase else { return };
         for call in calls.iter_mut().filter(|call| !call.is_answered()) {
@@ -98,13 +98,13 @@ impl RunState {
         self.stop(Status::Failure, "the plan was not approved; nothing ran".into());
     }
 
-    /// What a model used to write the plan.
+    /// Adds the usage of writing the plan.
     pub fn on_planned(&mut self, usage: Usage) {
         self.task.usage.add(usage);
         self.task.turns += 1;
     }
 
-    /// Goes on with a plan in place of what failed. It is another plan than the one that was approved. Its calls are held.
+    /// Continues with a new plan for the failed part, which the earlier approval does not cover. Its calls are held.
     ///
     /// # Errors
     /// [`TransitionError`] unless the run is over and ended with a plan.
@@ -116,7 +116,7 @@ impl RunState {
         Ok(())
     }
 
-    /// Puts the calls of a plan into the conversation, as calls that wait.
+    /// Adds the calls of a plan to the conversation, held.
     fn hold(&mut self, plan: &PlanDocument, resolve: Resolve<'_>) {
         let Some(RunPlan { document: Value::Array(written), first: latest, .. }) = self.plan.as_deref_mut() else {
             return;
@@ -129,7 +129,7 @@ impl RunState {
         self.begin_calls(calls, String::new(), Vec::new());
     }
 
-    /// Ends a run that executes a plan alone: a success if every call was one.
+    /// Ends a run that executes a plan without a model: a success if every call succeeded.
     pub(super) fn finish_plan(&mut self) {
         let first = self.plan.as_ref().map_or(0, |plan| plan.first);
         let is_latest = |call: &&ReportedCall| call_index(&call.id).is_some_and(|index| index >= first);
@@ -145,7 +145,7 @@ impl RunState {
         self.finish(status, reason);
     }
 
-    /// Lets those held calls run that `which` selects. Returns whether there were any.
+    /// Lets the held calls run that `which` selects. Returns whether there were any.
     pub fn dispatch_only(&mut self, which: impl Fn(&str) -> bool) -> bool {
         let Phase::Calls { calls } = &mut self.phase else { return false };
         let mut held = calls.iter_mut().filter(|call| call.is_held() && which(call.id.as_str())).peekable();
@@ -155,7 +155,7 @@ impl RunState {
         any
     }
 
-    /// The outcome of a call of an ended plan as the run knows it: without its result.
+    /// Returns the outcome of a call of an ended plan without its result, which the run does not keep.
     #[must_use]
     pub fn failure_of(&self, id: &str) -> Option<Outcome> {
         let record = self.task.calls.iter().find(|call| call.id == id)?;

@@ -1,4 +1,4 @@
-//! One call of a turn: from what the model wrote to exactly one result.
+//! One call of a turn, from the model's text to exactly one result.
 
 use std::collections::HashSet;
 
@@ -24,7 +24,7 @@ use super::{BesideCall, Grant, ToolBatch};
 use crate::report::ReportedCall;
 use crate::tools::{BATCH_ID, FINAL_REPORT};
 
-/// Bytes of arguments in a note.
+/// The most bytes of arguments in a note.
 const MAX_NOTE: usize = 1000;
 
 /// The tool that a written call resolves to.
@@ -36,7 +36,7 @@ pub struct Resolved {
     pub definition: ContentHash,
 }
 
-/// Finds the tool of a written call as the model saw the catalogue.
+/// Finds the tool of a written call in the catalogue that the model saw.
 pub(super) type Resolve<'r> = &'r dyn Fn(&WrittenCall) -> Option<Resolved>;
 
 /// One call of the current turn.
@@ -46,20 +46,20 @@ pub(crate) struct TurnCall {
     pub(crate) id: CallId,
     /// The name as written.
     pub(crate) written: String,
-    /// The name in the conversation: the resolved wire name, or a legal name made of the written one.
+    /// The name in the conversation: the resolved wire name, or a legal name derived from the written one.
     pub(crate) wire_name: String,
     /// The definition that the model saw; `None` for an unknown tool.
     pub(crate) definition: Option<ContentHash>,
     /// The arguments as written.
     arguments: String,
-    /// What is said beside the arguments.
+    /// The metadata of the call.
     #[serde(default, skip_serializing_if = "CallMeta::is_empty")]
     meta: CallMeta,
     /// The repair of the arguments by a model; the call runs with its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) repair: Option<Box<RepairRecord>>,
     pub(super) status: CallStatus,
-    /// A notice to the model besides the result.
+    /// A notice to the model in addition to the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) note: Option<String>,
 }
@@ -67,21 +67,21 @@ pub(crate) struct TurnCall {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub(super) enum CallStatus {
-    /// Its answer is still streaming, and may break off.
+    /// The answer is still streaming, and may break off.
     Streamed,
     /// It runs; the journal records its outcome.
     Started,
     /// It waits for the caller's permission to run, see [`Dispatch::Manual`](super::Dispatch).
     Held,
-    /// It waits for its result from the client, whose tool it calls.
+    /// It calls a tool of the client, and waits for the client's result.
     ForClient,
     /// It can run.
     Ready,
     /// A person must decide first.
     PendingApproval { request: ApprovalRequest },
-    /// It can run: a person approved it.
+    /// A person approved it; it can run.
     Granted(Grant),
-    /// It can run once others have that wait for a person, or for permission; perhaps a person approved it.
+    /// It depends on calls that wait for a person or for permission. A person may already have approved it.
     Blocked { grant: Option<Grant> },
     /// It has its one result.
     Answered(Box<Answer>),
@@ -94,7 +94,7 @@ pub(super) struct Answer {
     /// Handles of the stored parts of a result that was too large.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) handles: Vec<String>,
-    /// Why other calls find no value of it, as in `which failed`.
+    /// Why it has no value for other calls, as in `which failed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost: Option<String>,
 }
@@ -112,18 +112,19 @@ impl TurnCall {
         self.status == CallStatus::Held
     }
 
-    /// Whether it still takes an outcome.
+    /// Returns whether it still takes an outcome.
     pub(super) fn is_open(&self) -> bool {
         let is_blocked = matches!(self.status, CallStatus::Blocked { .. });
         self.is_runnable() || self.is_held() || is_blocked || self.status == CallStatus::ForClient
     }
 
-    /// Whether it gives the final report. No other tool has that wire name: the namespace is reserved.
+    /// Returns whether it gives the final report. No other tool has that wire name: the namespace is reserved.
     pub(super) fn is_report(&self) -> bool {
         self.definition.is_some() && self.wire_name == FINAL_REPORT
     }
 
-    /// Whether it hands the request to another agent. No other tool has that wire name: the namespace is reserved.
+    /// Returns whether it hands the request to another agent. No other tool has that wire name: the namespace is
+    /// reserved.
     pub(super) fn is_handoff(&self) -> bool {
         self.definition.is_some() && self.wire_name == HANDOFF
     }
@@ -143,7 +144,7 @@ impl TurnCall {
         }
     }
 
-    /// Whether policy, the caller's roles or a person denied it.
+    /// Returns whether policy, the caller's roles or a person denied it.
     pub(super) fn is_denied(&self) -> bool {
         let failure = self.answer().and_then(|answer| answer.record.error.as_ref());
         failure.is_some_and(|failure| matches!(failure.kind, ErrorKind::Denied | ErrorKind::NotPermitted))
@@ -156,13 +157,13 @@ impl TurnCall {
         }
     }
 
-    /// The call as the model wrote it, under its own id.
+    /// Returns the call as the model wrote it, under its own id.
     pub(crate) fn as_written(&self) -> ToolCall {
         let arguments = RawArguments::Text(self.arguments.clone());
         ToolCall::new(self.id.clone(), self.written.clone(), arguments).with_meta(self.meta.clone())
     }
 
-    /// The call as the conversation carries it.
+    /// Returns the call as the conversation contains it.
     pub(super) fn replay(&self) -> WrittenCall {
         WrittenCall {
             id: self.id.as_str().to_owned(),
@@ -171,7 +172,7 @@ impl TurnCall {
         }
     }
 
-    /// The arguments as an object, whatever was written.
+    /// Returns the arguments as an object, whatever was written.
     pub(crate) fn argument_value(&self) -> Value {
         serde_json::from_str(&replay_arguments(&self.arguments)).unwrap_or_else(|_| json!({}))
     }
@@ -209,7 +210,7 @@ impl TurnCall {
             ApprovalDecision::Deny { reason } => {
                 Outcome::failed(self.id.clone(), ToolError::new(ErrorKind::Denied, format!("denied: {reason}")))
             }
-            // Neutral, so that the model does not look for a way round.
+            // Neutral, so that the model does not look for a workaround.
             ApprovalDecision::Skip => Outcome {
                 ok: true,
                 error: None,
@@ -224,7 +225,7 @@ impl TurnCall {
         self.end(outcome);
     }
 
-    /// It could not run: it waits for calls that wait themselves.
+    /// Marks it as blocked by calls that wait themselves.
     pub(super) fn block(&mut self) {
         self.status = match std::mem::replace(&mut self.status, CallStatus::Ready) {
             CallStatus::Ready => CallStatus::Blocked { grant: None },
@@ -233,7 +234,7 @@ impl TurnCall {
         };
     }
 
-    /// What it waited for may have ended.
+    /// Unblocks it, because the calls it waited for may have ended.
     pub(super) fn unblock(&mut self) {
         self.status = match std::mem::replace(&mut self.status, CallStatus::Ready) {
             CallStatus::Blocked { grant: None } => CallStatus::Ready,
@@ -242,7 +243,7 @@ impl TurnCall {
         };
     }
 
-    /// Why it is not to run with the others of its turn, if what it writes may concern them.
+    /// Returns why it does not run with the others of its turn, if its writes may affect them.
     fn beside(&self) -> Option<Beside> {
         match &self.status {
             CallStatus::Held | CallStatus::PendingApproval { .. } | CallStatus::Blocked { .. } => Some(Beside::Held),
@@ -251,7 +252,7 @@ impl TurnCall {
         }
     }
 
-    /// Lets a pending call run, which asks about it again.
+    /// Lets a pending call run, so that it is asked about again.
     pub(super) fn ask_again(&mut self) {
         if self.approval_request().is_some() {
             self.status = CallStatus::Ready;
@@ -265,7 +266,7 @@ impl TurnCall {
         }
     }
 
-    /// A streamed call, under an id that is not among `ids` and a legal name.
+    /// Creates a streamed call, with a legal name and an id that is not among `ids`.
     pub(super) fn new(
         written: WrittenCall,
         position: CallPosition,
@@ -291,7 +292,7 @@ impl TurnCall {
 }
 
 impl TurnCall {
-    /// A call of a plan, held until somebody lets it run. `id` is new.
+    /// Creates a held call of a plan. `id` must be new.
     pub(super) fn planned(id: CallId, call: ToolCall, resolve: Resolve<'_>) -> Self {
         let arguments = match call.arguments {
             RawArguments::Text(text) => text,
@@ -307,11 +308,11 @@ impl TurnCall {
 #[derive(Clone, Copy)]
 pub(super) struct CallPosition {
     pub(super) turn: u32,
-    /// Among the calls of its answer.
+    /// The position among the calls of its answer.
     pub(super) index: usize,
 }
 
-/// The ids of the calls in a conversation, of those that were `removed` from it, and of `more`.
+/// Returns the ids of the calls in a conversation, of those `removed` from it, and of `more`.
 pub(super) fn call_ids(messages: &[Message], removed: &[String], more: &[TurnCall]) -> HashSet<String> {
     let calls = messages.iter().filter_map(|message| match message {
         Message::Assistant { calls, .. } => Some(calls),
@@ -321,8 +322,8 @@ pub(super) fn call_ids(messages: &[Message], removed: &[String], more: &[TurnCal
     known.chain(more.iter().map(|call| call.id.to_string())).collect()
 }
 
-/// The calls of a complete answer. Those that streamed in keep their ids; started ones are among them, whatever the
-/// answer says. `ids` are in use.
+/// Returns the calls of a complete answer. Streamed calls keep their ids; started ones are kept even if the answer
+/// lacks them. `ids` are in use.
 pub(super) fn take_calls(
     written: Vec<WrittenCall>,
     mut streamed: Vec<TurnCall>,
@@ -350,7 +351,7 @@ pub(super) fn refuse<'c>(calls: impl Iterator<Item = &'c mut TurnCall>, why: &st
     }
 }
 
-/// Refuses every hand-off but the first: one agent answers.
+/// Refuses every hand-off except the first, because only one agent answers.
 pub(super) fn refuse_later_handoffs(calls: &mut [TurnCall]) {
     let handoffs = calls.iter_mut().filter(|call| call.is_handoff() && !call.is_answered());
     refuse(
@@ -359,7 +360,7 @@ pub(super) fn refuse_later_handoffs(calls: &mut [TurnCall]) {
     );
 }
 
-/// The calls to run, the approvals that people gave, the calls that already run, and those that are not to run.
+/// Returns the calls to run, people's approvals, the calls that already run, and those that do not run.
 pub(super) fn batch(calls: &[TurnCall]) -> ToolBatch {
     let mut batch = ToolBatch::default();
     for call in calls {
@@ -382,7 +383,7 @@ pub(super) fn batch(calls: &[TurnCall]) -> ToolBatch {
     batch
 }
 
-/// The calls that wait for the caller: for its permission to run, or for their results.
+/// Returns the calls that wait for the caller: for permission to run, or for their results.
 pub(super) fn held(calls: &[TurnCall]) -> Vec<ToolCall> {
     calls
         .iter()
@@ -391,12 +392,12 @@ pub(super) fn held(calls: &[TurnCall]) -> Vec<ToolCall> {
         .collect()
 }
 
-/// The questions that people must decide.
+/// Returns the questions that people must decide.
 pub(super) fn approval_requests(calls: &[TurnCall]) -> Vec<ApprovalRequest> {
     calls.iter().filter_map(TurnCall::approval_request).cloned().collect()
 }
 
-/// The written id if it is new, else one made of the call's position.
+/// Returns the written id if it is new, else one derived from the call's position.
 fn unique_id(written: String, CallPosition { turn, index }: CallPosition, taken: &HashSet<String>) -> String {
     if !written.trim().is_empty() && !taken.contains(&written) {
         return written;
@@ -411,7 +412,7 @@ fn unique_id(written: String, CallPosition { turn, index }: CallPosition, taken:
     id
 }
 
-/// A legal name for a tool that does not exist.
+/// Returns a legal name for a tool that does not exist.
 fn legal_name(written: &str) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
     let mut name: String = written.trim().chars().map(legal).take(MAX_WIRE_NAME - 1).collect();
@@ -421,7 +422,8 @@ fn legal_name(written: &str) -> String {
     name
 }
 
-/// The text of a JSON object: the written text if it is one, byte for byte; else the object that the call runs with.
+/// Returns the text of a JSON object: the written text, byte for byte, if it is one; else the object that the call runs
+/// with.
 fn replay_arguments(written: &str) -> String {
     if matches!(serde_json::from_str(written), Ok(Value::Object(_))) {
         return written.to_owned();
@@ -429,20 +431,20 @@ fn replay_arguments(written: &str) -> String {
     read_object(written).unwrap_or_else(|| json!({"unparsed": written})).to_string()
 }
 
-/// The tools that a search has found, by wire name.
+/// Returns the tools that a search has found, by wire name.
 fn found_tools(outcome: &Outcome) -> Vec<String> {
     let is_search = outcome.ok && outcome.tool.as_ref().is_some_and(|tool| tool.as_str() == SEARCH_ID);
     let hits = outcome.structured.as_ref().filter(|_| is_search).and_then(|found| found.get("tools"));
     hits.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The handles of the stored parts of an outcome.
+/// Returns the handles of the stored parts of an outcome.
 fn stored_handles(outcome: &Outcome) -> Vec<String> {
     let noted = outcome.extras.get(TOOL_OUTPUT).map(noted_outputs).unwrap_or_default();
     noted.into_iter().map(|stored| stored.handle).collect()
 }
 
-/// A notice that tells the model how its arguments were changed.
+/// Returns a notice that tells the model how its arguments were changed.
 fn repair_note(outcome: &Outcome) -> Option<String> {
     let mended = outcome.provenance.repair.as_ref().filter(|record| record.end == RepairEnd::Accepted);
     if let Some(candidate) = mended.and_then(|record| record.candidate.as_ref()) {
@@ -456,20 +458,20 @@ fn repair_note(outcome: &Outcome) -> Option<String> {
             "[toolwright notice] Your batch broke off at {cut}: an item that was not whole was dropped and did not run. Call what is missing again."
         ));
     }
-    // A failed call says so in its own words.
+    // The message of a failed call already contains it.
     (outcome.ok && outcome.provenance.repaired).then(|| {
         "[toolwright notice] Your arguments were not valid JSON and had to be mended; check that nothing is missing, and write one whole JSON object.".into()
     })
 }
 
-/// The content of an outcome; never empty, which several APIs refuse.
+/// Returns the content of an outcome, never empty, which several APIs refuse.
 fn visible_content(outcome: Outcome) -> Vec<ContentBlock> {
     let empty = outcome.content.iter().all(|block| block.as_text().is_some_and(|text| text.trim().is_empty()));
     if !empty {
         return outcome.content;
     }
     let text = match outcome.structured {
-        // The executor's cap counts text blocks only.
+        // The executor limits text blocks only.
         Some(structured) => head_and_tail(&structured.to_string(), DEFAULT_MAX_BYTES),
         None => "(no output)".into(),
     };

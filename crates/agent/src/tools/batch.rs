@@ -1,4 +1,4 @@
-//! `agent__batch`: runs several calls in parallel as one call, and fits their results under one size cap.
+//! `agent__batch`: runs several calls in parallel as one call, and fits their results within one size limit.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -37,7 +37,7 @@ pub(super) struct Batch {
     pub(super) effects: Effects,
 }
 
-/// Faults that one answer names.
+/// The most faults that one answer names.
 const MAX_FAULTS: usize = 40;
 
 /// One call of a batch.
@@ -65,8 +65,9 @@ impl Tool for Batch {
             "properties": {"items": {"type": "array", "items": item, "minItems": 1, "maxItems": MAX_ITEMS}},
             "required": ["items"],
         });
-        // No type: a list may come as a text, which is read here so that half an item does not count as a whole one.
-        // Nothing is required beside the properties: Anthropic refuses an `anyOf` at the top, and a batch without items says so.
+        // No type: a list may arrive as text, which is parsed here so that an incomplete item does not count as
+        // complete. No property is required: Anthropic refuses an `anyOf` at the top level, and the error for a batch
+        // without items says so.
         let list =
             json!({"description": "A list of items {id, tool, parameters}", "minItems": 1, "maxItems": MAX_ITEMS});
         let taken = json!({"type": "object", "properties": {"items": list, "calls": list}});
@@ -106,7 +107,7 @@ impl Tool for Batch {
 }
 
 impl Item {
-    /// Its result: that of the next outcome.
+    /// Returns its result from the next outcome.
     fn ended(self, outcomes: &mut impl Iterator<Item = Outcome>) -> ItemResult {
         let (ok, text) = match outcomes.next() {
             Some(outcome) => (outcome.ok, text_of(&outcome)),
@@ -116,7 +117,7 @@ impl Item {
     }
 }
 
-/// The text of an outcome for a model.
+/// Returns the text of an outcome for a model.
 fn text_of(outcome: &Outcome) -> String {
     let text = outcome.model_text();
     match &outcome.structured {
@@ -126,7 +127,7 @@ fn text_of(outcome: &Outcome) -> String {
     }
 }
 
-/// The items as written: a list, or a text that holds one.
+/// Returns the written items: a list, or a text that contains one.
 fn written(arguments: &Value) -> Result<Cow<'_, [Value]>, ToolError> {
     let items = arguments.get("items").or_else(|| arguments.get("calls"));
     let read = match items {
@@ -141,7 +142,8 @@ fn written(arguments: &Value) -> Result<Cow<'_, [Value]>, ToolError> {
     })
 }
 
-/// The calls of a batch, under ids inside that of the batch. All are checked, and judged by the policy, before any runs.
+/// Returns the calls of a batch, with ids derived from the batch's. All are checked, and judged by the policy, before
+/// any runs.
 fn plan(written: &[Value], snapshot: &Snapshot, context: &ToolContext) -> Result<Vec<Item>, Vec<PlanIssue>> {
     let nested = Nested::of(context);
     let variables = nested.as_ref().and_then(|nested| nested.run.variables.as_deref());
@@ -182,7 +184,7 @@ fn plan(written: &[Value], snapshot: &Snapshot, context: &ToolContext) -> Result
     if faults.is_empty() { Ok(items) } else { Err(faults) }
 }
 
-/// The answer to a batch that is at fault.
+/// Returns the error for a batch with faults.
 fn refused(faults: Vec<PlanIssue>) -> ToolError {
     let mut lines: Vec<String> = faults.iter().take(MAX_FAULTS).map(ToString::to_string).collect();
     if faults.len() > MAX_FAULTS {
@@ -192,7 +194,7 @@ fn refused(faults: Vec<PlanIssue>) -> ToolError {
     ToolError::new(ErrorKind::InvalidParameters, message)
 }
 
-/// An id as written; empty if there is none.
+/// Returns the written id; empty if there is none.
 fn id_of(written: Option<&Value>) -> String {
     match written {
         Some(Value::String(id)) => id.trim().chars().take(MAX_ID).collect(),
@@ -201,7 +203,7 @@ fn id_of(written: Option<&Value>) -> String {
     }
 }
 
-/// The id if it is new, else one made of the item's number.
+/// Returns the id if it is new, else one derived from the item's number.
 fn unique(id: &str, number: usize, taken: &mut HashSet<String>) -> String {
     let mut found = if id.is_empty() { number.to_string() } else { id.to_owned() };
     while !taken.insert(found.clone()) {
@@ -210,7 +212,7 @@ fn unique(id: &str, number: usize, taken: &mut HashSet<String>) -> String {
     found
 }
 
-/// The call of an item.
+/// Returns the call of an item.
 fn call(id: CallId, tool: &str, parameters: Option<&Value>, snapshot: &Snapshot) -> Result<ToolCall, String> {
     if tool.is_empty() {
         return Err("the item is not {id, tool, parameters}: it names no `tool`".into());
@@ -253,8 +255,8 @@ impl ItemResult {
     }
 }
 
-/// The results as JSON within the call's size cap: texts over their share of it are stored and shortened, and name the
-/// handle.
+/// Returns the results as JSON within the call's size limit. Texts over their share are stored and shortened, and name
+/// the handle.
 async fn fit(mut results: Vec<ItemResult>, context: &ToolContext) -> Vec<Value> {
     let sizes: Vec<usize> = results.iter().map(|result| escaped(&result.text)).collect();
     let around: usize = results.iter().map(|result| result.around()).sum();
@@ -268,13 +270,13 @@ async fn fit(mut results: Vec<ItemResult>, context: &ToolContext) -> Vec<Value> 
 }
 
 impl ItemResult {
-    /// Bytes of its JSON without the text, a comma included.
+    /// Returns the bytes of its JSON without the text, including a comma.
     fn around(&self) -> usize {
         escaped(&self.id) + escaped(&self.tool) + r#"{"id":"","ok":false,"output":"","tool":""},"#.len()
     }
 }
 
-/// The largest size for every text so that together they fit into `room`: large texts share what small ones leave.
+/// Returns the largest size per text with which all fit into `room`. Large texts use what small ones leave.
 fn share(sizes: &[usize], room: usize) -> usize {
     let mut sorted = sizes.to_vec();
     sorted.sort_unstable();
@@ -289,7 +291,7 @@ fn share(sizes: &[usize], room: usize) -> usize {
     usize::MAX
 }
 
-/// `text` in at most about `max` bytes of JSON, with the handle of the stored whole.
+/// Shortens `text` to about `max` bytes of JSON, with the handle of the stored whole.
 async fn shortened(text: &str, max: usize, context: &ToolContext) -> String {
     let note = match context.services.outputs.put(&context.session.id, text.as_bytes()).await {
         Ok(stored) => {
@@ -307,12 +309,12 @@ async fn shortened(text: &str, max: usize, context: &ToolContext) -> String {
         if size <= max || room == 0 {
             return cut;
         }
-        // Escapes and the line about the cut take room, too.
+        // Escapes and the note about the cut take room too.
         room = room.saturating_sub((size - max).max(room / 8).max(1));
     }
 }
 
-/// Bytes of `text` inside a JSON string.
+/// Returns the bytes of `text` inside a JSON string.
 fn escaped(text: &str) -> usize {
     let extra = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 1,

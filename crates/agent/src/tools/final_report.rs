@@ -12,8 +12,8 @@ use toolwright_core::{Tool, ToolDefinition};
 use super::define;
 use crate::report::{FINAL_REPORT_ID, FinalReport, Format, ReportConfig};
 
-/// A whole schema as a part of another, to whose root its `definitions` move. If its references
-/// lead elsewhere, the schema becomes a description in words.
+/// Returns a whole schema as a part of another, whose root gets its `definitions`. If its references point elsewhere,
+/// it becomes a description in words.
 fn part(mut schema: Value, definitions: &mut Map<String, Value>) -> Value {
     const KEPT: [&str; 2] = ["$defs", "definitions"];
     let is_kept = |to: &str| KEPT.iter().any(|kept| to.strip_prefix("#/").is_some_and(|to| to.starts_with(kept)));
@@ -27,7 +27,7 @@ fn part(mut schema: Value, definitions: &mut Map<String, Value>) -> Value {
     schema
 }
 
-/// The targets of a schema's references.
+/// Returns the targets of a schema's references.
 fn references(schema: &Value) -> Vec<&str> {
     match schema {
         Value::Object(members) => {

@@ -1,7 +1,7 @@
 //! `router__handoff-to`: hands the user's request to another agent, whose report is the answer of the run.
 //!
-//! The agent that gets it takes the place of the one that has it: it runs with its own tools among those of whoever started
-//! that one, and within the same policy, limits and costs.
+//! The new agent replaces the previous one: it runs with its own tools among those of the previous agent's starter, and
+//! within the same policy, limits and budget.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(crate) struct HandoffTool {
 }
 
 impl HandoffTool {
-    /// The tool of an agent with these destinations; `None` without any.
+    /// Creates the tool of an agent with these destinations; `None` without any.
     pub(crate) fn new(router: &Router, back: Option<&str>) -> Option<Self> {
         if router.is_empty() && back.is_none() {
             return None;
@@ -97,7 +97,8 @@ impl HandoffTool {
     }
 }
 
-/// What the destination gave: its report, which is the run's; the request, handed back; or why it did not run.
+/// Returns the result of the destination: its report, which becomes the run's; the request, handed back; or why it did
+/// not run.
 fn answer(to: &HandoffDestination, outcome: Outcome) -> Result<ToolOutput, ToolError> {
     let Outcome { pending, error, content, structured, extras, .. } = outcome;
     if let Some(request) = pending {
@@ -105,7 +106,7 @@ fn answer(to: &HandoffDestination, outcome: Outcome) -> Result<ToolOutput, ToolE
             ToolError::new(ErrorKind::Denied, "a person has not decided yet").with_source(AwaitsDecision(request))
         );
     }
-    // What stands behind the answer are notices.
+    // The blocks after the answer are notices.
     let text = content.first().and_then(ContentBlock::as_text).unwrap_or_default().to_owned();
     if to.may_return && extras.contains_key(HANDED_BACK) {
         let agent = &to.agent;
@@ -114,7 +115,7 @@ fn answer(to: &HandoffDestination, outcome: Outcome) -> Result<ToolOutput, ToolE
         )));
     }
     let Some(status) = extras.get("status").and_then(Value::as_str) else {
-        // It has not run.
+        // The destination has not run.
         let error = error.unwrap_or_else(|| ToolError::new(ErrorKind::ExecutionError, "it did not run"));
         let message = format!("the request was not handed over: {}", error.message());
         return Err(ToolError::new(error.kind(), message));

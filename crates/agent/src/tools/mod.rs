@@ -1,5 +1,5 @@
-//! The agent's own tools: batch, final report, task status and hand-off. The executor and the policy treat
-//! them like any other tool; the state machine decides what their results mean for a run.
+//! The agent's own tools: batch, final report, task status and hand-off. Executor and policy treat them like any other
+//! tool; the state machine interprets their results.
 
 mod batch;
 mod final_report;
@@ -29,47 +29,47 @@ pub use crate::report::FINAL_REPORT_ID;
 pub const NAMESPACE: &str = "agent";
 /// Id of the tool that runs several calls.
 pub const BATCH_ID: &str = "agent:batch@1.0.0";
-/// Id of the tool that says how far a task is.
+/// Id of the tool that reports the progress of a task.
 pub const TASK_STATUS_ID: &str = "agent:task_status@1.0.0";
 /// Wire name of [`FINAL_REPORT_ID`].
 pub(crate) const FINAL_REPORT: &str = "agent__final_report";
 
-/// Which of these tools a run is shown. All of them can be called in every run, by name.
+/// The tools that a run is shown. Every run can call all of them by name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentTools {
-    /// The report that the run has to end with; the final report is shown if this is set.
+    /// The required report of the run; if set, the final report tool is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<ReportConfig>,
     /// Whether the task status is shown.
     pub task_status: bool,
     /// Whether the batch is shown.
     pub batch: bool,
-    /// The agent that handed the request over and takes it back.
+    /// The agent that handed the request over and can get it back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hands_back_to: Option<String>,
 }
 
 impl AgentTools {
-    /// Whether the tool of this id is shown.
+    /// Returns whether the tool with this id is shown.
     #[must_use]
     pub fn shows(&self, id: &str) -> bool {
         match id {
             BATCH_ID => self.batch,
             FINAL_REPORT_ID => self.report.is_some(),
             TASK_STATUS_ID => self.task_status,
-            // It is there where it can be used.
+            // It exists only if it can be used.
             HANDOFF_ID => true,
             _ => false,
         }
     }
 }
 
-/// The agent's own tools for a run that has to end with this report, and may hand its request over.
+/// Returns the agent's own tools for a run that must end with this report, and may hand its request over.
 #[expect(clippy::expect_used, reason = "what is validated of the definitions is constant, and every test registers it")]
 pub(crate) fn run_tools(report: Option<&ReportConfig>, handoff: Option<HandoffTool>) -> StaticProvider {
     let mut tools: Vec<Arc<dyn Tool>> = vec![
-        // The calls of a batch do the work, each under its own policy.
+        // The calls of a batch have the effects, each under its own policy.
         Arc::new(Batch { effects: Effects::READ }),
         Arc::new(TaskStatusTool),
         Arc::new(FinalReportTool { spec: report.cloned() }),
@@ -78,17 +78,17 @@ pub(crate) fn run_tools(report: Option<&ReportConfig>, handoff: Option<HandoffTo
     StaticProvider::new(NAMESPACE, ProviderKind::Builtin, tools).expect("legal definitions")
 }
 
-/// The batch alone, for callers that are no agents. They see one call for many, so its effects are
-/// those of any tool.
+/// Returns the batch alone, for callers other than agents. They see one call for many, so it declares the effects of
+/// any tool.
 ///
 /// # Errors
-/// [`RegistrationError`] for a definition of ours that breaks the rules.
+/// [`RegistrationError`] if its definition is invalid.
 pub fn batch_provider() -> Result<Arc<dyn Provider>, RegistrationError> {
     let tools: Vec<Arc<dyn Tool>> = vec![Arc::new(Batch { effects: Effects::UNKNOWN })];
     Ok(Arc::new(StaticProvider::new(NAMESPACE, ProviderKind::Builtin, tools)?))
 }
 
-/// A definition: models see the schema `shown`, and arguments are validated against `taken`.
+/// Returns a definition: models see the schema `shown`, and arguments are validated against `taken`.
 #[expect(clippy::expect_used, reason = "the ids are constants, and every test parses them")]
 fn define(id: &str, description: &str, shown: Value, taken: Value) -> ToolDefinition {
     let mut definition = ToolDefinition::new(ToolId::parse(id).expect("a legal id"), description, Some(taken));
@@ -110,7 +110,7 @@ enum Stage {
     Completed,
 }
 
-/// The model's report on its task, as far as the run uses it.
+/// The fields of the model's report on its task that the run uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TaskStatus {
     status: Stage,
@@ -121,7 +121,7 @@ pub(crate) struct TaskStatus {
 }
 
 impl TaskStatus {
-    /// Whether all fields say that the task is complete, so that the next turn is the last.
+    /// Returns whether all fields say that the task is complete, so that the next turn is the last.
     pub(crate) fn is_final(&self) -> bool {
         self.status == Stage::Completed && self.ready_for_final_report && !self.need_to_run_more_tools
     }

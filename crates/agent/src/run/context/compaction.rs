@@ -22,7 +22,7 @@ use crate::run::{RunState, TransitionError};
 
 /// Bytes per token of a text.
 const BYTES: usize = 4;
-/// Parts from which facts are extracted, each in its own request: models overlook things in a long text.
+/// The most parts from which facts are extracted, each in a separate request: models overlook things in a long text.
 const MAX_PARTS: usize = 8;
 /// Maximum tokens of a part.
 const PART: usize = 8000;
@@ -30,21 +30,21 @@ const PART: usize = 8000;
 const FACTS: usize = 12;
 /// Approximate tokens of a fact in an answer.
 const FACT_TOKENS: usize = 40;
-/// Bytes of a result that the summary is based on: facts carry the rest.
+/// Bytes of a result that the summary is based on. Facts carry the rest.
 const SUMMARIZED_RESULT: usize = 512;
-/// The parts of the limit that are summarised, and that facts are extracted from: making room reads no more than it
-/// frees.
+/// The divisors of the limit that give how much is summarised and how much facts are extracted from: making room reads
+/// no more than it frees.
 const SUMMARIZED: usize = 4;
 const READ: usize = 2;
 /// Words of a summary.
 const WORDS: std::ops::RangeInclusive<usize> = 40..=600;
 
-/// A compaction that has begun.
+/// A compaction in progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Compaction {
     /// The messages to replace by one.
     range: (usize, usize),
-    /// Where their text is stored.
+    /// Handle of their stored text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     original: Option<Original>,
     /// Handles of their images and other files.
@@ -56,7 +56,7 @@ pub(super) struct Compaction {
     /// How many of these are older than the message of the task.
     #[serde(default)]
     words_before: usize,
-    /// The request for the summary, then those for facts.
+    /// The request for the summary, followed by those for facts.
     calls: Vec<CompactionCall>,
     /// Usage of the calls that have ended.
     #[serde(default)]
@@ -67,7 +67,7 @@ pub(super) struct Compaction {
     tools: usize,
 }
 
-/// What remains of the turns besides the summary.
+/// What remains of the turns in addition to the summary.
 struct Remains {
     facts: Vec<Fact>,
     words: (Vec<String>, TaskPosition),
@@ -75,7 +75,7 @@ struct Remains {
     files: Vec<String>,
 }
 
-/// A call that compacts the conversation. The run's model has not asked for it and does not see it.
+/// A call that compacts the conversation. The run's model has not requested it and does not see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CompactionCall {
     /// Its id, unique in the run.
@@ -125,7 +125,7 @@ pub enum Compacted {
 pub(crate) struct MemoryTools {
     pub(crate) summarize: String,
     pub(crate) extract: String,
-    /// The context window of their model, if it is not the run's model and known.
+    /// The context window of their model, if known and not the run's model.
     pub(crate) window: Option<usize>,
 }
 
@@ -137,23 +137,24 @@ struct Requests {
     facts: Vec<String>,
     /// Words of the summary.
     words: usize,
-    /// Tokens of all of it, as the model counts.
+    /// Tokens of the whole, as the model counts.
     tokens: u64,
 }
 
-/// What is stored of the turns besides the conversation.
+/// The stored data of the turns outside of the conversation.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionSources {
     /// Results that were stored before.
     pub(crate) originals: Originals,
-    /// Where the text of all of them is stored.
+    /// Handle of the stored text of all of them.
     pub(crate) stored: Option<Original>,
     /// Their stored images and other files.
     pub(crate) files: Files,
 }
 
 impl RunState {
-    /// The stored parts of the results in `range`: `(call, handle)`, several times for a result with several parts.
+    /// Returns the stored parts of the results in `range`: `(call, handle)`, several times for a result with several
+    /// parts.
     pub(crate) fn stored_in(&self, range: &Range<usize>) -> Vec<(String, String)> {
         let of = |result: &CallResult| {
             let handles = self.context.handles.get(&result.call_id).into_iter().flatten();
@@ -166,12 +167,12 @@ impl RunState {
         self.messages.get(range.clone()).into_iter().flatten().flat_map(results_of)
     }
 
-    /// The text of the messages in `range` that can be compacted, as the model saw them.
+    /// Returns the text of the messages in `range` that can be compacted, as the model saw them.
     pub(crate) fn text_of(&self, range: &Range<usize>, files: &Files) -> String {
         render::whole(&self.compactable_turns(range), files)
     }
 
-    /// The blocks of the messages in `range` that can be compacted.
+    /// Returns the blocks of the messages in `range` that can be compacted.
     pub(crate) fn blocks_of(&self, range: &Range<usize>) -> Vec<&ContentBlock> {
         let mut blocks = Vec::new();
         for turn in self.compactable_turns(range) {
@@ -184,7 +185,7 @@ impl RunState {
         blocks
     }
 
-    /// Whether the rest of the task's tokens is enough to compact the messages in `range`.
+    /// Returns whether the rest of the task's tokens is enough to compact the messages in `range`.
     pub(crate) fn affords_compaction(
         &self,
         range: &Range<usize>,
@@ -195,7 +196,7 @@ impl RunState {
         left.is_none_or(|left| self.requests(range, sources, tools).is_some_and(|requests| requests.tokens <= left))
     }
 
-    /// The requests that compact the messages in `range`.
+    /// Returns the requests that compact the messages in `range`.
     fn requests(&self, range: &Range<usize>, sources: &CompactionSources, tools: &MemoryTools) -> Option<Requests> {
         let limit = self.context_limit()?;
         // Another model's window is halved to leave room for its prompt and answer.
@@ -214,9 +215,9 @@ impl RunState {
         Some(Requests { summarized, facts, words, tokens: self.in_tokens(tokens) as u64 })
     }
 
-    /// Begins to compact the messages in `range`: [`crate::run::Step::Compact`] returns its calls until all of them came
-    /// back through [`RunState::on_compacted`]. Save the state before the calls run. Returns false if the calls would take
-    /// more than the rest of the task's tokens.
+    /// Begins to compact the messages in `range`: [`crate::run::Step::Compact`] returns its calls until
+    /// [`RunState::on_compacted`] has got all of them. Save the state before the calls run. Returns false if the calls
+    /// would take more than the rest of the task's tokens.
     pub(crate) fn begin_compaction(
         &mut self,
         range: Range<usize>,
@@ -277,20 +278,20 @@ impl RunState {
         true
     }
 
-    /// Tokens that the task may still use.
+    /// Returns the tokens that the task may still use.
     fn tokens_left(&self) -> Option<u64> {
         let Usage { input_tokens, output_tokens, .. } = self.task.usage;
         Some(self.spec.limits.tokens?.saturating_sub(input_tokens.saturating_add(output_tokens)))
     }
 
-    /// The calls of the current compaction that have not ended.
+    /// Returns the calls of the current compaction that have not ended.
     pub(crate) fn compaction_calls(&self) -> Vec<ToolCall> {
         let calls = self.context.compaction.iter().flat_map(|compaction| &compaction.calls);
         calls.filter(|call| call.ended.is_none()).map(CompactionCall::call).collect()
     }
 
-    /// Some calls of [`crate::run::Step::Compact`] ended and used `usage`. Once all have ended, one message replaces the
-    /// turns, or the conversation stays as it is.
+    /// Takes ended calls of [`crate::run::Step::Compact`] and their `usage`. Once all have ended, one message replaces
+    /// the turns, or the conversation stays unchanged.
     ///
     /// # Errors
     /// [`TransitionError`] unless each outcome belongs to such a call.
@@ -320,7 +321,7 @@ impl RunState {
             Compacted::Done { .. } => self.context.compaction_done(),
             _ => self.context.compaction_failed(),
         }
-        // The usage counts before the model is asked again.
+        // The limit is checked before the model is asked again.
         if let Some(reason) = self.spec.limits.exhausted(self.task.turns, &self.task.usage) {
             self.finish(Status::Partial, Some(reason));
         }
@@ -352,7 +353,7 @@ impl RunState {
         };
         self.context.counts.summarized += 1;
         if let TodoSeen::Ago(_) = self.todo {
-            // What it saw may be gone.
+            // The list that the model saw may have been removed.
             self.todo = TodoSeen::Never;
         }
         self.context.counts.messages += messages as u64;
@@ -366,12 +367,13 @@ impl RunState {
         Compacted::Failed(why)
     }
 
-    /// The position of the task's message among the user's words in `range`, `words_before` of which come before it.
+    /// Returns the position of the task's message among the user's words in `range`, of which `words_before` precede
+    /// it.
     fn task_position(&self, range: &Range<usize>, words_before: usize) -> TaskPosition {
         let record = self.context.memory.as_ref().map(|memory| memory.at);
         match self.context.task_at {
             Some(at) if at < range.start => TaskPosition::Above,
-            // The message that replaces the turns before the task follows it.
+            // The task precedes the message that replaces the turns before it.
             Some(at) if at < range.end && record.is_some_and(|record| at < record) => TaskPosition::Above,
             Some(at) if at < range.end => TaskPosition::After(words_before),
             _ => TaskPosition::Below,
@@ -382,24 +384,24 @@ impl RunState {
         Some(Turn { message: self.messages.get(at)?, author: self.context.author_at(at) })
     }
 
-    /// Whether a message is never compacted.
+    /// Returns whether a message is never compacted.
     fn stays(&self, at: usize) -> bool {
         self.context.task_at == Some(at)
     }
 
-    /// The messages of `range` without the one that stays.
+    /// Returns the messages of `range` without the one that stays.
     fn compactable_turns(&self, range: &Range<usize>) -> Vec<Turn<'_>> {
         range.clone().filter(|at| !self.stays(*at)).filter_map(|at| self.turn_at(at)).collect()
     }
 
-    /// The same without the record of earlier turns, whose facts are kept as they are.
+    /// Returns the same without the record of earlier turns, whose facts are kept.
     fn turns_in(&self, range: &Range<usize>) -> Vec<Turn<'_>> {
         let record = self.context.memory.as_ref().map(|memory| memory.at);
         let all = range.clone().filter(|at| !self.stays(*at) && record != Some(*at));
         all.filter_map(|at| self.turn_at(at)).collect()
     }
 
-    /// Replaces the messages in `range` by one, after the one that stays, so that the task comes before the work on it.
+    /// Replaces the messages in `range` by one, after the one that stays, so that the task precedes the work on it.
     /// Returns how many it replaces.
     fn replace_turns(&mut self, range: Range<usize>, summary: &Value, remains: Remains) -> Option<usize> {
         let Remains { facts, words, original, files } = remains;
@@ -431,7 +433,7 @@ impl RunState {
                 Message::User { .. } => {}
             }
         }
-        // Nothing in the conversation loads these tools any more: they are shown from now on.
+        // No result in the conversation loads these tools any more, so they are shown from now on.
         self.load(loads);
         let inserted = usize::from(task.is_some()) + 1;
         let mut memory = self.context.memory.take().unwrap_or_default();

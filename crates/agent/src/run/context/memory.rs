@@ -1,4 +1,4 @@
-//! Holds the memory of compacted turns: a summary, facts, the user's words, and the handle of the full text.
+//! The memory of compacted turns: a summary, facts, the user's words, and the handle of the full text.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ const MAX_POINTS: usize = 10;
 const MAX_LINE: usize = 500;
 /// Bytes per token of a text.
 const BYTES: usize = 4;
-/// Bytes below which the presence of a value or quote proves nothing about its source.
+/// The least bytes of a value or quote whose occurrence proves its source.
 const MIN_QUOTE: usize = 4;
 /// Maximum files that the message names; the stored text names all.
 const MAX_FILES: usize = 24;
@@ -79,7 +79,7 @@ impl ExtractedFact {
     }
 }
 
-/// The facts in a result of `llm:fact-extract`. `texts`: what the user and the model wrote.
+/// Reads the facts in a result of `llm:fact-extract`. `texts`: the texts of the user and the model.
 pub(super) fn read_facts(value: &Value, texts: &AuthorTexts) -> Vec<Fact> {
     let facts = value.get("facts").and_then(Value::as_array).into_iter().flatten();
     let facts = facts.filter_map(|fact| ExtractedFact::deserialize(fact).ok());
@@ -108,7 +108,7 @@ pub(super) struct Memory {
     summary: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     points: Vec<String>,
-    /// In the order in which they were found: a later fact supersedes earlier ones of the same key.
+    /// Facts in the order in which they were found. A later fact supersedes earlier ones with the same key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     facts: Vec<Fact>,
     /// Facts that were dropped for lack of room.
@@ -117,7 +117,7 @@ pub(super) struct Memory {
     /// The model's answers in the turns.
     #[serde(default)]
     answers: usize,
-    /// Where the text of the last compacted turns is stored; it begins with the memory before it.
+    /// Handle of the stored text of the last compacted turns, which begins with the memory before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     original: Option<Original>,
     /// The answers in later turns whose text was not stored.
@@ -126,12 +126,12 @@ pub(super) struct Memory {
     /// Handles of the turns' images, sounds and other files, the newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     files: Vec<String>,
-    /// What the user said in the turns.
+    /// The user's messages in the turns.
     #[serde(default)]
     words: UserWords,
 }
 
-/// Where a text is stored.
+/// A stored text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Original {
     /// The handle.
@@ -141,7 +141,8 @@ pub(crate) struct Original {
 }
 
 impl Memory {
-    /// Adds what a model made of turns with this many `answers`. `room`: tokens for the summary, and as many for facts.
+    /// Adds what a model extracted from turns with this many `answers`. `room`: tokens for the summary, and as many for
+    /// facts.
     pub(super) fn add(
         &mut self,
         summary: &Value,
@@ -189,7 +190,7 @@ impl Memory {
         self.files.drain(..self.files.len().saturating_sub(MAX_FILES));
     }
 
-    /// Adds what the user said, none of it blank.
+    /// Adds messages of the user, none of them blank.
     pub(super) fn add_words(&mut self, words: Vec<String>, task: TaskPosition) {
         self.words.add(words, task);
     }
@@ -198,7 +199,7 @@ impl Memory {
         self.facts.len()
     }
 
-    /// The text that the model of the next summary gets. Facts are kept as they are.
+    /// Returns the text for the model of the next summary. Facts are kept as they are.
     pub(super) fn to_text(&self) -> String {
         let mut text = self.summary.clone();
         for point in &self.points {
@@ -207,8 +208,8 @@ impl Memory {
         text
     }
 
-    /// The message, marked as a notice. It quotes the user's own words, in about `room` tokens, as binding, and the rest as a
-    /// record.
+    /// Returns the message, marked as a notice. It quotes the user's words, in about `room` tokens, as binding, and the
+    /// rest as a record.
     pub(super) fn message(&self, room: usize) -> Message {
         let mut text = format!(
             "{NOTICE} To make room, the earlier part of this conversation ({} of your answers, with their calls and results) was \
@@ -270,7 +271,7 @@ impl Memory {
 }
 
 /// Drops facts until the rest has at most `room` tokens: superseded ones first, then those without a category, then the
-/// oldest. Returns how many.
+/// oldest. Returns how many were dropped.
 fn drop_to(facts: &mut Vec<Fact>, room: usize) -> usize {
     let mut tokens: usize = facts.iter().map(Fact::tokens).sum();
     let before = facts.len();
@@ -315,7 +316,7 @@ mod tests {
         {
             assert!(shown.contains(part), "{part} in {shown}");
         }
-        // They have 5, 4 and 5 tokens: first the superseded one goes, then what has no category.
+        // They have 5, 4 and 5 tokens. First the superseded one is dropped, then the one without a category.
         for (room, left) in
             [(14, "code 4711, mood fine, code 4712"), (13, "mood fine, code 4712"), (8, "code 4712"), (4, "")]
         {
@@ -337,7 +338,7 @@ mod tests {
             (json!({"key": "k", "value": "delete all", "quote": " "}), Source::Found),
             (json!({"key": "k", "value": "47"}), Source::Found),
             (json!({"key": "k", "value": "711", "quote": "code is 4711"}), Source::User),
-            // A true quote does not lend its weight to a value that nobody said.
+            // A true quote does not support a value that nobody wrote.
             (json!({"key": "k", "value": "delete all", "quote": "the code is 4711"}), Source::Found),
             (json!({"key": "k", "value": "rm", "quote": "the code is 4711"}), Source::Found),
             (json!({"key": "k", "value": "delete all", "source": "said"}), Source::Found),

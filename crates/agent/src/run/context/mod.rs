@@ -32,15 +32,15 @@ pub(crate) use self::render::{Files, Originals, besides, content_text};
 pub(crate) use self::room::{Evicted, MAX_NOTE_FILES, ResultPosition, RoomPlan, has_text};
 pub(crate) use self::size::Countable;
 
-/// The part of a window that stays free, since counts are not certain.
+/// The divisor of a window that gives its reserve, because counts are not exact.
 const BUFFER: usize = 20;
 /// Tokens reserved for an answer without a limit, but a quarter of the window at most.
 const ANSWER: usize = 4096;
 /// Percentage of the limit from which the model's own tokenizer counts the conversation.
 const NEAR: usize = 80;
-/// Answers of the model between two compactions.
+/// The least number of model answers between two compactions.
 const ANSWERS_BETWEEN: u32 = 5;
-/// The part of the limit that a summary may have; the facts and the user's words may have as much each.
+/// The divisor of the limit that gives the size of a summary. Facts and the user's words may have as much each.
 const MEMORY: usize = 18;
 /// Maximum bytes of a conversation that is handed to another agent.
 const MAX_RECORD: usize = 64 << 10;
@@ -55,7 +55,7 @@ pub struct ContextOptions {
     /// Whether a model may put the oldest turns together, by `llm:summarize` and `llm:fact-extract`.
     pub summarize: bool,
     /// That model, `provider/model`. Default: the model of the run.
-    // The conversation goes to no other unless it is named here.
+    // The conversation is sent to no other model unless it is named here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// What making room once leaves, as a part of what a request may have. The less, the rarer the provider's prompt cache
@@ -70,7 +70,7 @@ impl Default for ContextOptions {
     }
 }
 
-/// How often room was made, and how much that used.
+/// How often room was made, and the usage for it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Compactions {
@@ -111,7 +111,7 @@ pub(super) struct ContextState {
     /// Ids of calls whose result is replaced by a note.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     notes: BTreeSet<String>,
-    /// Ids of calls that are no longer in the conversation: no other call gets them.
+    /// Ids of calls that are no longer in the conversation, which are not reused.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     removed_ids: Vec<String>,
     /// Answers since the last compaction; `None` if there was none.
@@ -124,10 +124,10 @@ pub(super) struct ContextState {
     answer: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Memory>,
-    /// The compaction that has begun.
+    /// The compaction in progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     compaction: Option<Compaction>,
-    /// Compactions that have begun so far.
+    /// The number of compactions begun so far.
     begun: u32,
     counts: Compactions,
 }
@@ -137,19 +137,19 @@ pub(super) struct ContextState {
 struct NoticeMessage {
     /// Its position.
     at: usize,
-    /// The job, channel, trigger or other agent whose words it reports.
+    /// The job, channel, trigger or other agent whose text it reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source: Option<String>,
 }
 
 impl ContextState {
-    /// For a run that begins with these messages.
+    /// Creates it for a run that begins with these messages.
     pub(super) fn new(messages: &[Message]) -> Self {
         let task_at = messages.iter().rposition(|message| matches!(message, Message::User { .. }));
         Self { task_at, ..Self::default() }
     }
 
-    /// The author of the message at this position, if it is in the user's role.
+    /// Returns the author of the message at this position, if it is in the user's role.
     fn author_at(&self, at: usize) -> Author<'_> {
         if self.memory.as_ref().is_some_and(|memory| memory.at == at) {
             return Author::Program;
@@ -161,7 +161,7 @@ impl ContextState {
         }
     }
 
-    /// A task begins with the message at this position.
+    /// Begins a task with the message at this position.
     pub(super) fn begin_task(&mut self, at: usize) {
         self.task_at = Some(at);
         if std::mem::take(&mut self.failures) > 0 {
@@ -173,13 +173,13 @@ impl ContextState {
         (self.failures, self.answers_since) = (0, Some(0));
     }
 
-    /// Compaction failed: it is tried again after one answer, after two the next time, and so on.
+    /// Records a failed compaction: the next try is after one answer, then after two, and so on.
     fn compaction_failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.answers_since = Some(ANSWERS_BETWEEN.saturating_sub(self.failures));
     }
 
-    /// The model has answered.
+    /// Records an answer of the model.
     pub(super) fn on_answer(&mut self, usage: &Usage) {
         self.gauge.learn(usage.input_tokens);
         if let Some(answers) = &mut self.answers_since {
@@ -187,7 +187,7 @@ impl ContextState {
         }
     }
 
-    /// Notes the handles of the stored parts of a call's result.
+    /// Records the handles of the stored parts of a call's result.
     pub(super) fn note_stored(&mut self, call: &str, handles: Vec<String>) {
         if !handles.is_empty() {
             self.handles.insert(call.to_owned(), handles);
@@ -209,44 +209,46 @@ impl ContextState {
         self.compaction.is_some()
     }
 
-    /// Gives up a compaction that has begun. It may begin anew.
+    /// Abandons the compaction in progress. It may begin again.
     pub(super) fn abandon(&mut self) {
         self.compaction = None;
     }
 
-    /// Whether turns may be compacted by now.
+    /// Returns whether turns may be compacted now.
     fn is_due(&self) -> bool {
         self.answers_since.is_none_or(|answers| answers >= ANSWERS_BETWEEN)
     }
 }
 
-/// Maximum tokens of a request. No answer gets more than half of the window: a higher limit is meant as none.
+/// Returns the most tokens of a request. An answer is reserved at most half of the window, because a higher limit means
+/// that there is none.
 fn limit(window: usize, answer: Option<u32>) -> usize {
     let answer = answer.map_or(ANSWER.min(window / 4), |tokens| usize::try_from(tokens).unwrap_or(usize::MAX));
     let answer = answer.min(window / 2);
     window.saturating_sub(window / BUFFER).saturating_sub(answer)
 }
 
-/// Estimated tokens of a summary for a limit of so many tokens; its facts and the user's words may have as much each.
+/// Returns the estimated tokens of a summary for a limit of this many tokens. Its facts and the user's words may have
+/// as much each.
 fn memory_tokens(limit: usize) -> usize {
     limit / MEMORY
 }
 
-/// Maximum estimated tokens of the message that replaces turns.
+/// Returns the most estimated tokens of the message that replaces turns.
 fn record_tokens(limit: usize) -> usize {
     memory_tokens(limit) * 3
 }
 
 impl RunState {
-    /// Estimated tokens of system prompt and conversation.
+    /// Returns the estimated tokens of system prompt and conversation.
     #[must_use]
     pub fn context_tokens(&self) -> usize {
         size::conversation(&self.system(), &self.messages)
     }
 
-    /// Maximum estimated tokens of system prompt, conversation and tool definitions together: the model's
-    /// window, if it is known, less its answer and a buffer, corrected by how the model counts; and no more than
-    /// an overflow has shown.
+    /// Returns the most estimated tokens of system prompt, conversation and tool definitions together: the model's
+    /// window, if known, minus its answer and a reserve, corrected by how the model counts; and at most what an
+    /// overflow has shown.
     #[must_use]
     pub fn context_limit(&self) -> Option<usize> {
         let answer = self.context.answer.or(self.spec.max_tokens);
@@ -255,30 +257,30 @@ impl RunState {
         [by_window, self.context.ceiling].into_iter().flatten().min()
     }
 
-    /// The model's count for an estimate, as far as it is known.
+    /// Converts an estimate to the model's count, as far as known.
     #[must_use]
     pub fn in_tokens(&self, estimate: usize) -> usize {
         self.context.gauge.tokens(estimate)
     }
 
-    /// Whether the model's own tokenizer has counted the conversation.
+    /// Returns whether the model's own tokenizer has counted the conversation.
     #[must_use]
     pub fn is_counted(&self) -> bool {
         self.context.gauge.is_exact()
     }
 
-    /// Estimated tokens that could be freed for further results: by evicting old ones, and by compacting turns.
+    /// Returns the estimated tokens that could be freed for further results, by evicting old ones and compacting turns.
     #[must_use]
     pub fn removable_tokens(&self) -> usize {
         let limit = self.context_limit();
         let memory = limit.filter(|_| self.spec.context.summarize && self.context.is_due()).map(record_tokens);
-        // While calls run, the model has seen all of the conversation.
+        // While calls run, the model has seen the whole conversation.
         self.room(0, limit.unwrap_or(0), 0, memory, EvictionScope::All).most()
     }
 
     /// Makes room if the next request is over `budget` estimated tokens: replaces the oldest results by a note, down to
-    /// three quarters. Results that the model has not seen yet stay. Nothing is stored: for runs without a store.
-    /// Returns how many results were removed.
+    /// three quarters. Results that the model has not seen yet stay. Stores nothing, for runs without a store. Returns
+    /// how many results were removed.
     pub fn fit_context(&mut self, budget: usize) -> usize {
         if !self.waits_for_model() || self.context_tokens() <= budget {
             return 0;
@@ -295,7 +297,7 @@ impl RunState {
         positions.len()
     }
 
-    /// The conversation as another agent may see it.
+    /// Returns the conversation as another agent may see it.
     pub(crate) fn conversation(&self) -> Conversation {
         let turns: Vec<Turn<'_>> = (0..self.messages.len()).filter_map(|at| self.turn_at(at)).collect();
         let known = RenderContext {
@@ -307,30 +309,30 @@ impl RunState {
         Conversation { user: self.user_texts.clone(), record: within(&turns, known, usize::MAX, MAX_RECORD) }
     }
 
-    /// Adds a message of this program to the conversation, in the user's role; `source`: whose words it reports.
+    /// Adds a message by Toolwright to the conversation, in the user's role; `source`: whose text it reports.
     pub(super) fn push_notice(&mut self, text: impl Into<String>, source: Option<&str>) {
         self.context.notices.push(NoticeMessage { at: self.messages.len(), source: source.map(str::to_owned) });
         self.messages.push(Message::user(text.into()));
     }
 
-    /// How often room was made in this run, and how much that used.
+    /// Returns how often room was made in this run, and the usage for it.
     #[must_use]
     pub fn compactions(&self) -> Compactions {
         self.context.counts
     }
 
-    /// Sets the maximum tokens of an answer, thinking included, if the model's client knows it.
+    /// Sets the most tokens of an answer, including reasoning, if the model's client knows it.
     pub(crate) fn expect_answer(&mut self, tokens: Option<u32>) {
         self.context.answer = tokens;
     }
 
-    /// The request is about to be sent, with definitions of `tools` estimated tokens. Its reported size will show
-    /// how the model counts.
+    /// Records that the request is about to be sent, with definitions of `tools` estimated tokens. Its reported size
+    /// shows how the model counts.
     pub(crate) fn on_request(&mut self, tools: usize) {
         self.context.gauge.asked = self.context_tokens() + tools;
     }
 
-    /// What to count exactly, if the next request comes near the limit; `tools` estimated tokens of it are
+    /// Returns what to count exactly, if the next request is near the limit; `tools` estimated tokens of it are
     /// definitions.
     pub(crate) fn to_count(&self, tools: usize, shown: &[ShownTool]) -> Option<Countable> {
         let limit = self.context_limit().filter(|_| self.waits_for_model() && !self.context.is_compacting())?;
@@ -339,12 +341,12 @@ impl RunState {
         is_near.then(|| Countable::of(&self.system(), &self.messages, shown, tools))
     }
 
-    /// The model's tokenizer has counted what [`RunState::to_count`] gave.
+    /// Records the tokenizer's count of what [`RunState::to_count`] returned.
     pub(crate) fn on_counted(&mut self, exact: usize, estimate: usize) {
         self.context.gauge.count(exact, estimate);
     }
 
-    /// How to make room before the model is asked with `tools` estimated tokens of definitions.
+    /// Plans how to make room before the model is asked with `tools` estimated tokens of definitions.
     pub(crate) fn plan_room(&self, tools: usize) -> RoomPlan {
         let Phase::Model { last, .. } = self.phase else { return RoomPlan::default() };
         let limit = self.context_limit().filter(|_| !self.context.is_compacting());
@@ -352,24 +354,24 @@ impl RunState {
         let plan = |memory| self.room(tools, limit, self.target(limit), memory, self.scope()).plan();
         let record = (self.spec.context.summarize && !last).then(|| record_tokens(limit));
         let mild = plan(record.filter(|_| self.context.is_due()));
-        // Before a run ends, turns are compacted sooner than is due; also after one failure, which may be transient.
+        // Before a run ends, turns are compacted earlier than usual; also after one failure, which may be transient.
         if mild.full && self.context.failures <= 1 { plan(record) } else { mild }
     }
 
-    /// How to make room without a model's help.
+    /// Plans how to make room without a model's help.
     pub(crate) fn plan_without_model(&self, tools: usize) -> RoomPlan {
         let Some(limit) = self.context_limit() else { return RoomPlan::default() };
         self.room(tools, limit, self.target(limit), None, self.scope()).plan()
     }
 
-    /// How to make room if nothing else helps: results that the model has not seen may be evicted too.
+    /// Plans how to make room if nothing else helps: results that the model has not seen may be evicted too.
     pub(crate) fn plan_last(&self, tools: usize) -> RoomPlan {
         let Some(limit) = self.context_limit() else { return RoomPlan::default() };
         self.room(tools, limit, limit, None, EvictionScope::All).plan()
     }
 
-    /// The API reports that the conversation, with `tools` estimated tokens of definitions, unexpectedly does not fit.
-    /// Returns whether room can be made.
+    /// Handles an unexpected overflow report of the API for the conversation with `tools` estimated tokens of
+    /// definitions. Returns whether room can be made.
     pub(crate) fn on_overflow(&mut self, tools: usize) -> bool {
         let Phase::Model { last, .. } = self.phase else { return false };
         let ceiling = (self.context_tokens() + tools) / 4 * AFTER_OVERFLOW;
@@ -377,7 +379,7 @@ impl RunState {
         !last || !self.plan_last(tools).truncate.is_empty()
     }
 
-    /// The handles of the stored parts of this result.
+    /// Returns the handles of the stored parts of this result.
     pub(crate) fn stored_handles(&self, position: ResultPosition) -> &[String] {
         let handles = self.result_at(position).and_then(|result| self.context.handles.get(&result.call_id));
         handles.map_or(&[], Vec::as_slice)
@@ -404,7 +406,7 @@ impl RunState {
         self.context.notes.insert(call);
     }
 
-    /// Nothing can be compacted now: it is tried again after one answer.
+    /// Postpones compaction, which is not possible now, by one answer.
     pub(crate) fn postpone_compaction(&mut self) {
         self.context.answers_since = Some(ANSWERS_BETWEEN - 1);
     }
@@ -421,12 +423,12 @@ impl RunState {
         }
     }
 
-    /// The size to reach when room is made.
+    /// Returns the size to reach when room is made.
     fn target(&self, limit: usize) -> usize {
         (limit as f64 * self.spec.context.target.clamp(0.2, 0.8)) as usize
     }
 
-    /// The results that may be evicted now: those that the model has not seen yet only if it is asked for the last time.
+    /// Returns which results may be evicted now: unseen ones only before the last request.
     fn scope(&self) -> EvictionScope {
         if self.is_last_turn() { EvictionScope::All } else { EvictionScope::Seen }
     }
@@ -458,7 +460,7 @@ mod tests {
             (200_000, Some(8192), 181_808),
             (200_000, None, 185_904),
             (8000, None, 5600),
-            // A limit of nearly the whole window counts as none: otherwise every run would end at once.
+            // A limit of nearly the whole window counts as none. Otherwise every run would end at once.
             (8000, Some(7900), 3600),
             (0, Some(1), 0),
         ] {

@@ -7,12 +7,12 @@ use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{CallResult, Message};
 use toolwright_core::output::Readers;
 
-/// Results below this many hundredths of a note stay: a note in their place would free next to nothing.
+/// A result is evicted only if it has this many hundredths of its note's size. Smaller ones free next to nothing.
 const WORTH_REMOVING: usize = 250;
-/// Maximum tokens of the note that replaces a result, without the beginning of the result in it.
+/// The most tokens of the note that replaces a result, without the beginning of the result.
 const NOTE: usize = 60;
-/// From this limit in tokens on, the note holds the beginning of the result: a byte for each `TOKENS_A_BYTE` of the limit,
-/// and at most `MOST_BYTES`.
+/// The limit, in tokens, from which the note contains the beginning of the result: a byte for each `TOKENS_A_BYTE` of
+/// the limit, and at most `MOST_BYTES`.
 const ROOMY: usize = 60_000;
 const TOKENS_A_BYTE: usize = 500;
 const MOST_BYTES: usize = 400;
@@ -20,31 +20,31 @@ const MOST_BYTES: usize = 400;
 const BYTES: usize = 4;
 /// Turns at the end that are never compacted.
 const LAST_TURNS: usize = 2;
-/// A plan that frees less than this part of the limit waits until there is no other way: each one invalidates the
-/// provider's prompt cache.
+/// The divisor of the limit that gives the least worthwhile gain. Smaller plans wait until there is no other way,
+/// because each invalidates the provider's prompt cache.
 const WORTHWHILE: usize = 10;
-/// Percentage of the limit that is low enough if evicting old results does not reach the target: asking a model costs more
-/// than losing the provider's prompt cache once more.
+/// Percentage of the limit that is low enough if evicting old results does not reach the target: asking a model costs
+/// more than invalidating the provider's prompt cache again.
 const ENOUGH: usize = 70;
-/// Percentage of the limit at which room is made: the rest is for the results of the next turn.
+/// Percentage of the limit at which room is made. The rest is for the results of the next turn.
 const FULL: usize = 90;
 
 /// A conversation and its limits, in estimated tokens.
 pub(super) struct Room<'a> {
     pub(super) messages: &'a [Message],
-    /// System prompt and tools, which every request has besides.
+    /// Tokens of system prompt and tools, which are in every request.
     pub(super) besides: usize,
-    /// How far the estimate of the newest results may be too low: no API has counted them yet.
+    /// By how much the estimate of the newest results may be too low, because no API has counted them yet.
     pub(super) uncertainty: usize,
-    /// Maximum of a request.
+    /// The most tokens of a request.
     pub(super) limit: usize,
     /// The size to reach when room is made, if possible.
     pub(super) target: usize,
-    /// The message of the task, which stays as it is.
+    /// The message of the task, which is never changed.
     pub(super) task_at: Option<usize>,
-    /// Ids of calls whose result is already a note, which stays.
+    /// Ids of calls whose result is already a note, which is kept.
     pub(super) notes: &'a BTreeSet<String>,
-    /// Tokens of the summary that would replace the oldest turns; `None`: they may not be compacted now.
+    /// Tokens of the summary that would replace the oldest turns; `None` if they may not be compacted now.
     pub(super) memory: Option<usize>,
     pub(super) scope: EvictionScope,
 }
@@ -52,9 +52,9 @@ pub(super) struct Room<'a> {
 /// Which results may be evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EvictionScope {
-    /// Those that the model has seen.
+    /// Results that the model has seen.
     Seen,
-    /// All: otherwise the model could not be asked at all.
+    /// All results, because the model could not be asked otherwise.
     All,
 }
 
@@ -65,14 +65,14 @@ pub(crate) struct ResultPosition {
     pub(crate) result: usize,
 }
 
-/// How to make room.
+/// A plan to make room.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RoomPlan {
     /// Results to replace by notes.
     pub(crate) truncate: Vec<ResultPosition>,
     /// Messages to compact into one.
     pub(crate) summarize: Option<Range<usize>>,
-    /// The plan is not enough.
+    /// Whether the plan is not enough.
     pub(crate) full: bool,
 }
 
@@ -83,8 +83,8 @@ impl RoomPlan {
 }
 
 impl Room<'_> {
-    /// The mildest plan that reaches the target, or comes near enough without a model; if none does, the one that comes
-    /// nearest.
+    /// Returns the mildest plan that reaches the target, or comes near enough without a model. If none does, returns
+    /// the one that comes nearest.
     pub(super) fn plan(&self) -> RoomPlan {
         let sizes: Vec<usize> = self.messages.iter().map(Message::tokens).collect();
         let total = self.besides + self.uncertainty + sizes.iter().sum::<usize>();
@@ -109,7 +109,7 @@ impl Room<'_> {
         RoomPlan { truncate, summarize: None, full: left.saturating_sub(self.uncertainty) > self.limit }
     }
 
-    /// Tokens that could be freed at most.
+    /// Returns the most tokens that could be freed.
     pub(super) fn most(&self) -> usize {
         let sizes: Vec<usize> = self.messages.iter().map(Message::tokens).collect();
         let (end, gain) = match self.range(&sizes, usize::MAX / 2) {
@@ -123,8 +123,8 @@ impl Room<'_> {
         before > self.limit || before - after.min(before) >= self.limit / WORTHWHILE
     }
 
-    /// The results that can be evicted, the oldest first, with the tokens that each frees. Tools that they loaded stay
-    /// loaded.
+    /// Returns the results that can be evicted, the oldest first, with the tokens that each frees. Tools that they
+    /// loaded stay loaded.
     fn evictable(&self) -> Vec<(ResultPosition, usize)> {
         let note = NOTE + beginning(self.limit) / BYTES;
         let newest = self.messages.iter().rposition(|message| matches!(message, Message::Tool { .. })).unwrap_or(0);
@@ -143,8 +143,8 @@ impl Room<'_> {
             .collect()
     }
 
-    /// Of the results from message `from` on, as many as it takes to get from `total` to the target, and the rest of
-    /// `total`.
+    /// Returns as many of the results from message `from` on as are needed to get from `total` to the target, and the
+    /// remaining total.
     fn truncated(
         &self,
         results: &[(ResultPosition, usize)],
@@ -162,8 +162,8 @@ impl Room<'_> {
         (taken, left)
     }
 
-    /// The oldest messages, as few as it takes to reach the target, with the tokens that compacting them frees. No
-    /// call is separated from its result.
+    /// Returns the oldest messages, as few as are needed to reach the target, with the tokens that compacting them
+    /// frees. No call is separated from its result.
     fn range(&self, sizes: &[usize], total: usize) -> Option<(Range<usize>, usize)> {
         let memory = self.memory?;
         let is_user = |message: &Message| matches!(message, Message::User { .. });
@@ -179,7 +179,7 @@ impl Room<'_> {
                 freed += sizes[added];
                 answered |= matches!(self.messages[added], Message::Assistant { .. });
             }
-            // A result follows its call at once.
+            // A result directly follows its call.
             if !answered || matches!(self.messages[end], Message::Tool { .. }) || freed <= memory {
                 continue;
             }
@@ -192,7 +192,7 @@ impl Room<'_> {
     }
 }
 
-/// Bytes of a result that its note keeps, for a limit of so many tokens.
+/// Returns the bytes of a result that its note keeps, for a limit of this many tokens.
 pub(super) fn beginning(limit: usize) -> usize {
     if limit < ROOMY { 0 } else { (limit / TOKENS_A_BYTE).min(MOST_BYTES) }
 }
@@ -200,11 +200,11 @@ pub(super) fn beginning(limit: usize) -> usize {
 /// Maximum files that a note names; the stored text names all.
 pub(crate) const MAX_NOTE_FILES: usize = 4;
 
-/// A result to evict, and where its parts are stored.
+/// A result to evict, with the handles of its stored parts.
 #[derive(Debug, Clone)]
 pub(crate) struct Evicted {
     pub(crate) position: ResultPosition,
-    /// Handles of its text: several if parts of it were stored before.
+    /// Handles of its text; several if parts of it were stored before.
     pub(crate) texts: Vec<String>,
     /// Handles of its images and other files, which the stored text names too.
     pub(crate) files: Vec<String>,
@@ -212,14 +212,14 @@ pub(crate) struct Evicted {
     pub(crate) is_repeatable: bool,
 }
 
-/// Whether any of these blocks is more than a file.
+/// Returns whether any of these blocks is not a file.
 pub(crate) fn has_text<'b>(blocks: impl IntoIterator<Item = &'b ContentBlock>) -> bool {
     blocks.into_iter().any(|block| block.binary().is_none() && !block.placeholder().trim().is_empty())
 }
 
 impl Evicted {
-    /// Whether the model can still read it by its handles: its text, if it has any, with these tools; without text, its
-    /// files.
+    /// Returns whether the model can still read the result by its handles: its text, if it has any, with these tools;
+    /// otherwise its files.
     pub(crate) fn is_kept(&self, result: &CallResult, readers: &Readers) -> bool {
         self.has_readable_text(readers) || (!self.files.is_empty() && !has_text(&result.content))
     }
@@ -228,7 +228,8 @@ impl Evicted {
         !self.texts.is_empty() && !readers.is_empty()
     }
 
-    /// The note, with `beginning` bytes of the result. Names the handles of the text only if there are `readers`.
+    /// Returns the note, with `beginning` bytes of the result. Names the handles of the text only if there are
+    /// `readers`.
     pub(super) fn note(&self, result: &CallResult, readers: &Readers, beginning: usize) -> String {
         let texts = || result.content.iter().filter_map(|block| block.as_text());
         let bytes: usize = texts().map(str::len).sum();
@@ -262,7 +263,7 @@ impl Evicted {
     }
 }
 
-/// How to read a stored text: one way, since there are many notes.
+/// Returns how to read a stored text: only one way, because there are many notes.
 fn advice(handle: &str, readers: &Readers) -> String {
     let Readers { read, grep, extract } = readers.clone();
     if read.is_some() {
@@ -277,8 +278,8 @@ mod tests {
 
     use super::*;
 
-    /// `u40` a user's message of about so many tokens, `a40` an answer in text, `c40` a call with a result, `n40` one whose
-    /// result is a note.
+    /// Returns messages: `u40` of the user with about this many tokens, `a40` an answer in text, `c40` a call with a
+    /// result, `n40` a call whose result is a note.
     fn messages(written: &str) -> Vec<Message> {
         let of = |part: &str| {
             let text = "four".repeat(part[1..].parse::<usize>().expect("a number"));
@@ -296,7 +297,8 @@ mod tests {
         written.split(' ').flat_map(of).collect()
     }
 
-    /// The plan for a room of 1000, with a target of 500, in short: `t2,4` for results, `s1..5` for a range, `full`.
+    /// Checks the plan for a room of 1000 with a target of 500, in short form: `t2,4` for results, `s1..5` for a range,
+    /// `full`.
     fn check(written: &str, memory: Option<usize>, task_at: Option<usize>, scope: EvictionScope, expect: &str) {
         let messages = messages(written);
         let notes = BTreeSet::from(["noted".to_owned()]);
@@ -323,21 +325,21 @@ mod tests {
     #[test]
     fn the_mildest_sufficient_plan_is_taken() {
         let seen = EvictionScope::Seen;
-        // Up to nine tenths of the room nothing happens.
+        // Up to nine tenths of the room nothing is done.
         check("u10 c400 c400 c20", Some(100), None, seen, "");
-        // Old results alone are enough, the oldest first, and no more than it takes.
+        // Old results are enough: the oldest first, and no more than necessary.
         check("u10 c400 c400 c150 c20", Some(100), None, seen, "t2,4");
-        // Where they are nearly, no model is asked.
+        // If they are nearly enough, no model is asked.
         check("u10 a400 c500 c100", Some(100), None, seen, "t3");
-        // They are not: the oldest turns are compacted, and results beyond the target are evicted, too.
+        // If they are not, the oldest turns are compacted, and results beyond the target are evicted too.
         check("u10 a300 a300 a200 a100 a50", Some(100), None, seen, "s1..3");
         check("u10 a400 c200 c400 a10 a10", Some(100), None, seen, "s1..6");
-        // The results of the last turn stay, even where the model may not be asked to put anything together.
+        // The results of the last turn stay, even if turns may not be compacted.
         check("u10 a400 c300 c250", None, None, seen, "t3");
         check("u10 a800 c150", None, None, seen, "");
         check("u10 a800 c280", None, None, seen, "full");
         check("u10 a800 c280", None, None, EvictionScope::All, "t3");
-        // A note stays, however long it is: its result is stored under the handles in it.
+        // A note stays, regardless of its length: its result is stored under the handles in it.
         check("u10 n400 c400 c150 c20", Some(100), None, seen, "t4,6");
     }
 
@@ -351,7 +353,7 @@ mod tests {
     #[test]
     fn the_task_and_results_of_calls_stay() {
         let seen = EvictionScope::Seen;
-        // The kept message is within the range, and gains nothing.
+        // The kept message is within the range, but frees nothing.
         check("u10 u400 a300 a300 a20 a20", Some(100), Some(1), seen, "s1..4");
         check("u10 u900 a20 a20 a20", Some(10), Some(1), seen, "");
         // The last two turns stay, so there is nothing to compact.
@@ -403,7 +405,7 @@ mod tests {
         let none = named(None, None);
         let image = "its images and other files are kept under s/2";
         check_of("", &[], &["s/2"], true, &none, image);
-        // Nobody can read its text, or it could not be stored.
+        // Its text cannot be read by any tool, or was not stored.
         let lost = format!("{image}; its text was not kept; call the tool again if you need it");
         check(&[], &["s/2"], true, &none, &lost);
         check(&["s/1"], &["s/2"], true, &none, &lost);

@@ -7,13 +7,13 @@ use toolwright_core::context::EstimatedTokens;
 use toolwright_core::model::{FRAME_TOKENS, Message, ShownTool};
 use toolwright_core::output::json_bytes;
 
-/// Estimated tokens of system prompt and messages.
+/// Estimates the tokens of system prompt and messages.
 pub(super) fn conversation(system: &str, messages: &[Message]) -> usize {
     EstimatedTokens::of_text(system) + messages.iter().map(Message::tokens).sum::<usize>()
 }
 
-/// How far the estimate of results that were in no request yet may be too low: in dense texts (dumps, tables) each digit
-/// and sign may be a token of its own, and the estimate counts two as one.
+/// Returns by how much the estimate of results that were in no request yet may be too low. In dense texts (dumps,
+/// tables) each digit and sign may be a token, and the estimate counts two as one.
 pub(super) fn uncertainty(messages: &[Message]) -> usize {
     let unsent = messages.iter().rev().take_while(|message| !matches!(message, Message::Assistant { .. }));
     let results = unsent.filter_map(|message| match message {
@@ -25,19 +25,19 @@ pub(super) fn uncertainty(messages: &[Message]) -> usize {
     texts.map(|text| text.chars().filter(is_sign).count() / 2).sum()
 }
 
-/// What to count for the exact size of a request: its texts, and the tokens of all else.
+/// What to count for the exact size of a request: its texts, and the tokens of everything else.
 #[derive(Debug, Default)]
 pub(crate) struct Countable {
     /// The texts.
     pub(crate) texts: Vec<String>,
-    /// Tokens of frames and of what no tokenizer counts: images, sound, and data that only the API reads.
+    /// Tokens of framing and of parts that no tokenizer counts: images, sound, and data that only the API reads.
     pub(crate) besides: usize,
     /// The estimate of the whole.
     pub(crate) estimate: usize,
 }
 
 impl Countable {
-    /// `tools`: the estimate of the definitions, including those that results have loaded.
+    /// Creates it; `tools` is the estimate of the definitions, including those that results have loaded.
     pub(super) fn of(system: &str, messages: &[Message], shown: &[ShownTool], tools: usize) -> Self {
         let mut all = Self { estimate: conversation(system, messages) + tools, ..Self::default() };
         all.text(system);
@@ -91,23 +91,23 @@ impl Countable {
     }
 }
 
-/// Requests below this many estimated tokens are ignored: what an API adds by itself weighs too much in them.
+/// Requests below this many estimated tokens are ignored, because an API's own additions weigh too much in them.
 const MIN_REQUEST: usize = 1000;
-/// Plausible ratios of a report to an estimate. One beyond does not count the whole request: some servers count only what
-/// they have not cached. The lower bound is close, because an estimate that is too low overruns the window.
+/// Plausible ratios of a report to an estimate. Others do not count the whole request: some servers count only what
+/// they have not cached. The lower bound is tight, because an estimate that is too low overruns the window.
 const PLAUSIBLE: std::ops::RangeInclusive<f64> = 0.8..=3.0;
 /// Plausible ratios of the tokenizer's count to an estimate.
 const COUNTED: std::ops::RangeInclusive<f64> = 0.25..=6.0;
-/// The part of a lower report that is applied at once; a higher one is applied whole. Dense results (dumps, tables) come
-/// again, and the next one must fit.
+/// The part of a lower report that is applied at once; a higher one is applied whole. Dense results (dumps, tables)
+/// recur, and the next one must fit.
 const DOWN: f64 = 0.05;
 
 /// How a model's token counts relate to estimates. Part of the saved run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Gauge {
-    /// Ratio of reported to estimated tokens: rises at once and falls slowly. For a model with a tokenizer, since its
-    /// first count.
+    /// Ratio of reported to estimated tokens, which rises at once and falls slowly. For a model with a tokenizer, since
+    /// its first count.
     #[serde(skip_serializing_if = "Option::is_none")]
     learned: Option<f64>,
     /// Ratio by the last count of the model's own tokenizer.
@@ -119,7 +119,7 @@ pub(super) struct Gauge {
 }
 
 impl Gauge {
-    /// The API has reported the tokens of the current request.
+    /// Takes the API's reported tokens of the current request.
     pub(super) fn learn(&mut self, reported: u64) {
         let asked = std::mem::take(&mut self.asked);
         if asked < MIN_REQUEST {
@@ -136,11 +136,11 @@ impl Gauge {
         });
     }
 
-    /// The model's tokenizer has counted a conversation that was estimated.
+    /// Takes the tokenizer's count of an estimated conversation.
     pub(super) fn count(&mut self, exact: usize, estimate: usize) {
         if estimate > 0 {
             let ratio = exact as f64 / estimate as f64;
-            // Earlier reports say nothing about how the count and the API differ.
+            // Earlier reports do not show how the count and the API differ.
             if self.counted.is_none() {
                 self.learned = None;
             }
@@ -148,12 +148,12 @@ impl Gauge {
         }
     }
 
-    /// Whether the tokenizer has counted.
+    /// Returns whether the tokenizer has counted.
     pub(super) fn is_exact(&self) -> bool {
         self.counted.is_some()
     }
 
-    /// A tokenizer may miss what an API adds: a higher report wins.
+    /// Returns the ratio. A tokenizer may miss what an API adds, so a higher report takes precedence.
     fn ratio(&self) -> f64 {
         match (self.counted, self.learned) {
             (Some(counted), Some(learned)) => counted.max(learned),
@@ -161,12 +161,12 @@ impl Gauge {
         }
     }
 
-    /// The corrected value of an estimate.
+    /// Returns the corrected value of an estimate.
     pub(super) fn tokens(&self, estimate: usize) -> usize {
         (estimate as f64 * self.ratio()).ceil() as usize
     }
 
-    /// The estimate whose corrected value is so many tokens.
+    /// Returns the estimate whose corrected value is this many tokens.
     pub(super) fn estimate(&self, tokens: usize) -> usize {
         (tokens as f64 / self.ratio()) as usize
     }
@@ -204,7 +204,7 @@ mod tests {
             (&[(2000, 3000)], 1500),
             (&[(2000, 3000), (2000, 4000)], 2000),
             (&[(2000, 4000), (2000, 2000)], 1950),
-            // Too small to tell, a part only, and beyond belief.
+            // Too small to be meaningful, only a part, and implausible.
             (&[(999, 2000)], 1000),
             (&[(2000, 3000), (2000, 999)], 1500),
             (&[(2000, 1590)], 1000),

@@ -152,7 +152,7 @@ fn an_answer_cut_after_calls_gets_a_notice() {
 
 #[test]
 fn an_answer_beside_calls_counts_once_all_succeed() {
-    // Whether the calls succeed, the first of them and the second.
+    // Whether the first and the second of the calls succeed.
     for (ok, counts) in [([true, true], true), ([true, false], false), ([false, true], false)] {
         let mut state = RunState::new(spec(Limits::default()), vec![Message::user("task")]);
         let calls = [("a", "fs__read", "{}"), ("b", "fs__read", r#"{"path": "b"}"#)];

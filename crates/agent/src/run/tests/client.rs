@@ -45,7 +45,7 @@ fn client_calls_wait_while_others_run() {
     state.on_tools(vec![outcome]).expect("it waits");
     assert!(matches!(state.step(), Step::AwaitDispatch(held) if held.len() == 2));
     assert_eq!(ids(&state.client_calls()), ["a", "c"]);
-    // Leave to run does not let them run here.
+    // Permission to run does not make them run here.
     state.dispatch();
     let mut state = RunState::from_json(state.to_json().expect("json")).expect("saved");
     assert_eq!(ids(&state.client_calls()), ["a", "c"]);

@@ -8,19 +8,19 @@ use super::*;
 use crate::run::Notice;
 use crate::run::context::ContextOptions;
 
-/// A run in a window of 4000 tokens, its answer of 100: a request may have 3700.
+/// Creates a run in a window of 4000 tokens with an answer of 100, so that a request may have 3700.
 fn windowed(context: ContextOptions) -> RunState {
     let spec = RunConfig { window: Some(4000), context, ..spec(turns(100)) };
     RunState::new(spec, vec![Message::user("the task")])
 }
 
-/// Another task, answered with about so many tokens of text.
+/// Adds another task, answered with about this many tokens of text.
 fn chat(state: &mut RunState, asked: &str, tokens: usize) {
     state.on_model(response(&"four".repeat(tokens), &[]), &resolve).expect("answer");
     state.continue_with(vec![ContentBlock::text(asked)]).expect("next");
 }
 
-/// What models made of the turns.
+/// Returns the results of the models for the turns.
 fn made(state: &RunState, summary: Option<&str>) -> Vec<Outcome> {
     let Step::Compact(calls) = state.step() else { panic!("{:?}", state.step()) };
     let outcome = |(n, call): (usize, ToolCall)| {
@@ -54,7 +54,7 @@ fn first_message_task_and_last_turns_stay() {
     chat(&mut state, "second", 400);
     chat(&mut state, "third", 400);
     chat(&mut state, "fourth", 400);
-    // The task is within what is put together, and stays too.
+    // The task is within the compacted range, and stays too.
     for call in ["1", "2", "3", "4", "5", "6"] {
         let arguments = format!("{{\"path\": \"{call}\"}}");
         state.on_model(response(&"four".repeat(400), &[(call, "fs__read", &arguments)]), &resolve).expect("calls");
@@ -69,17 +69,17 @@ fn first_message_task_and_last_turns_stay() {
     );
     let texts = texts(&state);
     let record = texts.iter().position(|text| text.contains("It was said.")).expect("a record");
-    // Who reads on knows the task before the work on it.
+    // The task comes before the work on it.
     assert_eq!(texts[..2], ["the task".to_owned(), "fourth".into()]);
     assert_eq!(record, 2);
     assert!(texts[2].starts_with("[toolwright notice]") && texts[2].contains("- code: 4711"), "{}", texts[2]);
     assert!(!texts.iter().any(|text| text == "second" || text == "third"));
-    // What the user said before holds, in their own words.
+    // The user's earlier messages still apply, verbatim.
     assert!(texts[2].contains("<user>\nUser:\n  second\n\nUser:\n  third\n</user>"), "{}", texts[2]);
-    // They are older than the task above, and do not overrule it.
+    // They are older than the task, and do not override it.
     assert!(texts[2].contains("All of it was said before the messages that stand above this one"), "{}", texts[2]);
     legal(&state);
-    // An id that was in what is gone is not given again.
+    // An id of a removed call is not reused.
     state.on_model(response("", &[("1", "fs__read", "{}")]), &resolve).expect("calls");
     let Step::CallTools(batch) = state.step() else { panic!("no calls") };
     assert_ne!(batch.calls[0].id.as_str(), "1");
@@ -126,7 +126,7 @@ fn notices_and_jobs_are_not_the_users_words() {
 #[test]
 fn an_exact_count_has_no_uncertainty() {
     let mut state = windowed(ContextOptions::default());
-    // Signs, each of which might be a token: 2000 tokens by the estimate, and as many more at most.
+    // Each sign might be a token: 2000 tokens by the estimate, and at most as many more.
     for (call, result) in [("1", "four".repeat(200)), ("2", "0".repeat(4000))] {
         state.on_model(response("", &[(call, "fs__read", "{}")]), &resolve).expect("calls");
         state.on_tools(vec![done(&CallId::new(call), &result)]).expect("tools");
@@ -168,11 +168,11 @@ fn a_failed_compaction_leaves_the_conversation_unchanged() {
     assert_eq!(failed, Compacted::Failed("no model".into()));
     assert_eq!((texts(&state), state.compactions().failed), (before, 1));
     assert_eq!(state.report().usage.input_tokens, 70, "it was used all the same");
-    // It is tried once more before the run ends for it.
+    // One more try before the run ends.
     assert!(compact(&mut state).summarize.is_some());
     assert_eq!(state.on_compacted(made(&state, None), used).expect("ended"), Compacted::Failed("no model".into()));
     assert_eq!(state.plan_room(0), RoomPlan { full: true, ..RoomPlan::default() });
-    // With the next task all is new.
+    // The next task starts afresh.
     chat(&mut state, "once more", 1);
     assert!(compact(&mut state).summarize.is_some());
     state.on_compacted(made(&state, Some("It was said.")), used).expect("ended");
@@ -204,13 +204,13 @@ fn the_token_limit_holds_for_compaction() {
         }
         state
     };
-    // What is left is not enough for it: it does not begin.
+    // The remaining tokens are not enough, so it does not begin.
     let mut state = full(1000);
     let range = state.plan_room(0).summarize.expect("a range");
     let tools = MemoryTools { summarize: "s".into(), extract: "f".into(), window: None };
     assert!(!state.begin_compaction(range, CompactionSources::default(), &tools, 0));
     assert!(matches!(state.step(), Step::CallModel(_)));
-    // It took more than was left: the model is not asked again.
+    // It took more than was left, so the model is not asked again.
     let mut state = full(20_000);
     assert!(compact(&mut state).summarize.is_some());
     let used = Usage { input_tokens: 20_000, ..Usage::default() };
@@ -259,7 +259,7 @@ fn estimates_are_corrected_by_reports() {
     state.on_model(ModelResponse { usage, ..response("done", &[]) }, &resolve).expect("answer");
     assert_eq!(state.context_limit(), Some(limit / 2));
     assert_eq!(state.in_tokens(100), 200);
-    // The tokenizer knows better.
+    // The tokenizer's count overrides the estimate.
     state.on_counted(300, 200);
     assert_eq!(state.in_tokens(100), 150);
 }
@@ -275,7 +275,7 @@ fn the_limit_leaves_room_for_the_answer() {
     };
     for (max_tokens, answer, expect) in [
         (Some(8192), None, 181_808),
-        // The client knows of thoughts beside it.
+        // The client adds reasoning tokens to the limit.
         (Some(8192), Some(8192 + 32_768), 149_040),
         (None, Some(32_768), 157_232),
         (None, None, 185_904),

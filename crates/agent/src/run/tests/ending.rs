@@ -8,7 +8,7 @@ use crate::tools::{AgentTools, FINAL_REPORT_ID, TASK_STATUS_ID};
 
 const REPORT: &str = "agent__final_report";
 
-/// Knows the tools of the agent besides those of [`super::resolve`].
+/// Resolves the agent's tools in addition to those of [`super::resolve`].
 fn resolve(call: &WrittenCall) -> Option<Resolved> {
     let own = call.name.starts_with("agent__");
     let own = own.then(|| Resolved { wire_name: call.name.clone(), definition: ContentHash::of_bytes(b"own") });
@@ -31,7 +31,7 @@ fn json_report() -> Option<ReportConfig> {
     Some(ReportConfig::by_schema(schema).expect("schema"))
 }
 
-/// The outcome of the tool for `arguments`.
+/// Returns the outcome of the tool for `arguments`.
 fn reported(id: &str, arguments: Value, spec: Option<&ReportConfig>) -> Outcome {
     let id = CallId::new(id);
     let mut outcome = match FinalReport::accept(&arguments, spec) {

@@ -15,7 +15,7 @@ fn names(list: &[&str]) -> Vec<String> {
     list.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// A search that found `found`, after the model has asked for it.
+/// Adds the model's search, which found `found`.
 fn search(state: &mut RunState, found: &[&str]) {
     state.on_model(response("", &[("s", "fs__read", "{}")]), &resolve).expect("model");
     let id = state.runnable().next().expect("a call").id.clone();

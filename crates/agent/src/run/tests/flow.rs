@@ -192,7 +192,7 @@ fn tokens_and_time_end_a_run() {
 
 #[test]
 fn one_notice_warns_of_token_and_time_limits() {
-    // The turns after which it is told.
+    // The turns after which there is a notice.
     let notices = |limits: Limits, elapsed: u64, turns: usize| -> Vec<usize> {
         let mut state = begin(limits);
         let mut notices = Vec::new();
@@ -221,7 +221,7 @@ fn one_notice_warns_of_token_and_time_limits() {
 fn the_loop_guard_warns_then_stops() {
     let mut state = begin(Limits::default());
     for turn in 1..=4 {
-        // Key order does not make another call of it, and within a turn it counts once.
+        // A different key order does not make a different call, and equal calls in a turn count once.
         let arguments = if turn % 2 == 0 { r#"{"a":1,"b":2}"# } else { r#"{"b":2, "a":1}"# };
         model(&mut state, response("", &[("", "read", arguments), ("", "fs__read", arguments)]));
         answer(&mut state, "same");

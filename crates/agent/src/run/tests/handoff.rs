@@ -1,4 +1,4 @@
-//! Hand-off: the destination's answer is the run's, one agent answers, and every conversation is one that every API takes.
+//! Hand-off: the destination's answer is the run's, one agent answers, and every API accepts each conversation.
 
 use proptest::prelude::*;
 use toolwright_core::agents::History;
@@ -19,7 +19,7 @@ const APIS: [(WireApi, Api); 5] = [
     (WireApi::Ollama, Api::Ollama),
 ];
 
-/// An answer of the model with the reasoning that this API wants back.
+/// Returns an answer of the model with the reasoning data that this API requires back.
 fn with_reasoning(message: Message, api: Api) -> Message {
     let data = match api {
         Api::OpenAiResponses => json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e"}),
@@ -34,7 +34,7 @@ fn with_reasoning(message: Message, api: Api) -> Message {
     }
 }
 
-/// What an API refuses the conversation for.
+/// Returns the reasons why an API would refuse the conversation.
 fn refusals(messages: &[Message]) -> Vec<String> {
     let tool = |name: &str| ShownTool {
         name: name.to_owned(),

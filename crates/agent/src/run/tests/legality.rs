@@ -12,7 +12,7 @@ pub(super) enum RandomEvent {
     Calls(Vec<(String, String, String)>, String),
     Text(String, bool),
     Failure,
-    /// Each call to run: 0 fails, 1 succeeds, 2 is pending, 3 goes on.
+    /// The result of each call to run: 0 fails, 1 succeeds, 2 is pending, 3 continues.
     Tools(Vec<u8>),
     Decisions(Vec<u8>),
     Cancel,
@@ -22,7 +22,7 @@ pub(super) enum RandomEvent {
     Room,
     /// The API reports that the conversation does not fit.
     Overflow,
-    /// Each call of a compaction: 0 fails, 1 goes on, others succeed.
+    /// The result of each call of a compaction: 0 fails, 1 continues, others succeed.
     Compacted(Vec<u8>),
     Reopen,
     Continue,
@@ -128,7 +128,7 @@ pub(super) fn apply(state: &mut RunState, event: RandomEvent) {
     }
 }
 
-/// As the driver does, without a store.
+/// Makes room as the driver does, without a store.
 fn make_room(state: &mut RunState) {
     let RoomPlan { truncate, summarize, mut full } = state.plan_room(0);
     let evicted =

@@ -33,7 +33,7 @@ fn turns(turns: u32) -> Limits {
     Limits { turns, ..Limits::default() }
 }
 
-/// A response with these calls, each `(id, name, arguments)`.
+/// Returns a response with these calls, each `(id, name, arguments)`.
 fn response(text: &str, calls: &[(&str, &str, &str)]) -> ModelResponse {
     let call = |(id, name, arguments): &(&str, &str, &str)| WrittenCall {
         id: (*id).to_owned(),
@@ -50,7 +50,7 @@ fn response(text: &str, calls: &[(&str, &str, &str)]) -> ModelResponse {
     }
 }
 
-/// Knows `fs__read`, also as `read`, and the hand-off.
+/// Resolves `fs__read`, also as `read`, and the hand-off.
 fn resolve(call: &WrittenCall) -> Option<Resolved> {
     if call.name == HANDOFF {
         return Some(Resolved { wire_name: HANDOFF.into(), definition: ContentHash::of_bytes(b"v1") });
@@ -59,7 +59,7 @@ fn resolve(call: &WrittenCall) -> Option<Resolved> {
     known.then(|| Resolved { wire_name: "fs__read".into(), definition: ContentHash::of_bytes(b"v1") })
 }
 
-/// The outcome of a hand-off: the destination's report, which is the run's.
+/// Returns the outcome of a hand-off: the destination's report, which becomes the run's.
 fn handed_over(id: &CallId, answer: &str) -> Outcome {
     let report = json!({"status": "success", "format": "text", "content": answer});
     Outcome { tool: ToolId::try_parse(HANDOFF_ID), structured: Some(report), ..done(id, answer) }
@@ -95,7 +95,7 @@ fn pending(id: &CallId) -> Outcome {
     Outcome { pending: Some(Box::new(request)), ..done(id, "") }
 }
 
-/// Saves and reloads; what comes next must be the same to the byte.
+/// Saves and loads the state; the next step must be the same to the byte.
 fn reload(state: &mut RunState) {
     let saved = serde_json::to_string(state).expect("save");
     let loaded = RunState::from_json(serde_json::from_str(&saved).expect("json")).expect("load");
@@ -125,7 +125,7 @@ fn ids(state: &RunState) -> Vec<CallId> {
     }
 }
 
-/// Answers every call that is to run with the same text.
+/// Answers every call to run with the same text.
 fn answer(state: &mut RunState, text: &str) {
     reload(state);
     let outcomes = ids(state).iter().map(|id| done(id, text)).collect();
@@ -158,8 +158,8 @@ fn text_of(message: &Message) -> String {
     }
 }
 
-/// Unique ids, one result a call in call order right behind it, arguments that are objects, legal
-/// names, nothing empty. While calls are open, only the last message lacks its results.
+/// Checks unique ids, one result per call in call order right after it, arguments that are objects, legal names, and
+/// nothing empty. While calls are open, only the last message lacks its results.
 fn legal(state: &RunState) {
     let mut seen = std::collections::HashSet::new();
     let messages = state.messages();
