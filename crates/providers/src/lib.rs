@@ -13,12 +13,12 @@ use toolwright_core::event::EventSink;
 use toolwright_core::store::ManifestCache;
 use toolwright_net::HttpOptions;
 
-/// What the provider of an OpenAPI document or of a published catalogue gets from the application.
+/// The application's parts for the provider of an OpenAPI document or of a remote catalogue.
 #[derive(Clone)]
 pub struct DocumentOptions {
-    /// Keeps the document that was read, or accepted, last.
+    /// Stores the last document that was read or accepted.
     pub manifests: Arc<dyn ManifestCache>,
-    /// Takes warnings.
+    /// Receives warnings.
     pub events: Arc<dyn EventSink>,
     /// Resolver and proxies.
     pub http: HttpOptions,

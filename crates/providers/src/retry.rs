@@ -1,4 +1,4 @@
-//! Fetches a list again: after a failure with growing pauses, and when its content grows old.
+//! Lists again: after failures with growing pauses, and when a list has become old.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,35 +6,35 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use toolwright_core::catalogue::ChangeNotifier;
 
-/// The pauses after failures in a row, in seconds; the last one stays.
+/// The pauses after consecutive failures, in seconds; the last one repeats.
 const PAUSES: [u64; 7] = [1, 2, 5, 10, 30, 60, 300];
 
-/// What asks again. Nothing is asked for before [`ListRetry::listen`] and after [`ListRetry::close`].
+/// Requests further lists. Inactive before [`ListRetry::listen`] and after [`ListRetry::close`].
 #[derive(Default)]
 pub(crate) struct ListRetry(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     notify: Option<ChangeNotifier>,
-    /// Failed lists in a row.
+    /// Number of consecutive failures.
     failures: usize,
-    /// The one that waits for its pause to end.
+    /// The task that waits for the pause to end.
     pending: Option<AbortHandle>,
     closed: bool,
 }
 
 impl ListRetry {
-    /// Asks `notify` from here on.
+    /// From now on requests lists through `notify`.
     pub(crate) fn listen(&self, notify: ChangeNotifier) {
         self.state().notify = Some(notify);
     }
 
-    /// A list begins. Dropped before it succeeded, it is asked for again.
+    /// Begins a list. If the attempt is dropped without success, the list is requested again.
     pub(crate) fn attempt(&self) -> Attempt<'_> {
         Attempt { retry: self, has_succeeded: false }
     }
 
-    /// Nothing is asked for from here on.
+    /// Stops all requests.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -55,7 +55,7 @@ impl State {
 
     fn ask_after(&mut self, pause: Duration) {
         self.forget_pending();
-        // Outside of a runtime everything is over.
+        // Without a runtime the program is ending.
         let (Some(notify), Ok(runtime), false) =
             (self.notify.clone(), tokio::runtime::Handle::try_current(), self.closed)
         else {
@@ -75,14 +75,14 @@ impl Drop for ListRetry {
     }
 }
 
-/// A list under way.
+/// A list in progress.
 pub(crate) struct Attempt<'a> {
     retry: &'a ListRetry,
     has_succeeded: bool,
 }
 
 impl Attempt<'_> {
-    /// It came to what was wanted, which is due again after `next` if that is said.
+    /// Ends the attempt with success. The list is requested again after `next`, if given.
     pub(crate) fn succeeded(mut self, next: Option<Duration>) {
         self.has_succeeded = true;
         let mut state = self.retry.state();
@@ -124,7 +124,7 @@ mod tests {
         drop(retry.attempt());
         asks.recv().await.expect("asked");
         assert!(begun.elapsed() >= Duration::from_secs(PAUSES[0]));
-        // A success takes the place of what waited.
+        // A success replaces the waiting request.
         drop(retry.attempt());
         assert_eq!(retry.state().failures, 2);
         retry.attempt().succeeded(Some(Duration::from_millis(10)));

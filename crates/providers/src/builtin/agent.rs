@@ -1,4 +1,4 @@
-//! `agent:todo` and `agent:ask_user`: what an agent has to do, and a question to the person it works for.
+//! `agent:todo` and `agent:ask_user`: an agent's to-do list, and questions to its user.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use toolwright_core::tool::Tool;
 use super::kept::{KeptValues, refused_as_failure};
 use super::{define, parse};
 
-/// Time of a change of the list.
+/// Time limit of a change to the list.
 const TODO_TIME: Duration = Duration::from_secs(30);
 /// Characters of a question, and of a choice.
 const MAX_QUESTION: usize = 4_000;
@@ -61,7 +61,7 @@ struct Changes {
 #[async_trait]
 impl Tool for Todo {
     fn definition(&self) -> ToolDefinition {
-        // It changes nothing but the session's own list, so no person is asked about it.
+        // It changes only the session's own list, so no approval is needed.
         let mut definition = define(
             TODO_ID,
             "To-do list",
@@ -109,7 +109,8 @@ impl Tool for Todo {
             Ok((list, standing)) => {
                 let text = list.text();
                 if is_change {
-                    // For whoever watches: results go to the model alone. The line end says that the last word is whole.
+                    // For observers, because results go to the model only. The line end marks the last word as
+                    // complete.
                     context.partials.send(Partial::Text(format!("{text}\n")));
                 }
                 ToolOutput { structured: Some(list.to_json()), taint: standing.taint, ..ToolOutput::text(text) }
@@ -124,7 +125,7 @@ impl Tool for Todo {
     }
 }
 
-/// Asks the person behind the call.
+/// Asks the user behind the call.
 pub(super) struct AskUser;
 
 #[derive(Deserialize)]
@@ -175,7 +176,7 @@ impl Tool for AskUser {
             &["question"],
         );
         definition.documentation = Some(ASK_MANUAL.into());
-        // How long a person may take is bounded where people are asked.
+        // The inbox or client limits how long a person may take.
         definition.timeout = Some(TODO_TIME);
         definition.examples = vec![
             json!({"question": "Which database shall the service use?",
@@ -214,7 +215,7 @@ impl Tool for AskUser {
 }
 
 impl Question {
-    /// MCP's parameters of `elicitation/create`.
+    /// Returns MCP's parameters of `elicitation/create`.
     fn form(&self) -> Value {
         let mut properties = Map::new();
         let mut required = Vec::new();

@@ -23,12 +23,12 @@ const MAX_MESSAGE: usize = 32_768;
 /// Messages of one read.
 const MAX_READ: usize = 100;
 
-/// The tools of `channel`.
+/// Returns the tools of `channel`.
 pub(super) fn tools(channels: &Channels) -> Vec<Arc<dyn Tool>> {
     vec![Arc::new(SendTool(channels.clone())), Arc::new(ReadTool(channels.clone()))]
 }
 
-/// What both tools say about channels.
+/// Returns the part of both descriptions that is about channels.
 fn about(channels: &Channels) -> String {
     let lines = channels.lines();
     let listed = if lines.is_empty() { String::new() } else { format!("Channels: {}. ", lines.join("; ")) };
@@ -113,7 +113,7 @@ struct ChannelReadArguments {
 #[async_trait]
 impl Tool for ReadTool {
     fn definition(&self) -> ToolDefinition {
-        // It moves nothing but the reader's own place in the log.
+        // It only moves the reader's own position in the log.
         let mut definition = define(
             "channel:read@1.0.0",
             "Read a channel",
@@ -148,7 +148,7 @@ impl Tool for ReadTool {
     }
 }
 
-/// The members of groups that have these sessions, by name.
+/// Returns the names of the group members with these sessions.
 async fn named(sessions: &[SessionId], context: &ToolContext) -> Result<Vec<String>, StoreError> {
     if sessions.is_empty() {
         return Ok(Vec::new());
@@ -161,7 +161,7 @@ async fn named(sessions: &[SessionId], context: &ToolContext) -> Result<Vec<Stri
     Ok(sessions.iter().map(name).collect())
 }
 
-/// What the sender of a message is told of members that did not get it.
+/// Returns the note for a sender about members that did not get a message.
 pub(super) fn not_reached(names: &[String]) -> String {
     match names {
         [] => String::new(),

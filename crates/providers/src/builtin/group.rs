@@ -25,7 +25,7 @@ const MAX_TEXT: usize = 32_768;
 /// Characters of a name.
 const MAX_NAME: usize = 64;
 
-/// What a group tool does.
+/// The action of a group tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verb {
     AddAgent,
@@ -41,13 +41,13 @@ enum Verb {
 struct GroupTool {
     verb: Verb,
     channels: Channels,
-    /// The agents that there are.
+    /// The names of the agents.
     agents: Vec<String>,
-    /// Those of them that may change groups.
+    /// The agents that may change groups.
     privileged: Vec<String>,
 }
 
-/// The tools of `group`.
+/// Returns the tools of `group`.
 pub(super) fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     use Verb::{AddAgent, Channel, RemoveAgent, Send, Start, Status, Stop, Wire};
     let verbs = [AddAgent, RemoveAgent, Start, Stop, Channel, Wire, Send, Status];
@@ -189,7 +189,7 @@ impl Tool for GroupTool {
         CallScope::Workspace
     }
 
-    /// It makes none, but who is added has the rights of its run.
+    /// It makes no calls, but an added member gets the rights of its run.
     fn awaits_others(&self) -> bool {
         self.verb == Verb::AddAgent
     }
@@ -223,7 +223,7 @@ impl GroupTool {
                     rights,
                     agent: arguments.agent,
                     instructions: arguments.instructions,
-                    // A member of the same name that comes later is another.
+                    // A later member of the same name is a different one.
                     session: SessionId::new(format!("group-{principal}-{name}-{created_ms}")),
                     privileged: arguments.privileged,
                     started: false,
@@ -278,7 +278,7 @@ impl GroupTool {
         }
     }
 
-    /// The mailbox of a channel of the group. It is shared, since the members are sessions of their own.
+    /// Returns the mailbox of a channel of the group. It is shared, because each member has its own session.
     async fn channel(&self, name: &str, context: &ToolContext) -> Result<SessionId, StoreError> {
         let channel = self.channels.get(name).map_err(StoreError::Refused)?;
         let channel = ChannelConfig { reach: Reach::Shared, ..channel };
@@ -299,7 +299,7 @@ fn message(kind: MessageKind, subject: &str, text: String) -> LogMessage {
     LogMessage { kind, subject: subject.to_owned(), text, data: Value::Null }
 }
 
-/// Who writes: a member by its name.
+/// Returns the author of a message: a member, by its name.
 fn author(context: &ToolContext, members: &[Member]) -> Author {
     let author = Author::call(&context.session, &context.call_id);
     match members.iter().find(|member| member.session == context.session.id) {
@@ -315,7 +315,7 @@ async fn send(context: &ToolContext, members: &[Member], to: &SessionId, text: S
     context.services.log.append(row).await.map(drop)
 }
 
-/// The session of somebody who has written to this one, by the name that was shown: it can be answered.
+/// Returns the session of the author, shown under this name, of a message to this session, so that it can be answered.
 async fn sender(context: &ToolContext, name: &str) -> Result<Option<SessionId>, StoreError> {
     let rows = context.services.log.messages(&context.session.id, 0, usize::MAX).await?;
     Ok(rows.into_iter().rev().find(|row| row.author.name() == name).and_then(|row| row.author.session))

@@ -22,20 +22,20 @@ use toolwright_core::trigger::Trigger;
 
 use super::{define, parse};
 
-/// Jobs in one list.
+/// The most jobs in one list.
 const MAX_LIST: usize = 50;
 /// Seconds that one call waits at most.
 const MAX_WAIT: u64 = 240;
 /// Seconds that a call waits for the end of a job it has stopped.
 const STOP_WAIT: u64 = 15;
-/// Lines of one read.
+/// The most lines of one read.
 const MAX_LINES: usize = 1_000;
-/// Bytes of one read: what the caller asked for is not stored as yet another output.
+/// The most bytes of one read. Not more, so that the result is not stored as another output.
 const READ_BYTES: usize = 80 << 10;
 
 const NO_JOBS: &str = "There are no jobs in this session.";
 
-/// What a job tool does.
+/// The action of a job tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verb {
     List,
@@ -46,10 +46,10 @@ enum Verb {
     Stop,
 }
 
-/// One of the tools that follow jobs. All see those of their own session and principal only.
+/// A tool that follows jobs. It sees only jobs of the call's own session and principal.
 struct JobTool(Verb);
 
-/// The tools that follow jobs.
+/// Returns the tools that follow jobs.
 pub(super) fn tools() -> Vec<Arc<dyn Tool>> {
     let verbs = [Verb::List, Verb::Status, Verb::Wait, Verb::Read, Verb::Send, Verb::Stop];
     let mut tools: Vec<Arc<dyn Tool>> = verbs.into_iter().map(|verb| Arc::new(JobTool(verb)) as _).collect();
@@ -124,7 +124,7 @@ impl Tool for JobTool {
                 "send",
                 "Continue a job",
                 "Gives a job that waits for input its input, and waits for its next answer.",
-                // Whatever the job's tool does with it.
+                // The effects depend on the job's tool.
                 Effects::UNKNOWN,
                 json!({"id": id(), "input": {"description": "What the job asked for."}, "timeout": wait(60)}),
                 &["id", "input"],
@@ -146,7 +146,7 @@ impl Tool for JobTool {
             Verb::Status | Verb::Wait | Verb::Stop => json!({"id": "bash_0a1b2c3d"}),
         };
         definition.examples = vec![example];
-        // What a job came to is within the cap of its own tool already.
+        // A job's result is already within the limit of its own tool.
         definition.max_output = matches!(self.0, Verb::Read | Verb::Wait | Verb::Send).then_some(READ_BYTES);
         definition
     }
@@ -233,7 +233,7 @@ impl JobTool {
     }
 }
 
-/// How a job is doing, and what to do about it: the same in text and structure.
+/// Describes the state of a job and the possible next steps, equally in text and structure.
 fn described(job: &JobRecord) -> ToolOutput {
     let (message, next) = (job.line(), job.next());
     let mut note = job.note();
@@ -242,7 +242,7 @@ fn described(job: &JobRecord) -> ToolOutput {
     ToolOutput { structured: Some(note), ..ToolOutput::text(format!("{message}. {next}")) }
 }
 
-/// A job as the result of a wait for it, with what it came to. What is told here is not told once more as news.
+/// Returns a job with its outcome as the result of a wait. Its pending notification is withdrawn.
 async fn result(job: JobRecord, context: &ToolContext) -> Result<ToolOutput, StoreError> {
     if job.state.is_over() {
         context.services.log.withdraw(&job.session, MessageKind::Job, &job.id).await?;
@@ -264,7 +264,7 @@ async fn result(job: JobRecord, context: &ToolContext) -> Result<ToolOutput, Sto
     Ok(output)
 }
 
-/// Removes the session's trigger of this id, if it is one.
+/// Removes the session's trigger with this id. Returns whether it was one.
 async fn remove_trigger(id: &str, context: &ToolContext) -> Result<bool, StoreError> {
     context.services.triggers.remove(id, Some(&context.session)).await
 }
@@ -276,7 +276,7 @@ fn unknown(id: &str) -> String {
     )
 }
 
-/// A tool's full manual on demand.
+/// Returns a tool's full manual.
 struct Info;
 
 #[derive(Deserialize)]
@@ -297,7 +297,7 @@ impl Tool for Info {
             &["name"],
         );
         definition.examples = vec![json!({"name": "shell__bash"})];
-        // A manual is read whole.
+        // A manual is returned whole.
         definition.max_output = Some(256 << 10);
         definition
     }
@@ -321,13 +321,13 @@ impl Tool for Info {
         CallScope::Workspace
     }
 
-    /// It makes none, but looks at the tools of its turn.
+    /// It makes no calls, but looks up the tools of its turn.
     fn awaits_others(&self) -> bool {
         true
     }
 }
 
-/// The documentation, else the description; and the arguments.
+/// Returns the documentation, or else the description, and the arguments.
 fn manual(entry: &Entry) -> String {
     let definition = entry.definition();
     let text = definition.documentation.as_deref().unwrap_or(&definition.description);

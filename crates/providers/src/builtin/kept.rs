@@ -1,4 +1,4 @@
-//! Reads values that a tool keeps in the session log, and changes them without losing concurrent writes.
+//! Reads and changes values of a tool in the session log without losing concurrent writes.
 
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
@@ -6,7 +6,7 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::SessionId;
 use toolwright_core::store::{Author, LogEntry, NewRow, StoreError, ValueAt, Written};
 
-/// How often a change is made anew because somebody else wrote first.
+/// How often a change is retried after a concurrent write.
 const MAX_ATTEMPTS: usize = 20;
 
 /// The values of a session under a path.
@@ -17,24 +17,24 @@ pub(super) struct KeptValues<'a> {
 }
 
 impl<'a> KeptValues<'a> {
-    /// Those of the call's own session.
+    /// The values of the call's own session.
     pub(super) fn of_session(context: &'a ToolContext, root: &'static str) -> Self {
         Self { context, session: context.session.id.clone(), root }
     }
 
-    /// Those that stand elsewhere, of the same principal.
+    /// The values of another session of the same principal.
     pub(super) fn at(session: SessionId, context: &'a ToolContext, root: &'static str) -> Self {
         Self { context, session, root }
     }
 
-    /// What stands there.
+    /// Returns the values.
     pub(super) async fn read(&self) -> Result<ValueAt, StoreError> {
         let rows = self.context.services.log.values(&self.session, self.root).await?;
         Ok(ValueAt::of(rows, self.root))
     }
 
-    /// Changes what stands there: `change` says what to write and what to return. All of it is written, or nothing. It is
-    /// asked again where somebody else wrote meanwhile. `Err` of `change` writes nothing.
+    /// Changes the values: `change` returns what to write and what to return. Everything is written, or nothing.
+    /// `change` is called again after a concurrent write. If it returns `Err`, nothing is written.
     pub(super) async fn change<T, E>(
         &self,
         change: impl Fn(&ValueAt) -> Result<(Vec<Written>, T), E>,
@@ -65,7 +65,7 @@ impl<'a> KeptValues<'a> {
     }
 }
 
-/// What a quota refuses is an answer that the model can act on.
+/// Turns an exceeded quota into a failure that the model can act on.
 pub(super) fn refused_as_failure(result: Result<ToolOutput, StoreError>) -> Result<ToolOutput, ToolError> {
     match result {
         Ok(output) => Ok(output),

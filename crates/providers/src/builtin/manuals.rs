@@ -1,22 +1,22 @@
-//! The manuals of the built-in tools, which `job__info` returns, and how long their calls may take. A tool with more to say has
-//! a manual beside its code.
+//! The manuals of the built-in tools, which `job__info` returns, and the time limits of their calls. A tool with a long
+//! manual has it beside its code.
 
 use std::time::Duration;
 
-/// What a tool is said to be beside its definition.
+/// Data about a tool beyond its definition.
 pub(super) struct Manual {
-    /// The text.
+    /// The text of the manual.
     pub(super) text: Option<&'static str>,
-    /// Limit of one call.
+    /// Time limit of one call.
     pub(super) timeout: Option<Duration>,
 }
 
-/// What holds for a tool, by its id without the version.
+/// Returns the data for a tool, by its id without the version.
 pub(super) fn of(id: &str) -> Manual {
     let text = MANUALS.iter().find(|(known, _)| *known == id).map(|(_, text)| *text);
     let namespace = id.split(':').next().unwrap_or_default();
     let seconds = match (namespace, id) {
-        // It asks a model, several times.
+        // It asks a model several times.
         (_, "output:extract") => 1_800,
         // They wait for jobs, 240 seconds at most.
         ("job", _) => 300,

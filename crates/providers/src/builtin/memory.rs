@@ -1,4 +1,4 @@
-//! The `memory` tools: a scratchpad for each session, and a search over what was kept and said.
+//! The `memory` tools: a scratchpad for each session, and a search over stored notes and messages.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use super::{define, parse};
 
 /// Characters of a key.
 const MAX_KEY: usize = 200;
-/// Passages of one search.
+/// The most passages of one search.
 const MAX_HITS: usize = 50;
 
-/// The tools of `memory`.
+/// Returns the tools of `memory`.
 pub(super) fn tools() -> Vec<Arc<dyn Tool>> {
     vec![Arc::new(Scratchpad), Arc::new(Search)]
 }
@@ -51,7 +51,7 @@ struct Note {
 #[async_trait]
 impl Tool for Scratchpad {
     fn definition(&self) -> ToolDefinition {
-        // It changes nothing but the session's own notes, so no person is asked about it.
+        // It changes only the session's own notes, so no approval is needed.
         let mut definition = define(
             "memory:scratchpad@1.0.0",
             "Scratchpad",
@@ -138,13 +138,13 @@ fn done(message: String) -> ToolOutput {
     ToolOutput { structured: Some(json!({"message": message})), ..ToolOutput::text(message) }
 }
 
-/// Writes a value, whatever stands there.
+/// Writes a value, replacing any earlier one.
 async fn keep(context: &ToolContext, written: Written) -> Result<(), StoreError> {
     let written = Written { taint: context.taint.clone(), ..written };
     context.services.log.append(NewRow::value(&context.session, &context.call_id, written)).await.map(drop)
 }
 
-/// What stands at a path of the session's values.
+/// Returns the value at a path of the session's values.
 async fn read(context: &ToolContext, path: &str) -> Result<ValueAt, StoreError> {
     let rows = context.services.log.values(&context.session.id, path).await?;
     Ok(ValueAt::of(rows, path))

@@ -1,7 +1,7 @@
-//! `memory:files`: text files that a user's agents keep between conversations, by the commands of Anthropic's memory tool
-//! (`memory_20250818`; platform.claude.com/docs/en/agents-and-tools/tool-use/memory-tool), whose words models know.
+//! `memory:files`: text files that a user's agents keep between conversations, with the commands of Anthropic's memory
+//! tool (`memory_20250818`; platform.claude.com/docs/en/agents-and-tools/tool-use/memory-tool), which models know.
 //!
-//! The files are values in the session log, never files on disk, so no path leads out.
+//! The files are values in the session log, never files on disk, so no path can escape.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,15 +24,15 @@ use super::{define, parse};
 
 /// The folder of all files.
 const ROOT: &str = "/memories";
-/// Where the files stand among the values.
+/// The path of the files among the session's values.
 const PATH: &str = "memories";
 /// Bytes of a path.
 const MAX_PATH: usize = 300;
-/// Bytes of one file, below what one row of the log may have.
+/// The largest file, in bytes, below the limit of a row of the log.
 const MAX_FILE: usize = 128 << 10;
-/// Files in all.
+/// The most files in total.
 const MAX_FILES: usize = 500;
-/// Lines that an edit shows around its place.
+/// Lines that an edit shows around its position.
 const AROUND: usize = 3;
 const TIME: Duration = Duration::from_secs(30);
 
@@ -134,7 +134,7 @@ impl Tool for Files {
     }
 }
 
-/// Where the files of a user in a workspace are kept: what was noted in one project is not read in another.
+/// Returns the mailbox with a user's files in a workspace: notes of one project are not read in another.
 fn mailbox(session: &Session) -> SessionId {
     let key = json!([session.principal.id, session.root.to_string_lossy()]);
     SessionId::new(format!("memories-{}", ContentHash::of_value(&key)))
@@ -143,7 +143,7 @@ fn mailbox(session: &Session) -> SessionId {
 /// The files, by path.
 type Tree = BTreeMap<String, String>;
 
-/// The files among the values.
+/// Reads the files from the values.
 fn tree(value: Option<Value>) -> Tree {
     let Some(Value::Object(members)) = value else { return Tree::new() };
     let file = |(path, content): (String, Value)| Some((decoded_name(&path), content.as_str()?.to_owned()));
@@ -158,10 +158,10 @@ fn written((path, content): (String, Option<String>)) -> Written {
     }
 }
 
-/// Files to write, or to delete where there is no text.
+/// Files to write, or to delete if they have no text.
 type Changes = Vec<(String, Option<String>)>;
 
-/// What a command answers, and what it changes.
+/// Returns the answer of a command, and its changes.
 fn plan(tree: &Tree, arguments: Arguments) -> Result<(String, Changes), String> {
     let missing = |name: &str| format!("Error: `{name}` is missing");
     let Arguments { command, path, .. } = &arguments;
@@ -264,7 +264,7 @@ fn plan(tree: &Tree, arguments: Arguments) -> Result<(String, Changes), String> 
     }
 }
 
-/// A path below the root, without what could mean another place.
+/// Checks a path below the root: nothing in it may point elsewhere.
 fn checked(path: &str) -> Result<String, String> {
     let trimmed = path.trim_end_matches('/');
     let is_name = |name: &str| {
@@ -292,7 +292,7 @@ fn bounded(text: String) -> Result<String, String> {
     }
 }
 
-/// Whether a file can stand there: not on a folder, and not inside a file.
+/// Checks that a file can be created at the path: not on a folder, and not inside a file.
 fn placeable(tree: &Tree, path: &str) -> Result<(), String> {
     let above = path.match_indices('/').map(|(at, _)| &path[..at]).any(|above| tree.contains_key(above));
     match path == ROOT || above || below(tree, path).next().is_some() {

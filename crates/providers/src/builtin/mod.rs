@@ -1,7 +1,7 @@
 //! Tools that come with Toolwright: files, shell and Python, stored outputs.
 //!
-//! Tools that need more than a file system and processes (`web:fetch`) are made elsewhere and handed to
-//! [`provider`], so that all of them are one provider called `builtin`.
+//! Tools that need more than a file system and processes (`web:fetch`) are created elsewhere and passed to
+//! [`provider`], so that all are in one provider called `builtin`.
 
 mod agent;
 mod channel;
@@ -43,36 +43,37 @@ pub use trigger::TriggerTool;
 /// Settings of the built-in tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuiltinOptions {
-    /// What the `fs` tools do about paths outside the workspace root.
+    /// How the `fs` tools treat paths outside the workspace root.
     pub path_guard: PathGuard,
-    /// Files and folders, absolute, that are Toolwright's own configuration, those that do not exist yet included. A person
-    /// is asked before they are written, wherever they are. Writing what other programs run commands from, like
-    /// `.git`, counts as reaching outside the workspace without being named here.
+    /// Absolute paths of Toolwright's configuration files and folders, including those that do not exist yet. Writing
+    /// them needs approval, wherever they are. Files from which other programs run commands, like `.git`, need it
+    /// without being listed here.
     pub protected: Vec<PathBuf>,
-    /// Files and folders, absolute, that the `fs` tools neither read nor list nor write, unless the workspace root is in
-    /// there. Commands are not kept from them.
+    /// Absolute paths of files and folders that the `fs` tools neither read, list nor write, unless the workspace root
+    /// is inside. Commands can access them.
     pub withheld: Vec<PathBuf>,
-    /// Where edits of several files keep what ends them after their process was killed; absolute. Nothing does without.
+    /// The absolute folder of the journals of multi-file edits, by which edits are completed after their process was
+    /// killed; `None`: no journals.
     pub edit_journals: Option<PathBuf>,
     /// Environment variables that commands do not inherit, as `*` and `?` patterns.
     pub withheld_env: Vec<String>,
-    /// What the tools that run code may do.
+    /// Settings of the tools that run code.
     pub shell: ShellConfig,
-    /// The channels that are configured.
+    /// The configured channels.
     pub channels: Channels,
-    /// Whether there are groups of agents that stay.
+    /// Whether there are groups of permanent agents.
     pub groups: bool,
-    /// The agents that there are, by name.
+    /// The names of the agents.
     pub agents: Vec<String>,
-    /// Those of them that may change groups.
+    /// The agents that may change groups.
     pub privileged: Vec<String>,
-    /// The kinds of triggers that there are tools for.
+    /// The kinds of triggers with tools.
     pub triggers: Vec<TriggerKind>,
-    /// The tools that are listed where they are wanted only.
+    /// The optional tools to list.
     pub optional: Vec<OptionalTool>,
 }
 
-/// A built-in tool that costs tokens and is of no use to many, so that it is listed only where it is wanted.
+/// A built-in tool that is listed only on request, because it costs tokens and few users need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OptionalTool {
     /// `agent__todo`
@@ -84,10 +85,10 @@ pub enum OptionalTool {
 }
 
 impl OptionalTool {
-    /// All of them, in the order of the list.
+    /// All optional tools, in the order of the list.
     pub const ALL: [Self; 3] = [Self::Todo, Self::AskUser, Self::MemoryFiles];
 
-    /// Its namespace and name.
+    /// Returns its namespace and name.
     #[must_use]
     pub fn name(self) -> (&'static str, &'static str) {
         match self {
@@ -107,7 +108,7 @@ impl OptionalTool {
 }
 
 impl Default for BuiltinOptions {
-    /// Paths outside are blocked; commands get the environment but for [`withheld_by_default`].
+    /// Paths outside are blocked; commands inherit the environment except [`withheld_by_default`].
     fn default() -> Self {
         Self {
             path_guard: PathGuard::default(),
@@ -126,7 +127,8 @@ impl Default for BuiltinOptions {
     }
 }
 
-/// The built-in tools but for those of `web`, in a fixed order. Those of `channel` and `group` are there where there are any.
+/// Returns the built-in tools except those of `web`, in a fixed order. Those of `channel` and `group` are included only
+/// if there are channels and groups.
 #[must_use]
 pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     let mut tools = fs::tools(options);
@@ -145,10 +147,10 @@ pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     tools
 }
 
-/// The provider `builtin`: [`tools`], and after them `more`.
+/// Creates the provider `builtin`: [`tools`], followed by `more`.
 ///
 /// # Errors
-/// When a definition breaks the registration rules; those of [`tools`] do not.
+/// A definition of `more` breaks the registration rules.
 pub fn provider(
     options: &BuiltinOptions,
     more: impl IntoIterator<Item = Arc<dyn Tool>>,
@@ -158,7 +160,7 @@ pub fn provider(
     StaticProvider::new("builtin", ProviderKind::Builtin, all)
 }
 
-/// A definition of ours: `properties` becomes a closed object schema.
+/// Returns a definition; `properties` becomes a closed object schema.
 fn define(
     id: &str,
     title: &str,
@@ -185,13 +187,13 @@ fn define(
     definition
 }
 
-/// Arguments as their type. They are validated already; what can still fail is a number that is too big.
+/// Converts arguments to their type. They are already validated, so only a number out of range can fail.
 fn parse<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
     serde_json::from_value(arguments)
         .map_err(|error| ToolError::new(ErrorKind::InvalidParameters, format!("the arguments do not fit: {error}")))
 }
 
-/// Runs file work off the async threads.
+/// Runs file operations on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
@@ -201,7 +203,7 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-/// A failure that the caller can act on.
+/// Returns a failure that the caller can act on.
 fn failed(message: impl Into<String>) -> ToolError {
     ToolError::new(ErrorKind::ExecutionError, message)
 }

@@ -1,5 +1,5 @@
-//! Tools that providers of models run themselves: `native:*` and `media:image_gen`. They are declared to models whose API has
-//! them; the executor runs none.
+//! Tools that model providers run themselves: `native:*` and `media:image_gen`. They are declared to models whose API
+//! has them; the executor never runs them.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ pub struct NativeToolConfig {
 }
 
 impl NativeToolsConfig {
-    /// The tools that are offered.
+    /// Returns the offered tools.
     pub fn offered(&self) -> impl Iterator<Item = (NativeTool, &NativeToolConfig)> {
         let all = [
             (NativeTool::WebSearch, &self.web_search),
@@ -67,13 +67,13 @@ impl NativeToolsConfig {
         all.into_iter().filter_map(|(tool, config)| Some((tool, config.as_ref()?)))
     }
 
-    /// What uses cost, in US dollars, where that is configured.
+    /// Returns the configured prices of uses, in US dollars.
     pub fn prices(&self) -> impl Iterator<Item = (NativeTool, f64)> {
         self.offered().filter_map(|(tool, config)| Some((tool, config.price?)))
     }
 }
 
-/// The tools that are offered.
+/// Returns the offered tools.
 #[must_use]
 pub fn tools(config: &NativeToolsConfig) -> Vec<Arc<dyn Tool>> {
     config.offered().map(|(tool, config)| Arc::new(Native { tool, config: config.clone() }) as Arc<dyn Tool>).collect()
@@ -85,7 +85,7 @@ struct Native {
 }
 
 impl Native {
-    /// The declaration for each API, by its name: what is configured over what the API asks for.
+    /// Returns the declaration for each API, by its name: the configured fields over the required ones.
     fn declarations(&self) -> Value {
         let NativeToolConfig { anthropic, openai_responses, gemini, .. } = &self.config;
         let over = |base: Value, keys: &Map<String, Value>| {
@@ -95,8 +95,8 @@ impl Native {
             }
             declaration
         };
-        // platform.claude.com/docs/en/agents-and-tools/tool-use, developers.openai.com/api/docs/guides/tools and
-        // ai.google.dev/gemini-api/docs/tools; types as in the official SDKs.
+        // Sources: platform.claude.com/docs/en/agents-and-tools/tool-use, developers.openai.com/api/docs/guides/tools
+        // and ai.google.dev/gemini-api/docs/tools; types as in the official SDKs.
         match self.tool {
             NativeTool::WebSearch => json!({
                 "anthropic": over(json!({"type": "web_search_20250305", "name": "web_search"}), anthropic),

@@ -1,12 +1,12 @@
-//! Regular expressions that files and stored outputs are searched for.
+//! Regular expressions for searches of files and stored outputs.
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use toolwright_core::error::{ErrorKind, ToolError};
 
-/// Memory of a compiled expression, in bytes.
+/// Memory limit of a compiled expression, in bytes.
 const MAX_REGEX: usize = 10 * 1024 * 1024;
 
-/// Whether upper and lower case are told apart.
+/// Whether case matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Case {
     Sensitive,
@@ -14,7 +14,7 @@ pub(super) enum Case {
 }
 
 impl Case {
-    /// As an argument `case_insensitive` says.
+    /// From an argument `case_insensitive`.
     pub(super) fn insensitive(insensitive: bool) -> Self {
         if insensitive { Self::Insensitive } else { Self::Sensitive }
     }
@@ -23,7 +23,7 @@ impl Case {
 /// Compiles a caller's pattern for matches within lines.
 ///
 /// # Errors
-/// `invalid_parameters` for what is no regular expression, or too large a one.
+/// `invalid_parameters` for an invalid or too large regular expression.
 pub(super) fn line_matcher(pattern: &str, case: Case) -> Result<RegexMatcher, ToolError> {
     build(RegexMatcherBuilder::new().line_terminator(Some(b'\n')), pattern, case)
 }

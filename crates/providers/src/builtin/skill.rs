@@ -53,7 +53,7 @@ impl Tool for SkillTool {
         );
         definition.documentation = Some(MANUAL.into());
         definition.examples = vec![json!({"name": "release-notes"})];
-        // A skill is read whole; the loader bounds it.
+        // A skill is returned whole; its loader limits the size.
         definition.max_output = Some(256 << 10);
         definition
     }

@@ -23,14 +23,14 @@ pub struct TriggerTool {
     id: String,
     kind: TriggerKind,
     description: String,
-    /// Arguments that are set already, and that no caller can set.
+    /// Preset arguments, which no caller can set.
     set: Map<String, Value>,
     /// The agents that it may name.
     agents: Vec<String>,
 }
 
 impl TriggerTool {
-    /// The tool of a kind: `trigger__timer` and its like.
+    /// Creates the tool of a kind: `trigger__timer` etc.
     #[must_use]
     pub fn of(kind: TriggerKind) -> Self {
         let description = match kind {
@@ -44,10 +44,10 @@ impl TriggerTool {
         Self { id, kind, description: description.to_owned(), set: Map::new(), agents: Vec::new() }
     }
 
-    /// A tool of a configuration: `trigger__{name}`, with arguments that it sets.
+    /// Creates a configured tool: `trigger__{name}`, with preset arguments.
     ///
     /// # Errors
-    /// A name that no tool can have, in words.
+    /// An invalid name, as a message.
     pub fn named(
         name: &str,
         kind: TriggerKind,
@@ -59,14 +59,14 @@ impl TriggerTool {
         Ok(Self { id: id.to_string(), description: description.unwrap_or(plain.description), set, ..plain })
     }
 
-    /// The tool where there are these agents.
+    /// Sets the agents that it may name.
     #[must_use]
     pub fn with_agents(self, agents: Vec<String>) -> Self {
         Self { agents, ..self }
     }
 }
 
-/// The tools of the kinds that are wanted.
+/// Returns the tools of the enabled kinds.
 pub(super) fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     let tool = |kind: &TriggerKind| Arc::new(TriggerTool::of(*kind).with_agents(options.agents.clone())) as _;
     options.triggers.iter().map(tool).collect()
@@ -139,7 +139,7 @@ impl Tool for TriggerTool {
         let required: Vec<&str> =
             ["prompt"].iter().chain(needs).copied().filter(|key| !self.set.contains_key(*key)).collect();
         properties.retain(|key, _| !self.set.contains_key(key));
-        // Others are set by a configuration, which knows them all.
+        // The others have arguments preset by a configuration.
         let effects = Effects { destructive: false, open_world: false, ..Effects::UNKNOWN };
         let title = format!("Install a {} trigger", self.kind.as_str());
         let about = format!("{} Returns the trigger's id; job__stop removes it.", self.description);
@@ -158,7 +158,7 @@ impl Tool for TriggerTool {
         let target = match written.shift_remove("deliver").as_ref().and_then(Value::as_str) {
             Some("run") => Target::Run,
             Some("session") => Target::Session(context.session.id.clone()),
-            // Nobody reads the mailbox of a run that has ended.
+            // The mailbox of an ended run has no reader.
             _ if context.calls.reads_mailbox() && !written.contains_key("agent") => {
                 Target::Session(context.session.id.clone())
             }
@@ -182,13 +182,13 @@ impl Tool for TriggerTool {
         Ok(installed_output(&context.services.triggers.install(request).await?))
     }
 
-    /// It makes none, but what it installs has the rights of its run.
+    /// It makes no calls, but the trigger gets the rights of its run.
     fn awaits_others(&self) -> bool {
         true
     }
 }
 
-/// A trigger that was installed: the same in text and structure.
+/// Returns an installed trigger, equally in text and structure.
 fn installed_output(installed: &Installed) -> ToolOutput {
     let trigger = &installed.trigger;
     let next: Vec<String> = installed.next.iter().map(|slot| iso(*slot)).collect();

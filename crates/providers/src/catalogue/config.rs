@@ -14,9 +14,9 @@ use url::{Host, Url};
 use super::document::PublicKey;
 use toolwright_net::AddressPolicy;
 
-/// Bytes of a document that are read unless configured otherwise.
+/// The default limit on a document, in bytes.
 const MAX_BYTES: usize = 4 << 20;
-/// How often a catalogue is fetched again unless configured otherwise.
+/// The default interval between fetches of a catalogue.
 const REFRESH: Duration = Duration::from_secs(3600);
 
 /// One remote catalogue. Its name here is the namespace of its tools, and must be the one that is signed.
@@ -33,7 +33,7 @@ pub struct CatalogueConfig {
     #[serde(default = "yes")]
     pub enabled: bool,
     /// Where it is fetched, over https.
-    // Or `http` on this machine where [`CatalogueConfig::insecure_loopback`] says so.
+    // Or `http` on this machine if [`CatalogueConfig::insecure_loopback`] is set.
     #[schemars(with = "String", extend("x-variables" = "setting"))]
     pub url: Url,
     /// Public keys that are believed, `ed25519:…`; one good signature is enough.
@@ -49,7 +49,7 @@ pub struct CatalogueConfig {
     pub max_bytes: usize,
     /// Environment variables whose values its tools may send, as `${NAME}` in headers, query and body. Tools that name
     /// others are refused.
-    // By name, once it is loaded.
+    // By name, once loaded.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub secrets: BTreeMap<String, String>,
@@ -86,7 +86,7 @@ fn max_bytes() -> usize {
 }
 
 impl CatalogueConfig {
-    /// A catalogue with default settings.
+    /// Creates a catalogue with default settings.
     #[must_use]
     pub fn new(namespace: impl Into<String>, url: Url, keys: Vec<PublicKey>) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl CatalogueConfig {
         }
     }
 
-    /// Which addresses are open to it and its tools.
+    /// Returns the addresses that it and its tools may reach.
     pub(super) fn address_policy(&self) -> AddressPolicy {
         let mut policy = self.address.clone();
         if self.insecure_loopback {
@@ -117,7 +117,7 @@ impl CatalogueConfig {
     }
 }
 
-/// Whether `url` is as protected as it must be. A name is no loopback address, whatever it resolves to.
+/// Returns whether `url` is sufficiently protected. A host name never counts as a loopback address.
 pub(super) fn is_secure(url: &Url, insecure_loopback: bool) -> bool {
     let is_loopback = match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),

@@ -1,4 +1,4 @@
-//! The signed document and its Ed25519 keys. Nothing of a document is used before its signature is verified.
+//! The signed document and its Ed25519 keys. A document is not used before its signature is verified.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,34 +11,34 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolwright_core::canonical::{ContentHash, canonical_json};
 
-/// What a document says it is.
+/// The value of a document's `format`.
 pub const FORMAT: &str = "toolwright-catalogue/1";
-/// Tools of one document.
+/// The most tools of a document.
 const MAX_TOOLS: usize = 2000;
-/// Signatures of one document.
+/// The most signatures of a document.
 const MAX_SIGNATURES: usize = 16;
-/// Seconds that the publisher's clock may go before ours.
+/// Seconds by which the publisher's clock may be ahead of ours.
 const CLOCK_SKEW: u64 = 24 * 3600;
-/// The largest whole number that every reader of JSON takes for the same (RFC 7493, section 2.2).
+/// The largest integer that all JSON parsers read exactly (RFC 7493, section 2.2).
 const MAX_NUMBER: u64 = 1 << 53;
 
-/// A catalogue as it is written.
+/// A catalogue document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// [`FORMAT`].
+    /// Must be [`FORMAT`].
     pub format: String,
     /// The namespace of all its tools.
     pub namespace: String,
     /// A number that grows with each change.
     pub version: u64,
-    /// When it was made, in seconds since the epoch.
+    /// Creation time, in seconds since the epoch.
     pub issued: u64,
-    /// From when on it is not believed, in seconds since the epoch.
+    /// Expiry time, in seconds since the epoch.
     pub expires: u64,
-    /// Its tools, each judged by itself.
+    /// Its tools, which are checked one by one.
     pub tools: Vec<Value>,
-    /// Signatures over all else.
+    /// Signatures over all other fields.
     #[serde(default)]
     pub signatures: Vec<Signature>,
 }
@@ -47,77 +47,77 @@ pub struct Document {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signature {
-    /// Whose: a public key, `ed25519:<base64>`.
+    /// The signer's public key, `ed25519:<base64>`.
     pub key: String,
     /// 64 bytes in base64.
     pub signature: String,
 }
 
-/// What a document must be.
+/// The requirements for a document.
 #[derive(Debug, Clone)]
 pub struct VerifyOptions<'a> {
-    /// Keys that are believed.
+    /// The trusted keys.
     pub keys: &'a [PublicKey],
-    /// The namespace that it may fill.
+    /// The required namespace.
     pub namespace: &'a str,
-    /// Now, in seconds since the epoch.
+    /// The present time, in seconds since the epoch.
     pub now: u64,
-    /// Its size at most, in bytes.
+    /// The largest document, in bytes.
     pub max_bytes: usize,
-    /// The last one that was accepted.
+    /// The last accepted document.
     pub seen: Option<Seen>,
 }
 
-/// What is remembered of a document.
+/// Identifies a document that was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
     /// Its version.
     pub version: u64,
-    /// The hash of what was signed.
+    /// The hash of the signed part.
     pub hash: ContentHash,
 }
 
-/// A document that is believed.
+/// A verified document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verified {
-    /// It.
+    /// The document.
     pub document: Document,
-    /// Its key.
+    /// The trusted key that signed it.
     pub key: PublicKey,
     /// That key's signature, in base64.
     pub signature: String,
-    /// What is to be remembered of it.
+    /// The record to keep of it.
     pub seen: Seen,
 }
 
-/// Why a document is not believed.
+/// The reason why a document is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// It is too large.
     #[error("it is larger than {0} bytes; `max_bytes` can be raised")]
     TooLarge(usize),
-    /// It is no document.
+    /// It is not a catalogue document.
     #[error("it is not a catalogue: {0}")]
     Form(String),
-    /// It has a number that readers take for different ones.
+    /// It contains a number that parsers read differently.
     #[error("it holds the number {0}, which not every reader takes for the same; write it as a text")]
     Number(String),
-    /// Nobody has signed it.
+    /// It has no signature.
     #[error("nobody has signed it; its publisher does so with `toolwright catalogue sign`")]
     Unsigned,
-    /// None of its keys is pinned.
+    /// None of its keys is trusted.
     #[error("it is signed by {0} only, and none of these keys is among `keys`")]
     WrongKey(String),
-    /// It is not what was signed.
+    /// It was changed after it was signed.
     #[error("it was changed after {0} had signed it")]
     Changed(PublicKey),
-    /// Its time is over.
+    /// It has expired.
     #[error("it expired {0} s ago; its publisher has to issue a new one")]
     Expired(u64),
-    /// It is of the future.
+    /// It was issued in the future.
     #[error("it is dated {0} s from now; see to the clocks")]
     NotYet(u64),
-    /// It is older than what was seen.
+    /// It is older than the last accepted one.
     #[error(
         "it is version {offered}, and version {seen} was accepted before: an older catalogue is not taken back, unless you say so with `toolwright catalogue forget`"
     )]
@@ -127,15 +127,15 @@ pub enum Refusal {
         /// The newest version that was accepted.
         seen: u64,
     },
-    /// It is another of the same version.
+    /// It has the same version as the last accepted one, but other content.
     #[error("it says something else than before under the same version {0}; its publisher has to raise the version")]
     SameVersion(u64),
-    /// It is for another namespace.
+    /// It has a different namespace.
     #[error("it is for the namespace `{found}`, and this entry is `{expected}`: name the entry so")]
     Namespace {
-        /// Its own.
+        /// The document's namespace.
         found: String,
-        /// The entry's.
+        /// The configured namespace.
         expected: String,
     },
 }
@@ -143,7 +143,7 @@ pub enum Refusal {
 /// Verifies the bytes of a document.
 ///
 /// # Errors
-/// The first [`Refusal`], signatures before all that a signer says.
+/// The first [`Refusal`]; signatures are checked before any signed content.
 pub fn verify(bytes: &[u8], options: &VerifyOptions<'_>) -> Result<Verified, Refusal> {
     if bytes.len() > options.max_bytes {
         return Err(Refusal::TooLarge(options.max_bytes));
@@ -163,14 +163,14 @@ pub fn verify(bytes: &[u8], options: &VerifyOptions<'_>) -> Result<Verified, Ref
     Ok(Verified { document, key, signature, seen })
 }
 
-/// When a document is believed, in seconds since the epoch.
+/// The times of a document, in seconds since the epoch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub(super) issued: u64,
     pub(super) expires: u64,
 }
 
-/// Whether a document is believed at this time.
+/// Checks that a document is valid at this time.
 ///
 /// # Errors
 /// [`Refusal::Expired`] and [`Refusal::NotYet`].
@@ -184,7 +184,7 @@ pub(super) fn check_time(times: Times, now: u64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a document may take the place of the one that was accepted before.
+/// Checks that a document may replace the last accepted one.
 ///
 /// # Errors
 /// [`Refusal::Rollback`] and [`Refusal::SameVersion`].
@@ -200,10 +200,10 @@ pub(super) fn check_version(offered: Seen, before: Option<Seen>) -> Result<(), R
     }
 }
 
-/// Adds a signature to a document, in the place of one by the same key.
+/// Adds a signature to a document, replacing one by the same key.
 ///
 /// # Errors
-/// [`Refusal`] for what is no document.
+/// [`Refusal`] if the value is not a document.
 pub fn sign(document: &Value, key: &SigningKey) -> Result<Value, Refusal> {
     let message = signed_part(document)?;
     let parsed: Document =
@@ -220,7 +220,7 @@ pub fn sign(document: &Value, key: &SigningKey) -> Result<Value, Refusal> {
     Ok(signed)
 }
 
-/// The canonical text that signatures are over.
+/// Returns the canonical text that is signed.
 fn signed_part(document: &Value) -> Result<String, Refusal> {
     let Some(fields) = document.as_object() else {
         return Err(Refusal::Form("it is not a JSON object".to_owned()));
@@ -261,7 +261,7 @@ fn check_form(document: &Document) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The first believed key whose signature holds.
+/// Returns the first trusted key with a valid signature, and that signature.
 fn trusted(document: &Document, keys: &[PublicKey], message: &[u8]) -> Result<(PublicKey, String), Refusal> {
     if document.signatures.is_empty() {
         return Err(Refusal::Unsigned);
@@ -290,29 +290,29 @@ fn trusted(document: &Document, keys: &[PublicKey], message: &[u8]) -> Result<(P
 const PREFIX: &str = "ed25519:";
 const PUBLIC_BYTES: usize = 32;
 
-/// Why a text or file is no key.
+/// The reason why a text or file is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The text of a public key has another form.
+    /// The text is not a public key.
     #[error(
         "`{0}` is not a public key: expected ed25519: and 32 bytes in base64, as `toolwright catalogue keygen` prints it"
     )]
     Form(String),
-    /// The bytes of a file are no private key.
+    /// The bytes of a file are not a private key.
     #[error("it holds no Ed25519 private key in PKCS#8, PEM or DER ({0}); `toolwright catalogue keygen` makes one")]
     Private(String),
-    /// No key could be made.
+    /// Key generation failed.
     #[error("no random numbers are to be had for a key")]
     Random,
 }
 
-/// A public key, written `ed25519:<base64>`.
+/// A public key, in the form `ed25519:<base64>`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PublicKey([u8; PUBLIC_BYTES]);
 
 impl PublicKey {
-    /// Whether `signature` is this key's over `message`.
+    /// Returns whether `signature` is by this key over `message`.
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, &self.0).verify(message, signature).is_ok()
@@ -349,7 +349,7 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// A private key. `Debug` shows its public half only.
+/// A private key. `Debug` shows only its public half.
 pub struct SigningKey(Ed25519KeyPair);
 
 impl fmt::Debug for SigningKey {
@@ -359,7 +359,7 @@ impl fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// A new key as the text of its file: PKCS#8 (RFC 8410) in PEM.
+    /// Generates a key, as the text of its file: PKCS#8 (RFC 8410) in PEM.
     ///
     /// # Errors
     /// [`KeyError::Random`].
@@ -375,7 +375,7 @@ impl SigningKey {
         Ok(pem)
     }
 
-    /// Reads a private key: PKCS#8, PEM or DER, with its public half or without (as OpenSSL writes it).
+    /// Reads a private key: PKCS#8, PEM or DER, with or without its public half (OpenSSL writes none).
     ///
     /// # Errors
     /// [`KeyError::Private`].
@@ -390,7 +390,7 @@ impl SigningKey {
         Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der).map(Self).map_err(|error| KeyError::Private(error.to_string()))
     }
 
-    /// Its public half.
+    /// Returns its public half.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         let mut bytes = [0; PUBLIC_BYTES];
@@ -401,7 +401,7 @@ impl SigningKey {
         PublicKey(bytes)
     }
 
-    /// Its signature over `message`.
+    /// Signs `message`.
     #[must_use]
     pub fn sign(&self, message: &[u8]) -> Vec<u8> {
         self.0.sign(message).as_ref().to_vec()
@@ -508,7 +508,7 @@ mod tests {
 
     #[test]
     fn the_first_test_vector_of_rfc_8032_holds() {
-        // Section 7.1, test 1: seed, public key, signature over nothing.
+        // Section 7.1, test 1: seed, public key, and the signature of an empty message.
         let der = "MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g";
         let key = SigningKey::read(&STANDARD.decode(der).expect("base64")).expect("as OpenSSL writes it");
         assert_eq!(key.public().to_string(), "ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=");

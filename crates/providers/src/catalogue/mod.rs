@@ -11,10 +11,10 @@
 //! }
 //! ```
 //!
-//! Each signature is Ed25519 (RFC 8032) over the canonical JSON (RFC 8785) of the object without `signatures`. Times are
-//! seconds since the epoch. `version` only grows: an older catalogue than the last accepted one is refused, and one of the
-//! same version that says anything else, for as long as the same keys are pinned and nobody says [`forget`]. What was
-//! accepted last is kept and serves while the source cannot be reached, until it expires.
+//! Each signature is Ed25519 (RFC 8032) over the canonical JSON (RFC 8785) of the object without `signatures`. Times
+//! are seconds since the epoch. `version` only grows: a catalogue is refused if it is older than the last accepted one,
+//! or has the same version with other content, as long as the same keys are pinned and [`forget`] is not called. The
+//! last accepted document is stored, and used while the source cannot be reached, until it expires.
 
 mod config;
 mod document;

@@ -27,16 +27,17 @@ use crate::catalogue::document::{
 use crate::catalogue::tool::{Grants, Implementation, RefusedTool, make, registered};
 use crate::retry::ListRetry;
 
-/// Refused tools that are named together.
+/// The most refused tools that are named together.
 const NAMED_REFUSALS: usize = 3;
-/// Characters of a reason.
+/// The most characters of a reason.
 const MAX_REASON: usize = 400;
 
 /// One configured catalogue: provider and namespace are its name.
 ///
-/// It is fetched when it is listed, and announces a change whenever [`CatalogueConfig::refresh`] has passed, when its
-/// document expires, and with growing pauses, five minutes at most, while it cannot be had. What is refused as a whole
-/// leaves the last accepted document in force, verified again, until that expires; a warning and [`Provider::issues`] say so.
+/// It is fetched when it is listed. It announces a change after each [`CatalogueConfig::refresh`], when its document
+/// expires, and, while it cannot be fetched, with growing pauses of at most five minutes. If a document is refused as a
+/// whole, the last accepted one stays in use, verified again, until it expires; a warning and [`Provider::issues`]
+/// report that.
 pub struct CatalogueProvider {
     spec: CatalogueConfig,
     options: DocumentOptions,
@@ -45,59 +46,59 @@ pub struct CatalogueProvider {
     loaded: RwLock<Loaded>,
     outcome: Mutex<Option<Result<(), String>>>,
     retry: ListRetry,
-    /// Held by a call that comes before the first list.
+    /// Held by a call that precedes the first list.
     first: tokio::sync::Mutex<()>,
 }
 
-/// What the last accepted document came to.
+/// The state of the last accepted document.
 #[derive(Default)]
 struct Loaded {
-    /// By name: the hash of the definition, and what runs calls of that definition.
+    /// The tools by name: the hash of the definition, and the implementation of that definition.
     tools: HashMap<String, (ContentHash, Arc<Implementation>)>,
     listed: Vec<Arc<RegisteredTool>>,
     withheld: Vec<Withheld>,
-    /// Its tools that are refused, in a sentence.
+    /// The refused tools, as a sentence.
     refused: Option<String>,
-    /// The document; `None` before there is one.
+    /// The document; `None` before the first.
     document: Option<Accepted>,
 }
 
-/// A document that was verified under this entry's keys, and made into tools.
+/// A document that was verified under this entry's keys, and its tools.
 #[derive(Clone, Copy)]
 struct Accepted {
-    /// Of all of its bytes.
+    /// The hash of all of its bytes.
     bytes: ContentHash,
     times: Times,
     seen: Seen,
 }
 
-/// A document that is believed.
+/// A document to use.
 struct Believed {
     accepted: Accepted,
     tools: Tools,
 }
 
 enum Tools {
-    /// What was verified once is neither verified nor made again.
+    /// The same document as before, so its tools are reused.
     Loaded(Vec<Arc<RegisteredTool>>),
-    /// They are still to be made.
+    /// A new document, whose tools must be built.
     Of(Box<Verified>),
 }
 
-/// A document as it is kept.
+/// A document as stored.
 #[derive(Serialize, Deserialize)]
 struct StoredDocument {
     text: String,
-    /// The newest version that was accepted while a key was pinned, by key: what another publisher has under this name is
-    /// judged by itself, and one that comes back by what was seen of it.
+    /// The newest accepted version, by the key that was trusted then: each publisher is checked against its own
+    /// versions only.
     seen: BTreeMap<String, Seen>,
 }
 
-/// Forgets what was accepted last of the catalogue of this name, so that an older version is taken the next time it is
-/// listed. Returns whether there was one.
+/// Forgets the last accepted document of the catalogue of this name, so that an older version is accepted the next
+/// time. Returns whether there was one.
 ///
 /// # Errors
-/// What the store says.
+/// Errors of the store.
 pub async fn forget(manifests: &dyn ManifestCache, namespace: &str) -> Result<bool, StoreError> {
     manifests.remove_manifest(&key_of(namespace)).await
 }
@@ -106,7 +107,7 @@ fn key_of(namespace: &str) -> String {
     format!("{LASTING_MANIFESTS}{namespace}")
 }
 
-/// That what is published now is not used, and what is used in its place.
+/// Returns the message that the published document is not used, and which one is used instead.
 fn kept(why: &str, Accepted { times, seen, .. }: Accepted) -> String {
     let (version, until) = (seen.version, duration::iso(times.expires.saturating_mul(1000)));
     format!(
@@ -115,7 +116,7 @@ fn kept(why: &str, Accepted { times, seen, .. }: Accepted) -> String {
     )
 }
 
-/// That tools are refused, and why; `None` where none is.
+/// Returns the message that tools are refused, and why; `None` if there are none.
 fn refusals(refused: &[RefusedTool], all: usize) -> Option<String> {
     let named = refused.iter().take(NAMED_REFUSALS);
     let named: Vec<String> =
@@ -128,7 +129,7 @@ fn refusals(refused: &[RefusedTool], all: usize) -> Option<String> {
     (!refused.is_empty()).then_some(warning)
 }
 
-/// What a publisher wrote is in it.
+/// Shortens a reason, because it contains a publisher's text.
 fn shortened(text: &str) -> String {
     let mut short: String = text.chars().take(MAX_REASON).collect();
     if short.len() < text.len() {
@@ -137,7 +138,7 @@ fn shortened(text: &str) -> String {
     short
 }
 
-/// Seconds since the epoch.
+/// Returns the seconds since the epoch.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -149,7 +150,7 @@ impl std::fmt::Debug for CatalogueProvider {
 }
 
 impl CatalogueProvider {
-    /// A catalogue that is not fetched yet.
+    /// Creates a catalogue, which is not fetched yet.
     #[must_use]
     pub fn new(spec: CatalogueConfig, options: DocumentOptions) -> Arc<Self> {
         let client = HttpClient::new(spec.address_policy(), options.http.clone());
@@ -167,10 +168,10 @@ impl CatalogueProvider {
         })
     }
 
-    /// What is kept of it.
+    /// Returns its stored document.
     ///
     /// # Errors
-    /// When it cannot be read: nothing says then which versions are too old.
+    /// It cannot be read, so it is unknown which versions are too old.
     async fn kept(&self) -> Result<Option<StoredDocument>, String> {
         let kept = match self.options.manifests.manifest(&key_of(&self.spec.namespace)).await {
             Ok(Some(kept)) => kept,
@@ -186,8 +187,8 @@ impl CatalogueProvider {
         serde_json::from_value(self.by_key(kept)).map(Some).map_err(unread)
     }
 
-    /// What is kept as it is written now. Up to 0.1 it did not say of which key the newest version was, and was held
-    /// against whoever was believed: it still is.
+    /// Converts a stored document to the present form. Up to 0.1 it did not name the key of the newest version, which
+    /// counted for any trusted key; that still applies.
     fn by_key(&self, mut kept: Value) -> Value {
         if let Some(seen) = kept.get_mut("seen").filter(|seen| seen.get("version").is_some_and(Value::is_u64)) {
             let alone = seen.take();
@@ -219,13 +220,13 @@ impl CatalogueProvider {
         self.loaded.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest version that was accepted under the keys of now.
+    /// Returns the newest version that was accepted under the present keys.
     fn seen(&self, kept: Option<&StoredDocument>) -> Option<Seen> {
         let of_key = |key: &PublicKey| kept?.seen.get(&key.to_string()).copied();
         self.spec.keys.iter().filter_map(of_key).max_by_key(|seen| seen.version)
     }
 
-    /// The document as it is to be had: fetched, or else the kept one, with the reason.
+    /// Returns the document to use: the fetched one, or else the stored one with the reason.
     async fn current(&self) -> Result<(Believed, Option<String>), String> {
         let kept = self.kept().await?;
         let fetched = match fetch(&self.client, &self.spec).await {
@@ -248,7 +249,7 @@ impl CatalogueProvider {
         let Some(kept) = kept else { return Err(why) };
         match self.verify(kept.text.as_bytes(), None) {
             Ok(believed) => Ok((believed, Some(why))),
-            // It is of a publisher who is not believed any more.
+            // Its publisher is not trusted any more.
             Err(Refusal::WrongKey(_)) => Err(why),
             Err(refusal) => Err(format!("{why}; and of the one that was accepted last: {refusal}")),
         }
@@ -269,7 +270,7 @@ impl CatalogueProvider {
         }
     }
 
-    /// Makes the tools of a document, and puts them in the place of those before.
+    /// Builds the tools of a document, and replaces the previous ones.
     fn load(&self, Believed { accepted, tools }: Believed) -> Vec<Arc<RegisteredTool>> {
         let verified = match tools {
             Tools::Loaded(listed) => return listed,
@@ -284,7 +285,7 @@ impl CatalogueProvider {
         let (made, refused) = make(&verified, &grants);
         let refusals = refusals(&refused, made.len() + refused.len());
         let mut loaded = Loaded { document: Some(accepted), refused: refusals, ..Loaded::default() };
-        // By the name, as others that are withheld are called.
+        // By the name that other withheld tools have.
         let name =
             |id: &str| id.split_once(':').map_or(id, |(_, rest)| rest.split('@').next().unwrap_or(rest)).to_owned();
         loaded.withheld.extend(refused.into_iter().map(|refused| Withheld::new(name(&refused.id), refused.why)));
@@ -316,20 +317,21 @@ impl CatalogueProvider {
         held.replace(outcome.clone()) != Some(outcome)
     }
 
-    /// How long what was loaded may be left as it is: until it is due, or has expired.
+    /// Returns how long the loaded document may be used: until the next refresh, or its expiry.
     fn fresh(&self, times: Times) -> Duration {
         let left = times.expires.saturating_sub(now());
         self.spec.refresh.min(Duration::from_secs(left.max(1)))
     }
 
-    /// Lists it where nothing was listed yet: a call of a tool that another provider of this name listed may come first.
+    /// Lists it if that has not happened yet: a call of a tool that another provider of this name listed may come
+    /// first.
     async fn first_list(&self) {
         if !self.is_unlisted() {
             return;
         }
         let _first = self.first.lock().await;
         if self.is_unlisted() {
-            // What came of it is in `outcome`, and told by the call.
+            // The result is in `outcome`, and the call reports it.
             let _ = self.list().await;
         }
     }
@@ -364,7 +366,7 @@ impl Provider for CatalogueProvider {
                 }
                 let outcome = why.map_or(Ok(()), Err);
                 let warning = outcome.clone().err();
-                // Each new reason is told once.
+                // Each new reason is reported once.
                 if self.ended(outcome)
                     && let Some(why) = warning
                 {
@@ -391,7 +393,7 @@ impl Provider for CatalogueProvider {
             let loaded = self.loaded();
             (loaded.tools.get(tool).cloned(), loaded.document.map(|document| document.times.expires))
         };
-        // It was believed when it was listed, and may have been listed long ago.
+        // It was valid when it was listed, which may be long ago.
         if let Some(expired) = expires.and_then(|expires| now().checked_sub(expires)) {
             let refusal = Refusal::Expired(expired);
             let message = format!("the catalogue {name} is not believed any more, so `{tool}` was not run: {refusal}");
@@ -404,7 +406,7 @@ impl Provider for CatalogueProvider {
             };
             return Err(ToolError::new(ErrorKind::UnknownTool, message));
         };
-        // What was checked and approved is the old definition; what would run is the new one's.
+        // The old definition was checked and approved, but the new one would run.
         if hash != call.source_hash {
             let message = format!(
                 "the catalogue {name} has changed its tool `{tool}` since this call was checked, so it was not run: \
@@ -491,19 +493,19 @@ impl Provider for CatalogueProvider {
     }
 }
 
-/// How long fetching one may take, all in all.
+/// The time limit of a fetch.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why a catalogue was not fetched.
+/// The reason why a catalogue was not fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// The address is not protected.
     #[error("`{0}` is refused: catalogues are fetched over https")]
     Insecure(String),
-    /// The exchange failed, or the address is refused.
+    /// The exchange failed, or the address is not allowed.
     #[error("it could not be fetched: {0}")]
     Net(#[from] NetError),
-    /// The server answered otherwise.
+    /// The server answered with an error status.
     #[error("its server answered HTTP {0}")]
     Status(u16),
     /// It is too large.
@@ -511,8 +513,8 @@ pub enum FetchError {
     TooLarge(usize),
 }
 
-/// Fetches the document of `spec`. Redirects are followed, each checked like the address itself, and may not end where
-/// the exchange is not protected.
+/// Fetches the document of `spec`. Follows redirects, checks each like the address itself, and refuses those to
+/// unprotected addresses.
 ///
 /// # Errors
 /// [`FetchError`].

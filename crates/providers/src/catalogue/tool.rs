@@ -18,40 +18,40 @@ use crate::catalogue::config::is_secure;
 use crate::catalogue::document::Verified;
 use crate::rest::{HttpTool, RestOptions, RestToolConfig, compile};
 
-/// Fields of a REST tool that are its operator's to set.
+/// Fields of a REST tool that only its operator may set.
 const OPERATORS: [&str; 4] = ["allow_private", "allowed_hosts", "queue", "allowed_roles"];
 
-/// What a publisher may ask for at most: no more than an operator may configure, and within what one response or call
-/// should take.
+/// The limits on a publisher's settings: no more than an operator may configure, and reasonable for one response or
+/// call.
 const MAX_RETRIES: u32 = 10;
 const OUTPUT: RangeInclusive<usize> = 256..=(1 << 20);
 const RESPONSE: RangeInclusive<usize> = 256..=(16 << 20);
 const MAX_TIME: Duration = Duration::from_secs(3600);
 const MAX_CACHE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What the tools of a catalogue are granted.
+/// The operator's grants for the tools of a catalogue.
 #[derive(Debug, Clone, Default)]
 pub struct Grants {
     /// Values for `${NAME}`.
     pub secrets: BTreeMap<String, String>,
-    /// Addresses besides public ones.
+    /// Addresses allowed in addition to public ones.
     pub address: AddressPolicy,
-    /// Whether plain `http` on the loopback interface will do.
+    /// Whether plain `http` on the loopback interface is allowed.
     pub insecure_loopback: bool,
     /// Resolver and proxies.
     pub http: HttpOptions,
 }
 
-/// One tool that is refused.
+/// A refused tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedTool {
-    /// Its id as it was written, or its place.
+    /// Its id as written, or its position.
     pub id: String,
-    /// Why, as a clause of which it is the subject: `refused: …`.
+    /// The reason, as a clause with the tool as its subject: `refused: …`.
     pub why: String,
 }
 
-/// What runs a tool.
+/// The implementation of a tool.
 pub(super) enum Implementation {
     /// One HTTP request.
     Rest(Box<HttpTool>),
@@ -67,13 +67,13 @@ pub(super) struct VerifiedTool {
     pub(super) implementation: Implementation,
 }
 
-/// An entry as it is written.
+/// A tool as written in the document.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Written {
     /// An HTTP endpoint, as in `rest_tools`.
     Rest { id: String, rest: Value },
-    /// A text with `${parameters.x}`.
+    /// A text with placeholders `${parameters.x}`.
     Template {
         id: String,
         #[serde(default)]
@@ -88,7 +88,7 @@ enum Written {
     Llm(Box<LlmDefinition>),
 }
 
-/// Makes the tools of a verified catalogue, in their order.
+/// Builds the tools of a verified catalogue, in their order.
 pub(super) fn make(verified: &Verified, grants: &Grants) -> (Vec<VerifiedTool>, Vec<RefusedTool>) {
     let (mut made, mut refused) = (Vec::new(), Vec::new());
     let (mut names, mut clients) = (HashSet::new(), Vec::new());
@@ -105,7 +105,7 @@ pub(super) fn make(verified: &Verified, grants: &Grants) -> (Vec<VerifiedTool>, 
     (made, refused)
 }
 
-/// What a verified catalogue would bring under these grants: ids, and what is refused.
+/// Returns the ids of the tools that a verified catalogue has under these grants, and the refused ones.
 pub fn check_tools(verified: &Verified, grants: &Grants) -> (Vec<ToolId>, Vec<RefusedTool>) {
     let (made, refused) = make(verified, grants);
     (made.into_iter().map(|tool| tool.definition.id).collect(), refused)
@@ -134,15 +134,15 @@ fn one(
         Written::Llm(definition) => llm(verified, *definition)?,
     };
     declare_settings(&mut made.definition, entry);
-    // As strict as with tools of our own: its author meant it to be valid.
+    // As strict as for local tools, because its author meant it to be valid.
     RegisteredTool::own(made.definition.clone()).map_err(|error| error.to_string())?;
     made.definition.signed_by = Some(verified.key.to_string());
     made.definition.signature = Some(verified.signature.clone());
     Ok(made)
 }
 
-/// Makes what else the publisher sets (tags, times, limits) a part of the contract, so that it does not change unseen: for
-/// a tool of one's own all that is its operator's.
+/// Adds the publisher's other settings (tags, times, limits) to the contract, so that a change is noticed. For local
+/// tools the operator controls these.
 fn declare_settings(definition: &mut ToolDefinition, entry: &Value) {
     let plain = ToolDefinition::new(definition.id.clone(), String::new(), None);
     let (Ok(Value::Object(set)), Ok(plain)) = (serde_json::to_value(&*definition), serde_json::to_value(plain)) else {
@@ -162,7 +162,7 @@ fn declare_settings(definition: &mut ToolDefinition, entry: &Value) {
     }
 }
 
-/// An id of the catalogue's own namespace.
+/// Parses an id in the catalogue's namespace.
 fn own_id(verified: &Verified, written: &str) -> Result<ToolId, String> {
     let id = ToolId::parse(written).map_err(|error| error.to_string())?;
     let namespace = &verified.document.namespace;
@@ -172,7 +172,7 @@ fn own_id(verified: &Verified, written: &str) -> Result<ToolId, String> {
     Ok(id)
 }
 
-/// Which models are asked is for those to say who pay for them.
+/// Builds an LLM-backed tool. The operator, who pays for models, selects them.
 fn llm(verified: &Verified, definition: LlmDefinition) -> Result<VerifiedTool, String> {
     own_id(verified, definition.id.as_str())?;
     let preference = &definition.model_preference;
@@ -207,7 +207,7 @@ fn rest(
     }
     let spec: RestToolConfig = serde_json::from_value(Value::Object(filled)).map_err(|error| error.to_string())?;
     within_bounds(&spec)?;
-    // Placeholders stand in path and query only, which compiling it checks, so this is the host of every call.
+    // Compiling checks that placeholders are in path and query only, so this is the host of every call.
     let url = Url::parse(&spec.url).map_err(|error| format!("its url is none: {error}"))?;
     if !is_secure(&url, grants.insecure_loopback) {
         return Err("its url is not https".to_owned());
@@ -222,7 +222,7 @@ fn rest(
     })
 }
 
-/// Whether a tool keeps to what its publisher may set.
+/// Checks that a tool's settings are within the publisher's limits.
 fn within_bounds(spec: &RestToolConfig) -> Result<(), String> {
     let size = |field: &str, value: Option<usize>, bounds: RangeInclusive<usize>| match value {
         Some(value) if !bounds.contains(&value) => {
@@ -246,13 +246,13 @@ fn within_bounds(spec: &RestToolConfig) -> Result<(), String> {
     time("cache", spec.cache.0, MAX_CACHE)
 }
 
-/// Whether there is such a field, in either spelling.
+/// Returns whether the field exists, in either spelling.
 fn is_field(fields: &Map<String, Value>, name: &str) -> bool {
     let plain = |text: &str| text.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect::<String>();
     fields.keys().any(|field| plain(field) == plain(name))
 }
 
-/// Fills `${NAME}` in with what is granted; `${parameters.…}` is left to the call.
+/// Replaces `${NAME}` by the granted values; `${parameters.…}` is left for the call.
 fn fill(value: &mut Value, secrets: &BTreeMap<String, String>) -> Result<(), String> {
     match value {
         Value::String(text) => {
@@ -294,7 +294,7 @@ fn filled(text: &str, secrets: &BTreeMap<String, String>) -> Result<String, Stri
     Ok(out)
 }
 
-/// The tool as the catalogue's provider lists it.
+/// Returns the tool as the catalogue's provider lists it.
 pub(super) fn registered(
     made: &VerifiedTool,
     shown: Option<&toolwright_core::catalogue::ToolOverride>,
@@ -306,10 +306,10 @@ pub(super) fn registered(
     }
 }
 
-/// What a text comes to at most, in bytes.
+/// The largest rendered text, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
-/// A text with `${parameters.x}` in it, compiled once.
+/// A compiled text with placeholders `${parameters.x}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TextTemplate {
     segments: Vec<Segment>,
@@ -322,10 +322,10 @@ enum Segment {
 }
 
 impl TextTemplate {
-    /// Compiles `text`; what it names must be among the properties of `schema`.
+    /// Compiles `text`, whose placeholders must be properties of `schema`.
     ///
     /// # Errors
-    /// In words.
+    /// A message.
     pub(super) fn compile(text: &str, schema: &Value) -> Result<Self, String> {
         let mut segments = Vec::new();
         let mut rest = text;
@@ -348,10 +348,10 @@ impl TextTemplate {
         Ok(Self { segments })
     }
 
-    /// The text for these arguments: texts as they are, other values as JSON, a missing one as nothing.
+    /// Renders the text for these arguments: strings unchanged, other values as JSON, missing ones as nothing.
     ///
     /// # Errors
-    /// When it comes to more than a mebibyte.
+    /// The result is larger than a mebibyte.
     pub(super) fn render(&self, arguments: &Value) -> Result<String, String> {
         let mut out = String::new();
         for segment in &self.segments {

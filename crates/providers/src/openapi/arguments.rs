@@ -15,27 +15,27 @@ use crate::rest::{
     Reserved, Segment, Style, Template, Writing,
 };
 
-/// Parts of one tool's schemas of arguments.
+/// The most parts of the argument schemas of one tool.
 const MAX_NODES: usize = 50_000;
-/// Arguments of one tool.
+/// The most arguments of one tool.
 pub(super) const MAX_ARGUMENTS: usize = 1_000;
-/// The longest name of an argument that every model API takes.
+/// The longest argument name that every model API accepts.
 const MAX_ARGUMENT: usize = 64;
 
-/// The arguments of a tool as they are collected.
+/// Collects the arguments of a tool.
 pub(super) struct Arguments<'d> {
     document: &'d Document,
     schemas: Schemas<'d>,
-    /// What each parameter is called.
+    /// The argument name of each parameter.
     names: HashMap<(Place, String), String>,
-    /// Those that are arguments already: a parameter that is shown twice is one.
+    /// Parameters that are arguments already: a parameter that occurs twice is one.
     made: HashMap<(Place, String), Parameter>,
     properties: Map<String, Value>,
     required: Vec<Value>,
 }
 
 impl<'d> Arguments<'d> {
-    /// For parameters that are called so where they stand.
+    /// Creates it for parameters with these places and names.
     pub(super) fn new(document: &'d Document, stated: &[(Place, &str)]) -> Self {
         let names = stated.iter().map(|(place, name)| (*place, (*name).to_owned())).zip(distinct(stated));
         Self {
@@ -48,10 +48,10 @@ impl<'d> Arguments<'d> {
         }
     }
 
-    /// Adds a parameter as its document states it.
+    /// Adds a declared parameter.
     ///
     /// # Errors
-    /// Why its schema cannot be had, or that there are too many.
+    /// Its schema cannot be resolved, or there are too many arguments.
     pub(super) fn add(&mut self, stated: &Stated<'d>) -> Result<Parameter, String> {
         if let Some(made) = self.made.get(&(stated.place, stated.name.to_owned())) {
             return Ok(made.clone());
@@ -81,10 +81,10 @@ impl<'d> Arguments<'d> {
         self.put((stated.place, stated.name), stated.need, schema)
     }
 
-    /// Adds a parameter that its document does not state.
+    /// Adds an undeclared parameter.
     ///
     /// # Errors
-    /// That there are too many.
+    /// There are too many arguments.
     pub(super) fn add_unstated(&mut self, place: Place, name: &str) -> Result<Parameter, String> {
         if let Some(made) = self.made.get(&(place, name.to_owned())) {
             return Ok(made.clone());
@@ -93,7 +93,8 @@ impl<'d> Arguments<'d> {
         self.put((place, name), Need::Required, json!({"type": "string"}))
     }
 
-    /// Adds a parameter that the query of a path shows and its document does not state: one of the path where that has it.
+    /// Adds an undeclared parameter that occurs in the query of a path: the path's parameter, if it has one of this
+    /// name.
     ///
     /// # Errors
     /// As [`Arguments::add_unstated`].
@@ -126,7 +127,8 @@ impl<'d> Arguments<'d> {
         self.named(name, body.need, schema)
     }
 
-    /// Adds an argument under the name that is its own among all. Where that is not the parameter's, it says which one.
+    /// Adds an argument under its unique name. If that differs from the parameter's, its description names the
+    /// parameter.
     fn put(&mut self, (place, name): (Place, &str), need: Need, mut schema: Value) -> Result<Parameter, String> {
         let settled = self.names.get(&(place, name.to_owned()));
         let argument = settled.cloned().unwrap_or_else(|| legal_argument(name));
@@ -159,10 +161,10 @@ impl<'d> Arguments<'d> {
         Ok(Parameter::argument(&free, need))
     }
 
-    /// The schema of all.
+    /// Returns the schema of all arguments.
     ///
     /// # Errors
-    /// Why a schema that they refer to cannot be had.
+    /// A schema that they refer to cannot be resolved.
     pub(super) fn schema(self) -> Result<Value, String> {
         let mut schema = Map::new();
         schema.insert("type".into(), "object".into());
@@ -179,21 +181,21 @@ impl<'d> Arguments<'d> {
     }
 }
 
-/// How a name is written, each more apart from others than the one before.
+/// The form of a name, each more distinctive than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Without the characters that no argument's name has.
+    /// Without the characters that are invalid in argument names.
     Own,
-    /// With words for them.
+    /// With words for these characters.
     Spelled,
-    /// With the place before it.
+    /// With the place as a prefix.
     Placed,
     /// With a hash.
     Hashed,
 }
 
-/// A name for each parameter, no two the same, whatever their order. One that is legal stays, for the first place that has
-/// it: the path, the query, headers, cookies.
+/// Returns a unique name for each parameter, independent of their order. A legal name stays, for the first place that
+/// has it in the order path, query, headers, cookies.
 fn distinct(stated: &[(Place, &str)]) -> Vec<String> {
     let mut names: Vec<Option<String>> = vec![None; stated.len()];
     let mut taken = HashSet::new();
@@ -245,7 +247,7 @@ fn distinct(stated: &[(Place, &str)]) -> Vec<String> {
     names.into_iter().zip(stated).map(numbered).collect()
 }
 
-/// A name with words for what no argument's name has: `StartTime_lt` for `StartTime<`.
+/// Returns a name with words for invalid characters: `StartTime_lt` for `StartTime<`.
 fn spelled(name: &str) -> String {
     let mut spelled = String::new();
     for c in name.chars() {
@@ -279,7 +281,7 @@ fn spelled(name: &str) -> String {
     spelled.trim_matches('_').to_owned()
 }
 
-/// An argument's name that every model API takes: letters, digits, `_`, `-` and `.`, at most 64.
+/// Returns an argument name that every model API accepts: letters, digits, `_`, `-` and `.`, at most 64.
 fn legal_argument(name: &str) -> String {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if !name.is_empty() && name.len() <= MAX_ARGUMENT && name.chars().all(is_legal) {
@@ -301,13 +303,14 @@ fn legal_argument(name: &str) -> String {
     }
 }
 
-/// Header parameters that say nothing (OpenAPI 3.1, "Parameter Object"): the request's own parts say them.
+/// Header parameters that have no meaning (OpenAPI 3.1, "Parameter Object"), because other parts of the request set
+/// them.
 const IGNORED_HEADERS: [&str; 3] = ["accept", "content-type", "authorization"];
 
-/// Parameters of one operation.
+/// The most parameters of one operation.
 const MAX_PARAMETERS: usize = 1_000;
 
-/// Where a parameter stands.
+/// The place of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     Path,
@@ -317,7 +320,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Every place, that first whose names stay as they are.
+    /// All places, in the order of precedence for names.
     pub(super) const ALL: [Self; 4] = [Self::Path, Self::Query, Self::Header, Self::Cookie];
 
     pub(super) fn as_str(self) -> &'static str {
@@ -330,14 +333,14 @@ impl Place {
     }
 }
 
-/// A parameter as the document states it.
+/// A declared parameter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stated<'d> {
     pub(super) name: &'d str,
     pub(super) place: Place,
     pub(super) need: Need,
     pub(super) part: Part<'d>,
-    /// Its schema, its own or that of its media type.
+    /// Its schema: its own, or that of its media type.
     pub(super) schema: Option<Part<'d>>,
     pub(super) description: Option<&'d str>,
     style: Option<&'d str>,
@@ -346,11 +349,11 @@ pub(super) struct Stated<'d> {
     writing: Writing,
 }
 
-/// The parameters of an operation: its own, and those of its path, and of what that refers to, that it does not state
-/// itself.
+/// Returns the parameters of an operation: its own, and those of its path item and the latter's references that it does
+/// not override.
 ///
 /// # Errors
-/// Why one cannot be sent.
+/// A parameter cannot be sent.
 pub(super) fn stated<'d>(
     document: &'d Document,
     path_item: &[Part<'d>],
@@ -363,7 +366,7 @@ pub(super) fn stated<'d>(
         for written in list.items() {
             document.budget.look(1)?;
             let Some(mut stated) = read(document, document.follow(written)?)? else { continue };
-            // What a reference says goes before what it refers to (OpenAPI 3.1, "Reference Object").
+            // Fields beside a reference override its target (OpenAPI 3.1, "Reference Object").
             if document.version.has_json_schema() && written.value.get("$ref").is_some() {
                 stated.description = written.text("description").or(stated.description);
             }
@@ -436,10 +439,10 @@ impl Stated<'_> {
         if self.explode == Some(true) { Explode::Yes } else { Explode::No }
     }
 
-    /// How it is written in a path.
+    /// Returns how it is written in a path.
     ///
     /// # Errors
-    /// A style that there is not.
+    /// Its style is invalid.
     pub(super) fn path_style(&self) -> Result<(PathStyle, Explode, Writing), String> {
         let style = match self.style {
             None | Some("simple") => PathStyle::Simple,
@@ -450,10 +453,10 @@ impl Stated<'_> {
         Ok((style, self.exploded(), self.writing))
     }
 
-    /// Its pairs of the query, filled by `argument`.
+    /// Returns its pairs of the query, filled by `argument`.
     ///
     /// # Errors
-    /// A style that there is not.
+    /// Its style is invalid.
     pub(super) fn pair(&self, argument: Parameter) -> Result<Pair, String> {
         let style = match query_style(self.style) {
             Some(style) => style,
@@ -469,10 +472,10 @@ impl Stated<'_> {
         })
     }
 
-    /// Its header, filled by `argument`.
+    /// Returns its header, filled by `argument`.
     ///
     /// # Errors
-    /// A name or style that there is not.
+    /// Its name or style is invalid.
     pub(super) fn header(&self, argument: Parameter) -> Result<(HeaderName, HeaderPart), String> {
         if !matches!(self.style, None | Some("simple")) {
             return self.unknown_style();
@@ -481,23 +484,23 @@ impl Stated<'_> {
         Ok((name, HeaderPart::Value { parameter: argument, explode: self.exploded(), writing: self.writing }))
     }
 
-    /// Its cookie, filled by `argument`.
+    /// Returns its cookie, filled by `argument`.
     ///
     /// # Errors
-    /// A style that there is not.
+    /// Its style is invalid.
     pub(super) fn cookie(&self, argument: Parameter) -> Result<CookiePart, String> {
         let style = match self.style {
             None | Some("form") => CookieStyle::Form,
             Some("cookie") => CookieStyle::Plain,
             Some(_) => return self.unknown_style(),
         };
-        // Both explode unless they say otherwise.
+        // Both explode by default.
         let explode = if self.explode == Some(false) { Explode::No } else { Explode::Yes };
         Ok(CookiePart { name: self.name.to_owned(), parameter: argument, style, explode, writing: self.writing })
     }
 }
 
-/// The pair of a query whose parameter no document states, filled by `argument`.
+/// Returns the pair of a query for an undeclared parameter, filled by `argument`.
 pub(super) fn unstated_pair(name: &str, argument: Parameter) -> Pair {
     Pair::Typed {
         name: name.to_owned(),
@@ -509,7 +512,7 @@ pub(super) fn unstated_pair(name: &str, argument: Parameter) -> Pair {
     }
 }
 
-/// A style of queries and forms.
+/// Returns a style of queries and forms.
 pub(super) fn query_style(written: Option<&str>) -> Option<Style> {
     Some(match written {
         None | Some("form") => Style::Form,
@@ -520,7 +523,7 @@ pub(super) fn query_style(written: Option<&str>) -> Option<Style> {
     })
 }
 
-/// A header that an operation may set.
+/// Returns a header that an operation may set.
 pub(super) fn header_name(name: &str) -> Result<HeaderName, String> {
     let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a header's name"))?;
     if crate::rest::FRAMING.contains(&header.as_str()) || header == http::header::HOST {

@@ -17,22 +17,22 @@ use crate::rest::{
     XmlBody, XmlList, XmlNode, XmlPlace, XmlSchema, is_xml_name,
 };
 
-/// A body as it will be sent.
+/// The chosen form of a body.
 pub(super) struct Chosen<'d> {
     pub(super) need: Need,
     pub(super) description: Option<&'d str>,
     pub(super) schema: Option<Part<'d>>,
-    /// How bytes in its schema are given.
+    /// How binary strings in its schema are given.
     pub(super) binary: Binary,
     pub(super) content_type: HeaderValue,
     pub(super) kind: PayloadKind,
 }
 
-/// The body of an operation; `None` when it has none. Of several media types it is the one that is `wanted`, else the
-/// first that keeps types best: JSON, a form, parts, XML, text, bytes.
+/// Returns the body of an operation; `None` if it has none. Of several media types it is the `wanted` one, else the
+/// first that preserves types best: JSON, form, parts, XML, text, bytes.
 ///
 /// # Errors
-/// Why none of its media types can be written.
+/// None of its media types can be written.
 pub(super) fn chosen<'d>(
     document: &'d Document,
     operation: Part<'d>,
@@ -41,7 +41,7 @@ pub(super) fn chosen<'d>(
     let Some(written) = operation.get("requestBody") else { return Ok(None) };
     let body = document.follow(written)?;
     let Some(content) = body.get("content") else { return Ok(None) };
-    // What a reference says goes before what it refers to (OpenAPI 3.1, "Reference Object").
+    // Fields beside a reference override its target (OpenAPI 3.1, "Reference Object").
     let beside = written.text("description").filter(|_| document.version.has_json_schema());
     let description = beside.or(body.text("description"));
     let media: Vec<(&String, Part<'d>)> = content.members().collect();
@@ -60,7 +60,7 @@ pub(super) fn chosen<'d>(
             Err(reason) => reasons.push(reason),
         }
     }
-    // Of one rank the first. What it takes to write a body is found out only until one can be written.
+    // The first one of equal rank wins. Later candidates are only examined if earlier ones cannot be written.
     candidates.sort_by_key(|candidate| candidate.rank);
     for candidate in candidates {
         match candidate.build(document, body, description) {
@@ -71,27 +71,27 @@ pub(super) fn chosen<'d>(
     Err(format!("its body cannot be written: {}", reasons.join("; ")))
 }
 
-/// A media type that a body may be sent as.
+/// A media type in which a body may be sent.
 struct Candidate<'d> {
-    /// The less, the better it keeps types.
+    /// The lower, the better it preserves types.
     rank: u8,
-    /// As its document names it.
+    /// The document's name for it.
     media: &'d str,
     part: Part<'d>,
-    /// As it is sent.
+    /// The name that is sent.
     stated: &'d str,
-    /// What its bytes may be.
+    /// The allowed media types of its bytes.
     kinds: Kinds,
     writing: Kind<'d>,
 }
 
-/// How a body is written, before its schema is looked through.
+/// How a body is written, before its schema is examined.
 #[derive(Debug, Clone, Copy)]
 enum Kind<'d> {
     Json,
     Form,
     Parts,
-    /// Of this schema.
+    /// With this schema.
     Xml(Part<'d>),
     Text,
     Bytes,
@@ -110,7 +110,7 @@ fn candidate<'d>(document: &'d Document, media: &'d str, part: Part<'d>) -> Resu
     let mut stated = media.trim();
     let mut kinds = Kinds::Own;
     let (rank, writing) = match essence.as_str() {
-        // Bytes are none of the values that JSON has.
+        // Bytes are not a JSON value.
         "*/*" | "application/*" if is_bytes => {
             stated = "application/octet-stream";
             kinds = Kinds::Any(essence.clone());
@@ -133,11 +133,11 @@ fn candidate<'d>(document: &'d Document, media: &'d str, part: Part<'d>) -> Resu
             if multipart == "multipart/*" {
                 stated = if is_list { "multipart/mixed" } else { "multipart/form-data" };
             }
-            // Its parts are told apart by their names alone (RFC 7578, section 4.2).
+            // Its parts are identified only by their names (RFC 7578, section 4.2).
             if multipart == "multipart/form-data" && is_list {
                 return Err(format!("`{media}` of a list has no names for its parts"));
             }
-            // Where there is a choice, the kind that everybody reads.
+            // If there is a choice, the most widely supported kind.
             (if matches!(multipart, "multipart/form-data" | "multipart/*") { 3 } else { 4 }, Kind::Parts)
         }
         _ if is_bytes || is_binary(&essence) => {
@@ -148,7 +148,7 @@ fn candidate<'d>(document: &'d Document, media: &'d str, part: Part<'d>) -> Resu
             {
                 return Err(format!("`{media}` of a schema that is no string is not written"));
             }
-            // No media type is all of `image/*`: whoever gives the bytes knows it.
+            // A concrete type of `image/*` is required, which only the caller knows.
             if essence.ends_with("/*") {
                 kinds = Kinds::Said(essence.clone());
             }
@@ -160,7 +160,7 @@ fn candidate<'d>(document: &'d Document, media: &'d str, part: Part<'d>) -> Resu
             }
             (6, Kind::Text)
         }
-        // Whoever writes the text writes its syntax too.
+        // The author of the text also writes its syntax.
         _ if is_text => (6, Kind::Text),
         other => match part.get("schema").filter(|_| is_xml(other)) {
             Some(schema) => (5, Kind::Xml(schema)),
@@ -207,21 +207,21 @@ impl<'d> Candidate<'d> {
     }
 }
 
-/// Media types of values, which have no bytes for a whole.
+/// Returns whether a media type is for values, which are not bytes as a whole.
 fn has_values(essence: &str) -> bool {
     matches!(essence, "application/json" | "text/json" | "application/x-www-form-urlencoded")
         || essence.ends_with("+json")
         || essence.starts_with("multipart/")
 }
 
-/// Media types of bytes.
+/// Returns whether a media type is binary.
 fn is_binary(essence: &str) -> bool {
     const BINARY: [&str; 5] =
         ["application/octet-stream", "application/pdf", "application/zip", "application/gzip", "application/x-tar"];
     BINARY.contains(&essence) || ["image/", "audio/", "video/", "font/"].iter().any(|kind| essence.starts_with(kind))
 }
 
-/// How the members of a form are written: by style where the encoding names one, else by media type (OpenAPI 3.1,
+/// Returns how the members of a form are written: by style if the encoding names one, else by media type (OpenAPI 3.1,
 /// "Encoding Object").
 fn fields<'d>(
     document: &'d Document,
@@ -250,8 +250,8 @@ fn fields<'d>(
     Ok(fields)
 }
 
-/// The style that an encoding names, if it names one at all. It holds for parts too, as in OpenAPI 3.1: 3.0 wants it
-/// ignored there, but whoever writes it means it.
+/// Returns the style of an encoding, if it names one. It applies to parts too, as in OpenAPI 3.1: 3.0 ignores it there,
+/// but authors who write it mean it.
 fn styled(encoding: Part<'_>) -> Option<(Option<Style>, Explode)> {
     if !["style", "explode", "allowReserved"].iter().any(|key| encoding.value.get(key).is_some()) {
         return None;
@@ -262,13 +262,13 @@ fn styled(encoding: Part<'_>) -> Option<(Option<Style>, Explode)> {
     Some((style, if is_exploded { Explode::Yes } else { Explode::No }))
 }
 
-/// Whether a media type is one of XML (RFC 7303, section 4.2).
+/// Returns whether a media type is XML (RFC 7303, section 4.2).
 fn is_xml(essence: &str) -> bool {
     matches!(essence, "application/xml" | "text/xml") || essence.ends_with("+xml")
 }
 
-/// How the parts of a body are written: the members of an object, each under `encoding`, or the items of a list, under
-/// `prefixEncoding` and `itemEncoding` (OpenAPI 3.2, "Media Type Object").
+/// Returns how the parts of a body are written: the members of an object, each with its `encoding`, or the items of a
+/// list, with `prefixEncoding` and `itemEncoding` (OpenAPI 3.2, "Media Type Object").
 fn part_list<'d>(
     document: &'d Document,
     media: Part<'d>,
@@ -301,7 +301,7 @@ fn part_list<'d>(
     Ok(PartList::Named(parts, PartWriting { content, ..PartWriting::default() }))
 }
 
-/// What the members of a body of parts hold that no property names.
+/// Returns the content of a multipart body's members without a declared property.
 fn others<'d>(document: &'d Document, schema: Option<Part<'d>>, steps: &mut Steps) -> Result<PartContent, String> {
     let mut content = None;
     let Some(schema) = schema else { return Ok(PartContent::Value) };
@@ -319,7 +319,7 @@ fn others<'d>(document: &'d Document, schema: Option<Part<'d>>, steps: &mut Step
     Ok(content.unwrap_or_default())
 }
 
-/// How a part is written whose schema and encoding are these.
+/// Returns how a part with this schema and encoding is written.
 fn writing<'d>(
     document: &'d Document,
     name: &str,
@@ -331,14 +331,14 @@ fn writing<'d>(
     let single = items.map(|items| document.follow(items)).transpose()?;
     let (bytes, media) = property.map(|schema| bytes_of(document, schema)).transpose()?.unwrap_or((Bytes::Never, None));
     let stated = encoding.and_then(|encoding| encoding.text("contentType"));
-    // Of several the first; a range names none.
+    // The first of several; a range names none.
     let stated = stated.map(|stated| stated.split(',').next().unwrap_or_default().trim());
     let content_type = stated.filter(|stated| !stated.contains('*') && !stated.is_empty()).map(str::to_owned);
     let media = property.and_then(|property| property.text("contentMediaType")).or(media);
     let media = media.filter(|media| bytes != Bytes::Sometimes && !media.contains('*')).map(str::to_owned);
     let content_type = content_type.or(media);
     let essence = content_type.as_deref().and_then(|kind| kind.split(';').next()).unwrap_or_default();
-    // Whoever writes the text of a part writes its syntax too.
+    // The author of a part's text also writes its syntax.
     let is_text = single.or(property).and_then(|schema| only_type(schema.value)) == Some("string");
     let content = match encoding.and_then(styled) {
         _ if bytes == Bytes::Always => PartContent::File,
@@ -355,7 +355,7 @@ fn writing<'d>(
     Ok(PartWriting { headers: headers(document, name, encoding)?, content_type, content })
 }
 
-/// The headers of a part that its document gives one value for: nobody is asked for others.
+/// Returns the headers of a part for which the document allows a single value; others are not asked for.
 fn headers(
     document: &Document,
     name: &str,
@@ -384,15 +384,15 @@ fn headers(
     Ok(found)
 }
 
-/// Schemas of one body.
+/// The most schemas of one body.
 const MAX_NODES: usize = 10_000;
 
-/// The schemas of a document for XML, by the address of the value: the document is not moved while it is read. Bodies of
-/// one schema share it.
+/// The XML forms of a document's schemas, by the address of the value, because the document is not moved while it is
+/// read. Bodies with the same schema share them.
 #[derive(Debug, Default)]
 pub(super) struct XmlSchemas(RefCell<HashMap<*const Value, NumberedSchema>>);
 
-/// What was made of a schema, and how many were made before it.
+/// The XML form of a schema, and how many existed before it.
 #[derive(Debug, Clone)]
 struct NumberedSchema {
     before: usize,
@@ -400,21 +400,22 @@ struct NumberedSchema {
 }
 
 impl XmlSchemas {
-    /// How many there are, to [forget](Self::forget) those that are made from here on.
+    /// Returns the number of XML forms, for [forgetting](Self::forget) later ones.
     pub(super) fn mark(&self) -> usize {
         self.0.borrow().len()
     }
 
-    /// Forgets what was made since this mark: its parts are given back, and who needs it again pays for it again.
+    /// Forgets the XML forms made since this mark. Their budget is returned, and another user of them pays again.
     pub(super) fn forget(&self, mark: usize) {
         self.0.borrow_mut().retain(|_, made| made.before < mark);
     }
 }
 
-/// A body of this schema. Its root is named by its `xml`, else as the schema that it refers to, else `otherwise`.
+/// Returns a body of this schema. Its root is named by its `xml`, else like the schema that it refers to, else
+/// `otherwise`.
 ///
 /// # Errors
-/// What of it is no name, or that the root has none.
+/// A name is invalid, or the root has none.
 pub(super) fn xml_body(document: &Document, schema: Part<'_>, otherwise: Option<&str>) -> Result<XmlBody, String> {
     let part = meant(document, schema)?;
     let key: *const Value = part.value;
@@ -428,7 +429,7 @@ pub(super) fn xml_body(document: &Document, schema: Part<'_>, otherwise: Option<
     });
     let made = made.schema?;
     let named = made.nodes.get(made.root).and_then(|node| node.name.as_deref());
-    // A file that is referred to as a whole has a name of its own, which is none of a component.
+    // A file that is referenced as a whole has its own name, which is not a component's.
     let fragment = schema.text("$ref").and_then(|reference| reference.split_once('#'));
     let component = fragment.and_then(|(_, pointer)| pointer.rsplit('/').next());
     let name = named.or(component.filter(|name| is_xml_name(name))).or(otherwise.filter(|name| is_xml_name(name)));
@@ -436,7 +437,7 @@ pub(super) fn xml_body(document: &Document, schema: Part<'_>, otherwise: Option<
     Ok(XmlBody { schema: made, root })
 }
 
-/// The schema that says how it is written: what a reference leads to, unless more is said beside it.
+/// Returns the schema that determines the XML form: the target of a reference, unless fields are beside it.
 fn meant<'d>(document: &'d Document, part: Part<'d>) -> Result<Part<'d>, String> {
     let says_more = document.version.has_json_schema() && part.get("xml").is_some();
     if says_more { Ok(part) } else { document.follow(part) }
@@ -449,7 +450,7 @@ fn graph(document: &Document, part: Part<'_>, steps: &mut Steps) -> Result<XmlSc
         graph.fill(index, part)?;
     }
     let nodes = graph.nodes;
-    // Elements around may declare it, as far as any does.
+    // Enclosing elements may declare the namespace, as far as any does.
     let (declaring, using): (Vec<&XmlNode>, Vec<&XmlNode>) = nodes.iter().partition(|node| node.namespace.is_some());
     let declared: HashSet<&str> = declaring.iter().filter_map(|node| node.prefix.as_deref()).collect();
     let mut used = using.iter().filter_map(|node| node.prefix.as_deref());
@@ -465,13 +466,13 @@ struct Graph<'d, 's> {
     document: &'d Document,
     steps: &'s mut Steps,
     nodes: Vec<XmlNode>,
-    /// By address of the value: the document is not moved while it is read.
+    /// By the address of the value, because the document is not moved while it is read.
     known: HashMap<*const Value, usize>,
     waiting: Vec<(usize, Part<'d>)>,
 }
 
 impl<'d> Graph<'d, '_> {
-    /// The node of a schema; a new one waits to be filled.
+    /// Returns the node of a schema; a new one is filled later.
     fn node(&mut self, part: Part<'d>) -> Result<usize, String> {
         let part = meant(self.document, part)?;
         let key: *const Value = part.value;
@@ -491,7 +492,7 @@ impl<'d> Graph<'d, '_> {
 
     fn fill(&mut self, index: usize, part: Part<'d>) -> Result<(), String> {
         let schema = self.document.follow(part)?;
-        // Its own, or that of the first of those that it is all of.
+        // Its own `xml`, or that of the first schema in `allOf`.
         let xml = match part.get("xml") {
             Some(xml) => Some(xml),
             None => {
@@ -525,7 +526,7 @@ impl<'d> Graph<'d, '_> {
             list = XmlList::Wrapped;
         }
         let is_list = only_type(schema.value) == Some("array");
-        // OpenAPI 3.2, "XML Object": in the place of those two.
+        // OpenAPI 3.2, "XML Object": replaces the other two.
         match xml.and_then(|xml| xml.text("nodeType")) {
             None => {}
             Some("attribute") => place = XmlPlace::Attribute,

@@ -1,4 +1,4 @@
-//! A document as it is configured.
+//! The configuration of a document.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -84,7 +84,7 @@ impl Default for OpenApiConfig {
 }
 
 impl OpenApiConfig {
-    /// An entry that says nothing but where the document is.
+    /// Creates an entry with only the document's location.
     #[must_use]
     pub fn new(name: impl Into<String>, document: Origin) -> Self {
         Self {
@@ -119,7 +119,7 @@ pub struct Filter {
     /// Tags of the operations that are offered, as globs; empty means all.
     pub tags: Vec<String>,
     /// HTTP methods of the operations that are offered; empty means all.
-    // In any case.
+    // In upper or lower case.
     pub methods: Vec<String>,
     /// Operations that are offered, as globs on `operationId`; empty means all.
     #[serde(rename = "operations_allowed")]
@@ -140,28 +140,28 @@ pub enum GroupBy {
     Tag,
 }
 
-/// Credentials of one security scheme.
+/// The credentials of a security scheme.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "WrittenAuth")]
 pub enum Auth {
-    /// The key, bearer token or other value as it is sent.
+    /// The key, bearer token or other value, as it is sent.
     Token(String),
-    /// User and password.
+    /// User name and password.
     Basic {
-        /// User.
+        /// The user name.
         username: String,
-        /// Password.
+        /// The password.
         password: String,
     },
-    /// A token by the OAuth 2.0 client credentials grant.
+    /// A token from the OAuth 2.0 client credentials grant.
     ClientCredentials {
-        /// Client.
+        /// The client id.
         client_id: String,
-        /// Its secret.
+        /// The client secret.
         client_secret: String,
-        /// Where tokens are had. Default: as the document says.
+        /// The token endpoint. Default: that of the document.
         token_url: Option<String>,
-        /// Scopes to ask for. Default: all that the operations require.
+        /// The requested scopes. Default: all that the operations require.
         scopes: Option<Vec<String>>,
     },
 }
@@ -276,8 +276,8 @@ pub struct CallConfig {
 }
 
 impl CallConfig {
-    /// These settings, and those of the document where they say nothing. What that says of the cache holds for operations
-    /// that only read, and is looked at once it is known which do.
+    /// Merges these settings with those of the whole document. The cache setting of the latter applies only to
+    /// read-only operations, which are determined later.
     #[must_use]
     pub(super) fn or(self, document: &Self) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! A parsed document with the files that it refers to, its references, and the names that schemas give themselves
-//! (JSON Schema 2020-12, sections 8.2 and 9.1.2: `$id`, `$anchor`).
+//! A parsed document with its referenced files, its references, and the names that schemas declare (JSON Schema
+//! 2020-12, sections 8.2 and 9.1.2: `$id`, `$anchor`).
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use crate::openapi::import::OpenApiError;
 use crate::openapi::schema_walk::Budget;
 use crate::openapi::swagger;
 
-/// References that may lead to one another.
+/// The longest chain of references.
 const MAX_HOPS: usize = 32;
 
-/// Where a document comes from.
+/// The origin of a document.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 pub enum Origin {
@@ -31,7 +31,7 @@ pub enum Origin {
 }
 
 impl From<String> for Origin {
-    /// A place as it is written: an http(s) address, or else a file.
+    /// Parses an origin: an http(s) address, or else a file.
     fn from(written: String) -> Self {
         match Url::parse(&written) {
             Ok(url) if matches!(url.scheme(), "http" | "https") => Self::Url(url),
@@ -41,7 +41,7 @@ impl From<String> for Origin {
 }
 
 impl Origin {
-    /// The same place; a relative file is in `folder`.
+    /// Returns the same origin; a relative file is taken relative to `folder`.
     #[must_use]
     pub fn within(self, folder: &Path) -> Self {
         match self {
@@ -56,18 +56,18 @@ impl Origin {
 pub(super) enum Version {
     V30,
     V31,
-    /// 3.1 and more: other methods, and other words for XML.
+    /// 3.2 and later: additional methods, and other XML keywords.
     V32,
 }
 
 impl Version {
-    /// Whether its schemas are JSON Schema as it is.
+    /// Returns whether its schemas are plain JSON Schema.
     pub(super) fn has_json_schema(self) -> bool {
         matches!(self, Self::V31 | Self::V32)
     }
 }
 
-/// A part of a document, and the file that it stands in.
+/// A part of a document, and its file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part<'d> {
     pub(super) file: usize,
@@ -94,23 +94,23 @@ impl<'d> Part<'d> {
     }
 }
 
-/// A document and its files, the document first.
+/// A document and its files, beginning with the document.
 #[derive(Debug)]
 pub(super) struct Document {
     pub(super) origin: Origin,
     pub(super) version: Version,
-    /// What may be made of it.
+    /// The budget for work on it.
     pub(super) budget: Budget,
-    /// What was made of its schemas for XML.
+    /// The XML forms of its schemas.
     pub(super) xml: XmlSchemas,
     files: Files,
 }
 
 impl Document {
-    /// Reads the text of a document and the files that it refers to.
+    /// Reads the text of a document and its referenced files.
     ///
     /// # Errors
-    /// [`OpenApiError`]; a file that is missing is one of the operations that need it.
+    /// [`OpenApiError`]. A missing file is an error only of the operations that need it.
     pub(super) fn read(text: &str, origin: Origin) -> Result<Self, OpenApiError> {
         let value = parse(text, MAX_VALUES).map_err(OpenApiError::Syntax)?;
         let value = if value.get("swagger").is_some() { swagger::converted(older(value)?) } else { value };
@@ -122,20 +122,20 @@ impl Document {
         Ok(Self { origin, version, budget: Budget::new(), xml: XmlSchemas::default(), files })
     }
 
-    /// What tells its content, and that of its files, from any other.
+    /// Returns a hash of its content and that of its files.
     pub(super) fn hash(&self) -> ContentHash {
         self.files.hash()
     }
 
-    /// The whole document.
+    /// Returns the whole document.
     pub(super) fn root(&self) -> Part<'_> {
         Part { file: 0, value: self.files.whole(0) }
     }
 
-    /// `part`, or what its references lead to.
+    /// Follows the references of `part` to their target.
     ///
     /// # Errors
-    /// Why a reference leads nowhere.
+    /// A reference cannot be resolved.
     pub(super) fn follow<'d>(&'d self, part: Part<'d>) -> Result<Part<'d>, String> {
         let mut part = part;
         for _ in 0..MAX_HOPS {
@@ -145,7 +145,8 @@ impl Document {
         Err("its references lead in a circle".into())
     }
 
-    /// `part` and what its references lead to, the nearest first and each once, and why one of them leads nowhere.
+    /// Returns `part` and the targets of its references, the nearest first and each once, and the error of an
+    /// unresolvable reference.
     pub(super) fn chain<'d>(&'d self, part: Part<'d>) -> (Vec<Part<'d>>, Option<String>) {
         let mut chain = vec![part];
         let mut part = part;
@@ -162,10 +163,10 @@ impl Document {
         (chain, None)
     }
 
-    /// What a reference in that file names.
+    /// Returns the target of a reference in that file.
     ///
     /// # Errors
-    /// Why it names nothing.
+    /// The reference cannot be resolved.
     pub(super) fn target(&self, file: usize, reference: &str) -> Result<Part<'_>, String> {
         let (path, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let file = match path {
@@ -187,7 +188,7 @@ impl Document {
     }
 }
 
-/// A document that says it is Swagger 2.0.
+/// Checks and converts a document that declares Swagger 2.0.
 fn older(value: Value) -> Result<Value, OpenApiError> {
     match value.get("swagger") {
         Some(Value::String(version)) if version == "2.0" => Ok(value),
@@ -197,7 +198,7 @@ fn older(value: Value) -> Result<Value, OpenApiError> {
 }
 
 fn version(value: &Value) -> Result<Version, OpenApiError> {
-    // YAML without quotes makes `3.1` a number.
+    // Without quotes, YAML reads `3.1` as a number.
     let stated = |key: &str| match value.get(key) {
         Some(Value::String(text)) => Some(text.clone()),
         Some(Value::Number(number)) => Some(number.to_string()),
@@ -212,11 +213,11 @@ fn version(value: &Value) -> Result<Version, OpenApiError> {
     }
 }
 
-/// Members whose values are no schemas, whatever stands in them.
+/// Members whose values are not schemas, whatever they contain.
 const DATA: [&str; 5] = ["example", "examples", "default", "enum", "const"];
-/// The longest place that is looked at, in bytes: longer than those of any schema that people or programs write.
+/// The longest location that is examined, in bytes: longer than in any schema that people or programs write.
 const MAX_POINTER: usize = 8 << 10;
-/// Members whose own members are named by whoever writes them.
+/// Members whose own members have names chosen by the author.
 const NAMED: [&str; 19] = [
     "properties",
     "patternProperties",
@@ -239,7 +240,7 @@ const NAMED: [&str; 19] = [
     "mediaTypes",
 ];
 
-/// A schema, or a file as a whole.
+/// The location of a schema, or of a whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     file: usize,
@@ -247,7 +248,7 @@ struct Place {
     pointer: String,
 }
 
-/// The resource that a value belongs to: a file, or the schema with an `$id` around it.
+/// The resource to which a value belongs: a file, or the enclosing schema with an `$id`.
 #[derive(Debug, Clone)]
 struct Scope {
     address: Url,
@@ -255,40 +256,40 @@ struct Scope {
     pointer: String,
 }
 
-/// All names of a document.
+/// All declared names of a document.
 #[derive(Debug, Default)]
 struct Names {
-    /// By address.
+    /// Resources by address.
     resources: HashMap<String, Place>,
-    /// By the address of the resource, and the anchor.
+    /// Anchors by the resource's address and the anchor's name.
     anchors: HashMap<(String, String), Place>,
-    /// How many schemas have a `$dynamicAnchor`.
+    /// The number of schemas with each `$dynamicAnchor`.
     dynamic: HashMap<String, usize>,
-    /// How many schemas have a `$dynamicRef`.
+    /// The number of schemas with a `$dynamicRef`.
     asked: usize,
-    /// Bytes of all places and addresses that are kept.
+    /// Bytes of all stored locations and addresses.
     kept: usize,
 }
 
-/// What the references of a file say instead.
+/// The replacements of a file's references.
 #[derive(Default)]
 struct Changes {
     all: Vec<Change>,
-    /// Bytes of all, and of those of the files before.
+    /// Bytes of all replacements, including those of earlier files.
     bytes: usize,
 }
 
-/// What a reference says instead.
+/// The replacement of a reference.
 struct Change {
-    /// The object that it stands in.
+    /// The object that contains it.
     pointer: String,
     key: String,
     reference: String,
-    /// The other file that it leads to.
+    /// The other file of its target.
     other: Option<usize>,
 }
 
-/// Settles the references of all files that name schemas by what these call themselves.
+/// Resolves the references in all files to schemas by the names that these declare.
 pub(super) fn settle(files: &mut Files) {
     let mut names = Names::default();
     let mut scopes = Vec::new();
@@ -301,7 +302,7 @@ pub(super) fn settle(files: &mut Files) {
         });
         scopes.push(scope);
     }
-    // Most documents have no such names.
+    // Most documents declare no names.
     if names.anchors.is_empty() && names.asked == 0 && names.resources.len() == scopes.len() {
         return;
     }
@@ -316,7 +317,7 @@ pub(super) fn settle(files: &mut Files) {
             }
             let whole = files.whole_mut(file);
             if let Some(Value::Object(members)) = whole.and_then(|whole| whole.pointer_mut(&change.pointer)) {
-                // A dynamic reference becomes one that is not.
+                // A dynamic reference becomes a static one.
                 let key = if change.key == "$dynamicRef" { "$ref".to_owned() } else { change.key };
                 members.shift_remove("$dynamicRef");
                 members.insert(key, change.reference.into());
@@ -326,10 +327,11 @@ pub(super) fn settle(files: &mut Files) {
 }
 
 impl Names {
-    /// What has no name makes no place: a document has many objects, and their places may be long.
+    /// Collects the declared names of an object. Objects without a name get no location, because a document has many
+    /// and their locations may be long.
     fn collect(&mut self, members: &Map<String, Value>, scope: &Scope, file: usize, pointer: &str) {
         self.asked += usize::from(members.contains_key("$dynamicRef"));
-        // Beyond so many bytes names are not kept, and references to them lead nowhere.
+        // Beyond this many bytes names are not stored, and references to them cannot be resolved.
         let bytes = pointer.len() + scope.address.as_str().len();
         let mut place = || {
             let kept = self.kept.saturating_add(bytes);
@@ -353,7 +355,7 @@ impl Names {
         }
     }
 
-    /// What the references of one object are to say instead.
+    /// Collects the replacements for the references of one object.
     fn changes(
         &self,
         files: &Files,
@@ -365,10 +367,10 @@ impl Names {
         let mut note = |pointer: &str, key: &str, meant: Option<Place>| {
             let Some(meant) = meant else { return };
             let other = Some(meant.file).filter(|other| *other != file);
-            // What is read as a reference is decoded.
+            // References are percent-decoded when they are read.
             let fragment = meant.pointer.replace('%', "%25");
             let reference = format!("{}#{fragment}", other.map(name_of).unwrap_or_default());
-            // Beyond so many bytes references stay what they are, and lead nowhere.
+            // Beyond this many bytes references are not replaced, and cannot be resolved.
             changes.bytes = changes.bytes.saturating_add(pointer.len() + key.len() + reference.len());
             if changes.bytes <= MAX_BYTES {
                 changes.all.push(Change { pointer: pointer.to_owned(), key: key.to_owned(), reference, other });
@@ -390,7 +392,7 @@ impl Names {
         }
     }
 
-    /// What a reference means, where that is not what it would be read as.
+    /// Returns the target of a reference, if it differs from its plain reading.
     fn meant(&self, files: &Files, reference: &str, scope: &Scope, file: usize) -> Option<Place> {
         let (path, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let is_by_place = fragment.is_empty() || fragment.starts_with('/');
@@ -402,7 +404,7 @@ impl Names {
         self.place(files, reference, scope, file)
     }
 
-    /// What a reference from this scope leads to.
+    /// Returns the target of a reference in this scope.
     fn place(&self, files: &Files, reference: &str, scope: &Scope, file: usize) -> Option<Place> {
         let (path, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let fragment = percent_decode_str(fragment).decode_utf8_lossy();
@@ -414,23 +416,23 @@ impl Names {
         if !fragment.is_empty() && !fragment.starts_with('/') {
             return self.anchors.get(&(address, fragment.into_owned())).cloned();
         }
-        // One that is meant from the root of the file, though the schema around it has an `$id`, stays.
+        // A reference meant from the file's root, although the enclosing schema has an `$id`, is not replaced.
         let pointer = format!("{}{fragment}", root.pointer);
         files.whole(root.file).pointer(&pointer)?;
         Some(Place { pointer, ..root })
     }
 }
 
-/// What the members of an object are.
+/// The kind of an object's members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// Keywords.
     Keywords,
-    /// Named by whoever writes them.
+    /// Names chosen by the author.
     Names,
 }
 
-/// Visits each object whose members are keywords, with the resource that it belongs to and its place in the file.
+/// Visits each object whose members are keywords, with its resource and its location in the file.
 fn each<V>(value: &Value, scope: &Scope, pointer: &mut String, role: Role, depth: usize, visit: &mut V)
 where
     V: FnMut(&Map<String, Value>, &Scope, &str),
@@ -470,26 +472,27 @@ where
     }
 }
 
-/// The resource that begins with a schema that has an `$id`.
+/// Returns the resource that begins with a schema with an `$id`.
 fn own_scope(members: &Map<String, Value>, scope: &Scope, pointer: &str) -> Option<Scope> {
     let stated = members.get("$id")?.as_str().filter(|_| !pointer.is_empty())?;
     Some(Scope { address: scope.address.join(stated).ok()?, pointer: pointer.to_owned() })
 }
 
-/// The address of a file: what it says itself (OpenAPI 3.2, `$self`; JSON Schema, `$id`), else where it was found.
+/// Returns the address of a file: the one it declares (OpenAPI 3.2, `$self`; JSON Schema, `$id`), else where it was
+/// found.
 fn own_address(file: usize, value: &Value, found: Option<&Url>) -> Option<Url> {
-    // To a document without an address what matters is that it differs from others.
+    // A document without an address gets a unique one.
     let found = found.cloned().or_else(|| Url::parse(&format!("file:///document/{file}")).ok())?;
     let stated = ["$self", "$id"].iter().find_map(|key| value.get(*key)?.as_str());
     Some(stated.and_then(|stated| found.join(stated).ok()).unwrap_or(found))
 }
 
-/// An address without its fragment.
+/// Returns an address without its fragment.
 fn key(address: &Url) -> String {
     address.as_str().split('#').next().unwrap_or_default().to_owned()
 }
 
-/// What stands before the `#` of a reference to a file that is known by its number: no name that a file is read by.
+/// Returns the text before `#` of a reference to a file by its number; no file is read by such a name.
 fn name_of(file: usize) -> String {
     format!("file:{file}")
 }

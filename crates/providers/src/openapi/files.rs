@@ -1,5 +1,5 @@
-//! The files of a document, as JSON or YAML 1.2. Nothing is fetched: other files come from below the folder of the
-//! document, and a document from the network has none.
+//! The files of a document, as JSON or YAML 1.2. Nothing is fetched: other files are read from below the document's
+//! folder, and a document from the network has none.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -11,48 +11,48 @@ use url::Url;
 
 use crate::openapi::document::Origin;
 
-/// Bytes of one document, and of a document and its other files together.
+/// The most bytes of one document, and of a document and its other files together.
 pub(super) const MAX_BYTES: usize = 64 << 20;
-/// Other files that a document may refer to: the largest that are split have some thousands.
+/// The most other files of a document; the largest split documents have some thousands.
 const MAX_FILES: usize = 20_000;
-/// Other files that all files together may name, however each is written.
+/// The most file names in the references of all files, in any spelling.
 const MAX_NAMED: usize = 200_000;
-/// Containers inside one another that are looked through.
+/// The deepest nesting that is examined.
 pub(super) const MAX_DEPTH: usize = 130;
 
-/// A document and its other files, the document first.
+/// A document and its other files, beginning with the document.
 #[derive(Debug)]
 pub(super) struct Files {
     files: Vec<Value>,
-    /// The hash of each one's text.
+    /// The hash of each file's text.
     hashes: Vec<ContentHash>,
-    /// Where each was found.
+    /// The location of each file.
     addresses: Vec<Option<Url>>,
-    /// Which file a reference means, by the file that it stands in and what is written before its `#`.
+    /// The file that a reference means, by the file that contains it and its text before `#`.
     targets: HashMap<(usize, String), Result<usize, String>>,
 }
 
-/// Where the document lies, and what it may still read.
+/// The location of the document, and what may still be read.
 struct Reader {
-    /// With nothing for a document from the network.
+    /// `None` for a document from the network.
     folder: Option<PathBuf>,
-    /// Those that were read, in the order of the files.
+    /// The files that were read, in order.
     paths: Vec<PathBuf>,
-    /// Which file each is, or why it is none.
+    /// The number of each file, or why it cannot be read.
     known: HashMap<PathBuf, Result<usize, String>>,
     bytes: usize,
     values: usize,
 }
 
 impl Files {
-    /// The document of this text, and the files that it refers to.
+    /// Reads the document of this text, and its referenced files.
     pub(super) fn read(document: Value, text: &str, origin: &Origin) -> Self {
         let start = match origin {
             Origin::File(path) => std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()),
             Origin::Url(_) => PathBuf::new(),
         };
         let folder = match origin {
-            // Of the document itself, which a link may only point to: its references start from there.
+            // The folder of the document itself, which a link may point to: its references start from there.
             Origin::File(_) => start.parent().map(Path::to_owned),
             Origin::Url(_) => None,
         };
@@ -77,7 +77,7 @@ impl Files {
         files
     }
 
-    /// What tells the texts of all files from any others.
+    /// Returns a hash of the texts of all files.
     pub(super) fn hash(&self) -> ContentHash {
         match self.hashes[..] {
             [alone] => alone,
@@ -85,28 +85,29 @@ impl Files {
         }
     }
 
-    /// A file as a whole.
+    /// Returns a whole file.
     pub(super) fn whole(&self, file: usize) -> &Value {
         self.files.get(file).unwrap_or(&Value::Null)
     }
 
-    /// The file that this text before a `#` names in that file, or why there is none; `None` where nobody has looked.
+    /// Returns the file that this text before `#` names in that file, or why there is none; `None` if it was not looked
+    /// up.
     pub(super) fn named(&self, file: usize, written: &str) -> Option<Result<usize, &str>> {
         let target = self.targets.get(&(file, written.to_owned()))?;
         Some(target.as_ref().copied().map_err(String::as_str))
     }
 
-    /// Each file with the address where it was found.
+    /// Returns each file with its location.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Value, Option<&Url>)> {
         self.files.iter().zip(self.addresses.iter().map(Option::as_ref))
     }
 
-    /// A file, to be changed.
+    /// Returns a file for modification.
     pub(super) fn whole_mut(&mut self, file: usize) -> Option<&mut Value> {
         self.files.get_mut(file)
     }
 
-    /// Lets references of one file name another by this text.
+    /// Lets references in one file name another by this text.
     pub(super) fn name(&mut self, from: usize, written: String, file: usize) {
         self.targets.insert((from, written), Ok(file));
     }
@@ -146,7 +147,7 @@ impl Files {
         read
     }
 
-    /// A file that nobody has tried to read yet.
+    /// Reads a file that has not been tried yet.
     fn read_new(&mut self, path: &Path, reader: &mut Reader) -> Result<usize, String> {
         if self.files.len() > MAX_FILES {
             return Err(format!("the document refers to more than {MAX_FILES} other files"));
@@ -165,14 +166,15 @@ impl Files {
     }
 }
 
-/// What tells the content of a document in a file, with the other files that it refers to, from any other.
+/// Returns a hash of a document in a file, together with its referenced files.
 ///
 /// # Errors
-/// When it cannot be read.
+/// It cannot be read.
 pub fn content_hash(path: &Path) -> std::io::Result<ContentHash> {
     let text = read_file(path)?;
     let alone = ContentHash::of_bytes(text.as_bytes());
-    // Most refer to themselves only, which shows without parsing them. One that hides it has another hash when it is read.
+    // Most documents only reference themselves, which is visible without parsing. If a reference is disguised, the
+    // document gets a different hash when it is read.
     let names_others = |rest: &str| !rest.trim_start_matches(['"', '\'', ':', ' ']).starts_with('#');
     if !text.split("$ref").skip(1).any(names_others) {
         return Ok(alone);
@@ -181,11 +183,11 @@ pub fn content_hash(path: &Path) -> std::io::Result<ContentHash> {
     Ok(parse(&text, MAX_VALUES).map_or(alone, |document| Files::read(document, &text, &origin).hash()))
 }
 
-/// The addresses of servers that a document in a file, or another file that it refers to, names anywhere: each once, at most
-/// `max` of them. Comes with [`content_hash`] of what was read.
+/// Returns at most `max` distinct server addresses in a document's file and its referenced files, with the
+/// [`content_hash`] of what was read.
 ///
 /// # Errors
-/// When it cannot be read, or is no document.
+/// It cannot be read, or is not a document.
 pub fn server_addresses(path: &Path, max: usize) -> std::io::Result<(ContentHash, Vec<String>)> {
     let text = read_file(path)?;
     let document = parse(&text, MAX_VALUES).map_err(std::io::Error::other)?;
@@ -212,18 +214,18 @@ fn collect_servers(value: &Value, max: usize, found: &mut Vec<String>, depth: us
     }
 }
 
-/// The text of a file of at most [`MAX_BYTES`].
+/// Reads the text of a file of at most [`MAX_BYTES`].
 pub(super) fn read_file(path: &Path) -> std::io::Result<String> {
     let too_large = || std::io::Error::other(format!("it is larger than {MAX_BYTES} bytes"));
     read_up_to(path, MAX_BYTES)?.ok_or_else(too_large)
 }
 
-/// The text of a file; `None` where it is of more than so many bytes.
+/// Reads the text of a file; `None` if it has more than `max` bytes.
 fn read_up_to(path: &Path, max: usize) -> std::io::Result<Option<String>> {
     use std::io::Read as _;
     let mut text = String::new();
     let mut options = std::fs::OpenOptions::new();
-    // A device or a pipe, which may never end or never answer, is no document.
+    // A device or pipe, which may block or never end, is not a document.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK | libc::O_NOCTTY);
     let file = options.read(true).open(path)?;
@@ -234,7 +236,7 @@ fn read_up_to(path: &Path, max: usize) -> std::io::Result<Option<String>> {
     Ok((text.len() <= max).then_some(text))
 }
 
-/// What stands before the `#` of the references to other files, `room` of them at most.
+/// Collects the texts before `#` of references, at most `room`.
 fn foreign_references(value: &Value, found: &mut BTreeSet<String>, room: usize, depth: usize) {
     if depth > MAX_DEPTH || found.len() >= room {
         return;
@@ -253,29 +255,29 @@ fn foreign_references(value: &Value, found: &mut BTreeSet<String>, room: usize, 
     }
 }
 
-/// Values of a document and its other files together, where YAML's keys are values too: aliases may make more of them than
-/// a text has. A description of 60 MB has some two millions.
+/// The most values of a document and its files together, counting YAML keys, because aliases can multiply the values of
+/// a text. A description of 60 MB has about two million.
 pub(super) const MAX_VALUES: usize = 4_000_000;
-/// Parts of values that aliases may repeat in any document, and for each byte of its text: a small one must not take the
-/// memory of a large one.
+/// Parts of values that aliases may repeat in any document, and per byte of its text, so that a small document cannot
+/// use the memory of a large one.
 const MAX_REPLAYED: usize = 200_000;
 const REPLAYED_A_BYTE: usize = 4;
-/// Containers inside one another, as many as in JSON.
+/// The deepest nesting in YAML, as in JSON.
 const MAX_YAML_DEPTH: usize = 128;
-/// Stack of the thread that reads YAML: each container takes some tens of kilobytes of it while it is read, and a document
-/// is another's word.
+/// Stack of the thread that reads YAML: each nesting level takes tens of kilobytes while it is read, and the document
+/// is untrusted.
 const STACK: usize = 32 << 20;
 
-/// JSON or YAML of at most `max_values` values, keys among them, where it is YAML: those of JSON are bounded by its bytes.
+/// Parses JSON, or YAML of at most `max_values` values including keys. The values of JSON are limited by its bytes.
 ///
 /// # Errors
-/// Why it is neither, or has too many.
+/// It is neither, or has too many values.
 pub(super) fn parse(text: &str, max_values: usize) -> Result<Value, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim_start().starts_with('{') {
         match serde_json::from_str(text) {
             Ok(value) => return Ok(value),
-            // YAML's flow style begins alike; what is neither is told in JSON's words.
+            // YAML's flow style begins like JSON; the error for a text that is neither is JSON's.
             Err(error) => return yaml(text, max_values).map_err(|_| format!("it is not JSON: {error}")),
         }
     }
@@ -316,7 +318,7 @@ fn read_yaml(text: &str, max_values: usize) -> Result<Value, String> {
     })
 }
 
-/// What bounds a document is its size and what its aliases make of it, not how often one of them is used.
+/// Returns options that limit a document by its size and its expanded aliases, not by how often an alias is used.
 fn options(max_values: usize, replayed: usize) -> serde_saphyr::Options {
     serde_saphyr::options! {
         strict_booleans: true,
@@ -333,7 +335,7 @@ fn options(max_values: usize, replayed: usize) -> serde_saphyr::Options {
     }
 }
 
-/// How many values a value has, itself among them.
+/// Returns the number of values in a value, including itself.
 pub(super) fn values(value: &Value) -> usize {
     let (mut count, mut waiting) = (0_usize, vec![value]);
     while let Some(value) = waiting.pop() {
@@ -421,14 +423,14 @@ mod tests {
         let nested = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
         assert!(read(&format!("a: {}", nested(120))).is_ok());
         assert!(read(&format!("a: {}", nested(200))).is_err());
-        // Nine levels of nine would be four hundred million.
+        // Nine levels of nine would give four hundred million.
         let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
         for level in 1..10 {
             let one = format!("*a{}, ", level - 1);
             bomb.push_str(&format!("a{level}: &a{level} [{}]\n", one.repeat(9)));
         }
         assert!(read(&bomb).is_err());
-        // Nor does one that stays below what the largest document may come to, but takes the memory of that.
+        // A small document must not use the memory of the largest one, even if it stays below that limit.
         let small: String = bomb.lines().take(6).map(|line| format!("{line}\n")).collect();
         let bounded = read(&small).expect_err("bounded");
         assert!(bounded.contains("its aliases make more than"), "{bounded}");

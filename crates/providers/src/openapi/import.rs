@@ -1,4 +1,4 @@
-//! Imports a document as tools: a pure function of document and settings, but for other files of the document.
+//! Imports a document as tools: a pure function of document and settings, except for the document's other files.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::openapi::security::{self, Keyring};
 use crate::openapi::swagger::UNREADABLE;
 use crate::rest::{Credential, HttpTool, Reading, RequestTemplate, Selection};
 
-/// Operations of one document that may be tools.
+/// The most operations of one document that become tools.
 const MAX_OPERATIONS: usize = 10_000;
-/// Operations that are looked at, to be told.
+/// The most operations that are examined and reported.
 const MAX_SHOWN: usize = 100_000;
-/// Additional methods of one path.
+/// The most additional methods of one path.
 const MAX_ADDITIONAL: usize = 64;
-/// Bytes of a description that a model reads; the whole is in the tool's documentation then.
+/// The most bytes of a description for the model; the whole is then in the tool's documentation.
 const MAX_DESCRIPTION: usize = 2_000;
-/// Bytes of a document that say what it is about.
+/// The most bytes of a document's summary.
 const MAX_ABOUT: usize = 400;
-/// Safe, idempotent, and with a body (draft-ietf-httpbis-safe-method-w-body).
+/// Safe and idempotent, with a body (draft-ietf-httpbis-safe-method-w-body).
 const QUERY: &str = "QUERY";
 const METHODS: [(&str, Method); 8] = [
     ("get", Method::GET),
@@ -43,30 +43,30 @@ const METHODS: [(&str, Method); 8] = [
     ("trace", Method::TRACE),
 ];
 
-/// What came of a document: each of its first 100,000 operations is among `tools` or `refused`.
+/// The result of an import: each of the document's first 100,000 operations is in `tools` or `refused`.
 #[derive(Debug, Default)]
 pub struct Import {
-    /// How many operations it has.
+    /// The number of its operations.
     pub operations: usize,
     /// The tools, in the document's order.
     pub tools: Vec<Imported>,
-    /// What is no tool, and why.
+    /// The operations that are not tools, and why.
     pub refused: Vec<Refused>,
-    /// What an operator should know all the same.
+    /// Warnings for the operator.
     pub warnings: Vec<String>,
-    /// What an operator should mend: settings that nothing of the document is meant by, each with what may have been.
+    /// Errors for the operator: settings that match nothing in the document, with suggestions.
     pub issues: Vec<String>,
-    /// What the document says it is about: its title and the beginning of its description.
+    /// The document's summary: its title and the beginning of its description.
     pub about: Option<String>,
 }
 
-/// An operation that is a tool.
+/// An operation that became a tool.
 pub struct Imported {
-    /// Its definition: the contract is the document's, all else the operator's settings.
+    /// Its definition: the contract is from the document, the rest from the operator's settings.
     pub definition: ToolDefinition,
-    /// What the operator calls it instead, and what is said of it where the document says nothing.
+    /// The operator's name for it, and a description if the document has none.
     pub shown: ToolOverride,
-    /// Its name at its source, of which no other has the same: its `operationId`, configured name or method and path.
+    /// Its unique name at its source: `operationId`, configured name, or method and path.
     pub raw_name: String,
     /// HTTP method.
     pub method: String,
@@ -75,7 +75,7 @@ pub struct Imported {
     pub(super) made: RequestParts,
 }
 
-/// What makes its calls, but for the client.
+/// The parts that make its calls, except the client.
 pub(super) struct RequestParts {
     request: RequestTemplate,
     credentials: Vec<Credential>,
@@ -94,14 +94,14 @@ impl std::fmt::Debug for Imported {
     }
 }
 
-/// An operation that is no tool.
+/// An operation that is not a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// Its `operationId`, or method and path.
     pub operation: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Whether no setting leaves it out: nothing that can be called can be made of what the document says.
+    /// Whether no setting excludes it, but its declaration cannot be turned into a callable request.
     pub is_unreadable: bool,
 }
 
@@ -117,11 +117,11 @@ impl From<Refused> for Withheld {
     }
 }
 
-/// One operation before it is compiled.
+/// An operation before it is compiled.
 pub(super) struct Found<'d> {
     pub(super) method: Method,
     pub(super) path: &'d str,
-    /// With those that it refers to.
+    /// Its path item, with referenced ones.
     pub(super) path_item: Arc<[Part<'d>]>,
     pub(super) operation: Part<'d>,
     settings: Operation,
@@ -138,7 +138,7 @@ impl Found<'_> {
 /// Imports the text of a document.
 ///
 /// # Errors
-/// [`OpenApiError`] when there is no document; what is wrong with an operation is among [`Import::refused`].
+/// [`OpenApiError`] if it is not a document. Errors of single operations are in [`Import::refused`].
 pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import, OpenApiError> {
     let document = Document::read(text, origin)?;
     if spec.approved.is_some_and(|approved| approved != document.hash()) {
@@ -199,11 +199,11 @@ fn headers(spec: &OpenApiConfig) -> Result<Vec<(HeaderName, String)>, OpenApiErr
     spec.headers.iter().map(header).collect()
 }
 
-/// Every operation of the document, in its order.
+/// Returns every operation of the document, in its order.
 fn operations<'d>(document: &'d Document, spec: &'d OpenApiConfig) -> impl Iterator<Item = Result<Found<'d>, Refused>> {
     let paths = document.root().get("paths").into_iter().flat_map(Part::members);
     paths.filter(|(path, _)| !path.starts_with("x-")).flat_map(move |(path, written)| {
-        // What stands beside a reference counts too, and goes first where both say it.
+        // Fields beside a reference count too, and override the target's.
         let (items, broken) = document.chain(written);
         let broken = broken.or_else(|| items.last().and_then(|last| no_object(written, *last)));
         let items: Arc<[Part<'d>]> = items.into();
@@ -211,7 +211,7 @@ fn operations<'d>(document: &'d Document, spec: &'d OpenApiConfig) -> impl Itera
         let own = METHODS.iter().filter_map(|(name, method)| Some((method.clone(), first(&items, name)?)));
         let (more, refused) = more_operations(document, path, &items);
         let of = |(method, written): (Method, Part<'d>)| {
-            // Large documents keep each operation in a file of its own.
+            // Large documents keep each operation in its own file.
             let refuse = |reason| Refused::unreadable(format!("{method} {path}"), reason);
             let operation = document.follow(written).map_err(refuse)?;
             if let Some(reason) = no_object(written, operation) {
@@ -230,7 +230,7 @@ fn operations<'d>(document: &'d Document, spec: &'d OpenApiConfig) -> impl Itera
     })
 }
 
-/// Why what was found in the place of a path or an operation says nothing of it.
+/// Returns why a value in the place of a path or an operation is invalid.
 fn no_object(written: Part<'_>, found: Part<'_>) -> Option<String> {
     let what = match found.value {
         Value::Object(_) => return None,
@@ -243,13 +243,13 @@ fn no_object(written: Part<'_>, found: Part<'_>) -> Option<String> {
     Some(format!("{place}{what} stands there, where an object is expected"))
 }
 
-/// What the first of these says under a name.
+/// Returns the first value of these under a name.
 fn first<'d>(items: &[Part<'d>], name: &str) -> Option<Part<'d>> {
     items.iter().find_map(|item| item.get(name))
 }
 
-/// The operations of a path under methods that OpenAPI 3.2 adds (`query`, `additionalOperations`), and those that have no
-/// such method.
+/// Returns the operations of a path under methods that OpenAPI 3.2 adds (`query`, `additionalOperations`), and those
+/// with an invalid method.
 fn more_operations<'d>(document: &Document, path: &str, items: &[Part<'d>]) -> (Vec<(Method, Part<'d>)>, Vec<Refused>) {
     let (mut more, mut refused) = (Vec::new(), Vec::new());
     if document.version != Version::V32 {
@@ -284,14 +284,14 @@ fn more_operations<'d>(document: &Document, path: &str, items: &[Part<'d>]) -> (
     (more, refused)
 }
 
-/// Why nothing can be made of the operation that comes as number `count`, as far as that is known at once.
+/// Returns why the operation with number `count` cannot be imported, as far as that is known at once.
 fn unreadable(entry: &Found<'_>, count: usize) -> Option<String> {
     let too_many = || format!("it comes after the first {MAX_OPERATIONS} operations of the document");
     let unsaid = entry.operation.text(UNREADABLE).map(|reason| head(reason, MAX_DESCRIPTION));
     unsaid.or_else(|| (count > MAX_OPERATIONS).then(too_many))
 }
 
-/// Why an operation is left out, if a setting or its method says so.
+/// Returns why an operation is excluded, if a setting or its method does so.
 fn left_out(spec: &OpenApiConfig, entry: &Found<'_>) -> Option<String> {
     let filter = &spec.filter;
     let id = entry.operation.text("operationId").unwrap_or(&entry.name);
@@ -361,7 +361,7 @@ fn compile<'d>(
         accept,
     };
     let mut compiled = operation::compile(&source)?;
-    // Rules of policy go by tags: the document's are pinned like all that it says.
+    // Policy rules may use tags, so the document's are pinned like all its content.
     if let Some(tags) = entry.operation.value.get("tags").filter(|_| !tags(entry.operation).is_empty()) {
         document.budget.take(of_value(tags))?;
         compiled.declaration.insert("tags".into(), tags.clone());
@@ -391,7 +391,7 @@ fn compile<'d>(
     definition.tags = tags(entry.operation).into_iter().map(str::to_owned).collect();
     definition.allowed_roles = calls.allowed_roles;
     calls.limits.apply(&mut definition);
-    // What is set for a whole document covers what only reads; of one operation its operator has said it.
+    // A setting for the whole document applies to read-only operations; a setting for one operation is explicit.
     let only_reads = settings.effects.unwrap_or(definition.effects).read_only;
     let cache = calls.cache.or(spec.calls.cache.filter(|_| only_reads));
     definition.cache_ttl = cache.and_then(|cache| cache.0);
@@ -403,7 +403,7 @@ fn compile<'d>(
     document.budget.take(otherwise.as_deref().map_or(0, of_text))?;
     let shown = ToolOverride {
         title: settings.title,
-        // Ours, so no part of what is pinned.
+        // Generated, so not part of the pinned definition.
         description: settings.description.or(otherwise),
         effects: settings.effects,
         tags: settings.tags,
@@ -420,7 +420,8 @@ fn compile<'d>(
     })
 }
 
-/// What a method may do (RFC 9110 section 9.2). It is no hint of the document's: the operator named the document.
+/// Returns the possible effects of a method (RFC 9110 section 9.2). It is not a hint of an untrusted party, because the
+/// operator named the document.
 fn effects(method: &Method) -> Effects {
     match *method {
         Method::GET | Method::HEAD | Method::OPTIONS => Effects::FETCH,
@@ -430,7 +431,7 @@ fn effects(method: &Method) -> Effects {
     }
 }
 
-/// What the document says of an operation: its summary and its description, as far as there are such.
+/// Returns the document's summary and description of an operation, if present.
 fn said<'d>(operation: Part<'d>) -> [Option<&'d str>; 2] {
     ["summary", "description"].map(|key| operation.text(key).map(str::trim).filter(|text| !text.is_empty()))
 }
@@ -445,7 +446,7 @@ fn description(operation: Part<'_>) -> String {
     deprecated(operation, whole)
 }
 
-/// What is said of an operation of which the document says nothing.
+/// Returns a description of an operation for which the document has none.
 fn unsaid(operation: Part<'_>, method: &Method, path: &str) -> Option<String> {
     let whole = || format!("Sends the HTTP request `{method} {}`.", head(path, MAX_DESCRIPTION));
     (said(operation) == [None, None]).then(|| deprecated(operation, whole()))
@@ -458,7 +459,7 @@ fn deprecated(operation: Part<'_>, whole: String) -> String {
     }
 }
 
-/// The beginning of a text, cut after a word.
+/// Returns the beginning of a text, cut after a word.
 fn head(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
@@ -479,7 +480,8 @@ fn about(document: &Document) -> Option<String> {
     Some(head(&about, MAX_ABOUT))
 }
 
-/// Why a document cannot be imported at all. What is wrong with one operation is among [`Import::refused`](super::Import).
+/// The reason why a document cannot be imported at all. Errors of single operations are in
+/// [`Import::refused`](super::Import).
 #[derive(Debug, thiserror::Error)]
 pub enum OpenApiError {
     /// It cannot be read.
@@ -487,7 +489,7 @@ pub enum OpenApiError {
     Unreadable {
         /// The file.
         path: String,
-        /// Cause.
+        /// The cause.
         #[source]
         error: std::io::Error,
     },
@@ -496,30 +498,30 @@ pub enum OpenApiError {
     Unfetchable {
         /// The address, without secrets.
         url: String,
-        /// Why not.
+        /// The reason.
         reason: String,
-        /// The cause, where it is the network's.
+        /// The cause, if it is a network error.
         #[source]
         error: Option<NetError>,
     },
     /// It is neither JSON nor YAML.
     #[error("{0}")]
     Syntax(String),
-    /// It is something else.
+    /// It is not an OpenAPI document.
     #[error("it is no OpenAPI document: it has no `openapi` field with a version, and no `swagger` field")]
     NotOpenApi,
-    /// A version that is not known.
+    /// An unknown version.
     #[error("OpenAPI {0} is not known; 3.0 to 3.2 and Swagger 2.0 are")]
     Version(String),
-    /// Its content is another than the one that its owner approved.
+    /// Its content differs from the approved one.
     #[error("the document, or a file that it refers to, has changed since it was approved: `toolwright trust` asks")]
     NotApproved,
-    /// A setting that cannot be meant.
+    /// An invalid setting.
     #[error("{field}: {reason}")]
     Setting {
         /// Its path in the entry.
         field: String,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
 }

@@ -1,9 +1,9 @@
-//! OpenAPI 3.0, 3.1 and 3.2 documents, and Swagger 2.0 ones, as tools. An operation becomes the same request
-//! description that a configured REST tool does ([`crate::rest`]), and its calls are made by the same code.
+//! OpenAPI 3.0, 3.1 and 3.2 documents, and Swagger 2.0 ones, as tools. An operation is compiled to the same request
+//! description as a configured REST tool ([`crate::rest`]), so the same code makes its calls.
 //!
-//! Arguments are the operation's parameters by name (with the place before it where two share a name) and its body as
-//! `body`. A document is foreign text: no reference of it is fetched, and credentials go nowhere that the operator did
-//! not name.
+//! Arguments are the operation's parameters by name (with the place as a prefix if two share a name) and its body as
+//! `body`. Documents are untrusted: their references are not fetched from the network, and credentials are only sent to
+//! servers that the operator named.
 
 mod arguments;
 mod body;

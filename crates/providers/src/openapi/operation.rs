@@ -1,4 +1,4 @@
-//! One operation as a tool: its id, its arguments, the request that they fill, and the schema of its answers.
+//! One operation as a tool: its id, its arguments, its request, and the schema of its answers.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,25 +24,25 @@ use crate::rest::{
     Template, Writing,
 };
 
-/// The operation to compile, and what was settled about it.
+/// The operation to compile, and what was determined about it.
 pub(super) struct Source<'d> {
     pub(super) document: &'d Document,
     pub(super) method: Method,
     pub(super) path: &'d str,
-    /// With those that it refers to, the nearest first.
+    /// Its path item and referenced ones, the nearest first.
     pub(super) path_item: &'d [Part<'d>],
     pub(super) operation: Part<'d>,
     pub(super) base: Base,
-    /// Headers that are configured.
+    /// Configured headers.
     pub(super) headers: &'d [(HeaderName, String)],
     /// Places that credentials fill.
     pub(super) admission: &'d Admission,
-    /// The media type that is configured for its body.
+    /// The configured media type of its body.
     pub(super) content_type: Option<&'d str>,
     pub(super) accept: Option<HeaderValue>,
 }
 
-/// What came of it.
+/// The compiled operation.
 pub(super) struct Compiled {
     pub(super) parameters: Value,
     pub(super) request: RequestTemplate,
@@ -53,11 +53,11 @@ pub(super) struct Compiled {
 /// Compiles an operation.
 ///
 /// # Errors
-/// Why its requests cannot be made.
+/// Its requests cannot be made.
 pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
     let mut stated = arguments::stated(source.document, source.path_item, source.operation)?;
     stated.retain(|parameter| !is_filled(parameter, source));
-    // A fragment is no part of a request: documents tell operations of one path apart by it.
+    // A fragment is not sent; documents use it to distinguish operations of one path.
     let sent = source.path.split('#').next().unwrap_or_default();
     let (path_template, query) = sent.split_once('?').unwrap_or((sent, ""));
     let mut arguments = Arguments::new(source.document, &named(path_template, query, &stated)?);
@@ -107,7 +107,7 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
         }
         None => None,
     };
-    // Of the document's own words alone: what the operator sets (`base_url`, `headers`) changes no pin.
+    // Only the document's own content: the operator's settings (`base_url`, `headers`) do not change a pin.
     let declaration: [(&str, Value); 4] = [
         ("method", source.method.as_str().into()),
         ("url", format!("{}/{}", source.base.stated.trim_end_matches('/'), source.path.trim_start_matches('/')).into()),
@@ -129,7 +129,7 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
     Ok(Compiled { parameters: arguments.schema()?, request, declaration })
 }
 
-/// Whether a body of this operation means nothing: OpenAPI 3.0 wants it ignored, later ones let a GET have one.
+/// Returns whether a body of this operation is meaningless: OpenAPI 3.0 ignores it, later versions allow it for GET.
 fn is_senseless(source: &Source<'_>) -> bool {
     match source.method {
         Method::HEAD => true,
@@ -138,14 +138,14 @@ fn is_senseless(source: &Source<'_>) -> bool {
     }
 }
 
-/// Whether a credential or a configured header stands where a parameter would.
+/// Returns whether a credential or a configured header takes the place of a parameter.
 fn is_filled(parameter: &Stated<'_>, source: &Source<'_>) -> bool {
     let is_header = parameter.place == Place::Header;
     let by_credential = source.admission.places.iter().any(|(place, name)| {
         *place == parameter.place.as_str()
             && if is_header { name.eq_ignore_ascii_case(parameter.name) } else { name == parameter.name }
     });
-    // All cookies stand in one header.
+    // All cookies are in one header.
     let by_cookie = is_header
         && parameter.name.eq_ignore_ascii_case("cookie")
         && source.admission.places.iter().any(|(place, _)| *place == Place::Cookie.as_str());
@@ -158,10 +158,10 @@ fn literal((name, value): &(HeaderName, String)) -> (HeaderName, HeaderPart) {
     (name.clone(), HeaderPart::Text(Template { segments: vec![Segment::Literal(value.clone())] }))
 }
 
-/// All parameters by what they are called where they stand, those of the path and its query too that are not stated.
+/// Returns all parameters by place and name, including undeclared ones of the path and its query.
 ///
 /// # Errors
-/// That the path shows more than a tool may have.
+/// The path has more than a tool may have.
 fn named<'a>(path_template: &'a str, query: &'a str, stated: &[Stated<'a>]) -> Result<Vec<(Place, &'a str)>, String> {
     let mut named: Vec<(Place, &str)> = stated.iter().map(|parameter| (parameter.place, parameter.name)).collect();
     let mut known: HashSet<(Place, &str)> = named.iter().copied().collect();
@@ -171,7 +171,7 @@ fn named<'a>(path_template: &'a str, query: &'a str, stated: &[Stated<'a>]) -> R
         if count >= MAX_ARGUMENTS {
             return Err(format!("its path has more than {MAX_ARGUMENTS} parameters"));
         }
-        // In the query one of the path is meant as well.
+        // A query placeholder may also mean a path parameter.
         if !known.contains(&(Place::Path, name)) && known.insert((place, name)) {
             named.push((place, name));
         }
@@ -179,20 +179,20 @@ fn named<'a>(path_template: &'a str, query: &'a str, stated: &[Stated<'a>]) -> R
     Ok(named)
 }
 
-/// The key and the parameter of a pair of the query that is a parameter as a whole.
+/// Returns the key and the parameter of a query pair whose value is a parameter.
 fn placeholder(written: &str) -> Option<(&str, &str)> {
     let (key, value) = written.split_once('=').unwrap_or(("", written));
     let name = value.strip_prefix('{')?.strip_suffix('}')?;
     (!key.contains('{') && !name.contains(['{', '}'])).then_some((key, name))
 }
 
-/// The parameter that a pair of the query means.
+/// Returns the parameter that a query pair means.
 fn find<'s, 'd>(stated: &'s [Stated<'d>], name: &str) -> Option<&'s Stated<'d>> {
     let of = |place: Place| stated.iter().find(|known| known.place == place && known.name == name);
     of(Place::Query).or_else(|| of(Place::Path))
 }
 
-/// A pair of the query that stands in the path: as it is, or with a parameter for its value. What a credential fills is left
+/// Returns a query pair in the path: literal, or with a parameter as its value. Pairs that a credential fills are left
 /// to it.
 fn pair<'d>(
     written: &str,
@@ -219,10 +219,10 @@ fn pair<'d>(
     }
     let mut pair = match parameter {
         Some(parameter) => parameter.pair(arguments.add(parameter)?)?,
-        // Documents forget to state what the path shows anyway.
+        // Documents sometimes omit the declaration of a parameter in the path.
         None => arguments::unstated_pair(shown, arguments.add_shown(shown)?),
     };
-    // Without a key it is called as the parameter is.
+    // Without a key it has the parameter's name.
     if let Pair::Typed { name, .. } = &mut pair
         && !key.is_empty()
     {
@@ -231,7 +231,7 @@ fn pair<'d>(
     Ok(Some(pair))
 }
 
-/// A segment of the path: what stands between its slashes, and its parameters.
+/// Returns a path segment with its parameters.
 fn segment<'d>(written: &str, stated: &[Stated<'d>], arguments: &mut Arguments<'d>) -> Result<Vec<PathPart>, String> {
     let mut parts = Vec::new();
     let mut rest = written;
@@ -243,7 +243,7 @@ fn segment<'d>(written: &str, stated: &[Stated<'d>], arguments: &mut Arguments<'
         let known = stated.iter().find(|parameter| parameter.place == Place::Path && parameter.name == name);
         let (parameter, (style, explode, writing)) = match known {
             Some(parameter) => (arguments.add(parameter)?, parameter.path_style()?),
-            // Documents forget to state what the path shows anyway.
+            // Documents sometimes omit the declaration of a parameter in the path.
             None => (arguments.add_unstated(Place::Path, name)?, (PathStyle::Simple, Explode::No, Writing::Styled)),
         };
         parts.push(PathPart::Value { parameter, name: name.to_owned(), style, explode, writing });
@@ -255,23 +255,23 @@ fn segment<'d>(written: &str, stated: &[Stated<'d>], arguments: &mut Arguments<'
     Ok(parts)
 }
 
-/// Parts and bytes of a schema of results: a larger one costs every list of tools more than it tells.
+/// The most parts and bytes of a result schema. Larger ones cost more in each tool list than they are worth.
 const MAX_NODES: usize = 400;
 const MAX_BYTES: usize = 4 << 10;
-/// Media types that are asked for.
+/// The most media types in `Accept`.
 const MAX_MEDIA: usize = 64;
 
-/// What an operation answers.
+/// The answers of an operation.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     pub(super) accept: Option<HeaderValue>,
-    /// The schema of every successful answer, when there is one kind of it: one status, JSON, an object.
+    /// The schema of all successful answers, if they are of one kind: one status, JSON, an object.
     pub(super) schema: Option<Value>,
-    /// Whether it may come in pieces.
+    /// Whether an answer may be streamed.
     pub(super) streams: bool,
 }
 
-/// What the document says of an operation's answers. What it says wrongly is not used.
+/// Returns the declared answers of an operation. Invalid declarations are ignored.
 pub(super) fn answers(document: &Document, operation: Part<'_>) -> Answers {
     let successes: Vec<Part<'_>> = operation
         .get("responses")
@@ -289,7 +289,7 @@ pub(super) fn answers(document: &Document, operation: Part<'_>) -> Answers {
             media.push(name);
         }
     }
-    // JSON is asked for first, in whatever order it is written.
+    // JSON is preferred, whatever the order in the document.
     media.sort_by_key(|name| !is_json(name));
     let streams = media.iter().any(|name| is_stream(name));
     let accept = media.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
@@ -335,7 +335,7 @@ fn schema(document: &Document, response: Part<'_>) -> Option<Value> {
     let mut schema = schemas.convert(written, Binary::Text).ok()?;
     let definitions = schemas.definitions().ok()?;
     let members = schema.as_object_mut()?;
-    // A result's schema says at its root that it is of an object.
+    // A result schema must declare an object at its root.
     if !members.contains_key("type") {
         members.insert("type".into(), "object".into());
     }
@@ -345,10 +345,10 @@ fn schema(document: &Document, response: Part<'_>) -> Option<Value> {
     (schema.to_string().len() <= MAX_BYTES).then_some(schema)
 }
 
-/// Tells the names of `found` apart, and makes their ids.
+/// Makes the names of `found` unique, and creates their ids.
 ///
 /// # Errors
-/// When the namespace is none.
+/// The namespace is invalid.
 pub(super) fn settle(spec: &OpenApiConfig, found: &mut [Found<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
     let named: Vec<Named<'_>> =
         found.iter().map(|entry| Named { name: &entry.name, method: &entry.method, path: entry.path }).collect();
@@ -359,7 +359,7 @@ pub(super) fn settle(spec: &OpenApiConfig, found: &mut [Found<'_>]) -> Result<Ve
     ids(spec, found)
 }
 
-/// `get_repos_owner_repo` for `GET /repos/{owner}/{repo}`.
+/// Returns `get_repos_owner_repo` for `GET /repos/{owner}/{repo}`.
 pub(super) fn method_and_path(method: &Method, path: &str) -> String {
     let mut name = method.as_str().to_ascii_lowercase();
     for c in path.chars() {
@@ -372,14 +372,14 @@ pub(super) fn method_and_path(method: &Method, path: &str) -> String {
     name.trim_end_matches('_').to_owned()
 }
 
-/// An operation as it would be called.
+/// An operation with the parts of its name.
 struct Named<'a> {
     name: &'a str,
     method: &'a Method,
     path: &'a str,
 }
 
-/// How a name is written, each more apart from others than the one before.
+/// The form of a name, each more distinctive than the one before.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     Own,
@@ -396,20 +396,21 @@ impl Named<'_> {
         }
     }
 
-    /// Its name with method and path, which tells apart what a document calls the same.
+    /// Returns its name with method and path, which distinguishes operations with the same name.
     fn placed(&self) -> String {
         let placed = method_and_path(self.method, self.path);
         if placed == self.name { placed } else { format!("{}_{placed}", self.name) }
     }
 
-    /// That, with a hash: paths may differ in what no name has (`/users` and `/users/`).
+    /// Returns that with a hash, because paths may differ in characters that names cannot have (`/users` and
+    /// `/users/`).
     fn hashed(&self) -> String {
         format!("{}_{}", self.placed(), short_hash(&format!("{} {}", self.method, self.path), 8))
     }
 }
 
-/// A name for each, no two the same. One that nobody else has stays; another does not depend on the order of the
-/// operations, unless one of them is named like the hash of another.
+/// Returns a unique name for each. A name that is already unique stays. Other names do not depend on the order of the
+/// operations, unless one has the name of another's hash.
 fn distinct(named: &[Named<'_>]) -> Vec<String> {
     let mut names: Vec<Option<String>> = vec![None; named.len()];
     let mut taken: HashSet<String> = HashSet::new();
@@ -468,7 +469,7 @@ fn ids(spec: &OpenApiConfig, found: &[Found<'_>]) -> Result<Vec<ToolId>, OpenApi
     Ok(ids.into_iter().flatten().collect())
 }
 
-/// The namespace of a tag.
+/// Returns the namespace of a tag.
 fn grouped(name: &str, tag: &str) -> String {
     let mut slug = String::new();
     for c in tag.chars().flat_map(char::to_lowercase) {

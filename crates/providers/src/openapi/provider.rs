@@ -29,18 +29,18 @@ use crate::openapi::security;
 use crate::rest::{HttpTool, RETRIES};
 use crate::retry::ListRetry;
 
-/// How long a document from the network may take.
+/// Time limit of fetching a document.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The largest document that is kept for the next start, in bytes.
+/// The largest document that is stored for the next start, in bytes.
 const MAX_KEPT: usize = 16 << 20;
 
-/// The operations of one document as tools. The document is read whenever they are listed, so that a refresh sees what
-/// changed; calls go on with what was listed last.
+/// The operations of one document as tools. The document is read for each list, so that a refresh sees changes; calls
+/// use the last list.
 ///
-/// One that cannot be read is asked for again with growing pauses, five minutes at most. What came of one from an address
-/// serves on while its address gives none, with a warning, and so does its text at the next start: it is kept up to 16 MiB.
-/// It is read when it is listed only, however long it was kept: large ones take a while.
+/// A document that cannot be read is requested again with growing pauses of at most five minutes. Tools of a fetched
+/// document stay available, with a warning, while its address fails. Its text is stored up to 16 MiB, for use at the
+/// next start. The document is only read for a list, because large ones take long.
 pub struct OpenApiProvider {
     spec: OpenApiConfig,
     options: DocumentOptions,
@@ -48,17 +48,19 @@ pub struct OpenApiProvider {
     credential_scope: ContentHash,
     state: Mutex<State>,
     retry: ListRetry,
-    /// Held by a call that comes before the first list.
+    /// Held by a call that precedes the first list.
     first: tokio::sync::Mutex<()>,
-    /// Held while a document is read, which goes on where nobody waits for it any more: no other is read beside it.
+    /// Held while a document is read, which continues even if nobody waits for it, so that no other is read
+    /// concurrently.
     reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
 struct State {
-    /// By name: the hash of the definition, and what runs calls of that definition; `None` before the first list.
+    /// The tools by name: the hash of the definition, and the implementation of that definition; `None` before the
+    /// first list.
     tools: Option<Arc<HashMap<String, (ContentHash, HttpTool)>>>,
-    /// Those tools as they were listed.
+    /// The tools as listed.
     listed: Vec<Arc<RegisteredTool>>,
     health: Option<Health>,
     about: Option<String>,
@@ -66,20 +68,20 @@ struct State {
     issues: Vec<String>,
 }
 
-/// What a list goes by.
+/// The basis of a list.
 enum Current {
     /// A document that was read for it.
     Read(Import),
-    /// What the list before it came to.
+    /// The result of the previous list.
     Listed(Vec<Arc<RegisteredTool>>),
 }
 
-/// A document as it was had.
+/// A document that was read or fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetched {
     /// Its text.
     pub text: String,
-    /// Where it was found: its file, or the address that gave it in the end, which redirects may have led to.
+    /// Its location: its file, or the final address after redirects.
     pub origin: Origin,
 }
 
@@ -90,13 +92,13 @@ impl fmt::Debug for OpenApiProvider {
 }
 
 impl OpenApiProvider {
-    /// A provider that keeps nothing. Nothing is read yet.
+    /// Creates a provider that stores nothing. Reads nothing yet.
     #[must_use]
     pub fn new(spec: OpenApiConfig, http: HttpOptions) -> Arc<Self> {
         Self::with(spec, DocumentOptions { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), http })
     }
 
-    /// A provider. Nothing is read yet.
+    /// Creates a provider. Reads nothing yet.
     #[must_use]
     pub fn with(spec: OpenApiConfig, options: DocumentOptions) -> Arc<Self> {
         let client = Arc::new(HttpClient::new(spec.address.clone(), options.http.clone()));
@@ -121,7 +123,7 @@ impl OpenApiProvider {
         self.state().tools.clone()
     }
 
-    /// What the document comes to as it is to be had: as it is now, or else what it was last, with the reason.
+    /// Returns the present import of the document, or else the last one with the reason.
     async fn current(&self) -> Result<(Current, Option<String>), OpenApiError> {
         let error = match self.fetched().await {
             Ok((import, fetched)) => {
@@ -141,7 +143,7 @@ impl OpenApiProvider {
         Ok((last, Some(error.to_string())))
     }
 
-    /// What was listed last.
+    /// Returns the last list.
     fn listed(&self) -> Option<Vec<Arc<RegisteredTool>>> {
         let state = self.state();
         state.tools.is_some().then(|| state.listed.clone())
@@ -156,7 +158,7 @@ impl OpenApiProvider {
     async fn read(&self, fetched: Fetched) -> Result<Import, OpenApiError> {
         let spec = self.spec.clone();
         let alone = Arc::clone(&self.reading).lock_owned().await;
-        // A large document takes long enough to hold up others.
+        // Importing a large document would block other tasks.
         let read = tokio::task::spawn_blocking(move || {
             let _alone = alone;
             import(&spec, &fetched.text, fetched.origin)
@@ -164,13 +166,14 @@ impl OpenApiProvider {
         read.await.unwrap_or_else(|error| Err(OpenApiError::Syntax(format!("reading it broke off: {error}"))))
     }
 
-    /// What the document of this address is kept under: entries of one name in several projects share a store.
+    /// Returns the key of the stored document of this address. It contains more than the entry's name, because several
+    /// projects share a store.
     fn key(&self, address: &Url) -> String {
         let entry = [address.as_str(), &self.spec.defined_in].join(" ");
         format!("openapi:{}:{}", self.spec.name, ContentHash::of_bytes(entry.trim_end().as_bytes()))
     }
 
-    /// What is kept of that address, imported.
+    /// Returns the stored document of that address, imported.
     async fn kept(&self, address: &Url) -> Option<Import> {
         let kept = match self.options.manifests.manifest(&self.key(address)).await {
             Ok(kept) => kept?,
@@ -186,7 +189,8 @@ impl OpenApiProvider {
             .ok()
     }
 
-    /// Keeps what was fetched, each time: what is kept ages. One that is too large takes the place of an older one too.
+    /// Stores the fetched document each time, because stored ones expire. A document that is too large also replaces an
+    /// older one.
     async fn keep(&self, fetched: &Fetched) {
         let (Origin::Url(address), Origin::Url(found)) = (&self.spec.document, &fetched.origin) else { return };
         let (key, manifests) = (self.key(address), &self.options.manifests);
@@ -229,19 +233,20 @@ impl OpenApiProvider {
         listed
     }
 
-    /// Notes how the last list ended; returns whether that is new.
+    /// Records how the last list ended. Returns whether that is new.
     fn is_news(&self, health: &Health) -> bool {
         self.state().health.as_ref() != Some(health)
     }
 
-    /// Lists it where nothing was listed yet: a call of a tool that another provider of this name listed may come first.
+    /// Lists it if that has not happened yet: a call of a tool that another provider of this name listed may come
+    /// first.
     async fn first_list(&self) {
         if self.is_listed() {
             return;
         }
         let _first = self.first.lock().await;
         if !self.is_listed() {
-            // What came of it is told by the call.
+            // The call reports the result.
             let _ = self.list().await;
         }
     }
@@ -252,7 +257,7 @@ impl OpenApiProvider {
     }
 }
 
-/// A configured document: its file, or what its address answers under the entry's address policy.
+/// Reads a configured document from its file, or fetches it from its address under the entry's address policy.
 ///
 /// # Errors
 /// [`OpenApiError::Unreadable`] and [`OpenApiError::Unfetchable`].
@@ -297,8 +302,8 @@ pub async fn text(spec: &OpenApiConfig, client: &HttpClient) -> Result<Fetched, 
     Ok(Fetched { text: decode_text(&body.bytes, media_type.as_ref()), origin: Origin::Url(found) })
 }
 
-/// A hash of all that makes calls differ, or their results, and is no part of a definition: credentials, and what the
-/// operator sets of servers and responses.
+/// Returns a hash of the settings that affect calls or results but are not part of a definition: credentials, and the
+/// operator's settings for servers and responses.
 fn credential_scope(spec: &OpenApiConfig) -> ContentHash {
     let auth = spec.auth.iter().map(|(name, auth)| match auth {
         Auth::Token(token) => json!([name, token]),
@@ -353,7 +358,7 @@ impl Provider for OpenApiProvider {
             Ok((current, Some(reason))) => {
                 let message = format!("openapi.{name}: {reason}; what was read before serves on");
                 let health = Health::Failed { reason };
-                // Each new reason is told once.
+                // Each new reason is reported once.
                 if self.is_news(&health) {
                     self.options.events.emit(Event::Warning { code: "openapi_kept".to_owned(), message });
                 }
@@ -433,21 +438,21 @@ impl Provider for OpenApiProvider {
     }
 }
 
-/// Names that are said of a document, to choose among.
+/// The most names of a document that a suggestion lists.
 const SAID: usize = 8;
 
-/// What the document has that settings may name, gathered operation by operation.
+/// The document's names that settings may use, collected operation by operation.
 #[derive(Default)]
 pub(super) struct Named {
     tags: BTreeSet<String>,
     methods: BTreeSet<String>,
-    /// `operationId`s and names.
+    /// `operationId`s and names of operations.
     names: BTreeSet<String>,
-    /// `operationId`s, and method and path.
+    /// `operationId`s, and methods with paths.
     keys: BTreeSet<String>,
     /// Variables of servers.
     variables: BTreeSet<String>,
-    /// What is said of values that they may not have.
+    /// Messages about values that variables may not have.
     wrong_values: BTreeSet<String>,
 }
 
@@ -468,7 +473,7 @@ impl Named {
         }
     }
 
-    /// Each such setting in a sentence: where it is, what it names, and what it may have meant.
+    /// Returns a sentence for each setting that matches nothing: its location, the name in it, and a suggestion.
     pub(super) fn unmatched(&self, spec: &OpenApiConfig, document: &Document) -> Vec<String> {
         let mut all = Vec::new();
         let Filter { tags, methods, allowed, denied } = &spec.filter;
@@ -507,7 +512,7 @@ impl Named {
     }
 }
 
-/// The nearest of what there is, else some of it.
+/// Returns the nearest known name, else some of the names.
 fn remedy(written: &str, known: &BTreeSet<String>) -> String {
     if let Some(near) = nearest(written, known.iter().map(String::as_str)) {
         return format!("; did you mean `{near}`?");

@@ -1,5 +1,5 @@
-//! Schemas of a document as one JSON Schema 2020-12 each: references become `$defs` of its own, so that cycles stay
-//! cycles, and what OpenAPI 3.0 writes in its own way is written in JSON Schema's.
+//! Converts each schema of a document to one JSON Schema 2020-12: referenced schemas become its `$defs`, so that cycles
+//! are preserved, and OpenAPI 3.0 keywords are translated.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -9,7 +9,7 @@ use super::document::{Document, Part, Version};
 use super::schema_walk::{Bytes, bytes_of, is_said_of_branches};
 use super::schema_walk::{of_text, of_value};
 
-/// Schemas inside one another, but through references.
+/// The deepest nesting of schemas, not counting references.
 const MAX_DEPTH: usize = 64;
 
 const SCHEMAS_BY_NAME: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
@@ -27,7 +27,7 @@ const SCHEMAS: [&str; 11] = [
     "unevaluatedProperties",
     "contentSchema",
 ];
-/// What describes a document to people and programs of its own, and no value.
+/// Keywords that are not about a value, but for documentation or other programs.
 const DROPPED: [&str; 11] = [
     "discriminator",
     "xml",
@@ -41,50 +41,50 @@ const DROPPED: [&str; 11] = [
     "$dynamicAnchor",
     "$comment",
 ];
-/// What tells of a value and does not bound it.
+/// Keywords that describe a value without restricting it.
 const ANNOTATIONS: [&str; 7] = ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"];
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
-/// What is sent or received.
+/// The direction of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// Sent: what is `readOnly` is left out.
+    /// Sent: `readOnly` properties are left out.
     Request,
-    /// Received: what is `writeOnly` is left out.
+    /// Received: `writeOnly` properties are left out.
     Response,
 }
 
-/// What a string of bytes is.
+/// How a binary string is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Binary {
-    /// A string like any other.
+    /// As any other string.
     Text,
-    /// A file, as `rest::request::payload` takes it; so are the items of a list, and branches.
+    /// As a file, in the form of `rest::request::payload`; also in items of a list and in branches.
     File,
-    /// The whole is a body of parts: strings of bytes among its members or items are files.
+    /// The whole is a multipart body: binary strings among its members or items are files.
     Parts,
 }
 
-/// Collects the schemas of one tool and what they refer to.
+/// Collects the schemas of one tool and the referenced ones.
 pub(super) struct Schemas<'d> {
     pub(super) document: &'d Document,
     pub(super) direction: Direction,
-    /// By address of the value: the document is not moved while it is read.
+    /// By the address of the value, because the document is not moved while it is read.
     names: HashMap<(*const Value, Binary), String>,
     taken: HashSet<String>,
     waiting: VecDeque<(String, Part<'d>, Binary)>,
-    /// What is being written where it is referred to, and in how many lists.
+    /// The schemas being converted inline, with the number of enclosing lists.
     open: Vec<(*const Value, usize)>,
-    /// The lists of files around the schema at hand.
+    /// The number of file lists around the present schema.
     lists: usize,
-    /// The schemas that the one at hand is among all of, the innermost last.
+    /// The schemas that combine the present one by `allOf`, the innermost last.
     pub(super) wholes: Vec<Part<'d>>,
     nodes: usize,
     max_nodes: usize,
 }
 
 impl<'d> Schemas<'d> {
-    /// Schemas of at most `max_nodes` parts together.
+    /// Creates it for schemas of at most `max_nodes` parts together.
     pub(super) fn new(document: &'d Document, direction: Direction, max_nodes: usize) -> Self {
         Self {
             document,
@@ -100,15 +100,15 @@ impl<'d> Schemas<'d> {
         }
     }
 
-    /// One schema, whose references are to `#/$defs/…`.
+    /// Converts one schema. Its references point to `#/$defs/…`.
     ///
     /// # Errors
-    /// Why it cannot be had.
+    /// It cannot be converted.
     pub(super) fn convert(&mut self, part: Part<'d>, binary: Binary) -> Result<Value, String> {
         self.schema(part, binary, 0)
     }
 
-    /// The definitions that the schemas so far refer to, and those in turn.
+    /// Returns all definitions that the schemas so far refer to, directly or indirectly.
     ///
     /// # Errors
     /// As [`Schemas::convert`].
@@ -139,7 +139,7 @@ impl<'d> Schemas<'d> {
                 _ => Ok(json!({})),
             };
         };
-        // Those that mean one schema alone are settled when the document is read.
+        // Dynamic references with a single target were resolved when the document was read.
         if let Some(reference) = part.text("$dynamicRef") {
             return Err(format!("its schemas have the $dynamicRef `{reference}`, which may mean several"));
         }
@@ -173,7 +173,7 @@ impl<'d> Schemas<'d> {
         Ok(bytes_of(self.document, part)?.0 != Bytes::Never)
     }
 
-    /// What a schema says itself, whatever it refers to.
+    /// Returns the schema's own keywords, without referenced ones.
     fn keywords(&mut self, part: Part<'d>, binary: Binary, depth: usize) -> Result<Map<String, Value>, String> {
         let mut out = Map::new();
         for (key, member) in part.members().filter(|(key, _)| *key != "$ref") {
@@ -188,7 +188,8 @@ impl<'d> Schemas<'d> {
         }
         self.required(&mut out, part)?;
         self.discriminate(&mut out, part)?;
-        // A discriminator tells branches apart that a schema alone does not: to `oneOf` what fits two of them is wrong.
+        // A discriminator distinguishes branches that schemas alone may not: `oneOf` would reject a value that fits
+        // two.
         if part.value.get("discriminator").is_some_and(Value::is_object)
             && !out.contains_key("anyOf")
             && let Some(branches) = out.shift_remove("oneOf")
@@ -200,12 +201,12 @@ impl<'d> Schemas<'d> {
 
     fn reference(&mut self, part: Part<'d>, reference: &str, binary: Binary, depth: usize) -> Result<Value, String> {
         let target = self.document.target(part.file, reference)?;
-        // A body of parts has a schema of its own: elsewhere its bytes are text.
+        // A multipart body gets its own schema, because its bytes are text elsewhere.
         let is_repeated = is_leaf(target.value)
             || binary == Binary::Parts
             || (binary == Binary::File && self.holds_bytes(target)?)
             || self.asks_for_hidden(target)?;
-        // Lists of files may be in one another: such a list refers to itself.
+        // Lists of files may be nested, so such a list refers to itself.
         let is_open = |(open, lists): &(*const Value, usize)| std::ptr::eq(*open, target.value) && *lists < self.lists;
         let target = if binary == Binary::File && self.open.iter().any(is_open) {
             json!({"$ref": format!("#/$defs/{}", self.name(target, reference, Binary::File))})
@@ -223,7 +224,7 @@ impl<'d> Schemas<'d> {
         Ok(with(target, self.keywords(part, binary, depth)?))
     }
 
-    /// The name of a definition; a new one waits to be converted.
+    /// Returns the name of a definition; a new one is converted later.
     fn name(&mut self, target: Part<'d>, reference: &str, binary: Binary) -> String {
         let key: (*const Value, Binary) = (target.value, binary);
         if let Some(name) = self.names.get(&key) {
@@ -279,7 +280,7 @@ impl<'d> Schemas<'d> {
         Ok(())
     }
 
-    /// What is said under a keyword; `None` where nothing is left of it.
+    /// Converts the value of a keyword; `None` if nothing of it is left.
     fn member(&mut self, key: &str, part: Part<'d>, inside: Binary, depth: usize) -> Result<Option<Value>, String> {
         Ok(Some(match key {
             _ if DROPPED.contains(&key) || key.starts_with("x-") => return Ok(None),
@@ -299,14 +300,14 @@ impl<'d> Schemas<'d> {
                 for schema in part.items() {
                     schemas.push(self.schema(schema, inside, depth + 1)?);
                 }
-                // An empty list is no schema.
+                // An empty list is not a valid schema.
                 if schemas.is_empty() {
                     return Ok(None);
                 }
                 schemas.into()
             }
             _ if SCHEMAS.contains(&key) && part.value.is_object() => self.schema(part, inside, depth + 1)?,
-            // A list of its own in `required`; a mark of the parameter's in older writing.
+            // Written separately as a list; older documents mark parameters with it.
             "required" => return Ok(None),
             "examples" if !part.value.is_array() => return Ok(None),
             _ => {
@@ -323,7 +324,7 @@ impl<'d> Schemas<'d> {
     }
 }
 
-/// A schema, and what stands beside the reference to it (OpenAPI 3.1: JSON Schema, where both hold).
+/// Combines a schema with the keywords beside its reference (in OpenAPI 3.1, JSON Schema, both apply).
 fn with(target: Value, beside: Map<String, Value>) -> Value {
     if beside.is_empty() {
         return target;
@@ -332,7 +333,7 @@ fn with(target: Value, beside: Map<String, Value>) -> Value {
     let holds_schemas =
         |key: &str| SCHEMAS_BY_NAME.contains(&key) || SCHEMA_LISTS.contains(&key) || SCHEMAS.contains(&key);
     match target {
-        // What only tells of a value is told once, by whoever refers to it; and what the schema does not say is added.
+        // Annotations beside a reference replace the target's, and keywords that the target lacks are added.
         Value::Object(mut members)
             if members.contains_key("$ref")
                 || beside.iter().all(|(key, value)| {
@@ -354,7 +355,7 @@ fn with(target: Value, beside: Map<String, Value>) -> Value {
     }
 }
 
-/// Whether it is a schema without schemas inside, which is repeated rather than referred to.
+/// Returns whether it is a schema without nested schemas, which is copied instead of referenced.
 fn is_leaf(schema: &Value) -> bool {
     let Some(members) = schema.as_object() else { return false };
     let inside = |key: &String| {
@@ -366,7 +367,7 @@ fn is_leaf(schema: &Value) -> bool {
     !members.keys().any(inside) && members.get("enum").and_then(Value::as_array).is_none_or(|all| all.len() <= 16)
 }
 
-/// Whether a schema is of bytes: `format: binary` in OpenAPI 3.0, a media type without an encoding in 3.1.
+/// Returns whether a schema is binary: `format: binary` in OpenAPI 3.0, a media type without an encoding in 3.1.
 pub(super) fn is_bytes(schema: &Value) -> bool {
     let text = |key: &str| schema.get(key).and_then(Value::as_str);
     let is_string = schema.get("type").is_none() || only_type(schema) == Some("string");
@@ -374,7 +375,7 @@ pub(super) fn is_bytes(schema: &Value) -> bool {
     is_string && (text("format") == Some("binary") || (text("contentMediaType").is_some() && !is_coded))
 }
 
-/// The type of a schema that has one, beside `null`.
+/// Returns the only type of a schema, ignoring `null`.
 pub(super) fn only_type(schema: &Value) -> Option<&str> {
     match schema.get("type")? {
         Value::Array(types) => {
@@ -385,7 +386,7 @@ pub(super) fn only_type(schema: &Value) -> Option<&str> {
     }
 }
 
-/// What an argument for bytes may be.
+/// Returns the schema of a binary argument.
 pub(super) fn file(description: Option<&str>) -> Value {
     let mut schema = json!({
         "anyOf": [
@@ -408,7 +409,7 @@ pub(super) fn file(description: Option<&str>) -> Value {
     schema
 }
 
-/// What an argument for bytes of a range of media types may be: nobody else knows which of them it is.
+/// Returns the schema of a binary argument for a range of media types, of which the caller must choose one.
 pub(super) fn file_of_range(range: &str) -> Value {
     json!({
         "type": "object",
@@ -421,7 +422,7 @@ pub(super) fn file_of_range(range: &str) -> Value {
     })
 }
 
-/// Whether a schema lets a value be null.
+/// Returns whether a schema allows null.
 fn is_nullable(schema: &Value, version: Version) -> bool {
     if version.has_json_schema() {
         let types = schema.get("type").and_then(Value::as_array);
@@ -430,7 +431,7 @@ fn is_nullable(schema: &Value, version: Version) -> bool {
     schema.get("nullable") == Some(&Value::Bool(true))
 }
 
-/// A schema of branches, with one more for null.
+/// Adds a branch for null to a schema.
 fn or_null(mut schema: Value) -> Value {
     if let Some(Value::Array(branches)) = schema.get_mut("anyOf") {
         branches.push(json!({"type": "null"}));
@@ -450,7 +451,7 @@ fn known_types(written: &Value) -> Option<Value> {
     }
 }
 
-/// A schema of OpenAPI 3.0 (draft Wright 00, which is draft 5) in the words of 2020-12.
+/// Converts a schema of OpenAPI 3.0 (draft Wright 00, which is draft 5) to keywords of 2020-12.
 fn modern(mut out: Map<String, Value>, written: &Map<String, Value>) -> Value {
     for (flag, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
         match out.get(flag) {

@@ -1,5 +1,5 @@
-//! Bounded walks over the schemas of a document: combined schemas, bytes, discriminators and required properties; and
-//! the budget that they share.
+//! Bounded walks over the schemas of a document: combined schemas, bytes, discriminators and required properties; with
+//! their common budget.
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
@@ -9,19 +9,19 @@ use crate::openapi::document::{Document, Part};
 use crate::openapi::schema::{Direction, Schemas};
 use crate::openapi::schema::{is_bytes, only_type};
 
-/// Schemas and properties that are looked at for one body.
+/// The most schemas and properties that are examined for one body.
 const MAX_STEPS: usize = 100_000;
 
-/// What may still be looked at for one body.
+/// The remaining steps for one body.
 pub(super) struct Steps(usize);
 
 impl Steps {
-    /// All that one body may take.
+    /// Creates the full number for one body.
     pub(super) const fn new() -> Self {
         Self(MAX_STEPS)
     }
 
-    /// Takes steps, which are the document's too.
+    /// Takes steps, which also count for the document.
     fn take(&mut self, document: &Document, count: usize) -> Result<(), String> {
         document.budget.look(count)?;
         let left = self.0.checked_sub(count);
@@ -30,10 +30,10 @@ impl Steps {
     }
 }
 
-/// A schema and those that it is combined of under `keys`, in the order of the document, each once.
+/// Returns a schema and those that it combines under `keys`, in the order of the document, each once.
 ///
 /// # Errors
-/// A reference that leads nowhere, or that they are too many.
+/// A reference cannot be resolved, or there are too many.
 pub(super) fn combined<'d>(
     document: &'d Document,
     schema: Part<'d>,
@@ -50,7 +50,7 @@ pub(super) fn combined<'d>(
             continue;
         }
         found.push(schema);
-        // The first of them is the next that is taken.
+        // The first of them is taken next.
         let inside: Vec<_> = keys.iter().filter_map(|key| schema.get(key)).flat_map(Part::items).collect();
         steps.take(document, inside.len())?;
         waiting.extend(inside.into_iter().rev());
@@ -58,7 +58,7 @@ pub(super) fn combined<'d>(
     Ok(found)
 }
 
-/// The properties of a schema and of those that it is combined of; of one name the first.
+/// Returns the properties of a schema and of those that it combines; of equal names the first.
 ///
 /// # Errors
 /// As [`combined`].
@@ -81,18 +81,18 @@ pub(super) fn properties<'d>(
     Ok(found)
 }
 
-/// Whether values of a schema are bytes. A list is what its items are, and `null` is nothing.
+/// Whether the values of a schema are bytes. A list counts as its items, and `null` is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bytes {
-    /// None is.
+    /// No value is.
     Never,
-    /// Some are, and others are not.
+    /// Some values are.
     Sometimes,
-    /// All are.
+    /// All values are.
     Always,
 }
 
-/// What there is in a schema.
+/// Properties found in a schema.
 #[derive(Debug, Default)]
 struct Found<'d> {
     bytes: bool,
@@ -100,10 +100,10 @@ struct Found<'d> {
     media: Option<&'d str>,
 }
 
-/// Whether values of a schema are bytes, and the media type that it says of them.
+/// Returns whether values of a schema are bytes, and their declared media type.
 ///
 /// # Errors
-/// A reference that leads nowhere, or that it takes too long.
+/// A reference cannot be resolved, or it takes too long.
 pub(super) fn bytes_of<'d>(document: &'d Document, schema: Part<'d>) -> Result<(Bytes, Option<&'d str>), String> {
     let mut found = Found::default();
     look(document, schema, &mut HashSet::new(), &mut found)?;
@@ -142,7 +142,7 @@ fn look<'d>(
             waiting.extend(schema.get(list).into_iter().flat_map(Part::items));
         }
         waiting.extend(schema.get("items").filter(|items| items.value.is_object()));
-        // What only describes is no value of its own, as beside a reference.
+        // A schema of annotations only adds no value, as beside a reference.
         let is_typed = ["type", "enum", "const", "properties", "additionalProperties"]
             .iter()
             .any(|key| schema.value.get(*key).is_some());
@@ -155,15 +155,15 @@ fn look<'d>(
     Ok(())
 }
 
-/// Whether what says `string` beside branches of bytes says it of them.
+/// Returns whether a `string` type beside binary branches is about these.
 pub(super) fn is_said_of_branches(schema: &Value) -> bool {
     only_type(schema) == Some("string") && ["anyOf", "oneOf", "allOf"].iter().any(|key| schema.get(*key).is_some())
 }
 
 impl<'d> Schemas<'d> {
-    /// Says in each branch which values of the discriminator are its own, as the names of schemas do not. What a branch
-    /// says of that property itself goes first; responses are left as they are stated, and so is the branch for values that
-    /// no other has, and for none (OpenAPI 3.2, `defaultMapping`).
+    /// Restricts the discriminator in each branch to its own values, because the schemas' names do not. A branch's own
+    /// declaration of that property has precedence. Responses are unchanged, and so is the branch for unknown or
+    /// missing values (OpenAPI 3.2, `defaultMapping`).
     pub(super) fn discriminate(&self, out: &mut Map<String, Value>, part: Part<'d>) -> Result<(), String> {
         let Some(discriminator) = part.get("discriminator") else { return Ok(()) };
         let Some(name) = discriminator.text("propertyName") else { return Ok(()) };
@@ -197,7 +197,7 @@ impl<'d> Schemas<'d> {
     }
 }
 
-/// The values of a discriminator by what they are mapped to, each with its place in the mapping.
+/// Returns the values of a discriminator by their target, each with its position in the mapping.
 fn mapped(discriminator: Part<'_>) -> HashMap<&str, Vec<(usize, &str)>> {
     let mut mapped: HashMap<&str, Vec<(usize, &str)>> = HashMap::new();
     let mapping = discriminator.get("mapping").into_iter().flat_map(Part::members);
@@ -209,7 +209,7 @@ fn mapped(discriminator: Part<'_>) -> HashMap<&str, Vec<(usize, &str)>> {
     mapped
 }
 
-/// The values of a discriminator that stand for the schema of this reference: those that are mapped to it, else its name.
+/// Returns the discriminator values for the schema of this reference: the mapped ones, else its name.
 fn values<'m>(mapped: &HashMap<&str, Vec<(usize, &'m str)>>, reference: &'m str) -> Vec<&'m str> {
     let last = last(reference);
     let mut meant: Vec<_> = mapped.get(reference).into_iter().flatten().copied().collect();
@@ -223,16 +223,16 @@ fn values<'m>(mapped: &HashMap<&str, Vec<(usize, &'m str)>>, reference: &'m str)
     meant.into_iter().map(|(_, value)| value).collect()
 }
 
-/// The name of the schema of this reference.
+/// Returns the name of the schema of this reference.
 fn last(reference: &str) -> &str {
     reference.rsplit(['/', '#']).next().unwrap_or_default()
 }
 
 impl<'d> Schemas<'d> {
-    /// A property of a schema, or of one of those that it is all of and that were not `seen`.
+    /// Returns a property of a schema, or of its `allOf` schemas that were not `seen`.
     ///
     /// # Errors
-    /// That it takes too long.
+    /// It takes too long.
     pub(super) fn property(
         &self,
         part: Part<'d>,
@@ -256,21 +256,21 @@ impl<'d> Schemas<'d> {
         Ok(None)
     }
 
-    /// Whether a schema was not `seen`, which takes a step.
+    /// Returns whether a schema was not `seen`, which takes a step.
     fn is_news(&self, part: Part<'d>, seen: &mut HashSet<*const Value>) -> Result<bool, String> {
         self.document.budget.look(1 + part.text("$ref").map_or(0, of_text))?;
         let key: *const Value = part.value;
         Ok(seen.insert(key))
     }
 
-    /// Adds what a schema refers to; returns whether what stands beside that holds too.
+    /// Adds the target of a schema's reference. Returns whether the keywords beside it apply too.
     fn await_target(&self, part: Part<'d>, waiting: &mut Vec<Part<'d>>) -> bool {
         let Some(reference) = part.text("$ref") else { return true };
         waiting.extend(self.document.target(part.file, reference).ok());
         self.document.version.has_json_schema()
     }
 
-    /// Adds those that a schema is all of, the first to be taken next.
+    /// Adds the `allOf` schemas of a schema, the first to be taken next.
     fn await_wholes(&self, part: Part<'d>, waiting: &mut Vec<Part<'d>>) -> Result<(), String> {
         let Some(all) = part.get("allOf") else { return Ok(()) };
         let from = waiting.len();
@@ -282,8 +282,8 @@ impl<'d> Schemas<'d> {
         Ok(())
     }
 
-    /// Whether a schema asks, by itself or by what it is all of, for a property that only those around it say, and that does
-    /// not go this way: as a definition, which others refer to, it would ask for it still.
+    /// Returns whether a schema, itself or by `allOf`, requires a property that only the enclosing schemas declare and
+    /// that does not apply in this direction: as a shared definition it would still require it.
     pub(super) fn asks_for_hidden(&self, target: Part<'d>) -> Result<bool, String> {
         if self.wholes.is_empty() {
             return Ok(false);
@@ -309,7 +309,7 @@ impl<'d> Schemas<'d> {
         Ok(false)
     }
 
-    /// Whether a property of those around the schema at hand does not go this way.
+    /// Returns whether a property of the enclosing schemas does not apply in this direction.
     fn is_hidden_around(&self, name: &str, seen: &mut HashSet<*const Value>) -> Result<bool, String> {
         for whole in self.wholes.iter().rev() {
             if let Some(property) = self.property(*whole, name, seen)? {
@@ -319,7 +319,7 @@ impl<'d> Schemas<'d> {
         Ok(false)
     }
 
-    /// The names in `required`, each once.
+    /// Returns the names in `required`, each once.
     fn names_required(&self, part: Part<'d>) -> Result<Vec<&'d str>, String> {
         let names = part.value.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         self.document.budget.look(names.len())?;
@@ -327,7 +327,7 @@ impl<'d> Schemas<'d> {
         Ok(names.iter().filter_map(Value::as_str).filter(|name| seen.insert(*name)).collect())
     }
 
-    /// Whether a property does not go this way.
+    /// Returns whether a property does not apply in this direction.
     pub(super) fn is_hidden(&self, schema: Part<'d>) -> bool {
         let mark = match self.direction {
             Direction::Request => "readOnly",
@@ -337,7 +337,7 @@ impl<'d> Schemas<'d> {
         is_marked(schema) || self.document.follow(schema).is_ok_and(is_marked)
     }
 
-    /// `required`, but for properties that are left out: those of any schema that this is all of, or is a part of.
+    /// Writes `required` without left-out properties of any schema that this combines or is combined in.
     pub(super) fn required(&self, out: &mut Map<String, Value>, part: Part<'d>) -> Result<(), String> {
         let mut kept = Vec::new();
         for name in self.names_required(part)? {
@@ -363,14 +363,14 @@ impl<'d> Schemas<'d> {
     }
 }
 
-/// Parts of the tools of one document: schemas, members of bodies, and texts.
+/// The most parts of the tools of one document: schemas, members of bodies, and texts.
 const MAX_PARTS: usize = 500_000;
-/// Schemas, properties and media types that are looked at for the bodies and answers of one document.
+/// The most schemas, properties and media types that are examined for the bodies and answers of one document.
 const MAX_DOCUMENT_STEPS: usize = 20_000_000;
-/// Bytes of text that count as a part.
+/// Bytes of text that count as one part.
 const TEXT: usize = 128;
 
-/// What is left for one document.
+/// The remaining budget of one document.
 #[derive(Debug)]
 pub(super) struct Budget {
     parts: Cell<usize>,
@@ -378,15 +378,15 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// All that one document may take.
+    /// Creates the full budget of one document.
     pub(super) const fn new() -> Self {
         Self { parts: Cell::new(MAX_PARTS), steps: Cell::new(MAX_DOCUMENT_STEPS) }
     }
 
-    /// Takes parts. What asks for more than there is leaves nothing, so that nothing that comes after it is made either.
+    /// Takes parts. A request for more than is left uses up the budget, so that later ones fail too.
     ///
     /// # Errors
-    /// That there is no more.
+    /// The budget is used up.
     pub(super) fn take(&self, parts: usize) -> Result<(), String> {
         let exceeded = || {
             format!(
@@ -396,13 +396,12 @@ impl Budget {
         take(&self.parts, parts).ok_or_else(exceeded)
     }
 
-    /// What is left, to [give back](Self::give_back) what is taken from here on and not kept.
+    /// Returns the remaining budget, for [giving back](Self::give_back) what is taken later and not kept.
     pub(super) fn mark(&self) -> usize {
         self.parts.get()
     }
 
-    /// Gives back what was taken since this mark: it is not kept. It took its time all the same, and what is spent stays
-    /// spent.
+    /// Returns what was taken since this mark, because it is not kept. Steps are not returned.
     pub(super) fn give_back(&self, mark: usize) {
         let left = self.parts.get();
         if left > 0 {
@@ -414,7 +413,7 @@ impl Budget {
     /// Takes steps, as [`Budget::take`] takes parts.
     ///
     /// # Errors
-    /// That there are no more.
+    /// The steps are used up.
     pub(super) fn look(&self, steps: usize) -> Result<(), String> {
         let exceeded = || {
             format!(
@@ -428,16 +427,16 @@ impl Budget {
 fn take(cell: &Cell<usize>, count: usize) -> Option<()> {
     let left = cell.get().checked_sub(count);
     cell.set(left.unwrap_or(0));
-    // The last part is never given, so that an exhausted budget refuses what takes nothing.
+    // The last part is never given, so that an exhausted budget also refuses requests for zero.
     left.filter(|left| *left > 0).map(drop)
 }
 
-/// The parts of a text.
+/// Returns the parts of a text.
 pub(super) fn of_text(text: &str) -> usize {
     text.len() / TEXT
 }
 
-/// The parts of a value that is copied as it is, beside the one that has it.
+/// Returns the parts of a value that is copied, besides the one that contains it.
 pub(super) fn of_value(value: &Value) -> usize {
     let (mut parts, mut waiting) = (0_usize, vec![value]);
     while let Some(value) = waiting.pop() {
@@ -468,7 +467,7 @@ mod tests {
     #[test]
     fn required_names_are_searched_once_within_bounds() {
         let convert = |item: Value, names: Vec<String>| {
-            // The one that hides `a` is the last of many.
+            // The item that hides `a` is the last of many.
             let mut items = vec![item; 400];
             items.push(json!({"$ref": "#/components/schemas/H"}));
             let schemas = json!({

@@ -13,20 +13,20 @@ use crate::openapi::config::{Auth, OpenApiConfig};
 use crate::openapi::document::{Document, Origin, Part};
 use crate::rest::{Credential, TokenSource};
 
-/// Makes credentials out of settings, once each.
+/// Builds credentials from settings, each once.
 pub(super) struct Keyring<'d> {
     spec: &'d OpenApiConfig,
     document: &'d Document,
     made: BTreeMap<String, Credential>,
-    /// Requirements that nothing configured meets, each once.
+    /// Requirements that no configured credential meets, each once.
     unmet: Vec<String>,
 }
 
-/// How an operation is let in.
+/// The credentials of an operation.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     pub(super) credentials: Vec<Credential>,
-    /// Places that credentials fill, so that no argument does: (`query`, `header` or `cookie`; name).
+    /// Places that credentials fill, so that arguments cannot: (`query`, `header` or `cookie`; name).
     pub(super) places: Vec<(&'static str, String)>,
 }
 
@@ -35,7 +35,7 @@ impl<'d> Keyring<'d> {
         Self { spec, document, made: BTreeMap::new(), unmet: Vec::new() }
     }
 
-    /// What an operator should know: requirements that are not met, so that calls go without credentials.
+    /// Returns warnings for the operator: unmet requirements, for which calls are sent without credentials.
     pub(super) fn warnings(self) -> Vec<String> {
         self.unmet
             .iter()
@@ -45,10 +45,11 @@ impl<'d> Keyring<'d> {
             .collect()
     }
 
-    /// The credentials for an operation: of its alternatives the first that is wholly configured and can be sent.
+    /// Returns the credentials for an operation: of its alternatives the first that is completely configured and can be
+    /// sent.
     ///
     /// # Errors
-    /// Why nothing of what is configured can be used.
+    /// No configured credential can be used.
     pub(super) fn admission(&mut self, operation: Part<'d>) -> Result<Admission, String> {
         let requirements = operation.get("security").or_else(|| self.document.root().get("security"));
         let Some(requirements) = requirements else { return Ok(Admission::default()) };
@@ -151,7 +152,7 @@ impl<'d> Keyring<'d> {
         }
     }
 
-    /// The address of tokens. A document from the network may not choose who gets the secret.
+    /// Returns the address of tokens. A document from the network must not choose who gets the secret.
     fn token_url(&self, scheme: Part<'d>, configured: Option<&str>) -> Result<Url, String> {
         if let Some(configured) = configured {
             return Url::parse(configured).map_err(|error| format!("token_url: {error}"));
@@ -164,7 +165,7 @@ impl<'d> Keyring<'d> {
         Url::parse(url).map_err(|error| format!("the document's token URL is malformed ({error}): set token_url"))
     }
 
-    /// Every scope that the document requires of a scheme.
+    /// Returns every scope that the document requires for a scheme.
     fn required_scopes(&self, name: &str) -> Vec<String> {
         let root = self.document.root();
         let operations = root.get("paths").into_iter().flat_map(Part::members).flat_map(|(_, item)| item.members());
@@ -182,7 +183,7 @@ impl<'d> Keyring<'d> {
     }
 }
 
-/// The place that a scheme's credential fills.
+/// Returns the place that a scheme's credential fills.
 fn place(scheme: Part<'_>) -> Option<(&'static str, String)> {
     match (scheme.text("type")?, scheme.text("in")) {
         ("apiKey", Some("query")) => Some(("query", scheme.text("name")?.to_owned())),
@@ -215,27 +216,26 @@ fn api_key(scheme: Part<'_>, key: &str) -> Result<Credential, String> {
     }
 }
 
-/// An address, in the pieces that a request is made of.
+/// A base address, in the parts of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Base {
     /// Scheme and authority.
     pub(super) origin: String,
-    /// Its path between slashes, encoded.
+    /// Its path segments, encoded.
     pub(super) path: Vec<String>,
-    /// The server as the document states it, its variables filled in but for those that the operator sets; absolute where
-    /// the document was found elsewhere than its operator says. Empty where the operator says it.
+    /// The server as the document declares it, with its variables filled in except those that the operator sets;
+    /// absolute if the document was found at another place than configured. Empty if the operator sets the server.
     pub(super) stated: String,
-    /// Whether credentials may go there without the operator having named it: it is the operator's own word, or a
-    /// document's about its own host.
+    /// Whether credentials may be sent there: the operator set the server, or a document names its own host.
     pub(super) is_vouched_for: bool,
-    /// The origin whose redirect led to the document on this host, where it did: the operator has named that one alone.
+    /// The origin that redirected to the document on this host, if so: the operator named only that one.
     pub(super) led_from: Option<String>,
 }
 
-/// The base of an operation.
+/// Returns the base address of an operation.
 ///
 /// # Errors
-/// Why there is none, with the remedy.
+/// There is none; with the remedy.
 pub(super) fn base(
     spec: &OpenApiConfig,
     document: &Document,
@@ -249,13 +249,13 @@ pub(super) fn base(
         Some(server) => filled(server, spec)?,
         None => Filled { url: "/".to_owned(), stated: "/".to_owned() },
     };
-    // Where it was found, which redirects may have led to, and where its operator says it is.
+    // Where it was found, possibly after redirects, and where it was configured.
     let (own, named) = (address(&document.origin), address(&spec.document));
     let absolute = match (Url::parse(&url), own) {
         (Ok(_), _) => url,
         (Err(url::ParseError::RelativeUrlWithoutBase), Some(own)) => {
             let absolute = own.join(&url).map_err(|error| format!("its server `{url}` is malformed: {error}"))?;
-            // A redirect may lead the document elsewhere, and its calls with it: that is no other than what was pinned.
+            // A redirect may lead the document and its calls elsewhere, which must not count as the pinned server.
             if named != Some(own) {
                 stated = absolute.to_string();
             }
@@ -283,19 +283,19 @@ pub(super) fn base(
     Ok(Base { led_from, ..base })
 }
 
-/// The server that the document states for an operation.
+/// Returns the server that the document declares for an operation.
 pub(super) fn server_of<'d>(document: &'d Document, path_item: &[Part<'d>], operation: Part<'d>) -> Option<&'d Value> {
     let mut levels = [operation].into_iter().chain(path_item.iter().copied()).chain([document.root()]);
     let servers = levels.find_map(|part| part.value.get("servers")?.as_array().filter(|list| !list.is_empty()));
     servers.and_then(|list| list.first())
 }
 
-/// Whether who names an address trusts this server with credentials: it is the same origin, or the same host and port over
-/// `https`, to which servers lead those who come over `http`.
+/// Returns whether the operator's choice of an address covers this server: the same origin, or the same host and port
+/// over `https`, to which `http` servers redirect.
 fn vouches(named: &Url, server: &Url) -> bool {
     let is_upgrade = (named.scheme(), server.scheme()) == ("http", "https")
         && named.host() == server.host()
-        // As it is written: that of the scheme, or the same.
+        // As written: the default port of the scheme, or the same.
         && named.port() == server.port();
     is_upgrade || named.origin() == server.origin()
 }
@@ -309,9 +309,9 @@ fn address(origin: &Origin) -> Option<&Url> {
 
 /// A server's URL with its variables filled in.
 struct Filled {
-    /// All of them.
+    /// With all variables filled in.
     url: String,
-    /// Those of which the document says the value.
+    /// With only the variables filled in whose values are the document's.
     stated: String,
 }
 
@@ -330,7 +330,7 @@ fn filled(server: &Value, spec: &OpenApiConfig) -> Result<Filled, String> {
             (None, Some(default)) => text(default),
             (None, None) => return Err(format!("its server needs a value: set server_variables.{name}")),
         };
-        // What the operator sets changes no pin.
+        // The operator's values do not change a pin.
         let known = if spec.server_variables.contains_key(name) { format!("{{{name}}}") } else { value.clone() };
         for (text, value) in [(&mut url, &value), (&mut stated, &known)] {
             text.push_str(before);
@@ -343,14 +343,14 @@ fn filled(server: &Value, spec: &OpenApiConfig) -> Result<Filled, String> {
     Ok(Filled { url, stated })
 }
 
-/// The variables in the address of a server, by their names, each with what is said of it.
+/// Returns the variables in a server's address by name, each with its declaration.
 pub(super) fn variables(server: &Value) -> impl Iterator<Item = (&str, Option<&Value>)> {
     let template = server.get("url").and_then(Value::as_str).unwrap_or_default();
     let names = template.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0));
     names.map(move |name| (name, server.get("variables").and_then(|variables| variables.get(name))))
 }
 
-/// That the value which is set for a variable is none that it may have, if so.
+/// Returns the error if a variable is set to a value that it may not have.
 pub(super) fn wrong_value(name: &str, chosen: &str, variable: Option<&Value>) -> Option<String> {
     let options = variables_of(variable, "enum").and_then(Value::as_array).into_iter().flatten();
     let options: Vec<String> = options.map(text).collect();

@@ -1,4 +1,4 @@
-//! Swagger 2.0 documents as OpenAPI 3.0: a pure conversion of the parsed document, before anything is made of it.
+//! Converts Swagger 2.0 documents to OpenAPI 3.0: a pure conversion of the parsed document before its import.
 //!
 //! The two formats: spec.openapis.org/oas/v2.0 and spec.openapis.org/oas/v3.0.3.
 
@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::files::values;
 
-/// Under what a converted operation says why it cannot be called.
+/// Field of a converted operation with the reason why it cannot be called.
 pub(super) const UNREADABLE: &str = "x-toolwright-unreadable";
 /// Methods of a path in Swagger 2.0.
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
-/// What a parameter says of its value, which is its schema in OpenAPI 3.
+/// Keywords of a parameter's value, which are in its schema in OpenAPI 3.
 const SCHEMA_KEYS: [&str; 16] = [
     "type",
     "format",
@@ -31,14 +31,14 @@ const SCHEMA_KEYS: [&str; 16] = [
     "uniqueItems",
     "multipleOf",
 ];
-/// Values of a document that its operations may repeat together: parameters of a path stand in each of its methods, and
-/// schemas under each media type.
+/// The most values that operations may repeat in total: parameters of a path are repeated in each of its methods, and
+/// schemas for each media type.
 const MAX_REPEATED: usize = 4_000_000;
 const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
 const MULTIPART: &str = "multipart/form-data";
 
-/// The document as OpenAPI 3.0. What has no counterpart makes its operation say so.
+/// Converts the document to OpenAPI 3.0. Operations with features that have no counterpart are marked as unreadable.
 pub(super) fn converted(document: Value) -> Value {
     let Value::Object(old) = document else { return document };
     let document = Swagger {
@@ -76,7 +76,7 @@ struct Swagger<'d> {
     old: &'d Map<String, Value>,
     consumes: Option<Vec<String>>,
     produces: Option<Vec<String>>,
-    /// Values that operations may still repeat.
+    /// The number of values that operations may still repeat.
     room: Cell<usize>,
 }
 
@@ -94,7 +94,7 @@ impl Swagger<'_> {
 
     fn operation(&self, operation: &Value, shared: &[&Value]) -> Value {
         let Value::Object(old) = operation else { return operation.clone() };
-        // One in another file is read there, as OpenAPI 3 where it can be.
+        // A parameter in another file is read there, as OpenAPI 3 if possible.
         if old.contains_key("$ref") {
             return operation.clone();
         }
@@ -147,7 +147,7 @@ impl Swagger<'_> {
         Value::Object(new)
     }
 
-    /// A parameter, or the one of this document that it refers to: a body must be told from the others.
+    /// Returns a parameter, or the parameter of this document that it refers to, because a body must be recognised.
     fn resolved<'v>(&'v self, parameter: &'v Value) -> &'v Value {
         let reference = parameter.get("$ref").and_then(Value::as_str);
         let name = reference.and_then(|reference| reference.strip_prefix("#/parameters/"));
@@ -157,13 +157,13 @@ impl Swagger<'_> {
     }
 }
 
-/// Where requests of a document go, if it is one of Swagger 2.0 that names a host.
+/// Returns the server of a document, if it is Swagger 2.0 and names a host.
 pub(super) fn address(document: &Value) -> Option<String> {
     let old = document.as_object().filter(|old| old.contains_key("swagger") && old.contains_key("host"))?;
     servers(old).pointer("/0/url")?.as_str().map(str::to_owned)
 }
 
-/// Where requests go. Without a host it is where the document comes from.
+/// Returns the servers. Without a host it is where the document was found.
 fn servers(old: &Map<String, Value>) -> Value {
     let base = old.get("basePath").and_then(Value::as_str).unwrap_or("/");
     let Some(host) = old.get("host").and_then(Value::as_str).filter(|host| !host.is_empty()) else {
@@ -174,10 +174,10 @@ fn servers(old: &Map<String, Value>) -> Value {
     json!([{"url": format!("{scheme}://{host}/{}", base.trim_start_matches('/'))}])
 }
 
-/// A parameter that is no body.
+/// Converts a parameter that is not a body.
 ///
 /// # Errors
-/// What of it OpenAPI 3 cannot say.
+/// The feature that OpenAPI 3 cannot express.
 fn parameter(old: &Value) -> Result<Value, String> {
     let Value::Object(old) = old else { return Ok(old.clone()) };
     if old.contains_key("$ref") {
@@ -197,10 +197,10 @@ fn parameter(old: &Value) -> Result<Value, String> {
     Ok(Value::Object(new))
 }
 
-/// How a parameter that is a list is written; `None`: it is none.
+/// Returns how a list parameter is written; `None` if it is not a list.
 ///
 /// # Errors
-/// A way that OpenAPI 3 does not know.
+/// The format that OpenAPI 3 does not have.
 fn list_style(parameter: &Map<String, Value>) -> Result<Option<(&'static str, bool)>, String> {
     let text = |key: &str| parameter.get(key).and_then(Value::as_str);
     if text("type") != Some("array") {
@@ -233,10 +233,10 @@ fn request_body(body: &Value, consumes: Option<&[String]>) -> Value {
     new
 }
 
-/// The fields of a form.
+/// Converts the fields of a form.
 ///
 /// # Errors
-/// What of them OpenAPI 3 cannot say.
+/// The feature that OpenAPI 3 cannot express.
 fn form_body(fields: &[&Value], consumes: Option<&[String]>) -> Result<Value, String> {
     let (mut properties, mut encoding, mut required) = (Map::new(), Map::new(), Vec::new());
     let mut has_file = false;
@@ -279,7 +279,7 @@ fn response(old: &Value, produces: &Option<Vec<String>>) -> Value {
     }
     let mut new = old.clone();
     new.shift_remove("examples");
-    // Headers of answers are not read.
+    // Headers of answers are not used.
     new.shift_remove("headers");
     if let Some(schema) = new.shift_remove("schema") {
         let is_file = schema.get("type").and_then(Value::as_str) == Some("file");
@@ -289,7 +289,7 @@ fn response(old: &Value, produces: &Option<Vec<String>>) -> Value {
     Value::Object(new)
 }
 
-/// A schema under each media type; of any type it is JSON.
+/// Returns a schema under each media type; the default is JSON.
 fn content(schema: &Value, media: Option<&[String]>) -> Value {
     let listed = media.unwrap_or_default().iter().map(|kind| if kind == "*/*" { JSON } else { kind });
     let mut content: Map<String, Value> = listed.map(|kind| (kind.to_owned(), json!({"schema": schema}))).collect();
@@ -322,7 +322,7 @@ fn security_scheme(old: &Value) -> Value {
     }
 }
 
-/// References and words of schemas that have another name in OpenAPI 3.
+/// Renames references and keywords of schemas that have other names in OpenAPI 3.
 fn rewrite(value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -1,4 +1,4 @@
-//! A REST tool as it is configured.
+//! The configuration of a REST tool.
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -34,13 +34,13 @@ pub struct RestToolConfig {
     pub headers: IndexMap<String, String>,
     /// Query pairs: a template, a scalar, a list, or `{value, style, explode}` in `OpenAPI`'s sense. One
     /// whose placeholder has no value is left out.
-    // Added to those of the URL.
+    // Added to the query of the URL.
     #[serde(default)]
     #[schemars(with = "IndexMap<String, Value>", extend("x-variables" = "pair"))]
     pub query: IndexMap<String, QueryValue>,
     /// Body: JSON with placeholders in its strings, or a text. A string that is one placeholder keeps
     /// the argument's type.
-    // A null too; a member or item whose placeholder has no value is left out. With a `Content-Type` of
+    // Null is sent too; a member or item whose placeholder has no value is left out. With a `Content-Type` of
     // `application/x-www-form-urlencoded` an object is sent as a form.
     #[schemars(extend("x-variables" = "setting"))]
     pub body: Option<Value>,
@@ -167,14 +167,14 @@ impl From<RestMethod> for http::Method {
     }
 }
 
-/// A value of the query.
+/// A value in the query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueryValue {
     /// A template, or a fixed scalar or list.
     pub value: Value,
     /// How lists and objects are written. Default: `form`.
     pub style: Style,
-    /// Whether each item is a pair of its own. Default: yes for `form` and `deepObject`.
+    /// Whether each item is a separate pair. Default: yes for `form` and `deepObject`.
     pub explode: Option<bool>,
 }
 

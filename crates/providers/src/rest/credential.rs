@@ -1,4 +1,5 @@
-//! Adds the credential to a request. No argument reaches it, and it never follows a redirect to another origin.
+//! Adds the credential to a request. Arguments cannot affect it, and it is never sent to another origin after a
+//! redirect.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,14 +17,14 @@ use url::Url;
 use super::request::query::encode;
 use toolwright_net::{Bounds, HttpClient, HttpRequest};
 
-/// How long before its end a token is not used any more.
+/// How long before its expiry a token is no longer used.
 const EARLY: Duration = Duration::from_secs(30);
-/// How long a token of unstated lifetime is used.
+/// How long a token without a stated lifetime is used.
 const UNSTATED: Duration = Duration::from_secs(300);
-/// Bytes of a token endpoint's answer that are read.
+/// The most bytes of a token endpoint's answer that are read.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// One way of being let in.
+/// A credential.
 #[derive(Clone)]
 pub(crate) enum Credential {
     /// A header.
@@ -32,12 +33,12 @@ pub(crate) enum Credential {
     Query(String, String),
     /// A cookie.
     Cookie(String, String),
-    /// A bearer token that is fetched.
+    /// A fetched bearer token.
     Minted(Arc<TokenSource>),
 }
 
-/// Fetches tokens by the OAuth 2.0 client credentials grant (RFC 6749 section 4.4): one request at a time, and a token is
-/// kept until it ends.
+/// Fetches tokens by the OAuth 2.0 client credentials grant (RFC 6749 section 4.4): one request at a time. A token is
+/// cached until it expires.
 pub(crate) struct TokenSource {
     pub(crate) url: Url,
     pub(crate) client_id: String,
@@ -46,7 +47,7 @@ pub(crate) struct TokenSource {
     pub(crate) held: Mutex<Option<CachedToken>>,
 }
 
-/// A token and its end.
+/// A token and its expiry.
 pub(crate) struct CachedToken {
     token: HeaderValue,
     until: Instant,
@@ -64,10 +65,10 @@ impl fmt::Debug for Credential {
 }
 
 impl Credential {
-    /// A header with a value that is never shown.
+    /// Creates a header with a value that is never shown.
     ///
     /// # Errors
-    /// When the value cannot stand in a header.
+    /// The value is invalid in a header.
     pub(crate) fn header(name: HeaderName, value: &str) -> Result<Self, String> {
         let mut value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| {
             format!("the value for the header `{name}` holds a line break or another control character")
@@ -76,7 +77,7 @@ impl Credential {
         Ok(Self::Header(name, value))
     }
 
-    /// `Authorization: <scheme> <value>`.
+    /// Creates `Authorization: <scheme> <value>`.
     ///
     /// # Errors
     /// As [`Credential::header`].
@@ -84,7 +85,7 @@ impl Credential {
         Self::header(AUTHORIZATION, &format!("{scheme} {value}"))
     }
 
-    /// User and password (RFC 7617).
+    /// Creates the header for user and password (RFC 7617).
     ///
     /// # Errors
     /// As [`Credential::header`].
@@ -92,7 +93,7 @@ impl Credential {
         Self::authorization("Basic", &BASE64_STANDARD.encode(format!("{username}:{password}")))
     }
 
-    /// Puts it into a request.
+    /// Adds it to a request.
     pub(super) async fn apply(
         &self,
         request: &mut HttpRequest,
@@ -131,7 +132,7 @@ impl Credential {
         Ok(())
     }
 
-    /// Forgets a fetched token; whether there was one.
+    /// Forgets a fetched token. Returns whether there was one.
     pub(super) async fn forget(&self) -> bool {
         match self {
             Self::Minted(source) => source.held.lock().await.take().is_some(),
@@ -141,7 +142,7 @@ impl Credential {
 }
 
 impl TokenSource {
-    /// The header's value, of a token that is still good. Callers wait for the one that fetches.
+    /// Returns the header's value with a valid token. Concurrent callers wait for the one that fetches it.
     async fn token(
         &self,
         client: &HttpClient,
@@ -159,7 +160,7 @@ impl TokenSource {
         let body = response.read(MAX_ANSWER, bounds).await.map_err(|error| error.into_tool_error(settings))?;
         let answer: Value = serde_json::from_slice(&body.bytes).unwrap_or_default();
         let host = self.url.host_str().unwrap_or_default();
-        // Nothing of the tool's own request was sent yet.
+        // The tool's own request has not been sent yet.
         let fail = |why: String| {
             let message = format!("the token endpoint at {host} gave no token: {why}; see {settings}.auth");
             Err(ToolError::new(ErrorKind::ExecutionError, message))
@@ -185,7 +186,7 @@ impl TokenSource {
             form.push_str(&format!("&scope={}", encode(&self.scopes.join(" "))));
         }
         let mut headers = HeaderMap::new();
-        // RFC 6749 section 2.3.1: both are encoded as in a form before they are put together.
+        // RFC 6749 section 2.3.1: both are form-encoded before they are joined.
         let pair = BASE64_STANDARD.encode(format!("{}:{}", encode(&self.client_id), encode(&self.client_secret)));
         if let Ok(mut value) = HeaderValue::from_str(&format!("Basic {pair}")) {
             value.set_sensitive(true);

@@ -1,4 +1,4 @@
-//! Turns a configured entry into the request that it describes.
+//! Compiles a configured entry to its request.
 
 use http::{HeaderName, HeaderValue, Method};
 use percent_encoding::percent_decode_str;
@@ -13,13 +13,13 @@ use super::request::template::{Segment, Template};
 use super::request::{HeaderPart, Pair, PathPart, RequestTemplate};
 use crate::rest::Complaint;
 
-/// Headers that frame the message and so are nobody's to set.
+/// Headers that frame the message, so they cannot be set.
 pub(crate) const FRAMING: [&str; 5] = ["connection", "content-length", "te", "transfer-encoding", "upgrade"];
 
-/// Compiles an entry whose arguments obey `schema`.
+/// Compiles an entry whose arguments follow `schema`.
 ///
 /// # Errors
-/// The first field that is wrong.
+/// The first invalid field.
 pub(super) fn compile(spec: &RestToolConfig, schema: &Value) -> Result<RequestTemplate, Complaint> {
     let (origin, path, mut pairs) = compile_url(&Template::compile(&spec.url, "url", schema)?)?;
     for (name, query) in &spec.query {
@@ -55,7 +55,7 @@ pub(super) fn compile(spec: &RestToolConfig, schema: &Value) -> Result<RequestTe
     })
 }
 
-/// A segment of a configured path: lists and objects are written in the style `simple`.
+/// Returns the parts of a configured path segment: lists and objects are written in the style `simple`.
 fn path_parts(segment: Template) -> Vec<PathPart> {
     let part = |segment| match segment {
         Segment::Literal(text) => PathPart::Literal(text),
@@ -151,7 +151,7 @@ fn compile_headers(spec: &RestToolConfig, schema: &Value) -> Result<Vec<(HeaderN
     Ok(headers)
 }
 
-/// Splits at `separator` where it stands in a literal.
+/// Splits at each `separator` in a literal.
 fn split(template: &Template, separator: char) -> Vec<Template> {
     let mut parts = vec![Template::default()];
     let add = |parts: &mut Vec<Template>, segment: Segment| {
@@ -177,7 +177,7 @@ fn split(template: &Template, separator: char) -> Vec<Template> {
     parts
 }
 
-/// As [`split`], at the first one only.
+/// As [`split`], at the first separator only.
 fn split_once(template: &Template, separator: char) -> (Template, Option<Template>) {
     for (index, segment) in template.segments.iter().enumerate() {
         if let Segment::Literal(text) = segment
@@ -192,8 +192,8 @@ fn split_once(template: &Template, separator: char) -> (Template, Option<Templat
     (template.clone(), None)
 }
 
-/// The executable part of the entry, for the contract. From the entry as written where that is known;
-/// else without anything in headers, query and body that could be an expanded secret.
+/// Returns the executable part of the entry, for the contract. Uses the entry as written if known. Otherwise leaves out
+/// everything in headers, query and body that could be an expanded secret.
 pub(super) fn declaration(spec: &RestToolConfig, method: &Method) -> Value {
     let mut declared = Map::new();
     declared.insert("method".into(), method.as_str().into());
@@ -230,7 +230,7 @@ fn without_userinfo(url: &str) -> String {
     }
 }
 
-/// The value with `*` for every literal text.
+/// Returns the value with `*` for every literal text.
 fn shape(value: &Value) -> Value {
     match value {
         Value::String(text) => placeholders(text).into(),
@@ -240,7 +240,7 @@ fn shape(value: &Value) -> Value {
     }
 }
 
-/// The placeholders of a text, with `*` for what stands between them.
+/// Returns the placeholders of a text, with `*` for the text between them.
 fn placeholders(text: &str) -> String {
     let mut shape = String::new();
     let mut rest = text;

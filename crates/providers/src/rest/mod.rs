@@ -1,5 +1,5 @@
-//! REST tools: one HTTP request each. `request` describes it, whether a configured entry (`entry`, templates over the
-//! call's arguments) or an imported operation ([`crate::openapi`]) was its source; `provider` makes the calls.
+//! REST tools: one HTTP request each. `request` describes it, for a configured entry (`entry`, with templates over the
+//! call's arguments) or an imported operation ([`crate::openapi`]); `provider` makes the calls.
 
 mod config;
 mod credential;
@@ -27,20 +27,20 @@ pub(crate) use request::template::{Need, Parameter, Segment, Template};
 pub(crate) use request::xml::{XmlBody, XmlList, XmlNode, XmlPlace, XmlSchema, is_name as is_xml_name};
 pub(crate) use request::{CookiePart, HeaderPart, Pair, PathPart, RequestTemplate};
 
-/// Why a REST tool cannot be made. Found when the provider is built, never at a call.
+/// The reason why a REST tool cannot be created. Reported when the provider is built, never at a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RestError {
-    /// A field of the entry is wrong.
+    /// A field of the entry is invalid.
     #[error("restTools.{tool}.{field}: {reason}")]
     Field {
         /// Name of the tool.
         tool: String,
         /// Path of the field inside the entry.
         field: String,
-        /// What is wrong, and the remedy.
+        /// The error, with a remedy.
         reason: String,
     },
-    /// Two names give the same id.
+    /// Two names result in the same id.
     #[error("restTools.{second} gets the same id as restTools.{first} ({id}): rename one of them")]
     Collision {
         /// The earlier name.
@@ -55,12 +55,12 @@ pub enum RestError {
     Registration {
         /// Name of the tool.
         tool: String,
-        /// The rule.
+        /// The violated rule.
         error: RegistrationError,
     },
 }
 
-/// A complaint about one field, before it is known whose field it is.
+/// An error of one field, before it is known which tool has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Complaint {
     pub(super) field: String,

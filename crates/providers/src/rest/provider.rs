@@ -23,17 +23,17 @@ use crate::rest::{Complaint, RestError};
 
 const NAME: &str = "rest";
 const VERSION: &str = "1.0.0";
-/// Bytes of a response that are read unless an entry says otherwise.
+/// The default limit on a response, in bytes.
 pub(crate) const MAX_BYTES: usize = 2 << 20;
-/// How often a failed call is tried again where that is safe, unless its tool says otherwise.
+/// The default number of retries of a failed call, if they are safe.
 pub(crate) const RETRIES: u32 = 1;
 
-/// What holds for every entry that does not say otherwise.
+/// Defaults for all entries.
 #[derive(Debug, Clone)]
 pub struct RestOptions {
-    /// Which addresses are open.
+    /// The allowed addresses.
     pub address: AddressPolicy,
-    /// Bytes of a response that are read. Default: 2 MiB.
+    /// The limit on a response, in bytes. Default: 2 MiB.
     pub max_bytes: usize,
     /// Resolver and proxies.
     pub http: HttpOptions,
@@ -47,18 +47,18 @@ impl Default for RestOptions {
 
 /// The REST tools of the configuration: provider and namespace `rest`, ids `rest:<name>@1.0.0`.
 ///
-/// A call that is not GET, HEAD, OPTIONS, PUT or DELETE carries its idempotency key as `Idempotency-Key`;
-/// all carry `traceparent` when there is one; an entry's own header of that name wins.
+/// A call other than GET, HEAD, OPTIONS, PUT or DELETE sends its idempotency key as `Idempotency-Key`; all send
+/// `traceparent` if there is one. An entry's own header of that name has precedence.
 ///
-/// A definition's `declaration` is method, URL, headers, query and body as written, when the loader kept
-/// the text ([`RestToolConfig::written`]). Otherwise literals of headers, query and body, where a secret may
-/// have been expanded, are left out of it, and changing them does not change the contract.
+/// A definition's `declaration` contains method, URL, headers, query and body as written, if the loader kept the text
+/// ([`RestToolConfig::written`]). Otherwise it leaves out literals of headers, query and body, which may contain
+/// expanded secrets, so changing them does not change the contract.
 pub struct RestProvider {
     tools: HashMap<String, HttpTool>,
     listed: Vec<Arc<RegisteredTool>>,
     warnings: Vec<String>,
     credential_scope: ContentHash,
-    /// The host of each tool that names one.
+    /// The host of each tool with a fixed one.
     hosts: HashMap<ToolId, String>,
 }
 
@@ -69,10 +69,10 @@ impl fmt::Debug for RestProvider {
 }
 
 impl RestProvider {
-    /// Compiles the entries, in order. Nothing is connected.
+    /// Compiles the entries, in order. Connects to nothing.
     ///
     /// # Errors
-    /// The first entry that is wrong; build entries one at a time to leave out the wrong ones.
+    /// The error of the first invalid entry. Build entries one at a time to leave out invalid ones.
     pub fn new(tools: Vec<(String, RestToolConfig)>, options: &RestOptions) -> Result<Self, RestError> {
         let credential_scope = credential_scope(&tools);
         let mut provider = Self {
@@ -100,7 +100,7 @@ impl RestProvider {
         Ok(provider)
     }
 
-    /// What an operator should know about the entries, though they work.
+    /// Returns warnings about entries that work.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -148,7 +148,7 @@ impl Provider for RestProvider {
     }
 }
 
-/// A hash of everything in the entries that may hold a secret.
+/// Returns a hash of everything in the entries that may contain a secret.
 fn credential_scope(tools: &[(String, RestToolConfig)]) -> ContentHash {
     let part = |(name, spec): &(String, RestToolConfig)| {
         let query: Vec<_> = spec.query.iter().map(|(name, query)| (name, &query.value)).collect();
@@ -157,10 +157,10 @@ fn credential_scope(tools: &[(String, RestToolConfig)]) -> ContentHash {
     ContentHash::of_value(&tools.iter().map(part).collect())
 }
 
-/// The definition of an entry, and what makes its calls.
+/// Returns the definition of an entry, and the parts that make its calls.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error in it.
 pub(crate) fn compile(
     name: &str,
     spec: RestToolConfig,
@@ -205,7 +205,7 @@ pub(crate) fn compile(
     Ok((definition(id, spec, &tool.request.method), tool))
 }
 
-/// The client of that policy, made when it is the first.
+/// Returns the client of that policy, which is created at first use.
 fn client_of(policy: AddressPolicy, options: &RestOptions, clients: &mut Vec<Arc<HttpClient>>) -> Arc<HttpClient> {
     if let Some(client) = clients.iter().find(|client| *client.policy() == policy) {
         return Arc::clone(client);
@@ -215,10 +215,10 @@ fn client_of(policy: AddressPolicy, options: &RestOptions, clients: &mut Vec<Arc
     client
 }
 
-/// A setting that this tool's responses can never make use of.
+/// Checks that no setting is useless for this tool's responses.
 ///
 /// # Errors
-/// The setting, and why.
+/// The setting, and the reason.
 fn without_effect(spec: &RestToolConfig) -> Result<(), (&'static str, &'static str)> {
     match spec.response {
         ResponseFormat::Text if spec.select.is_some() => {
@@ -234,7 +234,7 @@ fn without_effect(spec: &RestToolConfig) -> Result<(), (&'static str, &'static s
     }
 }
 
-/// Host and port of an address; `None` where an argument decides them.
+/// Returns host and port of an address; `None` if an argument determines them.
 fn host_of(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let host = rest.split(['/', '?', '#']).next()?;
@@ -242,7 +242,7 @@ fn host_of(url: &str) -> Option<&str> {
     (!host.is_empty() && !host.contains("${")).then_some(host)
 }
 
-/// `rest:<name>@1.0.0`, with characters that an id cannot have as `_`.
+/// Returns `rest:<name>@1.0.0`, with `_` for characters that are invalid in an id.
 fn tool_id(name: &str) -> Result<ToolId, RestError> {
     let id = ToolId::foreign(NAME, name).and_then(|id| ToolId::format(NAME, id.name(), VERSION));
     id.map_err(|error| RestError::Field { tool: name.to_owned(), field: "name".into(), reason: error.to_string() })
@@ -272,7 +272,7 @@ fn definition(id: ToolId, spec: RestToolConfig, method: &Method) -> ToolDefiniti
     definition
 }
 
-/// Arguments that a model may give and that go nowhere.
+/// Returns warnings about arguments that the request does not use.
 fn unused(name: &str, definition: &ToolDefinition, request: &RequestTemplate) -> Vec<String> {
     let used = request.parameters();
     let properties =
@@ -288,13 +288,13 @@ fn unused(name: &str, definition: &ToolDefinition, request: &RequestTemplate) ->
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// What makes the calls of one tool.
+/// Makes the calls of one tool.
 pub(crate) struct HttpTool {
     pub(crate) request: RequestTemplate,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) reading: Reading,
     pub(crate) client: Arc<HttpClient>,
-    /// Where its settings stand, for remedies.
+    /// The configuration section of its settings, for remedies.
     pub(crate) settings: Arc<str>,
 }
 
@@ -302,7 +302,7 @@ impl HttpTool {
     /// Runs one call.
     ///
     /// # Errors
-    /// Those of a call of a tool: a kind that was executed, or one that was not.
+    /// Errors of a tool call, with a kind that shows whether it was executed.
     pub(crate) async fn call(&self, call: &ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let mut request = self
             .request
@@ -310,7 +310,7 @@ impl HttpTool {
             .map_err(|message| ToolError::new(ErrorKind::InvalidParameters, message))?;
         let method = request.method.clone();
         let mut add = |name: HeaderName, value: &str| {
-            // A header that the caller may give and did not is nobody's.
+            // A header argument that the caller omitted must not be set by anything else.
             if !request.headers.contains_key(&name)
                 && let Ok(value) = HeaderValue::from_str(value)
             {
@@ -324,7 +324,7 @@ impl HttpTool {
             add(TRACEPARENT, traceparent);
         }
         let mut response = self.send(&request, context).await?;
-        // A token that its issuer took back early: the request was refused, so it may go once more with a fresh one.
+        // The issuer has revoked the token early. The request was refused, so it may be sent again with a fresh token.
         if response.status() == StatusCode::UNAUTHORIZED && self.forget_tokens().await {
             response = self.send(&request, context).await?;
         }
@@ -340,7 +340,7 @@ impl HttpTool {
         response.map_err(|error| error.into_tool_error(&self.settings))
     }
 
-    /// Whether there was a token to forget.
+    /// Forgets fetched tokens. Returns whether there were any.
     async fn forget_tokens(&self) -> bool {
         let mut forgot = false;
         for credential in &self.credentials {
@@ -350,8 +350,8 @@ impl HttpTool {
     }
 }
 
-/// Whether a request of this method may be made twice (RFC 9110 section 9.2.2; QUERY:
-/// draft-ietf-httpbis-safe-method-w-body). Of a method that nobody has heard of it is not known.
+/// Returns whether a request of this method may be repeated (RFC 9110 section 9.2.2; QUERY:
+/// draft-ietf-httpbis-safe-method-w-body). Unknown methods may not.
 fn is_idempotent(method: &Method) -> bool {
     const IDEMPOTENT: [Method; 6] =
         [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::PUT, Method::DELETE];

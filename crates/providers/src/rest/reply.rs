@@ -1,4 +1,4 @@
-//! Reading a response, whole or the part that `select` names.
+//! Reads a response, whole or the part that `select` names.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -11,39 +11,39 @@ use toolwright_net::{Body, Bounds, HttpResponse, MediaType, NetError, decode_tex
 
 use crate::rest::config::ResponseFormat;
 
-/// How much of a failure's body is read and shown.
+/// The most bytes of a failed response's body that are read and shown.
 const FAILURE_READ: usize = 64 << 10;
 const FAILURE_SHOWN: usize = 4 << 10;
-/// What ends the streams of OpenAI's APIs.
+/// The end marker of streams in OpenAI's APIs.
 const DONE: &str = "[DONE]";
 
-/// How one tool reads responses.
+/// How a tool reads responses.
 #[derive(Debug, Clone)]
 pub(crate) struct Reading {
     pub(crate) format: ResponseFormat,
     pub(crate) max_bytes: usize,
-    /// Whether JSON is returned as a structured value too: there is a schema for it.
+    /// Whether JSON is also returned as a structured value, because there is a schema for it.
     pub(crate) structured: bool,
-    /// The part of JSON that is the result.
+    /// Selects the part of the JSON that is the result.
     pub(crate) select: Option<Selection>,
-    /// How the parts of a stream are put together.
+    /// How the parts of a stream are joined.
     pub(crate) stream: Option<Assembly>,
 }
 
-/// How the parts of a stream make one text.
+/// How the parts of a stream are joined to one text.
 #[derive(Debug, Clone)]
 pub(crate) struct Assembly {
-    /// Where the text stands in a part.
+    /// Selects the text of a part.
     pub(crate) answer: Option<Selection>,
-    /// Where a part says that it is the last.
+    /// Selects the field by which a part is marked as the last.
     pub(crate) done: Option<Selection>,
 }
 
 impl Reading {
-    /// Reads a response to the end or to a bound.
+    /// Reads a response to its end or limit.
     ///
     /// # Errors
-    /// [`NetError`]; a status that says failure is an output that says so.
+    /// [`NetError`]. A failure status is not an error but a failed output.
     pub(super) async fn read(
         &self,
         method: &Method,
@@ -91,9 +91,10 @@ impl Reading {
         }
     }
 
-    /// Passes each event on as it arrives; the result is all of them, a line each: those that came where the call's time
-    /// is over before the stream is, or where it breaks off, which is a failure. So is a stream without the part that says it
-    /// is done, and one in which no part has the answer. `select` takes its part of the whole answer, else of each event.
+    /// Passes each event on as it arrives. The result is all of them, one per line. If the call's time is over before
+    /// the stream ends, or the stream breaks off, the result is a failure with the events so far. A stream without its
+    /// end marker, or without an answer in any part, is a failure too. `select` applies to the whole answer, else to
+    /// each event.
     async fn stream(
         &self,
         mut response: HttpResponse,
@@ -103,7 +104,7 @@ impl Reading {
         let bounds = Bounds::of(context);
         let mut came = Came::default();
         let mut room = self.max_bytes;
-        // Whether the stream says that it is over.
+        // Whether the stream has its end marker.
         let emit = |found: Vec<String>, came: &mut Came| {
             for item in found {
                 let Part { text, is_last } = self.part(&item);
@@ -138,7 +139,7 @@ impl Reading {
                 Err(error) => break End::Broken(error),
             }
         };
-        // Of a stream that ended before its time the last line may be half of one.
+        // The last line of a stream that ended early may be incomplete.
         if matches!(end, End::Whole | End::Full) {
             let is_said = emit(splitter.finish(), &mut came);
             let should_say = self.stream.as_ref().is_some_and(|stream| stream.done.is_some());
@@ -182,7 +183,7 @@ impl Reading {
         Ok(output.with_extra("events", events).with_extra("cut", !matches!(end, End::Whole | End::Said)))
     }
 
-    /// What an item of a stream adds to the result.
+    /// Returns the part of the result in an item of a stream.
     fn part(&self, item: &str) -> Part {
         let path = self.stream.as_ref().and_then(|stream| stream.answer.as_ref()).or(self.select.as_ref());
         let done = self.stream.as_ref().and_then(|stream| stream.done.as_ref());
@@ -249,7 +250,7 @@ impl Reading {
         ToolOutput::text(text).with_extra("cut", body.cut)
     }
 
-    /// The part of a JSON text that is the result, `value` being what it says.
+    /// Returns the selected part of a JSON text with the parsed `value`.
     fn selected(&self, mut text: String, mut value: Value) -> ToolOutput {
         match self.select.as_ref().map(|select| (select, select.of(&value))) {
             Some((_, Some(part))) => {
@@ -269,16 +270,16 @@ impl Reading {
     }
 }
 
-/// What came of a stream.
+/// The items read from a stream.
 #[derive(Default)]
 struct Came {
-    /// What makes the result.
+    /// The parts of the result.
     items: Vec<String>,
-    /// The first part that adds nothing to it.
+    /// The first part that adds nothing to the result.
     unused: Option<String>,
 }
 
-/// What an item of a stream adds to the result, and whether it is the last.
+/// The part of the result in an item of a stream, and whether it is the last.
 struct Part {
     text: Option<String>,
     is_last: bool,
@@ -286,21 +287,21 @@ struct Part {
 
 /// How a stream ended.
 enum End {
-    /// It was read to its end.
+    /// At its end.
     Whole,
-    /// It said that it is over.
+    /// With its end marker.
     Said,
-    /// It should have said that it is over, and did not.
+    /// Without its required end marker.
     Unsaid,
     /// At the tool's `max_bytes`.
     Full,
-    /// With the time of the call.
+    /// At the call's time limit.
     TimedOut,
     /// The connection failed.
     Broken(NetError),
 }
 
-/// Bytes that are no text, as a block of their kind.
+/// Returns binary data as a block of its kind.
 fn binary(bytes: &[u8], media_type: Option<&MediaType>, url: &str) -> ContentBlock {
     let media = media_type.map_or("application/octet-stream", |media_type| media_type.essence.as_str());
     let data = BASE64_STANDARD.encode(bytes);
@@ -314,7 +315,7 @@ fn binary(bytes: &[u8], media_type: Option<&MediaType>, url: &str) -> ContentBlo
     }
 }
 
-/// What a HEAD brings: the headers, without cookies.
+/// Returns the result of a HEAD: the headers, without cookies.
 fn head(response: &HttpResponse) -> ToolOutput {
     let mut text = format!("HTTP {}", response.status());
     for (name, value) in response.headers() {
@@ -325,7 +326,7 @@ fn head(response: &HttpResponse) -> ToolOutput {
     ToolOutput::text(text)
 }
 
-/// By the stated type; without one, or with one that says nothing, by the bytes.
+/// Returns whether a body is text, by its stated type; without a specific one, by its bytes.
 fn is_text(body: &Body, media_type: Option<&MediaType>) -> bool {
     match media_type {
         Some(media_type) if media_type.essence != "application/octet-stream" => media_type.is_text(),
@@ -333,12 +334,12 @@ fn is_text(body: &Body, media_type: Option<&MediaType>) -> bool {
     }
 }
 
-/// Cuts a stream into items as its bytes arrive.
+/// Splits a stream into items as its bytes arrive.
 #[derive(Debug)]
 struct Splitter {
     line: Vec<u8>,
     after_return: bool,
-    /// The `data` lines of the event so far; `None` when every line is an item.
+    /// The `data` lines of the event so far; `None` if every line is an item.
     event: Option<Vec<String>>,
 }
 
@@ -351,7 +352,7 @@ impl Splitter {
         Self { line: Vec::new(), after_return: false, event: None }
     }
 
-    /// The items that these bytes complete. Lines end with LF, CR or both (HTML, "server-sent events").
+    /// Returns the items that these bytes complete. Lines end with LF, CR or both (HTML, "server-sent events").
     fn push(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut items = Vec::new();
         for &byte in bytes {
@@ -365,7 +366,7 @@ impl Splitter {
         items
     }
 
-    /// What is left when the stream ends, though its last line or event is not terminated.
+    /// Returns the rest at the end of the stream, even if its last line or event has no end.
     fn finish(mut self) -> Vec<String> {
         let last = if self.line.is_empty() { None } else { self.end_line() };
         let rest = self.event.filter(|data| !data.is_empty()).map(|data| data.join("\n"));
@@ -392,7 +393,7 @@ impl Splitter {
     }
 }
 
-/// Steps of a path.
+/// The most steps of a path.
 const MAX_STEPS: usize = 32;
 
 /// A path into JSON: names and positions after slashes, as in a JSON Pointer (RFC 6901), and `*` for every item of a
@@ -407,7 +408,7 @@ impl Selection {
     /// Reads a path.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The error in it.
     pub fn parse(path: &str) -> Result<Self, String> {
         let Some(rest) = path.strip_prefix('/') else {
             return Err(format!("`{path}` does not begin with `/`: write it like /items/*/name"));
@@ -419,13 +420,13 @@ impl Selection {
         Ok(Self { written: path.to_owned(), steps })
     }
 
-    /// The path as it was written.
+    /// Returns the path as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.written
     }
 
-    /// The part of `value`; `None` when there is none. Below a `*` what lacks the part is left out.
+    /// Returns the part of `value`; `None` if there is none. Below a `*`, items without the part are left out.
     #[must_use]
     pub fn of(&self, value: &Value) -> Option<Value> {
         part(value, &self.steps)

@@ -1,8 +1,8 @@
 //! Folders held open by descriptor: every `fs` tool reads, lists and writes through them.
 //!
-//! A path is judged first (see `guard`), with all its links resolved. It is opened here from the workspace root down, and no
-//! link is followed on the way, at the end or in between. Whoever swaps a folder for a link after the judgement makes the
-//! call fail; nothing outside is read or written.
+//! A path is first checked with all its links resolved (see `guard`). It is then opened here from the workspace root
+//! down without following any link. If a folder is replaced by a link after the check, the call fails; nothing outside
+//! is read or written.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// How a folder is opened: to go on from there. Only Linux does that without the right to list it.
+/// Flags for opening a folder to continue from it. Only Linux allows that without permission to list it.
 const FOLDER: OFlags = {
     let folder = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
     #[cfg(target_os = "linux")]
@@ -23,18 +23,18 @@ const FOLDER: OFlags = {
     folder
 };
 
-/// How a file is made that must be new.
+/// Flags for creating a file that must be new.
 const NEW_FILE: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Names that are tried for a temporary file.
+/// The most names that are tried for a temporary file.
 const TEMPORARY_NAMES: usize = 64;
 
 /// An open folder.
 #[derive(Debug)]
 pub(super) struct Dir(OwnedFd);
 
-/// What an entry of a folder is, links not followed.
+/// The type of a folder's entry, with links not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
@@ -55,19 +55,19 @@ impl From<FileType> for Kind {
 }
 
 impl Dir {
-    /// Opens a folder by a path that is trusted: a root.
+    /// Opens a trusted folder: a root.
     pub(super) fn root(path: &Path) -> io::Result<Self> {
         Ok(Self(fs::openat(CWD, path, FOLDER, Mode::empty())?))
     }
 
-    /// Opens a folder below this one, by a path of plain names. An empty path is this folder.
+    /// Opens a folder below this one, by a path of plain names. An empty path opens this folder.
     pub(super) fn descend(&self, below: &Path) -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         if !below.as_os_str().is_empty() {
             use rustix::fs::ResolveFlags;
             let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
             match fs::openat2(&self.0, below, FOLDER, Mode::empty(), how) {
-                // Linux before 5.6, or a container that does not know the call.
+                // Linux before 5.6, or a container that blocks the call.
                 Err(Errno::NOSYS | Errno::PERM) => {}
                 opened => return opened.map(Self).map_err(explained),
             }
@@ -75,7 +75,7 @@ impl Dir {
         self.walk(below, Self::folder)
     }
 
-    /// As [`Dir::descend`]; folders that do not exist are made.
+    /// As [`Dir::descend`], but creates missing folders.
     pub(super) fn descend_or_create(&self, below: &Path) -> io::Result<Self> {
         match self.descend(below) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -92,7 +92,7 @@ impl Dir {
         })
     }
 
-    /// Goes down name by name.
+    /// Descends name by name.
     fn walk(&self, below: &Path, step: impl Fn(&Self, &OsStr) -> io::Result<Self>) -> io::Result<Self> {
         let mut folder = Self(self.0.try_clone()?);
         for part in below.components() {
@@ -107,7 +107,7 @@ impl Dir {
         fs::openat(&self.0, name, FOLDER, Mode::empty()).map(Self).map_err(explained)
     }
 
-    /// What an entry is.
+    /// Returns the type of an entry.
     pub(super) fn kind(&self, name: &OsStr) -> io::Result<Kind> {
         let found = fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(FileType::from_raw_mode(found.st_mode).into())
@@ -117,26 +117,26 @@ impl Dir {
     pub(super) fn file(&self, name: &OsStr) -> io::Result<(File, Metadata)> {
         let irregular = || io::Error::other("it is not a regular file");
         match self.kind(name)? {
-            // A device is not even opened: for some that is an act.
+            // A device is not opened at all, because for some devices that has an effect.
             Kind::File => {}
             Kind::Folder => return Err(io::ErrorKind::IsADirectory.into()),
             Kind::Link => return Err(explained(Errno::LOOP)),
             Kind::Other => return Err(irregular()),
         }
-        // It may be another one by now: a pipe without a writer must not block.
+        // The entry may have been replaced: a pipe without a writer must not block.
         let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(fs::openat(&self.0, name, how, Mode::empty()).map_err(explained)?);
         let metadata = file.metadata()?;
         if metadata.is_file() { Ok((file, metadata)) } else { Err(irregular()) }
     }
 
-    /// Where a link points.
+    /// Returns the target of a link.
     pub(super) fn link(&self, name: &OsStr) -> io::Result<PathBuf> {
         let target = fs::readlinkat(&self.0, name, Vec::new())?;
         Ok(OsString::from_vec(target.into_bytes()).into())
     }
 
-    /// What is in it, in order of names: at most `limit` entries, whichever come first.
+    /// Returns at most `limit` entries in order of names; which ones, if there are more, is arbitrary.
     pub(super) fn entries(&self, limit: usize) -> io::Result<Vec<(OsString, Kind)>> {
         let mut all = Vec::new();
         let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -147,7 +147,7 @@ impl Dir {
                 continue;
             }
             let kind = match entry.file_type() {
-                // Not every file system tells. What is gone by now is nothing.
+                // Not every file system reports the type. A vanished entry counts as `Other`.
                 FileType::Unknown => self.kind(name).unwrap_or(Kind::Other),
                 kind => kind.into(),
             };
@@ -160,9 +160,9 @@ impl Dir {
         Ok(all)
     }
 
-    /// Puts new content in the place of a file, whole or not at all: writes a temporary file beside it and renames that, so
-    /// readers see the old file or the new one. An `existing` file keeps its permissions (not its owner, nor its hard
-    /// links); a new one gets the usual ones and must still be new.
+    /// Replaces the content of a file atomically: writes a temporary file beside it and renames that. An `existing`
+    /// file keeps its permissions, but not its owner or hard links; a new one gets the usual permissions and must still
+    /// be new.
     pub(super) fn replace(&self, name: &OsStr, bytes: &[u8], existing: Option<&Metadata>) -> io::Result<Metadata> {
         let mut temporary = Temporary::in_folder(self)?;
         temporary.file.write_all(bytes)?;
@@ -177,14 +177,14 @@ impl Dir {
         temporary.file.metadata()
     }
 
-    /// Writes new content of a file to `staged` beside it, which must be new, with the file's permissions.
+    /// Writes new content to the new file `staged` beside a file, with the file's permissions.
     pub(super) fn stage(&self, staged: &str, bytes: &[u8], existing: &Metadata) -> io::Result<()> {
         let mut file = File::from(fs::openat(&self.0, staged, NEW_FILE, Mode::from_raw_mode(0o600))?);
         file.write_all(bytes)?;
         file.set_permissions(existing.permissions())
     }
 
-    /// Puts what was staged in the place of a file.
+    /// Replaces a file by its staged content.
     pub(super) fn unstage(&self, staged: &str, name: &OsStr) -> io::Result<Metadata> {
         let (file, _) = self.file(OsStr::new(staged))?;
         fs::renameat(&self.0, staged, &self.0, name)?;
@@ -196,11 +196,11 @@ impl Dir {
         Ok(fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
-    /// Renames within this folder, unless the new name is taken.
+    /// Renames within this folder, unless the new name exists.
     fn rename_to_new(&self, name: &OsStr, new: &OsStr) -> io::Result<()> {
         #[cfg(any(target_os = "linux", target_vendor = "apple"))]
         match fs::renameat_with(&self.0, name, &self.0, new, fs::RenameFlags::NOREPLACE) {
-            // Not every file system can.
+            // Not every file system supports it.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
             renamed => return Ok(renamed?),
         }
@@ -209,7 +209,7 @@ impl Dir {
     }
 }
 
-/// A file that is removed unless it has been renamed.
+/// A file that is removed unless it was renamed.
 struct Temporary<'d> {
     folder: &'d Dir,
     name: OsString,
@@ -223,7 +223,7 @@ impl<'d> Temporary<'d> {
         for _ in 0..TEMPORARY_NAMES {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = OsString::from(format!(".toolwright-{}-{number}", std::process::id()));
-            // 0666 is what programs ask for; the umask takes away what the user does not want.
+            // 0666 is the usual mode; the umask restricts it.
             match fs::openat(&folder.0, &name, NEW_FILE, Mode::from_raw_mode(0o666)) {
                 Ok(file) => return Ok(Self { folder, name, file: file.into(), renamed: false }),
                 Err(Errno::EXIST) => {}
@@ -237,13 +237,13 @@ impl<'d> Temporary<'d> {
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
         if !self.renamed {
-            // Whoever has removed it first has done the same.
+            // If it was removed already, the result is the same.
             let _ = fs::unlinkat(&self.folder.0, &self.name, AtFlags::empty());
         }
     }
 }
 
-/// Says what it means that a folder, resolved a moment ago, cannot be opened as one.
+/// Explains an error of opening a folder that was resolved a moment ago.
 fn explained(error: Errno) -> io::Error {
     match error {
         Errno::LOOP | Errno::NOTDIR | Errno::XDEV => {

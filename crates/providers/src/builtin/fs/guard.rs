@@ -1,11 +1,11 @@
 //! Decides which paths the `fs` tools may access.
 //!
-//! A path is judged as the kernel would follow it: symbolic links are resolved, also those above a file
-//! that does not exist yet. What is then opened is exactly the path that was judged: no link is followed any
-//! more (see `dir`), so whoever swaps a folder for a link in between makes the call fail.
+//! A path is checked as the kernel would follow it: symbolic links are resolved, also those above a file that does not
+//! exist yet. Exactly the checked path is then opened without following links (see `dir`), so replacing a folder by a
+//! link in between makes the call fail.
 //!
-//! What is withheld is neither read nor listed nor written, whatever happens to paths outside: logins and what belongs to
-//! other sessions lie there, and one call that only reads needs nobody's word.
+//! Withheld paths are never read, listed or written, regardless of the setting for paths outside: they contain logins
+//! and data of other sessions, and read-only calls run without approval.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -39,18 +39,18 @@ pub enum PathGuard {
     Off,
 }
 
-/// Where the tools may go.
+/// The paths that the tools may access.
 #[derive(Debug, Clone)]
 pub(super) struct Paths {
     guard: PathGuard,
-    /// Nothing at these places, with all links resolved, nor below them.
+    /// Withheld places, with all links resolved; everything below them is withheld too.
     withheld: Arc<[PathBuf]>,
 }
 
-/// A path that may be touched.
+/// A permitted path.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    /// Absolute, with all links resolved. The last part need not exist.
+    /// Absolute, with all links resolved. The last part may not exist.
     pub(super) path: PathBuf,
     /// The canonical workspace root.
     pub(super) root: PathBuf,
@@ -62,18 +62,19 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Relative to the root if it is inside, `.` for the root itself: the form that every `fs` tool takes.
+    /// Returns the path relative to the root if it is inside, `.` for the root itself: the form that every `fs` tool
+    /// takes.
     pub(super) fn shown(&self) -> String {
         shown(&self.path, &self.root)
     }
 
-    /// The warning that belongs into the result.
+    /// Returns the warning for the result, if any.
     pub(super) fn warning(&self) -> Option<String> {
         (self.paths.guard == PathGuard::Warn && !self.inside)
             .then(|| format!("{} is outside the workspace root {}", self.path.display(), self.root.display()))
     }
 
-    /// The open folder that holds it, and its name in there; no name for the root itself.
+    /// Opens the folder that contains it. Returns that and the name in it; no name for the root itself.
     pub(super) fn place(&self) -> io::Result<(Dir, Option<&OsStr>)> {
         let (base, below) = self.base()?;
         Ok((base.descend(below.parent().unwrap_or(below))?, below.file_name()))
@@ -87,7 +88,7 @@ impl Target {
         }
     }
 
-    /// Puts new content there, see [`Dir::replace`]. Folders that do not exist are made.
+    /// Replaces its content, see [`Dir::replace`]. Missing folders are created.
     pub(super) fn replace(&self, bytes: &[u8], existing: Option<&Metadata>) -> io::Result<Metadata> {
         let (base, below) = self.base()?;
         let (Some(folder), Some(name)) = (below.parent(), below.file_name()) else {
@@ -96,26 +97,26 @@ impl Target {
         base.descend_or_create(folder)?.replace(name, bytes, existing)
     }
 
-    /// Where it is opened from, and the way from there.
+    /// Opens the folder to start from. Returns that and the path below it.
     fn base(&self) -> io::Result<(Dir, &Path)> {
         let (base, below) = self.base_path()?;
         Ok((Dir::root(base)?, below))
     }
 
-    /// The folder that it is opened from, and the way from there.
+    /// Returns the folder to start from, and the path below it.
     pub(super) fn base_path(&self) -> io::Result<(&Path, &Path)> {
         let base = if self.inside { self.root.as_path() } else { Path::new("/") };
         let below = self.path.strip_prefix(base).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         Ok((base, below))
     }
 
-    /// Whether a path of which no part is a link may not be touched, though this one may.
+    /// Returns whether a path without links is withheld, unlike this one.
     pub(super) fn withholds(&self, path: &Path) -> bool {
         self.paths.withholds(path, &self.root)
     }
 }
 
-/// `path` relative to `root` where it is inside.
+/// Returns `path` relative to `root` if it is inside.
 pub(super) fn shown(path: &Path, root: &Path) -> String {
     match path.strip_prefix(root) {
         Ok(relative) if relative.as_os_str().is_empty() => ".".to_owned(),
@@ -125,22 +126,22 @@ pub(super) fn shown(path: &Path, root: &Path) -> String {
 }
 
 impl Paths {
-    /// `withheld` are absolute; they need not exist yet.
+    /// Creates it. `withheld` paths are absolute and may not exist yet.
     pub(super) fn new(guard: PathGuard, withheld: &[PathBuf]) -> Self {
-        // What cannot be resolved is nowhere that could be reached either.
+        // A path that cannot be resolved cannot be reached either.
         let real = withheld.iter().map(|path| real_path(path).unwrap_or_else(|_| path.clone()));
         Self { guard, withheld: real.collect() }
     }
 
     fn withholds(&self, path: &Path, root: &Path) -> bool {
-        // A root in there is the operator's choice.
+        // A root inside a withheld place is the operator's choice.
         self.withheld.iter().any(|withheld| path.starts_with(withheld) && !root.starts_with(withheld))
     }
 
-    /// Resolves what a caller wrote against the session's root. Blocking.
+    /// Resolves a caller's path against the session's root. Blocking.
     ///
     /// # Errors
-    /// `NotPermitted` for what is withheld, and for a path outside when the guard blocks; `ExecutionError` when it cannot be
+    /// `NotPermitted` for a withheld path, and for a path outside if the guard blocks; `ExecutionError` if it cannot be
     /// resolved.
     pub(super) fn admit(&self, session: &Session, written: &str) -> Result<Target, ToolError> {
         let target = self.resolve(session, written)?;
@@ -165,7 +166,7 @@ impl Paths {
         Ok(target)
     }
 
-    /// What reading this path touches.
+    /// Returns the scope of reading this path.
     pub(super) fn scope(&self, session: &Session, written: &str) -> CallScope {
         match self.resolve(session, written) {
             Ok(target) if target.inside => CallScope::Workspace,
@@ -173,12 +174,12 @@ impl Paths {
         }
     }
 
-    /// Where a call's argument leads; nothing where that cannot be told: such a call fails.
+    /// Returns the path of a call's argument; `None` if that cannot be resolved, and the call will fail.
     pub(super) fn located(&self, session: &Session, written: &Value) -> Option<PathBuf> {
         self.resolve(session, written.as_str()?).ok().map(|target| target.path)
     }
 
-    /// The files of a call that reads what its argument `path` names; without it the workspace root.
+    /// Returns the files of a call that reads its argument `path`, by default the workspace root.
     pub(super) fn read_by(&self, session: &Session, arguments: &Value) -> FileUse {
         let root = Value::from(ROOT);
         let path = arguments.get("path").unwrap_or(&root);
@@ -196,7 +197,7 @@ impl Paths {
     }
 }
 
-/// The path with all links resolved; parts at its end that do not exist are kept as they are.
+/// Returns the path with all links resolved; missing parts at its end are kept.
 pub(super) fn real_path(path: &Path) -> io::Result<PathBuf> {
     let mut existing = path;
     let mut missing = Vec::new();
@@ -207,14 +208,14 @@ pub(super) fn real_path(path: &Path) -> io::Result<PathBuf> {
                 return Ok(real);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // A link to nothing would be followed on creation, to wherever it points.
+                // Creating a file through a dangling link would create the link's target.
                 if existing.symlink_metadata().is_ok() {
                     return Err(io::Error::new(
                         io::ErrorKind::NotFound,
                         "it is a symbolic link to something that does not exist",
                     ));
                 }
-                // `..` has no file name: nothing can be above a folder that does not exist.
+                // `..` has no file name: nothing can be above a missing folder.
                 let (Some(name), Some(parent)) = (existing.file_name(), existing.parent()) else { return Err(error) };
                 missing.push(name);
                 existing = parent;
@@ -224,29 +225,29 @@ pub(super) fn real_path(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Where a write may go, and which of these places are not ordinary.
+/// Decides where writes may go, and which places are special.
 #[derive(Debug, Clone)]
 pub(super) struct WriteGuard {
-    /// What happens to paths outside.
+    /// The setting for paths outside.
     pub(super) paths: Paths,
     listed: Arc<[PathBuf]>,
 }
 
 impl WriteGuard {
-    /// Protects what has a protected name, and as configuration the absolute paths `listed` with all below them.
+    /// Protects protected names, and as configuration the absolute paths `listed` with everything below.
     pub(super) fn new(paths: Paths, listed: &[PathBuf]) -> Self {
         Self { paths, listed: listed.into() }
     }
 
-    /// What writing to this path touches.
+    /// Returns the scope of writing to this path.
     pub(super) fn scope(&self, session: &Session, written: &str) -> CallScope {
         self.paths.resolve(session, written).map_or(CallScope::Anywhere, |target| self.reach(&target))
     }
 
-    /// Resolves a path for a call that writes.
+    /// Resolves a path for a writing call.
     ///
     /// # Errors
-    /// As [`Paths::admit`]; `NotPermitted` also where the path leads further by now than policy was told.
+    /// As [`Paths::admit`]; `NotPermitted` also if the path now has a wider scope than policy was given.
     pub(super) fn admit(&self, context: &ToolContext, written: &str) -> Result<Target, ToolError> {
         let target = self.paths.admit(&context.session, written)?;
         if self.reach(&target) > context.scope {
@@ -256,13 +257,13 @@ impl WriteGuard {
         Ok(target)
     }
 
-    /// The files of a call that changes a part of the file that its argument `path` names.
+    /// Returns the files of a call that changes a part of the file in its argument `path`.
     pub(super) fn changed_by(&self, session: &Session, arguments: &Value) -> FileUse {
         FileUse::changing(self.paths.located(session, &arguments["path"]))
     }
 
     fn reach(&self, target: &Target) -> CallScope {
-        // As it was written too: where a link has such a name, programs follow it as we do.
+        // The written path counts too: programs follow a link with such a name as we do.
         let written = target.root.join(&target.written);
         let named = |has: fn(&Path) -> bool| {
             [&target.path, &written].iter().any(|path| has(path.strip_prefix(&target.root).unwrap_or(path)))
@@ -278,8 +279,8 @@ impl WriteGuard {
     }
 }
 
-/// The links of the root folder that have a protected name, relative, and where they lead. One that leads nowhere waits for
-/// any new file.
+/// Returns the root folder's links with a protected name, relative, and their targets. A dangling link may be completed
+/// by any new file.
 fn links_of(root: &Path) -> impl Iterator<Item = (PathBuf, PathBuf)> {
     let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
@@ -295,11 +296,11 @@ fn links_of(root: &Path) -> impl Iterator<Item = (PathBuf, PathBuf)> {
     })
 }
 
-/// Whether writing `target` writes `protected`, or something below it.
+/// Returns whether writing `target` writes `protected` or something below it.
 fn leads_to(protected: &Path, target: &Path) -> bool {
     match real_path(protected) {
         Ok(real) => target.starts_with(real),
-        // A link to nothing: any new file may be what it waits for.
+        // A dangling link: any new file may complete it.
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }

@@ -23,14 +23,14 @@ use guard::{Paths, Target};
 
 pub use guard::PathGuard;
 
-/// Largest file that is held in memory: what can be edited, overwritten and hashed. Larger ones are read
-/// in parts.
+/// The largest file, in bytes, that is read into memory to be edited, overwritten or hashed. Larger ones are read in
+/// parts.
 const MAX_WHOLE_FILE: u64 = 8 * 1024 * 1024;
 
-/// Bytes in which binary data is looked for, as `git` and `grep` do.
+/// Bytes that are checked for binary data, as in `git` and `grep`.
 const TYPE_PROBE: usize = 8 * 1024;
 
-/// The `fs` tools; see [`BuiltinOptions`].
+/// Returns the `fs` tools; see [`BuiltinOptions`].
 pub(super) fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     let paths = Paths::new(options.path_guard, &options.withheld);
     let writes = WriteGuard::new(paths.clone(), &options.protected);
@@ -48,7 +48,7 @@ pub(super) fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     tools
 }
 
-/// Schema of a path argument.
+/// Returns the schema of a path argument.
 fn path_schema(what: &str) -> Value {
     json!({"type": "string", "minLength": 1, "description": format!("{what}; relative to the workspace root, or absolute.")})
 }
@@ -56,7 +56,7 @@ fn path_schema(what: &str) -> Value {
 /// The workspace root, as a path argument.
 const ROOT: &str = ".";
 
-/// Schema of a path argument that may be left out.
+/// Returns the schema of an optional path argument.
 fn optional_path_schema(what: &str) -> Value {
     let mut schema = path_schema(what);
     schema["default"] = ROOT.into();
@@ -70,7 +70,7 @@ fn expected_hash_schema() -> Value {
     })
 }
 
-/// A failed file operation in words, with what may help.
+/// Returns the error of a failed file operation, with a remedy.
 fn io_failure(doing: &str, path: &str, error: &io::Error) -> ToolError {
     let remedy = match error.kind() {
         io::ErrorKind::NotFound => "; fs__glob and fs__tree show what there is",
@@ -86,7 +86,7 @@ fn open_regular(target: &Target) -> Result<(File, Metadata), ToolError> {
     target.open().map_err(|error| io_failure("read", &target.written, &error))
 }
 
-/// The bytes of a file that fits into memory; `None` when nothing is there.
+/// Returns the bytes of a file that fits into memory; `None` if it does not exist.
 fn read_existing(target: &Target) -> Result<Option<(Vec<u8>, Metadata)>, ToolError> {
     let fail = |error: io::Error| io_failure("read", &target.written, &error);
     let (file, metadata) = match target.open() {
@@ -108,7 +108,7 @@ fn looks_binary(bytes: &[u8]) -> bool {
     bytes[..bytes.len().min(TYPE_PROBE)].contains(&0)
 }
 
-/// `3 lines`, `1 line`.
+/// Returns `3 lines`, `1 line` etc.
 fn count_of(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
@@ -118,7 +118,7 @@ fn lines_of(text: &[u8]) -> u64 {
     ends + u64::from(text.last().is_some_and(|&last| last != b'\n'))
 }
 
-/// Adds what the path guard has to say.
+/// Adds the path guard's warning.
 fn with_warning(output: ToolOutput, target: &Target) -> ToolOutput {
     match target.warning() {
         Some(warning) => output.with_extra("path_guard", warning),

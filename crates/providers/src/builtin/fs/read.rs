@@ -1,8 +1,7 @@
 //! `fs:read`: a text file, or a range of its lines.
 //!
-//! A whole file comes back as exactly its text. A part is followed by a note in a block of its own that
-//! says which lines these are and how to read on. Line numbers are an option: `fs:edit` works on text,
-//! and numbers in front of it would have to be taken off again.
+//! A whole file is returned as exactly its text. After a part, a separate block says which lines these are and how to
+//! read on. Line numbers are optional, because `fs:edit` works on text without them.
 
 use std::fs::{File, Metadata};
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -26,7 +25,7 @@ use crate::builtin::fs::guard::{Paths, Target};
 use crate::builtin::fs::{MAX_WHOLE_FILE, count_of, io_failure, looks_binary, open_regular, path_schema, with_warning};
 use crate::builtin::{blocking, define, failed, parse};
 
-/// Lines are looked for in a large file only so far, in bytes.
+/// How far into a large file lines are searched, in bytes.
 const MAX_SKIP: u64 = 4 * 1024 * 1024 * 1024;
 
 pub(super) struct Read(pub(super) Paths);
@@ -92,7 +91,7 @@ impl Tool for Read {
     }
 }
 
-/// A file that fits into memory: its hash is noted, even when only a part is asked for.
+/// Reads a file that fits into memory. Its hash is recorded, even if only a part is requested.
 fn read_small(
     file: File,
     metadata: &Metadata,
@@ -101,7 +100,7 @@ fn read_small(
     context: &ToolContext,
 ) -> Result<ToolOutput, ToolError> {
     let mut bytes = Vec::new();
-    // The file may grow while it is read; what is beyond the bound is left for the next time.
+    // The file may grow while it is read; the rest is left for the next read.
     file.take(MAX_WHOLE_FILE).read_to_end(&mut bytes).map_err(|error| io_failure("read", &target.written, &error))?;
     if looks_binary(&bytes) {
         return Err(binary(target, bytes.len() as u64));
@@ -116,7 +115,7 @@ fn read_small(
     Ok(output.with_extra("sha256", hash.to_hex()).with_extra("bytes", bytes.len()).with_extra("lines", lines))
 }
 
-/// A large file is streamed up to the end of the range; it is not hashed, and so cannot be changed here.
+/// Streams a large file up to the end of the range. It is not hashed, so it cannot be changed here.
 fn read_large(
     file: File,
     size: u64,
@@ -177,27 +176,27 @@ fn binary(target: &Target, bytes: u64) -> ToolError {
     ))
 }
 
-/// Bytes of text in one range, however many lines are asked for.
+/// The most bytes of text in one range, for any number of lines.
 pub(super) const MAX_TEXT: usize = 1024 * 1024;
 
-/// Collects the lines from `first` on, at most `limit` of them and [`MAX_TEXT`] bytes.
+/// Collects the lines from `first` on: at most `limit` lines and [`MAX_TEXT`] bytes.
 #[derive(Debug)]
 pub(super) struct LineRange {
     first: u64,
     last: u64,
     numbered: bool,
     text: Vec<u8>,
-    /// Number of the line that goes by.
+    /// Number of the current line.
     line: u64,
     at_line_start: bool,
     cut: Cut,
 }
 
-/// Whether the text stops before the range does.
+/// Whether the text stops before the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
     None,
-    /// Inside this line, which is too long.
+    /// It stops inside this line, which is too long.
     Inside(u64),
 }
 
@@ -222,7 +221,7 @@ impl LineRange {
             }
             self.text.extend_from_slice(piece);
         } else if starts_line && self.line > self.first {
-            // This line is for the next call.
+            // This line is left for the next call.
             self.last = self.line - 1;
         } else {
             self.text.extend_from_slice(&piece[..room]);
@@ -231,18 +230,18 @@ impl LineRange {
         }
     }
 
-    /// Whether nothing that follows can belong to the range.
+    /// Returns whether no later line can belong to the range.
     pub(super) fn is_complete(&self) -> bool {
         self.line > self.last || (self.line == self.last && self.at_line_start)
     }
 
-    /// Lines that went by, the last of which may have no end.
+    /// Returns the number of lines read; the last one may have no end.
     pub(super) fn lines(&self) -> u64 {
         self.line
     }
 
-    /// The text, and in a block of its own what a reader must know about it. `total` is the number of
-    /// lines of the file, if it is known. A whole file is only its text.
+    /// Returns the text, followed by a block with notes for the reader. `total` is the number of lines of the file, if
+    /// known. A whole file is only its text.
     pub(super) fn into_blocks(self, total: Option<u64>) -> Vec<ContentBlock> {
         if total == Some(0) {
             return vec![ContentBlock::text("[the file is empty]")];
@@ -274,14 +273,14 @@ impl LineRange {
     }
 }
 
-/// Notes that the session knows the file with this content.
+/// Records that the session knows the file with this content.
 pub(super) fn note(context: &ToolContext, path: &Path, hash: ContentHash, metadata: Option<&Metadata>) {
     let modified = metadata.and_then(|metadata| metadata.modified().ok());
     context.services.files.saw(&context.session.id, path, FileSeen { hash, modified });
 }
 
-/// Lets a change of the file pass if its caller knows its present content: by the hash it gives, else by
-/// what the session has read.
+/// Checks that the caller of a change knows the file's present content: by the given hash, else by what the session has
+/// read.
 ///
 /// # Errors
 /// Names what is unknown, and the remedy.

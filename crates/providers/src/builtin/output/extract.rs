@@ -19,11 +19,11 @@ use toolwright_core::tool::Tool;
 use super::{binary, handle_schema, unreadable};
 use crate::builtin::{blocking, define, parse};
 
-/// Bytes of a text that is held in memory to be shortened; of a larger one its ends are.
+/// The largest text, in bytes, that is shortened in memory; of a larger one only the ends are read.
 const MAX_WHOLE: u64 = 1024 * 1024;
-/// Bytes of what is wanted, in words.
+/// The most bytes of the question.
 const MAX_EXTRACT: usize = 4000;
-/// Bytes that the words around a shortened text take.
+/// Bytes reserved for the notes around a shortened text.
 const NOTE_ROOM: usize = 600;
 
 pub(super) struct Extract;
@@ -118,7 +118,7 @@ async fn by_model(request: ExtractRequest, context: &ToolContext) -> Result<Stri
     }
 }
 
-/// The text within some `max` bytes. Of a text too large to be held, only its ends are read.
+/// Returns the text in about `max` bytes. Of a text that is too large for memory, only the ends are read.
 fn shortened(mut open: OpenOutput, max: usize) -> Result<String, ToolError> {
     let failed = |error: std::io::Error| {
         ToolError::new(ErrorKind::InternalError, format!("the stored output could not be read: {error}"))

@@ -23,11 +23,11 @@ use super::{binary, handle_schema, unreadable};
 use crate::builtin::pattern::{Case, line_matcher};
 use crate::builtin::{blocking, define, parse};
 
-/// Longest piece of a line that is shown, in bytes.
+/// The most bytes of a line that are shown.
 const MAX_LINE: usize = 500;
 /// Longest line that is searched, in bytes.
 const MAX_LINE_BUFFER: usize = 8 * 1024 * 1024;
-/// Bytes of what is shown, all together.
+/// The most bytes that are shown in total.
 const MAX_SHOWN: usize = 64 * 1024;
 
 pub(super) struct Grep;
@@ -63,7 +63,7 @@ impl Tool for Grep {
             }),
             &["handle", "pattern"],
         );
-        // As with reading: what is found is not stored as yet another output.
+        // As for reading, the result must not be stored as another output.
         definition.max_output = Some(MAX_SHOWN + 2 * 1024);
         definition.examples = vec![json!({"handle": "o7k2m9xq4", "pattern": "ERROR|panic", "context": 2})];
         definition
@@ -112,13 +112,13 @@ fn search(arguments: &Arguments, open: OpenOutput, cancel: &Cancel) -> Result<To
     Ok(ToolOutput::text(text).with_extra("matches", found))
 }
 
-/// What was found, as text.
+/// The results as text.
 struct Hits<'a> {
     matcher: &'a RegexMatcher,
     max: u64,
     cancel: &'a Cancel,
     found: u64,
-    /// Why there may be more.
+    /// Why the search may be incomplete.
     stopped: Option<&'static str>,
     text: String,
 }
@@ -136,7 +136,7 @@ impl Hits<'_> {
         let matched = self.matcher.find(bytes).ok().flatten().map_or(0, |found| found.start());
         let from = matched.saturating_sub(MAX_LINE / 4).min(bytes.len() - MAX_LINE);
         let part = String::from_utf8_lossy(&bytes[from..from + MAX_LINE]);
-        // Cut amid a character, its rest is no text.
+        // The rest of a cut character is not text.
         let part = part.trim_matches('\u{fffd}');
         let (cut, at) = (bytes.len() - MAX_LINE, start + from as u64);
         self.text.push_str(&format!(

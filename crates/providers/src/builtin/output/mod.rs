@@ -20,8 +20,8 @@ fn handle_schema() -> Value {
     json!({"type": "string", "minLength": 1, "description": "The handle, as the shortened result names it."})
 }
 
-/// What is said where a handle cannot be read. Unknown ones are not a failure: a model that guessed or kept an old
-/// handle should go on, not apologise.
+/// Returns the result for an unreadable handle. An unknown handle is not a failure, because a model that guessed it or
+/// kept an old one should continue without an apology.
 fn unreadable(handle: &str, error: StoreError) -> Result<ToolOutput, ToolError> {
     match error {
         StoreError::NotFound(_) => Ok(ToolOutput::text(unknown(handle))),

@@ -16,11 +16,11 @@ use toolwright_core::tool::Tool;
 use super::{handle_schema, unreadable};
 use crate::builtin::{define, parse};
 
-/// Bytes one call may ask for.
+/// The most bytes that one call may request.
 const MAX_LIMIT: usize = 64 * 1024;
-/// Lines one call may ask for.
+/// The most lines that one call may request.
 const MAX_LINES: u64 = 5000;
-/// Bytes the closing note may take.
+/// Bytes reserved for the closing note.
 const NOTE_ROOM: usize = 512;
 
 pub(super) struct Read;
@@ -52,7 +52,7 @@ impl Tool for Read {
             }),
             &["handle"],
         );
-        // The caller chose the size: a slice must not be stored as yet another output.
+        // The caller chose the size, so the slice must not be stored as another output.
         definition.max_output = Some(MAX_LIMIT + NOTE_ROOM);
         definition.examples = vec![
             json!({"handle": "o7k2m9xq4", "offset": 8192}),

@@ -1,4 +1,4 @@
-//! `shell:bash` and `shell:python`: code in a tree of processes that ends with the call.
+//! `shell:bash` and `shell:python`: run code in a process tree that ends with the call.
 
 mod bash;
 mod printed;
@@ -30,27 +30,26 @@ pub struct ShellConfig {
     /// What programs of `shell__python` may do.
     pub python: SandboxProfile,
     /// How sandboxes are set up.
-    // What [`BuiltinOptions::protected`] lists is protected here too.
+    // Also protects the paths of [`BuiltinOptions::protected`].
     #[serde(flatten)]
     pub sandbox: SandboxConfig,
 }
 
 impl Default for ShellConfig {
-    /// `full` for bash: commands install, commit and fetch, which no narrower profile lets them do, and
-    /// policy asks before each by default. `workspace` for Python, which is asked to compute and to work on
-    /// files.
+    /// `full` for bash: commands install, commit and fetch, which no narrower profile allows, and policy asks before
+    /// each by default. `workspace` for Python, which is meant for computing and for work on files.
     fn default() -> Self {
         Self { bash: SandboxProfile::Full, python: SandboxProfile::Workspace, sandbox: SandboxConfig::default() }
     }
 }
 
-/// The tools, in a fixed order.
+/// Returns the tools, in a fixed order.
 pub(super) fn tools(options: &BuiltinOptions) -> [Arc<dyn Tool>; 2] {
     let runner = |profile| Runner::new(profile, options);
     [Arc::new(bash::Bash::new(runner(options.shell.bash))), Arc::new(python::Python::new(runner(options.shell.python)))]
 }
 
-/// The arguments that both have.
+/// Returns the arguments that both have.
 fn common_properties() -> [(&'static str, Value); 3] {
     [
         (
@@ -68,17 +67,17 @@ fn common_properties() -> [(&'static str, Value); 3] {
     ]
 }
 
-/// The files of a program: it works in the workspace.
+/// Returns the files of a program, which works in the workspace.
 fn program_files(session: &Session) -> FileUse {
     FileUse::program(session.root.canonicalize().unwrap_or_else(|_| session.root.clone()))
 }
 
-/// The folder that a call of a session asks for, as its prelude takes it; empty: the one that the session is in.
+/// Returns the folder that a session's call requests, as the prelude takes it; empty for the session's present folder.
 fn folder_of(cwd: Option<&str>, context: &ToolContext) -> String {
     cwd.map_or_else(String::new, |cwd| context.resolve_path(cwd).to_string_lossy().into_owned())
 }
 
-/// What a model should know of the sandbox before it writes code for it.
+/// Returns what a model should know about the sandbox when it writes code.
 fn sandbox_note(profile: SandboxProfile) -> &'static str {
     match profile {
         SandboxProfile::Pure => {

@@ -1,4 +1,4 @@
-//! The output of a command as it comes: kept, stored once it is long, and reported while it grows.
+//! The output of a running command: collected, stored once it is long, and reported while it grows.
 
 use std::time::Duration;
 
@@ -16,26 +16,26 @@ use toolwright_sandbox::{Exit, SupervisedChild};
 
 use crate::builtin::shell::runner::{Capture, Stop};
 
-/// Wait for the rest of the output after the command's end.
+/// How long the rest of the output is awaited after the command's end.
 pub(super) const DRAIN: Duration = Duration::from_secs(1);
-/// How far the executor's clock and ours may be apart.
+/// The largest difference between the executor's clock and ours.
 const CLOCKS_DIFFER: Duration = Duration::from_millis(100);
-/// Least time between two progress reports.
+/// The least time between two progress reports.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// Most bytes of one progress report; older ones are left out.
+/// The most bytes of one progress report; older ones are left out.
 const REPORT_BYTES: usize = 4096;
-/// Text of a failed call's output that its error carries, in bytes.
+/// The most bytes of output in the error of a failed call.
 const ERROR_OUTPUT: usize = 4000;
-/// Bytes of one read: what a pipe holds.
+/// The bytes of one read, which a pipe can hold.
 const READ: usize = 64 * 1024;
-/// Bytes of a preview of stored output: what the message about it shows at most.
+/// Bytes of the preview of stored output, the most that the message about it shows.
 const PREVIEW: usize = 1600;
-/// Bytes of it that a small cap leaves.
+/// The least bytes of it under a small limit.
 const LEAST: usize = 120;
-/// What the words around it, or around the ends of output that was cut, may take, in bytes.
+/// Bytes reserved for the text around a preview, or around the ends of cut output.
 const AROUND: usize = 500;
 
-/// The output of one command, in memory of twice the cap at most.
+/// The output of one command, in at most twice the limit of memory.
 pub(super) struct Printed<'a> {
     pipe: Option<ChildStdout>,
     buffer: Vec<u8>,
@@ -57,18 +57,18 @@ impl<'a> Printed<'a> {
         }
     }
 
-    /// Collects until the command has ended or must be stopped.
+    /// Collects output until the command has ended or must be stopped.
     pub(super) async fn follow(&mut self, child: &mut SupervisedChild, end: Instant) -> Result<Exit, Stop> {
         let mut report = interval_at(Instant::now() + REPORT_EVERY, REPORT_EVERY);
         report.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let context = self.context;
         loop {
-            // Nothing may be lost when another branch wins: what was read is taken after the choice.
+            // Output is taken after the choice, so that none is lost if another branch wins.
             let read = tokio::select! {
                 read = read_some(&mut self.pipe, &mut self.buffer), if self.pipe.is_some() => read,
                 exit = child.wait() => return exit.map_err(Stop::Lost),
                 cause = context.cancel.cancelled() => return Err(match cause {
-                    // The executor's clock was first: that of the whole call, or that of its silence.
+                    // The executor's clock was first: the time limit of the call, or its limit of silence.
                     CancelCause::Deadline if Instant::now() + CLOCKS_DIFFER >= end => Stop::TimedOut,
                     CancelCause::Deadline => Stop::Silent,
                     cause => Stop::Canceled(cause),
@@ -83,7 +83,7 @@ impl<'a> Printed<'a> {
         }
     }
 
-    /// Collects what is left in the pipe after the end of the tree.
+    /// Collects the rest in the pipe after the end of the process tree.
     pub(super) async fn drain(&mut self) {
         let end = Instant::now() + DRAIN;
         while self.pipe.is_some() {
@@ -94,7 +94,7 @@ impl<'a> Printed<'a> {
         }
     }
 
-    /// Takes the first `read` bytes of the buffer; 0 is the end of the output.
+    /// Takes the first `read` bytes of the buffer; 0 marks the end of the output.
     async fn take(&mut self, read: usize) {
         if read == 0 {
             self.pipe = None;
@@ -113,7 +113,7 @@ impl<'a> Printed<'a> {
     }
 
     fn report(&mut self) {
-        // A character that is not complete yet waits for the next report.
+        // An incomplete character waits for the next report.
         let complete = match std::str::from_utf8(&self.unreported) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
             _ => self.unreported.len(),
@@ -125,7 +125,7 @@ impl<'a> Printed<'a> {
         }
     }
 
-    /// What goes back for a command that ended by itself.
+    /// Returns the result of a command that ended by itself.
     pub(super) async fn into_result(self, exit: Exit) -> ToolOutput {
         let (bytes, max) = (self.capture.total(), self.context.max_output);
         let (text, note) = match self.stored.finish().await {
@@ -150,7 +150,7 @@ impl<'a> Printed<'a> {
         note.into_iter().fold(output, |output, note| output.with_extra("tool_output", note))
     }
 
-    /// The error of a command that was stopped, with what it had printed.
+    /// Returns the error of a command that was stopped, with its output.
     pub(super) async fn into_error(self, stop: Stop, limit: Duration) -> ToolError {
         let error = stop.into_error(limit);
         let (whole, shown) = match self.stored.finish().await {
@@ -174,7 +174,7 @@ impl<'a> Printed<'a> {
     }
 }
 
-/// One read; 0 at the end of the output, or where there is none. Cancel-safe.
+/// Reads once; 0 at the end of the output, or without output. Cancel-safe.
 async fn read_some(pipe: &mut Option<ChildStdout>, buffer: &mut [u8]) -> usize {
     match pipe {
         Some(pipe) => pipe.read(buffer).await.unwrap_or(0),
@@ -182,30 +182,30 @@ async fn read_some(pipe: &mut Option<ChildStdout>, buffer: &mut [u8]) -> usize {
     }
 }
 
-/// Where what was printed went.
+/// Where the output is stored.
 #[derive(Default)]
 pub(super) enum Stored {
-    /// Nowhere yet: it fits the cap.
+    /// Not stored yet: it is within the limit.
     #[default]
     Unneeded,
-    /// Into the store, all of it.
+    /// All of it goes into the store.
     Open(Box<dyn OutputWriter>),
-    /// The store failed. The rest only counts.
+    /// The store failed. The rest is only counted.
     Failed(String),
 }
 
-/// Where it is at the end.
+/// Where the full output is at the end.
 pub(super) enum FullOutput {
-    /// In memory, all of it.
+    /// All of it in memory.
     Whole,
-    /// In the store, all of it.
+    /// All of it in the store.
     Stored(StoredOutput),
-    /// Nowhere: the beginning and the end are in memory, and this is why.
+    /// Not stored, for this reason; only the beginning and the end are in memory.
     Cut(String),
 }
 
 impl Stored {
-    /// Appends bytes; the first time, what came before them too.
+    /// Appends bytes; the first time, also the earlier ones.
     pub(super) async fn append(&mut self, before: &[u8], bytes: &[u8], context: &ToolContext) {
         let result = match self {
             Self::Unneeded => self.open(before, bytes, context).await,
@@ -215,7 +215,7 @@ impl Stored {
         if let Err(error) = result {
             let message = format!("the output of call {} was cut, not stored: {error}", context.call_id);
             context.services.events.emit(Event::Warning { code: "output_not_stored".into(), message });
-            // What was written is given up with the writer.
+            // Dropping the writer discards what was written.
             *self = Self::Failed(error.to_string());
         }
     }

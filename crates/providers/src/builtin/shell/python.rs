@@ -22,9 +22,9 @@ use crate::builtin::shell::session::{PYTHON, Sessions, next_step};
 use crate::builtin::shell::{common_properties, folder_of, program_files, sandbox_note};
 use crate::builtin::{define, failed, parse};
 
-/// Isolated: neither variables (`PYTHONPATH`) nor files beside the code (a `json.py` in the workspace)
-/// decide what `import` means. Unbuffered: what was printed is there even if the program is killed.
-/// UTF-8, whatever the locale. No `__pycache__` in the workspace.
+/// Isolated: neither variables (`PYTHONPATH`) nor files beside the code (a `json.py` in the workspace) affect `import`.
+/// Unbuffered: output is complete even if the program is killed. UTF-8 in every locale. No `__pycache__` in the
+/// workspace.
 const FLAGS: [&str; 6] = ["-I", "-u", "-B", "-X", "utf8", "-c"];
 
 const MANUAL: &str = "\
@@ -41,7 +41,7 @@ what is to come back, and write to files what is needed later.
 
 pub(super) struct Python {
     runner: Runner,
-    /// Looked for at the first call; once more at the next one, where none was found.
+    /// Found at the first call; searched again at the next if none was found.
     interpreter: OnceCell<Interpreter>,
     sessions: Sessions,
 }
@@ -139,11 +139,11 @@ impl Tool for Python {
     }
 }
 
-/// How long an interpreter may take to say where it is; version managers put a script in between.
+/// Time limit of the probe: version managers put a script in between.
 const PROBE_TIME: Duration = Duration::from_secs(10);
-/// Bytes of its answer that are read.
+/// The most bytes of the probe's answer.
 const PROBE_BYTES: u64 = 64 * 1024;
-/// Version, then its own file, then the folders of its library, a line each.
+/// Prints the version, the interpreter's own file, and the folders of its library, one per line.
 const PROBE: &str = "import sys, os
 print(sys.version_info[0])
 print(sys.executable)
@@ -153,18 +153,18 @@ for p in (os.path.dirname(os.path.realpath(sys.executable)), sys.prefix, sys.exe
 /// A Python 3.
 #[derive(Debug, Clone)]
 pub(super) struct Interpreter {
-    /// The interpreter itself, not a script that looks for one.
+    /// The interpreter itself, not a wrapper script.
     pub(super) program: PathBuf,
-    /// Folders that it reads, for profiles that read little else.
+    /// Folders that it reads, for profiles that allow little else.
     pub(super) folders: Vec<PathBuf>,
 }
 
 impl Interpreter {
-    /// The first `python3`, else `python`, on `PATH` that runs and is a Python 3. Scripts of version managers are
-    /// asked in `root`, whose version they choose.
+    /// Finds the first `python3`, else `python`, on `PATH` that runs and is a Python 3. Scripts of version managers run
+    /// in `root`, because they select a version by folder.
     ///
     /// # Errors
-    /// With what to install where there is none.
+    /// Says what to install if there is none.
     pub(super) async fn find(withheld_env: &[String], root: &Path) -> Result<Self, ToolError> {
         for program in ["python3", "python"].into_iter().flat_map(candidates) {
             if let Some(interpreter) = probe(&program, withheld_env, root).await {
@@ -189,7 +189,7 @@ async fn probe(program: &Path, withheld_env: &[String], root: &Path) -> Option<I
         return None;
     }
     let program = PathBuf::from(lines.next()?);
-    // A prefix of `/` would grant everything.
+    // A prefix of `/` would grant access to everything.
     let folders = lines.map(PathBuf::from).filter(|folder| folder.parent().is_some()).collect();
     program.is_absolute().then_some(Interpreter { program, folders })
 }

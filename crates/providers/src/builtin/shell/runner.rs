@@ -26,41 +26,41 @@ use crate::builtin::shell::printed::Printed;
 use crate::builtin::shell::session::{LEFT, MAX_STATE, STATE, Session};
 use crate::builtin::{BuiltinOptions, failed};
 
-/// Longest time a caller may ask for.
+/// The longest timeout that a caller may set.
 pub(super) const MAX_TIMEOUT_MS: u64 = 600_000;
-/// Time to end after SIGTERM; below the grace that the executor leaves a cancelled tool.
+/// Time to end after SIGTERM; below the executor's grace for a cancelled tool.
 const TERM_GRACE: Duration = Duration::from_millis(500);
-/// Longest argument that Linux passes to a program, in bytes (`MAX_ARG_STRLEN`, without its final zero).
+/// The longest argument that Linux passes to a program, in bytes (`MAX_ARG_STRLEN` without the final zero).
 const MAX_ARGUMENT: usize = 128 * 1024 - 1;
-/// Protected files that are named of those that a command wrote.
+/// The most protected files, written by a command, that are named.
 const MAX_WRITTEN: usize = 20;
 
-/// Time that a call may take at most: the longest a caller may ask for, and what an end takes.
+/// Returns the longest time of a call: the longest timeout, and the time to end.
 pub(super) fn longest() -> Duration {
     Duration::from_millis(MAX_TIMEOUT_MS) + 2 * TERM_GRACE + super::printed::DRAIN
 }
 
-/// Runs command lines behind one profile.
+/// Runs commands in one sandbox profile.
 pub(super) struct Runner {
     profile: SandboxProfile,
     settings: SandboxConfig,
     withheld_env: Vec<String>,
-    /// Whether it was said that walls are missing.
+    /// Whether the warning about missing sandbox features was given.
     has_warned: AtomicBool,
 }
 
-/// What is to be run.
+/// A command to run.
 pub(super) struct Start<'a> {
     pub(super) program: OsString,
     pub(super) arguments: Vec<String>,
-    /// The tool's own argument that holds the code.
+    /// The name of the tool's argument with the code.
     pub(super) code_name: &'static str,
     pub(super) directory: Option<String>,
     pub(super) stdin: Option<String>,
     pub(super) timeout_ms: u64,
-    /// Folders that the program needs, for profiles that read little else.
+    /// Folders that the program needs, for profiles that allow little else.
     pub(super) readable: Vec<PathBuf>,
-    /// The session that it takes up and leaves something to.
+    /// The session whose state it continues.
     pub(super) session: Option<Session<'a>>,
 }
 
@@ -79,7 +79,7 @@ impl Runner {
         &self.withheld_env
     }
 
-    /// Runs it to its end, or until its time is up or the call is cancelled.
+    /// Runs it until it ends, its time is up or the call is cancelled.
     pub(super) async fn run(&self, mut start: Start<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let session = start.session.take();
         let limit = Limit::of(start.timeout_ms, context);
@@ -91,7 +91,7 @@ impl Runner {
         let mut printed = Printed::new(child.stdout.take(), context);
         let ended = printed.follow(&mut child, limit.end).await;
         if ended.is_err() {
-            // Its result does not matter: dropping the child kills what is left.
+            // The result does not matter: dropping the child kills the rest.
             let _ = child.terminate(TERM_GRACE).await;
         }
         let (written, is_cut) = self.written(began, held, context).await;
@@ -158,15 +158,16 @@ impl Runner {
         Ok(child)
     }
 
-    /// What a command that may write the workspace only has written of what decides what runs: a sandbox cannot hold names
-    /// that do not exist yet, nor those in deeper folders. Says it. And whether there was too much to look at all of it.
+    /// Reports protected files in the workspace that a command has written, if it may write only the workspace: a
+    /// sandbox cannot block names that do not exist yet, nor those in deeper folders. Also returns whether there were
+    /// too many files to check.
     async fn written(&self, began: SystemTime, held: bool, context: &ToolContext) -> (Vec<String>, bool) {
         if !matches!(self.profile, SandboxProfile::Workspace | SandboxProfile::Network) {
             return (Vec::new(), false);
         }
         let root = context.session.root.clone();
         let found = tokio::task::spawn_blocking(move || written_since(&root, began)).await.unwrap_or_default();
-        // At the root the names of our own configuration were held, by files that may still be going.
+        // At the root, placeholder files blocked the names of our configuration, and these may still be vanishing.
         let was_held = |path: &PathBuf| held && is_own(path) && path.components().count() == 1;
         let written = found.paths.iter().filter(|path| !was_held(path));
         let mut written: Vec<String> = written.map(|path| path.to_string_lossy().into_owned()).collect();
@@ -188,7 +189,7 @@ impl Runner {
         (written, found.is_cut)
     }
 
-    /// Says once what this machine cannot enforce.
+    /// Warns once of what this machine cannot enforce.
     fn warn_of_gaps(&self, enforcement: &Enforcement, context: &ToolContext) {
         if let Some(message) = enforcement.gaps()
             && !self.has_warned.swap(true, Ordering::Relaxed)
@@ -198,9 +199,9 @@ impl Runner {
     }
 }
 
-/// Writes what the program reads; ends with the program at the latest, whose end closes the pipe.
+/// Writes the program's input. Ends with the program at the latest, because its end closes the pipe.
 async fn feed(mut pipe: ChildStdin, text: String) {
-    // A program that does not read it all is none of our business.
+    // A program need not read all of it.
     let _ = pipe.write_all(text.as_bytes()).await;
 }
 
@@ -208,10 +209,10 @@ fn unrestricted(profile: SandboxProfile) -> Enforcement {
     Enforcement { profile, mechanism: Mechanism::None, enforced: Vec::new(), not_enforced: Vec::new() }
 }
 
-/// How long a command may run: what its caller asked for, or what the call has, whichever ends first.
+/// The time limit of a command: the caller's timeout or the call's limit, whichever ends first.
 struct Limit {
     end: Instant,
-    /// As it was set. By the time a command starts, less of the call's own limit is left.
+    /// The limit as set. When a command starts, part of the call's limit is used up.
     set: Duration,
 }
 
@@ -228,7 +229,7 @@ impl Limit {
 
 pub(super) enum Stop {
     TimedOut,
-    /// It printed nothing for longer than a call may be without progress.
+    /// It printed nothing for longer than a call may be silent.
     Silent,
     Canceled(CancelCause),
     Lost(std::io::Error),
@@ -255,10 +256,10 @@ impl Stop {
     }
 }
 
-/// Most bytes that are kept of the end.
+/// The most bytes that are kept of the end.
 const TAIL: usize = 1024 * 1024;
 
-/// Collects a byte stream of any length: whole as long as it fits the cap, then its two ends.
+/// Collects a byte stream of any length: whole while it is within the limit, then only its two ends.
 #[derive(Debug)]
 pub(super) struct Capture {
     max: usize,
@@ -268,17 +269,17 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    /// Keeps up to `max` bytes whole.
+    /// Creates it with a limit of `max` bytes.
     pub(super) fn new(max: usize) -> Self {
         Self { max, head: Vec::new(), tail: VecDeque::new(), total: 0 }
     }
 
-    /// Whether it is still whole with so many more bytes.
+    /// Returns whether it is still whole with `more` bytes.
     pub(super) fn fits(&self, more: usize) -> bool {
         self.total + more as u64 <= self.max as u64
     }
 
-    /// Everything, for as long as it is whole.
+    /// Returns all bytes, while it is whole.
     pub(super) fn whole(&self) -> &[u8] {
         &self.head
     }
@@ -294,22 +295,22 @@ impl Capture {
         self.tail.drain(..excess);
     }
 
-    /// Bytes taken so far.
+    /// Returns the number of bytes so far.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// All of it as text, where it is whole; says what could not be shown.
+    /// Returns the whole output as text; mentions what cannot be shown.
     pub(super) fn into_text(self) -> String {
         readable(&self.head)
     }
 
-    /// Beginning and end as text within some `room` bytes; between them, how much is missing and `why`.
+    /// Returns beginning and end as text in about `room` bytes; between them, how much is missing and `why`.
     pub(super) fn into_ends(mut self, room: usize, why: &str) -> String {
         let tail = after_a_cut(self.tail.make_contiguous());
         let mut room = room;
         if std::str::from_utf8(whole_characters(&self.head)).is_err() || std::str::from_utf8(tail).is_err() {
-            // Each byte that is no text takes three as text.
+            // A byte that is not text takes three as text.
             room /= 3;
         }
         let head = whole_characters(&self.head[..self.head.len().min(room * 2 / 3)]);
@@ -323,7 +324,7 @@ impl Capture {
     }
 }
 
-/// Bytes as text. Data that is clearly no text is only mentioned.
+/// Returns bytes as text. Binary data is only mentioned.
 fn readable(bytes: &[u8]) -> String {
     if is_binary(bytes) {
         return format!("[binary data, {} bytes, not shown]", bytes.len());
@@ -335,7 +336,7 @@ fn is_binary(bytes: &[u8]) -> bool {
     bytes.contains(&0) && std::str::from_utf8(bytes).is_err()
 }
 
-/// Without the character that the end cuts in two.
+/// Removes a character that is cut at the end.
 fn whole_characters(bytes: &[u8]) -> &[u8] {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
@@ -343,7 +344,7 @@ fn whole_characters(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// Without the rest of a character that the beginning cuts in two.
+/// Removes the rest of a character that is cut at the beginning.
 fn after_a_cut(bytes: &[u8]) -> &[u8] {
     let rest = bytes.iter().take(3).take_while(|&&byte| byte & 0xC0 == 0x80).count();
     &bytes[rest..]
@@ -375,7 +376,7 @@ mod tests {
         let text = collect(600, &[b"begin", &[b'x'; 5000], b"end"]).into_ends(300, ", since");
         assert!(text.starts_with("beginxx") && text.ends_with("xxend"), "{text}");
         assert!(text.contains("[… toolwright cut 4708 of 5008 bytes here, since …]"), "{text}");
-        // Characters that a cut would halve go.
+        // Characters that a cut would split are removed.
         let text = collect(600, &["ä".repeat(3001).as_bytes(), b"!"]).into_ends(301, "");
         assert!(!text.contains('\u{fffd}') && text.ends_with("ä!"), "{text}");
         let text = collect(600, &[&[0xff; 5000]]).into_ends(300, "");

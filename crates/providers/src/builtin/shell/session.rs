@@ -1,7 +1,8 @@
-//! Sessions of `shell`: the working directory and the environment that one call leaves to the next of the same name.
+//! Sessions of `shell`: the working directory and the environment that one call leaves for the next one of the same
+//! name.
 //!
-//! What a program leaves is its own word, so nothing of it decides how the next one is started: the next one's prelude applies
-//! it, inside the sandbox.
+//! A program controls what it leaves, so this must not affect how the next one is started: only its prelude applies it,
+//! inside the sandbox.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -14,18 +15,18 @@ use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::SessionId;
 
-/// Sessions that are kept; the one that was used longest ago goes first.
+/// The most sessions that are kept; the least recently used is dropped first.
 const MAX_SESSIONS: usize = 100;
-/// Bytes that a session keeps: what one variable may have is 128 KiB.
+/// The most bytes of a session's state, below the 128 KiB limit of an environment variable.
 pub(super) const MAX_STATE: usize = 96 << 10;
 /// Characters of a name.
 const MAX_NAME: usize = 64;
-/// Variable that holds what the call before left.
+/// Variable with the state of the previous call.
 pub(super) const STATE: &str = "TOOLWRIGHT_SESSION";
-/// Variable that names the file in which a program leaves what it was in.
+/// Variable that names the file for the state at a program's end.
 pub(super) const LEFT: &str = "TOOLWRIGHT_SESSION_END";
 
-/// Takes the state up, leaves it at the end, and runs the command, which is `$1`, in the folder `$2` if there is one.
+/// Restores the state, runs the command `$1` in the folder `$2` if given, and saves the state at the end.
 pub(super) const BASH: &str = r#"__toolwright_end() {
 local file=$TOOLWRIGHT_SESSION_END; unset TMPDIR TMP TEMP TOOLWRIGHT_SESSION_END
 { printf 'cd -- %q\n' "$PWD"; export -p; } >"$file"; }
@@ -71,7 +72,7 @@ except Exception as error:
     sys.exit(1)
 ";
 
-/// The argument that names a session.
+/// Returns the argument that names a session.
 pub(super) fn property() -> Value {
     json!({
         "type": "string", "minLength": 1, "maxLength": MAX_NAME,
@@ -81,12 +82,12 @@ pub(super) fn property() -> Value {
 
 type Key = (SessionId, String);
 
-/// What the sessions of a tool have kept, the one that was used last at the end.
+/// The states of a tool's sessions, the most recently used at the end.
 #[derive(Default)]
 pub(super) struct Sessions(Mutex<Vec<(Key, OsString)>>);
 
 impl Sessions {
-    /// The session of this name, of the conversation that the call belongs to.
+    /// Opens the session of this name in the call's conversation.
     pub(super) fn open(&self, name: String, context: &ToolContext) -> Session<'_> {
         Session { sessions: self, key: (context.session.id.clone(), name) }
     }
@@ -99,13 +100,13 @@ pub(super) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// What was left; empty at first.
+    /// Returns the saved state; empty at first.
     pub(super) fn state(&self) -> OsString {
         let all = self.sessions.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().find(|(key, _)| *key == self.key).map(|(_, state)| state.clone()).unwrap_or_default()
     }
 
-    /// Keeps what a program left. Says in its output where that cannot be.
+    /// Saves the state of a program. If that is not possible, says so in its output.
     pub(super) fn keep(&self, left: Option<Vec<u8>>, output: &mut ToolOutput) {
         let name = &self.key.1;
         let why = match left {
@@ -126,7 +127,8 @@ impl Session<'_> {
     }
 }
 
-/// What a call goes on with after this output, where its tool is stateful and its caller sends more; `None`: it ends.
+/// Waits for the next input after this output, if the tool is stateful and its caller sends more; `None`: the call
+/// ends.
 pub(super) async fn next_step(
     is_session: bool,
     output: &ToolOutput,

@@ -1,9 +1,9 @@
-//! Writing Markdown from a stream of events: owed line breaks, prefixes of lists and quotes, and marks
-//! that open at the first word and close before the last space.
+//! Writes Markdown from a stream of events: pending line breaks, prefixes of lists and quotes, and marks that open at
+//! the first word and close before the last space.
 
-/// Lists and quotes inside each other beyond this are flattened.
+/// Nested lists and quotes beyond this depth are flattened.
 const MAX_CONTAINERS: usize = 12;
-/// Marks open at once beyond this are left out.
+/// Nested marks beyond this number are left out.
 const MAX_MARKS: usize = 16;
 
 /// A mark on running text.
@@ -19,7 +19,7 @@ pub(super) enum Mark {
     Link(String),
 }
 
-/// Which mark, whatever its target.
+/// The kind of a mark, without its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MarkKind {
     Strong,
@@ -57,19 +57,19 @@ impl Mark {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// Nothing is written yet: it opens at the next word.
+    /// Not written yet: it opens at the next word.
     Pending,
     Open,
-    /// A block ended inside it, and so did it.
+    /// It ended with the block that it was in.
     Done,
 }
 
 #[derive(Debug)]
 enum Container {
     Quote,
-    /// Its next number, if it has numbers.
+    /// Its next number, if it is numbered.
     List(Option<u64>),
-    /// The marker until it is written, and the width it takes.
+    /// The marker until it is written, and its width.
     Item {
         marker: Option<String>,
         width: usize,
@@ -84,18 +84,18 @@ pub(super) struct Writer {
     full: bool,
     containers: Vec<Container>,
     marks: Vec<(Mark, Progress)>,
-    /// Line feeds owed before the next content.
+    /// Pending line feeds before the next content.
     breaks: usize,
-    /// A space owed before the next word.
+    /// Whether a space is pending before the next word.
     space: bool,
-    /// What the next line begins with, once.
+    /// Text at the beginning of the next line, once.
     lead: &'static str,
-    /// Inside a cell of a table, where everything stays on one line.
+    /// Whether it is inside a table's cell, where everything stays on one line.
     flat: bool,
 }
 
 impl Writer {
-    /// A writer of at most `limit` bytes; what is beyond is left out.
+    /// Creates a writer of at most `limit` bytes; the rest is left out.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             out: String::new(),
@@ -110,13 +110,13 @@ impl Writer {
         }
     }
 
-    /// The text, and whether the limit left something out.
+    /// Returns the text, and whether the limit left something out.
     pub(super) fn finish(mut self) -> (String, bool) {
         self.close_open_marks();
         (self.out, self.full)
     }
 
-    /// Running text; white space counts as one space.
+    /// Writes running text; white space counts as one space.
     pub(super) fn text(&mut self, text: &str) {
         for (index, word) in text.split(|c: char| c.is_whitespace()).enumerate() {
             self.space |= index > 0;
@@ -137,7 +137,7 @@ impl Writer {
         self.breaks = self.breaks.max(feeds);
     }
 
-    /// `<br>`: two of them end the paragraph.
+    /// Handles `<br>`: two of them end the paragraph.
     pub(super) fn line_break(&mut self) {
         if self.flat || !self.lead.is_empty() {
             self.space = true;
@@ -146,7 +146,7 @@ impl Writer {
         }
     }
 
-    /// A heading begins.
+    /// Begins a heading.
     pub(super) fn heading(&mut self, lead: &'static str) {
         self.boundary(2);
         if !self.flat {
@@ -154,13 +154,13 @@ impl Writer {
         }
     }
 
-    /// A heading ends.
+    /// Ends a heading.
     pub(super) fn end_heading(&mut self) {
         self.lead = "";
         self.boundary(2);
     }
 
-    /// A thematic break.
+    /// Writes a thematic break.
     pub(super) fn rule(&mut self) {
         self.boundary(2);
         if !self.flat {
@@ -170,32 +170,32 @@ impl Writer {
         }
     }
 
-    /// A quotation begins.
+    /// Begins a quotation.
     pub(super) fn quote(&mut self) {
         self.boundary(2);
         self.enter(Container::Quote);
     }
 
-    /// A quotation ends, with all that is open in it.
+    /// Ends a quotation, with everything open in it.
     pub(super) fn end_quote(&mut self) {
         self.boundary(2);
         self.leave(|container| matches!(container, Container::Quote));
     }
 
-    /// A list begins; `first` numbers it.
+    /// Begins a list; `first` is its first number.
     pub(super) fn list(&mut self, first: Option<u64>) {
         self.boundary(if self.in_list() { 1 } else { 2 });
         self.enter(Container::List(first));
     }
 
-    /// A list ends, with its last item.
+    /// Ends a list, with its last item.
     pub(super) fn end_list(&mut self) {
         self.boundary(1);
         self.leave(|container| matches!(container, Container::List(_)));
         self.boundary(if self.in_list() { 1 } else { 2 });
     }
 
-    /// An item of the innermost list begins, and the one before it ends.
+    /// Begins an item of the innermost list, and ends the previous one.
     pub(super) fn item(&mut self) {
         self.boundary(1);
         let list = self.containers.iter().rposition(|container| matches!(container, Container::List(_)));
@@ -212,7 +212,7 @@ impl Writer {
         self.enter(Container::Item { marker: Some(marker), width });
     }
 
-    /// A block of code, verbatim.
+    /// Writes a block of code, verbatim.
     pub(super) fn code_block(&mut self, language: &str, code: &str) {
         if self.flat {
             self.text(code);
@@ -232,20 +232,20 @@ impl Writer {
         self.breaks = 2;
     }
 
-    /// Text that is written as it is, as one word.
+    /// Writes text unchanged, as one word.
     pub(super) fn word(&mut self, word: &str) {
         self.begin();
         self.push(word);
     }
 
-    /// A mark begins.
+    /// Begins a mark.
     pub(super) fn open(&mut self, mark: Mark) {
         if self.marks.len() < MAX_MARKS {
             self.marks.push((mark, Progress::Pending));
         }
     }
 
-    /// The innermost mark of this kind ends, and so do those inside it.
+    /// Ends the innermost mark of this kind, and those inside it.
     pub(super) fn close(&mut self, kind: MarkKind) {
         let Some(index) = self.marks.iter().rposition(|(mark, _)| mark.kind() == kind) else { return };
         for (mark, progress) in self.marks.split_off(index).into_iter().rev() {
@@ -255,7 +255,7 @@ impl Writer {
         }
     }
 
-    /// A cell of a table begins: a bar, and from now on one line.
+    /// Begins a table's cell: writes a bar, and stays on one line from now on.
     pub(super) fn cell(&mut self) {
         self.end_cell();
         if self.breaks == 0 {
@@ -267,7 +267,7 @@ impl Writer {
         self.flat = true;
     }
 
-    /// A row ends; the first one gets its rule under it.
+    /// Ends a row; the first one gets its rule.
     pub(super) fn end_row(&mut self, cells: usize, position: RowPosition) {
         self.end_cell();
         self.push(" |");
@@ -312,7 +312,7 @@ impl Writer {
         }
     }
 
-    /// Pays the breaks that are owed, with the prefixes of the new line.
+    /// Writes the pending breaks, with the prefixes of the new line.
     fn start_line(&mut self) {
         if self.breaks == 0 {
             return;
@@ -334,7 +334,7 @@ impl Writer {
         self.push(lead);
     }
 
-    /// Pays what is owed before a word: breaks or a space, then marks.
+    /// Writes what is pending before a word: breaks or a space, then marks.
     fn begin(&mut self) {
         self.start_line();
         if std::mem::take(&mut self.space) {
@@ -364,7 +364,7 @@ impl Writer {
         prefix
     }
 
-    /// The prefix of a blank line, which must not use an item's marker up.
+    /// Returns the prefix of a blank line, which must not consume an item's marker.
     fn blank_prefix(&self) -> String {
         let mut prefix = String::new();
         for container in &self.containers {
@@ -387,7 +387,7 @@ impl Writer {
     }
 }
 
-/// Where a row stands in its table.
+/// The position of a row in its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowPosition {
     First,

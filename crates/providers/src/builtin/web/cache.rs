@@ -1,4 +1,4 @@
-//! Caches the pages that `web:fetch` read lately, so that a repeated read or the next part needs no request.
+//! Caches recent pages of `web:fetch`, so that reading a page again or its next part needs no request.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 use http::header::CACHE_CONTROL;
 
-/// Pages that are kept.
+/// The most pages in the cache.
 const MAX_PAGES: usize = 64;
-/// Bytes of all of them.
+/// The most bytes of all pages.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Pages by a key, the newest last.
+/// Pages by key, the newest last.
 #[derive(Debug)]
 pub(super) struct PageCache<K, T> {
     pages: Mutex<Vec<Page<K, T>>>,
@@ -32,14 +32,14 @@ impl<K, T> Default for PageCache<K, T> {
 }
 
 impl<K: PartialEq, T: Clone> PageCache<K, T> {
-    /// The page, if it may still be used.
+    /// Returns the page, if it may still be used.
     pub(super) fn get(&self, key: &K, now: Instant) -> Option<T> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         pages.retain(|page| page.until > now);
         pages.iter().find(|page| page.key == *key).map(|page| page.page.clone())
     }
 
-    /// Keeps a page of so many bytes; the oldest make room.
+    /// Stores a page of this many bytes; the oldest are dropped for it.
     pub(super) fn put(&self, key: K, page: T, bytes: usize, until: Instant) {
         if bytes > MAX_BYTES {
             return;
@@ -53,7 +53,8 @@ impl<K: PartialEq, T: Clone> PageCache<K, T> {
     }
 }
 
-/// How long a response may be used again: what the server allows (RFC 9111), `most` at most and where it says nothing.
+/// Returns how long a response may be reused: as the server allows (RFC 9111), at most `most`, which is also the
+/// default.
 pub(super) fn usable_for(headers: &HeaderMap, most: Duration) -> Duration {
     let lines = headers.get_all(CACHE_CONTROL).iter().filter_map(|line| line.to_str().ok());
     let mut allowed = most;

@@ -19,14 +19,14 @@ use super::pdf;
 use crate::builtin::{define, parse};
 use toolwright_net::{Body, Bounds, HttpClient, HttpRequest, HttpResponse, MediaType, decode_text};
 
-/// The most that a call may ask for.
+/// The most bytes that a call may request.
 const MAX_BYTES: usize = 16 << 20;
-/// How much of a failure's body is read and shown.
+/// The most bytes of a failed response's body that are read and shown.
 const FAILURE_READ: usize = 64 << 10;
 const FAILURE_SHOWN: usize = 4 << 10;
 /// Configuration section that governs the addresses.
 const SETTINGS: &str = "web";
-/// Bytes of one part of a long text.
+/// The bytes of one part of a long text.
 const PAGE: usize = 40_000;
 
 const MANUAL: &str = "\
@@ -46,7 +46,7 @@ pub struct WebFetch {
     client: HttpClient,
     max_bytes: usize,
     timeout: Option<Duration>,
-    /// How long a page may be used again.
+    /// How long a page may be reused.
     keep: Duration,
     kept: PageCache<(Url, Option<usize>), Arc<Fetched>>,
 }
@@ -60,22 +60,22 @@ struct Arguments {
     page: Option<usize>,
 }
 
-/// What came from a server.
+/// A server's response.
 #[derive(Debug)]
 struct Fetched {
     head: Head,
-    /// `None`: the type or the encoding says that it is not text.
+    /// `None` if the type or the encoding is not text.
     body: Option<Body>,
 }
 
-/// What a body turned out to be.
+/// The content of a body.
 enum Content {
     Text { text: String, title: Option<String> },
     Binary,
 }
 
 impl WebFetch {
-    /// The tool over `client`.
+    /// Creates the tool over `client`.
     #[must_use]
     pub fn new(client: HttpClient, options: &WebConfig) -> Self {
         Self {
@@ -143,7 +143,7 @@ impl Tool for WebFetch {
 }
 
 impl WebFetch {
-    /// The page, as it was read lately or as its server has it.
+    /// Returns the page, from the cache or from its server.
     async fn fetched(&self, url: Url, asked: Option<usize>, bounds: Bounds<'_>) -> Result<Arc<Fetched>, ToolError> {
         let key = (url, asked);
         if let Some(kept) = self.kept.get(&key, Instant::now()) {
@@ -159,10 +159,10 @@ impl WebFetch {
         let response = self.client.send(request, bounds).await.map_err(|error| error.into_tool_error(SETTINGS))?;
         let head = Head::of(&response);
         let usable = usable_for(response.headers(), self.keep);
-        // A body that its type or its encoding calls binary is not worth the transfer.
+        // A body with a binary type or encoding is not transferred.
         let readable = head.encoding.is_none()
             && head.media_type.as_ref().is_none_or(|kind| kind.is_text() || may_be_text(kind) || is_pdf(kind));
-        // A part of a PDF has no text: its index is at the end.
+        // A part of a PDF has no text, because its index is at the end.
         let usual = if head.media_type.as_ref().is_some_and(is_pdf) { MAX_BYTES } else { self.max_bytes };
         let max = asked.unwrap_or(usual);
         let max = if head.ok { max } else { max.min(FAILURE_READ) };
@@ -172,7 +172,7 @@ impl WebFetch {
         };
         let fetched = Arc::new(Fetched { head, body });
         let bytes = fetched.body.as_ref().map_or(0, |body| body.bytes.len());
-        // Credentials make it somebody's page.
+        // A page fetched with credentials is not shared.
         let is_public = key.0.password().is_none() && key.0.username().is_empty();
         if fetched.head.ok && is_public && !usable.is_zero() {
             self.kept.put(key, Arc::clone(&fetched), bytes, Instant::now() + usable);
@@ -181,7 +181,7 @@ impl WebFetch {
     }
 }
 
-/// One part of a text, cut between lines where it can be, and which one it is of how many.
+/// Returns one part of a text, cut between lines if possible, with its number and the total.
 fn part(text: &str, page: usize) -> Result<String, ToolError> {
     let (mut rest, mut parts) = (text, Vec::new());
     while !rest.is_empty() {
@@ -207,7 +207,7 @@ fn part(text: &str, page: usize) -> Result<String, ToolError> {
     })
 }
 
-/// What is kept of a response's head.
+/// The stored part of a response's head.
 #[derive(Debug, Clone)]
 struct Head {
     ok: bool,
@@ -277,13 +277,13 @@ fn is_pdf(media_type: &MediaType) -> bool {
     matches!(media_type.essence.as_str(), "application/pdf" | "application/x-pdf")
 }
 
-/// Types that servers give to anything.
+/// Returns whether servers give this type to any content.
 fn may_be_text(media_type: &MediaType) -> bool {
     matches!(media_type.essence.as_str(), "application/octet-stream" | "binary/octet-stream" | "application/unknown")
 }
 
-/// Decodes a body and, given the URL of the page, turns HTML into Markdown. Large pages take a while, so
-/// it happens off the runtime's threads.
+/// Decodes a body and, given the URL of the page, turns HTML into Markdown. Large pages take long, so it runs on a
+/// blocking thread.
 async fn read_content(body: Body, media_type: Option<MediaType>, base: Option<Url>) -> Result<Content, ToolError> {
     if pdf::is_pdf(&body.bytes) {
         let failed = |error| ToolError::new(ErrorKind::ExecutionError, format!("the PDF cannot be read: {error}"));

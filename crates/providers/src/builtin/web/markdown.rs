@@ -1,8 +1,8 @@
 //! HTML to readable Markdown.
 //!
-//! The page is converted as its tokens come, without a tree: time and memory stay linear in its size
-//! and nothing recurses, so that no page can exhaust the process by nesting or by unclosed formatting.
-//! The result is for reading: text is not escaped, and it does not convert back.
+//! The page is converted token by token, without a tree: time and memory are linear in its size and nothing recurses,
+//! so no page can exhaust the process by nesting or unclosed formatting. The result is for reading only: text is not
+//! escaped, and it does not convert back.
 
 use std::cell::RefCell;
 
@@ -13,20 +13,20 @@ use url::Url;
 
 use super::blocks::{Mark, MarkKind, RowPosition, Writer};
 
-/// Longer link targets are left out, so that a long base URL does not multiply.
+/// Longer link targets are left out, so that a long base URL is not repeated.
 const MAX_TARGET: usize = 2048;
-/// Bound on a title, in bytes.
+/// The most bytes of a title.
 const MAX_TITLE: usize = 1024;
-/// Elements without anything to read, besides those that the tokenizer takes as raw text.
+/// Elements without readable content, in addition to those that the tokenizer takes as raw text.
 const NOISE: [&str; 11] =
     ["template", "noscript", "svg", "math", "object", "canvas", "nav", "footer", "button", "select", "dialog"];
-/// Elements that show that an unclosed one of the above is over.
+/// Elements that end an unclosed one of the above.
 const CONTENT: [&str; 4] = ["main", "article", "h1", "body"];
-/// Elements whose end tag is often left out.
+/// Elements whose end tag is often omitted.
 const UNCLOSED: [&str; 6] = ["p", "li", "dt", "dd", "tr", "td"];
-/// Elements in which those of [`UNCLOSED`] are inside another of their name, and with which they end.
+/// Elements that may contain those of [`UNCLOSED`] inside another of the same name, and that end them.
 const SCOPES: [&str; 5] = ["ul", "ol", "menu", "dl", "table"];
-/// Elements that have no end tag.
+/// Elements without an end tag.
 const VOID: [&str; 13] =
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"];
 
@@ -39,8 +39,8 @@ pub(super) struct Page {
     pub(super) title: Option<String>,
 }
 
-/// Converts a page; links become absolute by `base`, or by the page's own `<base>`. Scripts, styles,
-/// navigation, footers and form controls are left out. The Markdown is bounded by four times the HTML.
+/// Converts a page; links are resolved against `base`, or the page's own `<base>`. Scripts, styles, navigation, footers
+/// and form controls are left out. The Markdown is bounded by four times the HTML.
 pub(super) fn to_markdown(html: &str, base: Url) -> Page {
     let sink = Sink(RefCell::new(Converter {
         writer: Writer::new(html.len() * 4 + 1024),
@@ -58,7 +58,7 @@ pub(super) fn to_markdown(html: &str, base: Url) -> Page {
     let tokenizer = Tokenizer::new(sink, TokenizerOpts::default());
     let input = BufferQueue::default();
     input.push_back(StrTendril::from(html));
-    // The sink never asks for a script to be run, so one feed takes all.
+    // The sink never requests a script to run, so one feed takes everything.
     let _ = tokenizer.feed(&input);
     tokenizer.end();
     tokenizer.sink.0.into_inner().finish()
@@ -94,7 +94,7 @@ impl TokenSink for Sink {
 /// The outermost table.
 #[derive(Debug, Default)]
 struct Table {
-    /// Whether its first cell is a heading: such a table is data, others may be layout.
+    /// Whether its first cell is a heading: such a table is data, while others may be layout.
     data: bool,
     rows: usize,
     cells: usize,
@@ -105,16 +105,16 @@ struct Converter {
     base: Url,
     /// The element that is left out, and how many of its name are open.
     skipping: Option<(String, usize)>,
-    /// Whether it is left out since people do not see it either.
+    /// Whether it is left out because it is hidden from people.
     skips_hidden: bool,
-    /// Lists and tables open in what is left out.
+    /// Lists and tables open in the left-out element.
     scopes: usize,
-    /// Language and text of the `<pre>` that is open.
+    /// Language and text of the open `<pre>`.
     code: Option<(String, String)>,
     title: Option<String>,
     in_title: bool,
     has_heading: bool,
-    /// Tables open inside each other.
+    /// The number of nested open tables.
     tables: usize,
     table: Table,
 }
@@ -135,7 +135,7 @@ impl Converter {
     }
 
     fn start(&mut self, name: &str, tag: &Tag) {
-        // A paragraph that is not closed ends where the next begins. What is hidden ends with its element, as in a browser.
+        // An unclosed paragraph ends at the next one. A hidden element ends as in a browser.
         let ends = |(skipped, _): &(String, usize)| match self.skips_hidden {
             true => self.scopes == 0 && UNCLOSED.contains(&name) && skipped == name,
             false => CONTENT.contains(&name),
@@ -216,7 +216,7 @@ impl Converter {
         if let Some((skipped, depth)) = &mut self.skipping {
             let is_scoped = self.skips_hidden && UNCLOSED.contains(&&**skipped);
             let ends_scope = is_scoped && SCOPES.contains(&name);
-            // The end of what it stands in ends what was not closed, too.
+            // The end of the enclosing element also ends what was not closed.
             let is_over = match (is_scoped, self.scopes) {
                 (true, 0) => skipped == name || ends_scope,
                 (true, _) => false,
@@ -274,7 +274,7 @@ impl Converter {
         }
     }
 
-    /// The absolute form of a link worth keeping.
+    /// Returns the absolute form of a useful link.
     fn target(&self, href: &str) -> Option<String> {
         let href = href.trim();
         if href.is_empty() || href.starts_with('#') {
@@ -364,13 +364,13 @@ fn heading_lead(name: &str) -> &'static str {
     }
 }
 
-/// Whether a browser does not show it, as far as the element itself says: text for programs alone is a way to mislead models.
+/// Returns whether the element itself says that it is hidden: text for programs alone can mislead models.
 fn is_hidden(tag: &Tag) -> bool {
     let style = attribute(tag, "style").unwrap_or_default();
     let style: String = style.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_ascii_lowercase();
     let by_style = ["display:none", "visibility:hidden", "font-size:0;", "font-size:0px"];
     let ended = format!("{style};");
-    // Whole pages are hidden until a script has run.
+    // Some pages are hidden until a script has run.
     let is_page = ["html", "body"].contains(&&*tag.name);
     !is_page && (attribute(tag, "hidden").is_some() || by_style.iter().any(|hides| ended.contains(hides)))
 }
@@ -379,7 +379,7 @@ fn attribute<'a>(tag: &'a Tag, name: &str) -> Option<&'a str> {
     tag.attrs.iter().find(|attribute| &*attribute.name.local == name).map(|attribute| &*attribute.value)
 }
 
-/// The language that a class like `language-rust` or `lang-rust` names.
+/// Returns the language in a class like `language-rust` or `lang-rust`.
 fn language(tag: &Tag) -> &str {
     attribute(tag, "class")
         .and_then(|class| {

@@ -53,13 +53,14 @@ impl Default for WebConfig {
     }
 }
 
-/// The tools: `web:fetch`, and `web:search` where there are engines. Nothing is built or connected before the first call.
+/// Returns the tools: `web:fetch`, and `web:search` if there are engines. Nothing is built or connected before the
+/// first call.
 #[must_use]
 pub fn tools(options: &WebConfig) -> Vec<Arc<dyn Tool>> {
     tools_with(options, HttpOptions::default())
 }
 
-/// As [`tools`], with a resolver and proxies of the caller's.
+/// As [`tools`], with the caller's resolver and proxies.
 #[must_use]
 pub fn tools_with(options: &WebConfig, http: HttpOptions) -> Vec<Arc<dyn Tool>> {
     let client = |http| HttpClient::new(options.address.clone(), http);

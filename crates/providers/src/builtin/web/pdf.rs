@@ -1,5 +1,5 @@
-//! Extracts the text of PDF documents. The input is hostile: its size, time and threads are bounded, and a panic of the
-//! reader is an error.
+//! Extracts the text of PDF documents. The input may be hostile: its size, time and threads are bounded, and a panic of
+//! the reader becomes an error.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -10,35 +10,35 @@ use lopdf::content::{Content, Operation};
 use lopdf::{Dictionary, Document, Encoding, LoadOptions, Object, ObjectId};
 use tokio::sync::{Semaphore, oneshot};
 
-/// Documents that are read at once. A reader that does not end holds its place.
+/// Limits concurrent readers. A reader that does not end keeps its place.
 static READERS: Semaphore = Semaphore::const_new(2);
-/// How long a document is read; what comes after is left out.
+/// Time limit of a document; the rest is left out.
 const TIME: Duration = Duration::from_secs(20);
-/// How long a reader may go on after that before it is left alone.
+/// How long a reader may run beyond that before it is abandoned.
 const GRACE: Duration = Duration::from_secs(5);
-/// The parser descends as deep as a document nests, up to a hundred levels.
+/// The parser recurses as deep as a document nests, up to a hundred levels.
 const STACK: usize = 8 << 20;
-/// Bytes of a stream or of a page's content, decompressed. Pages with more are left out.
+/// The most bytes of a decompressed stream or page. Pages with more are left out.
 const MAX_STREAM: usize = 8 << 20;
-/// Bytes of text.
+/// The most bytes of text.
 const MAX_TEXT: usize = 8 << 20;
-/// Pages that are read.
+/// The most pages that are read.
 const MAX_PAGES: usize = 5000;
-/// Forms within forms that are followed.
+/// The deepest nesting of forms.
 const MAX_FORMS: usize = 4;
-/// A gap in a line that stands for a space, in thousandths of the font's size.
+/// The gap in a line that counts as a space, in thousandths of the font's size.
 const GAP: f32 = -180.0;
 
-/// Whether `bytes` begin as a PDF does.
+/// Returns whether `bytes` begin like a PDF.
 pub(super) fn is_pdf(bytes: &[u8]) -> bool {
-    // Readers take a mark that is not quite at the beginning.
+    // Readers accept a mark that is not quite at the beginning.
     bytes.iter().take(1024).collect::<Vec<_>>().windows(5).any(|five| five.iter().map(|byte| **byte).eq(*b"%PDF-"))
 }
 
-/// The text of a document, page by page.
+/// Returns the text of a document, page by page.
 ///
 /// # Errors
-/// In words, why there is none.
+/// The reason why there is none, as a message.
 pub(super) async fn text(bytes: Vec<u8>) -> Result<String, String> {
     let wait = |what: &'static str| move |_| what.to_owned();
     let permit = tokio::time::timeout(TIME, READERS.acquire()).await;
@@ -49,7 +49,7 @@ pub(super) async fn text(bytes: Vec<u8>) -> Result<String, String> {
         let _permit = permit;
         let until = Instant::now() + TIME;
         let read = catch_unwind(AssertUnwindSafe(|| read_text(&bytes, until)));
-        // Nobody may wait any more.
+        // The receiver may have gone.
         let _ = send.send(read.unwrap_or_else(|panic| Err(format!("its reader failed: {}", said(&*panic)))));
     };
     let thread = std::thread::Builder::new().name("pdf".into()).stack_size(STACK);
@@ -114,19 +114,19 @@ fn encodings<'d>(document: &'d Document, fonts: BTreeMap<Vec<u8>, &'d Dictionary
     fonts.into_iter().filter_map(read).collect()
 }
 
-/// Writes what a page shows, line by line.
+/// Writes the text of a page, line by line.
 struct Writer<'d> {
     document: &'d Document,
     until: Instant,
     text: String,
-    /// The height of the line that was written last.
+    /// The height of the last line.
     line: Option<f32>,
 }
 
 impl Writer<'_> {
     fn write(&mut self, operations: &[Operation], fonts: &Fonts<'_>, resources: &[&Dictionary], depth: usize) {
         let mut font = None;
-        // The height of the line and the distance of lines.
+        // The height of the line, and the line spacing.
         let (mut height, mut leading) = (0.0, 0.0);
         for Operation { operator, operands } in operations {
             if Instant::now() > self.until || self.text.len() > MAX_TEXT {
@@ -161,7 +161,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Text in two places has a space between, if it is on one line.
+    /// Separates text in two places by a space, if it is on one line.
     fn apart(&mut self) {
         if !self.text.is_empty() && !self.text.ends_with(char::is_whitespace) {
             self.text.push(' ');
@@ -189,7 +189,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What a form shows.
+    /// Writes the text of a form.
     fn form(&mut self, name: Option<&Object>, resources: &[&Dictionary], depth: usize) {
         let form = || {
             let name = name?.as_name().ok()?;

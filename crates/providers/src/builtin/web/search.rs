@@ -15,16 +15,16 @@ use url::Url;
 use crate::builtin::{define, parse};
 use toolwright_net::{Bounds, HttpClient, HttpRequest};
 
-/// Results of one search.
+/// The most results of one search.
 const MAX_RESULTS: usize = 20;
-/// Bytes of an answer that are read.
+/// The most bytes of an answer that are read.
 const MAX_ANSWER: usize = 2 << 20;
-/// Time of one engine, so that the next has some too.
+/// Time limit of one engine, so that the next has time too.
 const ENGINE_TIME: Duration = Duration::from_secs(10);
-/// Characters of a title, and of a result's text.
+/// The most characters of a title, and of a result's text.
 const MAX_TITLE: usize = 200;
 const MAX_SNIPPET: usize = 600;
-/// Bytes of a result's address: a longer one is no page that anybody links to.
+/// The most bytes of a result's address. Longer ones are not useful links.
 const MAX_URL: usize = 2048;
 /// Configuration section that governs the addresses.
 const SETTINGS: &str = "web";
@@ -90,7 +90,7 @@ struct Hit {
 }
 
 impl SearchEngine {
-    /// Its name in messages: the kind, and the host where it has one of its own.
+    /// Returns its name for messages: the kind, and its host if it is configured.
     fn name(&self) -> String {
         let kind = match self.engine {
             SearchApi::Searxng => "searxng",
@@ -102,10 +102,10 @@ impl SearchEngine {
         host.map_or_else(|| kind.to_owned(), |host| format!("{kind} ({host})"))
     }
 
-    /// Why it cannot be asked.
+    /// Builds the request of a query.
     ///
     /// # Errors
-    /// What is missing of its settings.
+    /// A setting is missing.
     fn request(&self, query: &str, count: usize) -> Result<HttpRequest, String> {
         let key = || self.key.as_ref().map(Secret::expose).ok_or("`key` is missing");
         let own = || self.url.as_deref().ok_or("`url` is missing");
@@ -160,7 +160,7 @@ impl SearchEngine {
         Ok(request)
     }
 
-    /// The results of an answer; `None`: it has no list of results.
+    /// Returns the results of an answer; `None` if it has no list of results.
     fn hits(&self, answer: &Value, count: usize) -> Option<Vec<Hit>> {
         let pointer = |own: &Option<String>, usual: &'static str| own.clone().unwrap_or_else(|| usual.to_owned());
         let (list, title, link, snippet) = match self.engine {
@@ -182,7 +182,7 @@ impl SearchEngine {
             text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(max).collect::<String>()
         };
         let hit = |item: &Value| {
-            // Reading it takes newlines out, and encodes what else an address may not have.
+            // Parsing removes newlines and encodes other invalid characters.
             let url = Url::parse(item.pointer(&link)?.as_str().filter(|url| url.len() <= MAX_URL)?).ok()?;
             let url = Some(String::from(url)).filter(|url| url.starts_with("http") && url.len() <= MAX_URL)?;
             Some(Hit { title: text(item, &title, MAX_TITLE), url, snippet: text(item, &snippet, MAX_SNIPPET) })
@@ -211,10 +211,10 @@ impl WebSearch {
         Self { client, engines, timeout }
     }
 
-    /// What one engine found.
+    /// Asks one engine.
     ///
     /// # Errors
-    /// Why it is passed over.
+    /// The reason why it is skipped.
     async fn ask(
         &self,
         engine: &SearchEngine,

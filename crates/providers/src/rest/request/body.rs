@@ -10,16 +10,16 @@ use crate::rest::request::payload::Payload;
 use crate::rest::request::query::{Reserved, Style, append_pairs, encode};
 use crate::rest::request::template::{Nulls, Parameter, Rendered, Segment, Template, plain_text};
 
-/// Bound on nesting of a body template.
+/// The deepest nesting of a body template.
 const MAX_DEPTH: usize = 64;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// A body as it is sent.
+/// A rendered body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RenderedBody {
     pub(crate) bytes: Bytes,
-    /// What to state unless the headers do.
+    /// The content type, unless the headers set one.
     pub(crate) content_type: HeaderValue,
 }
 
@@ -29,16 +29,16 @@ pub(crate) enum BodyTemplate {
     Json(JsonTemplate),
     /// Pairs of a form.
     Form(Vec<(String, JsonTemplate)>),
-    /// Text; in a form values are encoded.
+    /// Text; in a form its values are encoded.
     Text {
         template: Template,
         form: bool,
     },
-    /// One argument, by media type.
+    /// One argument, written by media type.
     Payload(Payload),
 }
 
-/// JSON with templates for strings.
+/// JSON with templates in strings.
 #[derive(Debug, Clone)]
 pub(crate) enum JsonTemplate {
     Fixed(Value),
@@ -48,10 +48,10 @@ pub(crate) enum JsonTemplate {
 }
 
 impl BodyTemplate {
-    /// Compiles a body for the content type that the headers state, if they do.
+    /// Compiles a body for the content type in the headers, if any.
     ///
     /// # Errors
-    /// What is wrong, with the path inside the body.
+    /// The error, with the path inside the body.
     pub(in crate::rest) fn compile(
         body: &Value,
         content_type: Option<&str>,
@@ -85,7 +85,7 @@ impl BodyTemplate {
         }
     }
 
-    /// JSON that was written as text: parsed now, so that no value can break out of its place.
+    /// Compiles JSON that was written as text. It is parsed now, so that values cannot change its structure.
     fn compile_json_text(text: &str, schema: &Value) -> Result<Self, Complaint> {
         let parsed: Value = serde_json::from_str(text).map_err(|error| {
             Complaint::new(
@@ -96,7 +96,7 @@ impl BodyTemplate {
         Ok(Self::Json(JsonTemplate::compile(&parsed, "body", schema, 0)?))
     }
 
-    /// The body with the arguments in it; `None` when all of it is an optional argument that is absent.
+    /// Renders the body with the arguments; `None` if the whole body is an absent optional argument.
     ///
     /// # Errors
     /// A message that names a missing required argument.
@@ -127,7 +127,7 @@ impl BodyTemplate {
         Ok(bytes.map(|bytes| RenderedBody { bytes, content_type: HeaderValue::from_static(content_type) }))
     }
 
-    /// Its placeholders.
+    /// Returns its placeholders.
     pub(in crate::rest) fn parameters(&self) -> Vec<&Parameter> {
         let mut found = Vec::new();
         match self {
@@ -181,7 +181,7 @@ impl JsonTemplate {
         })
     }
 
-    /// The value; `None` when an optional argument is absent. Members and items without one are left out.
+    /// Renders the value; `None` if it is an absent optional argument. Members and items without a value are left out.
     pub(in crate::rest) fn render(&self, arguments: &Value, nulls: Nulls) -> Result<Option<Value>, String> {
         Ok(match self {
             Self::Fixed(value) => Some(value.clone()),
@@ -208,7 +208,7 @@ impl JsonTemplate {
         })
     }
 
-    /// The parameter that it is, where it is one and nothing else.
+    /// Returns the parameter, if it is nothing else.
     pub(in crate::rest) fn parameter(&self) -> Option<&Parameter> {
         match self {
             Self::Text(Template { segments }) => match segments.as_slice() {
@@ -229,20 +229,20 @@ impl JsonTemplate {
     }
 }
 
-/// One part as it is sent, with its head.
+/// A rendered part, with its headers.
 pub(in crate::rest) struct Written {
     pub(in crate::rest) content_type: String,
     pub(in crate::rest) bytes: Vec<u8>,
 }
 
-/// A name between quotes: quotes and line breaks as HTML writes them ("multipart/form-data encoding algorithm"), a
-/// backslash as a quoted pair (RFC 2183). HTML leaves it as it is, and so do browsers; but readers of quoted pairs then
-/// lose it, and at the end of a name the quote after it, while readers that know of no pairs have it twice at worst.
+/// Quotes a name: quotes and line breaks as in HTML ("multipart/form-data encoding algorithm"), a backslash as a quoted
+/// pair (RFC 2183). HTML and browsers do not escape it, but parsers of quoted pairs then lose it, and after it possibly
+/// the closing quote, while other parsers at worst see it twice.
 pub(in crate::rest) fn quoted(name: &str) -> String {
     name.replace('\\', r"\\").replace('\r', "%0D").replace('\n', "%0A").replace('"', "%22")
 }
 
-/// A boundary that no part holds; the same for the same parts, so that a repeated request is the same.
+/// Returns a boundary that no part contains. It depends only on the parts, so that a repeated request is identical.
 pub(in crate::rest) fn boundary(parts: &[Written]) -> String {
     let all = parts.iter().map(|part| String::from_utf8_lossy(&part.bytes)).collect::<Vec<_>>().join("\n");
     let mut attempt = 0_u32;
@@ -255,7 +255,7 @@ pub(in crate::rest) fn boundary(parts: &[Written]) -> String {
     }
 }
 
-/// The parts with the boundary between them.
+/// Joins the parts with the boundary between them.
 pub(in crate::rest) fn joined(parts: &[Written], boundary: &str) -> Bytes {
     let mut body = Vec::with_capacity(parts.iter().map(|part| part.bytes.len() + boundary.len() + 8).sum());
     for part in parts {
@@ -267,8 +267,8 @@ pub(in crate::rest) fn joined(parts: &[Written], boundary: &str) -> Bytes {
     body.into()
 }
 
-/// The media type of the whole: what the document states, with this boundary for any of its own. Where the first part is
-/// what the others belong to, its type is named too, unless the document does (RFC 2387, section 3.1).
+/// Returns the media type of the whole: the document's, with this boundary instead of any other. If the first part is
+/// the root, its type is named too, unless the document does so (RFC 2387, section 3.1).
 pub(in crate::rest) fn content_type(stated: &str, boundary: &str, parts: &[Written]) -> String {
     let (essence, parameters) = pieces(stated);
     let is = |parameter: &str, name: &str| {
@@ -290,7 +290,7 @@ pub(in crate::rest) fn content_type(stated: &str, boundary: &str, parts: &[Writt
     whole
 }
 
-/// A media type without its parameters, and these.
+/// Splits a media type into the type and its parameters.
 fn pieces(stated: &str) -> (&str, Vec<&str>) {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let mut pieces = stated.split(|c| {
@@ -339,7 +339,7 @@ mod tests {
             "s=a%22b%20%26%20c&l=1&l=2",
         );
         check(json!("s=${parameters.s}"), Some(FORM), arguments(), "s=a%22b%20%26%20c");
-        // A null that is given is sent where there are nulls, and takes back what was set.
+        // An explicit null is sent where nulls exist, and deletes what was set.
         let null = || json!({"n": null, "s": null});
         let body = json!({"n": "${parameters.n}", "s": "${parameters.s}", "l": ["${parameters.n}", "${parameters.o}"]});
         check(body.clone(), None, null(), r#"{"n":null,"s":null,"l":[null]}"#);

@@ -1,4 +1,4 @@
-//! Describes one HTTP request that arguments fill, for configured tools and imported operations alike.
+//! Describes an HTTP request with arguments, for configured tools and imported operations.
 
 pub(in crate::rest) mod body;
 pub(in crate::rest) mod payload;
@@ -21,41 +21,41 @@ use toolwright_net::HttpRequest;
 
 const ACCEPT_ANY: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.5");
 
-/// A request that waits for its arguments.
+/// A request template.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestTemplate {
     pub(crate) method: Method,
-    /// Scheme and authority, which no argument reaches.
+    /// Scheme and authority, which no argument can change.
     pub(crate) origin: String,
-    /// The path between its slashes.
+    /// The path segments.
     pub(crate) path: Vec<Vec<PathPart>>,
     pub(crate) pairs: Vec<Pair>,
     pub(crate) headers: Vec<(HeaderName, HeaderPart)>,
     pub(crate) cookies: Vec<CookiePart>,
-    /// `Accept`, unless a header says it.
+    /// `Accept`, unless a header sets it.
     pub(crate) accept: Option<HeaderValue>,
     pub(crate) body: Option<BodyTemplate>,
-    /// What credentials fill: (`query`, `header` or `cookie`; name).
+    /// The places that credentials fill: (`query`, `header` or `cookie`; name).
     pub(crate) filled: Vec<(&'static str, String)>,
 }
 
-/// A piece of a path's segment.
+/// A part of a path segment.
 #[derive(Debug, Clone)]
 pub(crate) enum PathPart {
-    /// As it stands in the URL.
+    /// Literal text, as in the URL.
     Literal(String),
     /// An argument.
     Value { parameter: Parameter, name: String, style: PathStyle, explode: Explode, writing: Writing },
 }
 
-/// A piece of a query.
+/// A part of a query.
 #[derive(Debug, Clone)]
 pub(crate) enum Pair {
-    /// As it stands in the URL.
+    /// Literal text, as in the URL.
     Literal(String),
-    /// `name=` as it stands in the URL, and a value of several pieces.
+    /// `name=` as in the URL, and a value of several parts.
     Mixed(String, Template),
-    /// A name, decoded, and a value of any type.
+    /// A decoded name, and a value of any type.
     Typed {
         name: String,
         value: JsonTemplate,
@@ -75,7 +75,7 @@ pub(crate) enum HeaderPart {
     Value { parameter: Parameter, explode: Explode, writing: Writing },
 }
 
-/// A cookie, or several.
+/// One or more cookies.
 #[derive(Debug, Clone)]
 pub(crate) struct CookiePart {
     pub(crate) name: String,
@@ -86,10 +86,10 @@ pub(crate) struct CookiePart {
 }
 
 impl RequestTemplate {
-    /// The request for these arguments.
+    /// Renders the request for these arguments.
     ///
     /// # Errors
-    /// A message for the caller: a value is missing, or cannot stand where it would.
+    /// A message for the caller: a value is missing, or invalid in its place.
     pub(super) fn render(&self, arguments: &Value) -> Result<HttpRequest, String> {
         let mut headers = self.render_headers(arguments)?;
         let body = self.body.as_ref().map(|body| body.render(arguments)).transpose()?.flatten();
@@ -101,7 +101,7 @@ impl RequestTemplate {
         Ok(HttpRequest { method: self.method.clone(), url: self.render_url(arguments)?, headers, body })
     }
 
-    /// Every argument that goes into it.
+    /// Returns all arguments of the template.
     pub(super) fn parameters(&self) -> Vec<&Parameter> {
         let mut found: Vec<&Parameter> = Vec::new();
         found.extend(self.path.iter().flatten().filter_map(|part| match part {
@@ -188,7 +188,7 @@ impl RequestTemplate {
                 add_header(&mut headers, name, &text)?;
             }
         }
-        // One header holds all of them (RFC 6265 section 5.4).
+        // One header contains all of them (RFC 6265 section 5.4).
         let mut cookies: Vec<String> = headers.get_all(COOKIE).iter().map(text_of).collect();
         let others = cookies.len();
         for (index, cookie) in self.cookies.iter().enumerate() {
@@ -212,7 +212,7 @@ impl RequestTemplate {
         Ok(headers)
     }
 
-    /// Whether another pair than this one, or a credential, has this name, encoded.
+    /// Returns whether another pair, or a credential, has this encoded name.
     fn is_other_pair(&self, index: usize, name: &str) -> bool {
         let mut others = self.pairs.iter().enumerate().filter(|(at, _)| *at != index);
         let is_of = |pair: &Pair| match pair {
@@ -223,7 +223,7 @@ impl RequestTemplate {
         others.any(|(_, pair)| is_of(pair)) || self.is_filled("query", |filled| encode(filled) == name)
     }
 
-    /// Whether another cookie than this one, or a credential, has this name.
+    /// Returns whether another cookie, or a credential, has this name.
     fn is_other_cookie(&self, index: usize, name: &str) -> bool {
         let mut others = self.cookies.iter().enumerate().filter(|(at, _)| *at != index);
         others.any(|(_, cookie)| cookie.name == name) || self.is_filled("cookie", |filled| filled == name)
@@ -234,8 +234,8 @@ impl RequestTemplate {
     }
 }
 
-/// The members of an object that stand apart are parameters of their own: none may stand in the place of another, which
-/// may be what lets the request in.
+/// Returns the members of an exploded object. They are separate parameters, so none may replace another, which may be a
+/// credential.
 fn own_members<'m>(
     object: &str,
     mut members: impl Iterator<Item = &'m str>,
@@ -249,7 +249,7 @@ fn own_members<'m>(
     }
 }
 
-/// The name of a pair as it is written.
+/// Returns the name of an encoded pair.
 fn name_of(pair: &str) -> &str {
     pair.split_once('=').map_or(pair, |(name, _)| name)
 }
@@ -259,7 +259,7 @@ fn text_of(value: &HeaderValue) -> String {
 }
 
 fn add_header(headers: &mut HeaderMap, name: &HeaderName, text: &str) -> Result<(), String> {
-    // The value may be a secret: it is not quoted.
+    // The value is not quoted, because it may be a secret.
     let mut value = HeaderValue::from_bytes(text.as_bytes()).map_err(|_| {
         format!("the value of the header `{name}` would hold a line break or another control character")
     })?;

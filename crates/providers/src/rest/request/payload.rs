@@ -15,11 +15,11 @@ use super::query::{Reserved, Style, append_pairs, item_text};
 use super::template::{Parameter, plain_text};
 use super::xml::XmlBody;
 
-/// A body that is one argument.
+/// A body that is a single argument.
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
     pub(crate) parameter: Parameter,
-    /// Its media type; a multipart body adds its boundary.
+    /// Its media type; for a multipart body the boundary is added.
     pub(crate) content_type: HeaderValue,
     pub(crate) kind: PayloadKind,
 }
@@ -29,9 +29,9 @@ pub(crate) struct Payload {
 pub(crate) enum PayloadKind {
     /// As JSON.
     Json,
-    /// As text; what is no string as JSON.
+    /// As text; a value that is not a string as JSON.
     Text,
-    /// As bytes: see [`file_of`].
+    /// As bytes, see [`file_of`].
     Bytes(Kinds),
     /// As pairs; members that are not listed are [`FieldWriting::Plain`].
     Form(Vec<(String, FieldWriting)>),
@@ -41,49 +41,49 @@ pub(crate) enum PayloadKind {
     Xml(XmlBody),
 }
 
-/// Which media types the bytes of a body may have.
+/// The allowed media types of a body's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kinds {
     /// The body's own.
     Own,
-    /// Those of a range: the one that the file says, else the body's own.
+    /// A type of a range: the file's, else the body's own.
     Any(String),
-    /// Those of a range, of which the file has to say one.
+    /// A type of a range, which the file must name.
     Said(String),
 }
 
-/// The parts of a body.
+/// The parts of a multipart body.
 #[derive(Debug, Clone)]
 pub(crate) enum PartList {
-    /// The members of an object, those that are listed in this order, and how all others are written.
+    /// The members of an object: the listed ones in this order, and how all others are written.
     Named(Vec<(String, PartWriting)>, PartWriting),
-    /// The items of a list: the first ones, and all that follow.
+    /// The items of a list: the first ones, and all others.
     Items(Vec<PartWriting>, PartWriting),
 }
 
 /// How a member of a form is written.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum FieldWriting {
-    /// By a query's styles.
+    /// In a style of queries.
     Styled { style: Style, explode: Option<bool>, reserved: Reserved },
     /// As JSON.
     Json,
-    /// Scalars as they are, lists as repeated pairs, objects as JSON.
+    /// Scalars unchanged, lists as repeated pairs, objects as JSON.
     Plain,
 }
 
 /// How a member of a multipart body is written.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct PartWriting {
-    /// Headers that are the same for all.
+    /// Headers with fixed values.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// The part's media type. Default: `text/plain` for scalars, `application/json` for objects.
     pub(crate) content_type: Option<String>,
-    /// Whether it is bytes: see [`file_of`].
+    /// Its kind of content, see [`file_of`].
     pub(crate) content: PartContent,
 }
 
-/// What a part holds.
+/// The content of a part.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) enum PartContent {
     /// A value.
@@ -91,15 +91,15 @@ pub(crate) enum PartContent {
     Value,
     /// A file.
     File,
-    /// A file where it is an object with `base64`, else a value.
+    /// A file if it is an object with `base64`, else a value.
     FileOrValue,
-    /// A value by a query's styles, whose pairs are parts.
+    /// A value in a style of queries, whose pairs are parts.
     Styled(Style, Explode),
     /// A value as XML.
     Xml(XmlBody),
 }
 
-/// A text's media type with the charset that it is written in, unless it names one.
+/// Adds the charset to a text's media type, unless it names one.
 fn with_charset(content_type: &HeaderValue) -> Option<HeaderValue> {
     let stated = content_type.to_str().ok()?;
     let is_plain = stated.starts_with("text/") && !stated.to_ascii_lowercase().contains("charset=");
@@ -107,12 +107,12 @@ fn with_charset(content_type: &HeaderValue) -> Option<HeaderValue> {
 }
 
 impl Payload {
-    /// The body for these arguments; `None` when the argument is absent.
+    /// Renders the body for these arguments; `None` if the argument is absent.
     ///
     /// # Errors
     /// A message for the caller.
     pub(in crate::rest) fn render(&self, arguments: &Value) -> Result<Option<RenderedBody>, String> {
-        // A null is a JSON body like any other; of other types it is none.
+        // A null is a valid JSON body, but no body of another type.
         let value = match (&self.kind, self.parameter.given(arguments)) {
             (PayloadKind::Json, Some(Value::Null)) => Some(&Value::Null),
             _ => self.parameter.value(arguments)?,
@@ -149,7 +149,7 @@ impl Payload {
         Ok(Some(RenderedBody { bytes, content_type }))
     }
 
-    /// The parts, in order.
+    /// Returns the parts, in order.
     fn parts(&self, value: &Value, parts: &PartList) -> Result<Vec<Written>, String> {
         let mut written = Vec::new();
         match parts {
@@ -177,7 +177,7 @@ impl Payload {
     }
 }
 
-/// The pairs of a form.
+/// Returns the pairs of a form.
 ///
 /// # Errors
 /// As [`append_pairs`].
@@ -209,7 +209,7 @@ fn form(members: &Map<String, Value>, fields: &[(String, FieldWriting)]) -> Resu
 }
 
 impl PartWriting {
-    /// The parts of a member: each item of a list is one.
+    /// Writes the parts of a member: each item of a list is a part.
     fn member(&self, name: &str, value: &Value, written: &mut Vec<Written>) -> Result<(), String> {
         if let PartContent::Styled(style, explode) = self.content {
             for (name, text) in styled(name, value, style, explode)? {
@@ -227,8 +227,8 @@ impl PartWriting {
         Ok(())
     }
 
-    /// One part. Members are told apart by their names, which form data has for it (RFC 7578, section 4.2); the items of
-    /// a list by their order.
+    /// Renders one part. Members are identified by their names, which form data has for it (RFC 7578, section 4.2),
+    /// list items by their order.
     fn render(&self, name: Option<&str>, value: &Value) -> Result<Written, String> {
         let shown = name.unwrap_or("part");
         let mut head = name.map(|name| format!("Content-Disposition: form-data; name=\"{}\"", quoted(name)));
@@ -267,7 +267,7 @@ impl PartWriting {
         if content_type.contains(['\r', '\n']) {
             return Err(format!("`{shown}`: a media type holds no line breaks"));
         }
-        // What is stated for the part goes before what its name comes to.
+        // A configured header overrides the generated one.
         let is_stated = self.headers.iter().any(|(name, _)| *name == CONTENT_DISPOSITION);
         let mut part: Vec<u8> = Vec::with_capacity(bytes.len() + 256);
         if let Some(line) = head.filter(|_| !is_stated) {
@@ -285,10 +285,10 @@ impl PartWriting {
     }
 }
 
-/// The parts of a value by a style: names and texts, which parts do not encode.
+/// Returns the parts of a value in a style: names and texts, which are not encoded in parts.
 ///
 /// # Errors
-/// An item with what separates it from the next.
+/// An item contains the separator.
 fn styled(name: &str, value: &Value, style: Style, explode: Explode) -> Result<Vec<(String, String)>, String> {
     let one = |text: String| vec![(name.to_owned(), text)];
     let between = match style {
@@ -320,10 +320,10 @@ fn styled(name: &str, value: &Value, style: Style, explode: Explode) -> Result<V
 }
 
 impl Kinds {
-    /// The media type that a file says, where it may.
+    /// Returns the media type that a file names, if it may.
     ///
     /// # Errors
-    /// One that is none of the range, or that is missing where the range alone says nothing.
+    /// It is outside of the range, or missing although the range has no default.
     fn said(&self, stated: Option<&str>) -> Result<Option<HeaderValue>, String> {
         let (range, stated) = match (self, stated) {
             (Self::Own, _) | (Self::Any(_), None) => return Ok(None),
@@ -335,7 +335,7 @@ impl Kinds {
         let essence = stated.split(';').next().unwrap_or_default().trim();
         let fits = match (range.split_once('/'), essence.split_once('/')) {
             (Some((kind, _)), Some((own, sub))) => {
-                // The names of headers and the parts of a media type are tokens both.
+                // Header names and the parts of a media type are both tokens.
                 let is_token = |text: &str| HeaderName::from_bytes(text.as_bytes()).is_ok() && !text.contains('*');
                 is_token(own) && is_token(sub) && (kind == "*" || kind.eq_ignore_ascii_case(own))
             }
@@ -352,14 +352,14 @@ fn members<'a>(value: &'a Value, parameter: &Parameter) -> Result<&'a Map<String
         .ok_or_else(|| format!("the parameter `{}` is sent as a form, so it must be an object", parameter.path))
 }
 
-/// Bytes as an argument gives them.
+/// Binary data in an argument.
 struct File<'a> {
     bytes: Cow<'a, [u8]>,
     name: Option<&'a str>,
     content_type: Option<&'a str>,
 }
 
-/// The bytes that an argument stands for: a text is its UTF-8, and `{base64, filename?, content_type?}` what it decodes to.
+/// Returns the bytes of an argument: a string's UTF-8, or the decoded `{base64, filename?, content_type?}`.
 fn file_of(value: &Value) -> Result<File<'_>, String> {
     match value {
         Value::String(text) => Ok(File { bytes: text.as_bytes().into(), name: None, content_type: None }),
@@ -368,7 +368,7 @@ fn file_of(value: &Value) -> Result<File<'_>, String> {
             let encoded = text("base64").ok_or("a file is a text, or an object with its bytes under `base64`")?;
             let bytes =
                 BASE64_STANDARD.decode(encoded).map_err(|error| format!("its `base64` is malformed: {error}"))?;
-            // An empty text says nothing.
+            // An empty text counts as absent.
             let content_type = text("content_type").filter(|stated| !stated.trim().is_empty());
             Ok(File { bytes: bytes.into(), name: text("filename"), content_type })
         }
@@ -417,7 +417,7 @@ mod tests {
         assert!(render(PayloadKind::Form(Vec::new()), "x/y", json!([1])).is_err());
     }
 
-    /// Models fill optional members with nothing.
+    /// Models fill optional members with empty strings.
     #[test]
     fn empty_media_types_say_nothing() {
         for empty in ["", " "] {
@@ -473,7 +473,7 @@ mod tests {
         assert_eq!(text, expect.concat());
     }
 
-    /// Readers that take a backslash for an escape lose the quote after it, and with it the part.
+    /// Parsers that treat a backslash as an escape would lose the quote after it, and so the part.
     #[test]
     fn a_backslash_in_a_name_escapes_no_quote() {
         let file = PartWriting { content: PartContent::File, ..PartWriting::default() };

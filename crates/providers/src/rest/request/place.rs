@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::query::{encode, item_text, without_nulls};
 use super::template::plain_text;
 
-/// What a cookie's value cannot hold (RFC 6265 section 4.1.1), and `%`, so that what was encoded can be told.
+/// Characters that are invalid in a cookie's value (RFC 6265 section 4.1.1), and `%`, so that encoding is reversible.
 const NOT_IN_COOKIES: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b',').add(b';').add(b'\\').add(b'%');
 
 /// How a value is written in a path.
@@ -23,12 +23,12 @@ pub(crate) enum PathStyle {
     Matrix,
 }
 
-/// Whether the items of a list or object stand apart.
+/// Whether the items of a list or object are separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Explode {
-    /// They do.
+    /// They are separate.
     Yes,
-    /// They stand in one value.
+    /// They are in one value.
     #[default]
     No,
 }
@@ -36,28 +36,28 @@ pub(crate) enum Explode {
 /// How the values of cookies are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum CookieStyle {
-    /// Percent-encoded where they must be.
+    /// Percent-encoded where necessary.
     #[default]
     Form,
-    /// As they are (OpenAPI 3.2, "Style Values"): whoever gives them has encoded them.
+    /// Unchanged (OpenAPI 3.2, "Style Values"): the caller has encoded them.
     Plain,
 }
 
-/// What writes a value as text.
+/// How a value is written as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Writing {
-    /// By style: scalars as they are.
+    /// By style: scalars unchanged.
     #[default]
     Styled,
     /// As JSON (OpenAPI's `content`).
     Json,
 }
 
-/// A value in a path. Everything that could separate is encoded in it, so that nothing leaves its segment. An empty list or
-/// object is nothing.
+/// Returns a value in a path. All separators in it are encoded, so that it stays within its segment. An empty list or
+/// object gives an empty text.
 ///
 /// # Errors
-/// A text with a dot, which no encoding keeps apart, where dots separate.
+/// A text contains a dot, which cannot be encoded, in a style with dots as separators.
 pub(in crate::rest) fn path_text(
     name: &str,
     value: &Value,
@@ -115,10 +115,11 @@ pub(in crate::rest) fn path_text(
     }))
 }
 
-/// A value in a header, by the style `simple`; an empty list or object is nothing. Headers have no encoding of their own.
+/// Returns a value in a header, in the style `simple`; an empty list or object gives an empty text. Headers have no
+/// encoding.
 ///
 /// # Errors
-/// A text with what separates it from the next.
+/// A text contains the separator.
 pub(in crate::rest) fn header_text(
     name: &str,
     value: &Value,
@@ -151,10 +152,10 @@ pub(in crate::rest) fn header_text(
     Ok((!parts.is_empty()).then(|| parts.join(",")))
 }
 
-/// Appends the cookies of one value, `name=value` each; an empty list or object has none.
+/// Appends the cookies of one value, each `name=value`; an empty list or object has none.
 ///
 /// # Errors
-/// A text that cannot stand in a cookie as it is, where it may not be encoded.
+/// A text is invalid in a cookie and must not be encoded.
 pub(in crate::rest) fn append_cookies(
     out: &mut Vec<String>,
     (name, value): (&str, &Value),
@@ -202,7 +203,8 @@ pub(in crate::rest) fn append_cookies(
     Ok(())
 }
 
-/// RFC 6265 section 4.1.1, but for characters beyond ASCII, which servers take.
+/// Returns whether a character is invalid by RFC 6265 section 4.1.1. Non-ASCII characters are allowed, because servers
+/// accept them.
 fn is_no_cookies(c: char) -> bool {
     c.is_ascii_control() || matches!(c, ' ' | '"' | ',' | ';' | '\\')
 }
@@ -212,7 +214,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The table of OpenAPI 3.1, "Style Examples".
+    /// Checks the table of OpenAPI 3.1, "Style Examples".
     #[test]
     fn styles_are_openapis() {
         let list = || json!(["blue", "black"]);

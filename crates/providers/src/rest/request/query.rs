@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::template::plain_text;
 
-/// All but the unreserved characters of RFC 3986.
+/// All characters except the unreserved ones of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// The same, without the reserved characters that may stand in the value of a query's pair.
+/// The same, except reserved characters that are valid in the value of a query's pair.
 const ENCODED_BUT_RESERVED: &AsciiSet = &ENCODED
     .remove(b':')
     .remove(b'/')
@@ -39,26 +39,27 @@ pub enum Style {
     /// `k=a%7Cb`.
     #[serde(rename = "pipeDelimited", alias = "pipe_delimited")]
     PipeDelimited,
-    /// `k%5Bx%5D=a`, for objects. Objects and lists inside are written likewise.
+    /// `k%5Bx%5D=a`, for objects, including nested objects and lists.
     #[serde(rename = "deepObject", alias = "deep_object")]
     DeepObject,
 }
 
-/// Members inside members that `deepObject` follows; deeper ones are written as JSON.
+/// The deepest nesting that `deepObject` writes; deeper members are written as JSON.
 const MAX_DEPTH: usize = 8;
 
-/// A text with everything but unreserved characters percent-encoded.
+/// Percent-encodes everything except unreserved characters.
 pub(in crate::rest) fn encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
 }
 
-/// What becomes of RFC 3986's reserved characters in a value (OpenAPI's `allowReserved`).
+/// How RFC 3986's reserved characters in a value are treated (OpenAPI's `allowReserved`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Reserved {
     /// They are encoded.
     #[default]
     Encoded,
-    /// They stay, but for those that would end the value: `#`, `&`, `+`, and `[` and `]`, which no query may hold.
+    /// They are kept, except those that would end the value: `#`, `&` and `+`, and `[` and `]`, which are invalid in a
+    /// query.
     Kept,
 }
 
@@ -71,10 +72,10 @@ impl Reserved {
     }
 }
 
-/// The text of an item of a list or object that is written as one text.
+/// Checks the text of an item of a list or object that is written as one text.
 ///
 /// # Errors
-/// One that holds what stands between items: nobody could tell it from two.
+/// The item contains a separator, so it would be read as two.
 pub(in crate::rest) fn item_text(name: &str, text: String, separators: &[char]) -> Result<String, String> {
     match text.chars().find(|c| separators.contains(c)) {
         Some(found) => Err(format!(
@@ -84,7 +85,8 @@ pub(in crate::rest) fn item_text(name: &str, text: String, separators: &[char]) 
     }
 }
 
-/// A list without its nulls and an object without the members that are null: texts have none (RFC 6570 section 2.3).
+/// Returns a list without nulls, or an object without null members, because these styles have no null (RFC 6570 section
+/// 2.3).
 pub(in crate::rest) fn without_nulls(value: &Value) -> Cow<'_, Value> {
     match value {
         Value::Array(items) if items.iter().any(Value::is_null) => {
@@ -98,10 +100,10 @@ pub(in crate::rest) fn without_nulls(value: &Value) -> Cow<'_, Value> {
     }
 }
 
-/// Appends the pairs of one value to `out`, `k=v` each, encoded. An empty list or object has none.
+/// Appends the pairs of one value to `out`, each an encoded `k=v`. An empty list or object has none.
 ///
 /// # Errors
-/// An item with what separates it from the next, where that is not told apart by its encoding.
+/// An item contains a separator that encoding does not distinguish.
 pub(in crate::rest) fn append_pairs(
     out: &mut Vec<String>,
     key: &str,
@@ -113,14 +115,14 @@ pub(in crate::rest) fn append_pairs(
     let value = &*without_nulls(value);
     let explode = explode.unwrap_or(matches!(style, Style::Form | Style::DeepObject));
     let pair = |key: &str, value: &Value| format!("{}={}", encode(key), reserved.encode(&plain_text(value)));
-    // As it stands between items, and what of it no item may hold.
+    // The encoded separator, and the characters that items must not contain.
     let (between, separators): (&str, &[char]) = match style {
         Style::SpaceDelimited => ("%20", &[' ']),
         Style::PipeDelimited => ("%7C", &['|']),
         Style::Form | Style::DeepObject => (",", &[]),
     };
     let item = |text: String| {
-        // A comma that may stay as it is would separate.
+        // An unencoded comma would separate items.
         item_text(key, text, separators).map(|text| reserved.encode(&text).replace(',', "%2C"))
     };
     match value {

@@ -1,4 +1,4 @@
-//! Texts with `${parameters.x}` in them, compiled once.
+//! Compiled texts with placeholders `${parameters.x}`.
 
 use serde_json::Value;
 
@@ -6,12 +6,12 @@ use crate::rest::Complaint;
 
 const PREFIX: &str = "parameters.";
 
-/// Whether a request can be made without an argument.
+/// Whether an argument is necessary for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// It cannot.
+    /// It is.
     Required,
-    /// It can.
+    /// It is not.
     Optional,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Parameter {
     pub(in crate::rest) path: String,
     keys: Vec<String>,
     required: bool,
-    /// Whether what is sent as nothing is no value where one is required.
+    /// Whether an empty value of a required argument is an error.
     needs_value: bool,
 }
 
@@ -46,20 +46,20 @@ impl Parameter {
             )),
             found => {
                 let required = found == Presence::Required;
-                // Its schema says whether it may be null or empty, and what is then left out is meant to be.
+                // The schema decides whether it may be null or empty, so leaving it out is intended.
                 Ok(Self { path: path.to_owned(), keys, required, needs_value: false })
             }
         }
     }
 
-    /// The argument `name` of an operation as a whole, whatever characters its name has. One that is required is to be sent:
-    /// the service misses it otherwise.
+    /// Creates the parameter for the whole argument `name` of an operation; the name may contain any character. A
+    /// required one must have a value to send.
     pub(crate) fn argument(name: &str, need: Need) -> Self {
         let required = need == Need::Required;
         Self { path: name.to_owned(), keys: vec![name.to_owned()], required, needs_value: required }
     }
 
-    /// The argument as it was given, a null too; `None` when it is absent.
+    /// Returns the argument as given, including null; `None` if it is absent.
     pub(in crate::rest) fn given<'a>(&self, arguments: &'a Value) -> Option<&'a Value> {
         self.keys.iter().try_fold(arguments, |value, key| match value {
             Value::Object(members) => members.get(key),
@@ -68,10 +68,10 @@ impl Parameter {
         })
     }
 
-    /// The argument; `None` when it is absent or null.
+    /// Returns the argument; `None` if it is absent or null.
     ///
     /// # Errors
-    /// A message when it is required and absent, or null where an operation needs a value.
+    /// A message if it is required and absent, or null although an operation needs a value.
     pub(in crate::rest) fn value<'a>(&self, arguments: &'a Value) -> Result<Option<&'a Value>, String> {
         match self.given(arguments) {
             None if self.required => Err(format!("the parameter `{}` is required and missing", self.path)),
@@ -81,10 +81,10 @@ impl Parameter {
         }
     }
 
-    /// A message when an operation needs a value, for one that is sent as nothing.
+    /// Checks a value that would be sent as nothing.
     ///
     /// # Errors
-    /// The message.
+    /// A message if an operation needs a value.
     pub(in crate::rest) fn sent_as_nothing(&self) -> Result<(), String> {
         if !self.needs_value {
             return Ok(());
@@ -92,7 +92,7 @@ impl Parameter {
         Err(format!("the parameter `{}` is required, and an empty list or object is sent as nothing", self.path))
     }
 
-    /// The name of the argument that it is or belongs to.
+    /// Returns the name of the argument that it is or belongs to.
     pub(in crate::rest) fn root(&self) -> &str {
         self.keys.first().map_or("", String::as_str)
     }
@@ -105,8 +105,8 @@ enum Presence<'a> {
     Undeclared(&'a str),
 }
 
-/// What a schema says about a path into its instance. A schema that combines others is not searched:
-/// what it does not state counts as optional.
+/// Returns what a schema says about a path into its instance. Combined schemas are not searched: a path that is not
+/// stated counts as optional.
 fn presence<'a>(schema: &Value, keys: &'a [String]) -> Presence<'a> {
     const COMBINING: [&str; 8] =
         ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "unevaluatedProperties"];
@@ -121,7 +121,7 @@ fn presence<'a>(schema: &Value, keys: &'a [String]) -> Presence<'a> {
             None => {
                 let open = COMBINING.iter().any(|keyword| schema.get(keyword).is_some())
                     || schema.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false))
-                    // Nothing at all is said about the members of an array or of an untyped value.
+                    // The schema says nothing about the members of an array or of an untyped value.
                     || (schema.get("properties").is_none() && schema.get("additionalProperties").is_none() && !std::ptr::eq(key, &keys[0]));
                 return match (open, required) {
                     (false, _) => Presence::Undeclared(key),
@@ -134,19 +134,19 @@ fn presence<'a>(schema: &Value, keys: &'a [String]) -> Presence<'a> {
     if required { Presence::Required } else { Presence::Optional }
 }
 
-/// A piece of a template.
+/// A part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Segment {
     Literal(String),
     Parameter(Parameter),
 }
 
-/// What a null is where a placeholder stands alone.
+/// How a null is treated if a placeholder stands alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::rest) enum Nulls {
-    /// A value of JSON like any other: it takes back what was set.
+    /// As a JSON value, which deletes what was set.
     Sent,
-    /// No value: queries, headers and forms have none.
+    /// As no value: queries, headers and forms have no null.
     LeftOut,
 }
 
@@ -156,10 +156,10 @@ pub(crate) struct Template {
     pub(crate) segments: Vec<Segment>,
 }
 
-/// What a template comes to.
+/// The result of a template.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::rest) enum Rendered<'a> {
-    /// An argument itself: the template is exactly one placeholder.
+    /// An argument itself, because the template is exactly one placeholder.
     Value(&'a Value),
     /// A text.
     Text(String),
@@ -169,7 +169,7 @@ impl Template {
     /// Compiles `text`, a value of `field`, against the schema of the arguments.
     ///
     /// # Errors
-    /// A placeholder that is malformed, not `parameters.…`, or not declared.
+    /// A placeholder is malformed, not `parameters.…`, or not declared.
     pub(in crate::rest) fn compile(text: &str, field: &str, schema: &Value) -> Result<Self, Complaint> {
         let mut segments = Vec::new();
         let mut rest = text;
@@ -189,7 +189,7 @@ impl Template {
         Ok(Self { segments })
     }
 
-    /// The text of a template without placeholders.
+    /// Returns the text of a template without placeholders.
     pub(in crate::rest) fn literal(&self) -> Option<&str> {
         match self.segments.as_slice() {
             [] => Some(""),
@@ -198,7 +198,7 @@ impl Template {
         }
     }
 
-    /// Its placeholders.
+    /// Returns its placeholders.
     pub(in crate::rest) fn parameters(&self) -> impl Iterator<Item = &Parameter> {
         self.segments.iter().filter_map(|segment| match segment {
             Segment::Parameter(parameter) => Some(parameter),
@@ -206,8 +206,8 @@ impl Template {
         })
     }
 
-    /// The template with the arguments in it; `None` when an optional one is absent. In a text, a value
-    /// that is no string is compact JSON, and a null is none.
+    /// Renders the template with the arguments; `None` if an optional one is absent. In a text, values other than
+    /// strings are compact JSON, and null counts as absent.
     ///
     /// # Errors
     /// A message that names a missing required argument.
@@ -224,7 +224,7 @@ impl Template {
         self.render_text(arguments, |literal| literal.to_owned(), plain_text).map(|text| text.map(Rendered::Text))
     }
 
-    /// The template as text, with its literals and values encoded.
+    /// Renders the template as text, with its literals and values encoded.
     ///
     /// # Errors
     /// As [`Template::render`].
@@ -248,7 +248,7 @@ impl Template {
     }
 }
 
-/// A string as it is, anything else as compact JSON.
+/// Returns a string unchanged, anything else as compact JSON.
 pub(in crate::rest) fn plain_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

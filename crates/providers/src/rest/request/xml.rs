@@ -1,6 +1,6 @@
-//! Values as XML, by the names that a document gives them (OpenAPI 3.0 to 3.2, "XML Object").
+//! Writes values as XML, by the names in a document (OpenAPI 3.0 to 3.2, "XML Object").
 //!
-//! Without a word of the document: an element for each member, named as it is, and one for each item, named as the list.
+//! By default there is an element for each member, with the member's name, and one for each item, with the list's name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use super::xml_writer::Writer;
 
 pub(crate) use super::xml_writer::is_name;
 
-/// The schemas of a body as far as XML goes: they refer to each other by number, and may do so in circles.
+/// The XML forms of a body's schemas. They refer to each other by number, possibly in cycles.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct XmlSchema {
     /// The schemas.
     pub(crate) nodes: Vec<XmlNode>,
-    /// That of the whole.
+    /// The schema of the whole body.
     pub(crate) root: usize,
 }
 
 /// How the values of one schema are written.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct XmlNode {
-    /// The name of its element or attribute, where that is not its member's.
+    /// The name of its element or attribute, if it differs from the member's.
     pub(crate) name: Option<String>,
     /// Its namespace.
     pub(crate) namespace: Option<String>,
-    /// What stands before its name.
+    /// Its namespace prefix.
     pub(crate) prefix: Option<String>,
     /// Where it is written.
     pub(crate) place: XmlPlace,
-    /// Whether a list has an element of its own around its items.
+    /// Whether a list has an element around its items.
     pub(crate) list: XmlList,
-    /// Members that are known, by their names.
+    /// The known members, by name.
     pub(crate) members: BTreeMap<String, usize>,
     /// The items of a list.
     pub(crate) items: Option<usize>,
@@ -45,31 +45,31 @@ pub(crate) enum XmlPlace {
     /// In an element.
     #[default]
     Element,
-    /// In an attribute of the element around it.
+    /// In an attribute of the enclosing element.
     Attribute,
-    /// As the text of the element around it.
+    /// As the text of the enclosing element.
     Text,
 }
 
 /// How a list is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum XmlList {
-    /// Item after item.
+    /// Items without an enclosing element.
     #[default]
     Bare,
-    /// Inside an element.
+    /// Items in an enclosing element.
     Wrapped,
 }
 
-/// A body of XML.
+/// An XML body.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct XmlBody {
     pub(crate) schema: Arc<XmlSchema>,
-    /// The name of the root, where the document gives none.
+    /// The name of the root, if the document has none.
     pub(crate) root: String,
 }
 
-/// What is not said of a schema.
+/// The default form of a schema.
 pub(super) static PLAIN: XmlNode = XmlNode {
     name: None,
     namespace: None,
@@ -81,15 +81,15 @@ pub(super) static PLAIN: XmlNode = XmlNode {
 };
 
 impl XmlBody {
-    /// The value as a document in UTF-8.
+    /// Renders the value as a document in UTF-8.
     ///
     /// # Errors
-    /// A message for the caller: what XML cannot have, or what a reader could not give back as it was.
+    /// A message for the caller: the value contains something that XML cannot have, or that could not be read back.
     pub(crate) fn render(&self, value: &Value) -> Result<String, String> {
         let mut writer = Writer::new(&self.schema);
         let root = self.schema.nodes.get(self.schema.root).unwrap_or(&PLAIN);
         match value {
-            // There is one root: what it lists is inside of it.
+            // There is only one root, so a list's items are inside it.
             Value::Array(items) => writer.wrapped(root, &self.root, items, 0)?,
             value => writer.element(root, root.name.as_deref().unwrap_or(&self.root), value, 0)?,
         }
@@ -198,7 +198,7 @@ mod tests {
             (wrapped_of_bare(), json!({"a": [[1], [2]]}), "`a` is a list of lists"),
             (with(prefixed("p", None, named("x")), named("b")), both(), "prefix `p` has no namespace"),
             (with(prefixed("p", None, attribute("x")), named("b")), both(), "prefix `p` has no namespace"),
-            // What one element declares holds inside of it alone.
+            // A declaration in one element applies only inside it.
             (with(prefixed("p", Some("urn:p"), named("a")), prefixed("p", None, named("b"))), both(), "prefix `p`"),
             (with(attribute("x"), attribute("x")), both(), "two attributes named `x`"),
             (with(named("x"), named("x")), both(), "two members as elements named `x`"),
@@ -238,7 +238,7 @@ mod tests {
             named("x", XmlPlace::Element),
         ];
         assert_eq!(rendered(&body(both, "r"), &json!({"a": 1, "b": 2})), "<r x=\"1\"><x>2</x></r>");
-        // A bare list of nothing is no element, which is what a reader takes for one.
+        // An empty bare list has no element, because a reader would take that for an item.
         assert_eq!(rendered(&body(Vec::new(), "r"), &json!({"b": []})), "<r></r>");
         assert_eq!(rendered(&body(vec![list, nested.clone()], "r"), &json!([])), "<r></r>");
         assert_eq!(rendered(&body(vec![nested], "r"), &json!([[[]], []])), "<r><r><r></r></r><r></r></r>");

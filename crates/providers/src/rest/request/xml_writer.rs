@@ -1,4 +1,4 @@
-//! Writes XML text: elements, attributes, namespaces, without the characters that XML forbids.
+//! Writes XML text: elements, attributes and namespaces, without characters that XML forbids.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -8,29 +8,29 @@ use serde_json::{Map, Value};
 use super::xml::{PLAIN, XmlList, XmlNode, XmlPlace, XmlSchema};
 use crate::rest::request::template::plain_text;
 
-/// Elements inside one another.
+/// The deepest nesting of elements.
 pub(super) const MAX_DEPTH: usize = 64;
-/// What the prefixes `xml` and `xmlns` stand for, and no other (Namespaces in XML 1.0, section 3).
+/// The namespaces of the prefixes `xml` and `xmlns` only (Namespaces in XML 1.0, section 3).
 const XML: &str = "http://www.w3.org/XML/1998/namespace";
 const XMLNS: &str = "http://www.w3.org/2000/xmlns/";
 
 /// Writes one document.
 pub(super) struct Writer<'s> {
     schema: &'s XmlSchema,
-    /// What is written so far.
+    /// The text so far.
     pub(super) out: String,
-    /// The prefixes that the elements around declare, and what they stand for.
+    /// The prefixes that enclosing elements declare, with their namespaces.
     scope: Vec<(Option<&'s str>, &'s str)>,
 }
 
 impl<'s> Writer<'s> {
-    /// A document of which nothing is written but that it is one.
+    /// Creates a document with only the XML declaration.
     pub(super) fn new(schema: &'s XmlSchema) -> Self {
         let out = r#"<?xml version="1.0" encoding="UTF-8"?>"#.to_owned();
         Self { schema, out, scope: Vec::new() }
     }
 
-    /// A member of an object, or an item of a list: one element, or one for each item.
+    /// Writes a member of an object or an item of a list: one element, or one for each item.
     fn value(&mut self, node: &'s XmlNode, name: &str, value: &Value, depth: usize) -> Result<(), String> {
         match (value, node.list) {
             (Value::Array(items), XmlList::Wrapped) => self.wrapped(node, name, items, depth),
@@ -39,7 +39,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// A list inside an element. Its items are named as the list is, unless they have a name of their own.
+    /// Writes a list inside an element. Its items have the list's name, unless they have their own.
     pub(super) fn wrapped(
         &mut self,
         node: &'s XmlNode,
@@ -66,7 +66,7 @@ impl<'s> Writer<'s> {
             if value.is_null() {
                 return Err(format!("null among the items of `{name}` is not written as XML: leave it out"));
             }
-            // The end of one could not be told from the beginning of the next.
+            // The end of one nested list could not be distinguished from the beginning of the next.
             if value.is_array() && item.list == XmlList::Bare {
                 return Err(format!("`{name}` is a list of lists, which is not written as XML without `xml.wrapped`"));
             }
@@ -119,7 +119,7 @@ impl<'s> Writer<'s> {
         let mut names = HashSet::new();
         for (key, value) in inside {
             let member = known(key);
-            // Of two alike nobody could tell which is which, or that they are no list.
+            // Two members with the same element could not be distinguished from each other or from a list.
             if let Some((one, name)) = self.named(member, key, value)
                 && !names.insert((one.prefix.as_deref(), one.namespace.as_deref(), name))
             {
@@ -131,7 +131,7 @@ impl<'s> Writer<'s> {
         Ok(())
     }
 
-    /// The elements that a member is written as: whose they are, and their name. None where it is written as none.
+    /// Returns the node and the name of the elements that a member is written as; `None` if it has none.
     fn named<'n>(&self, node: &'s XmlNode, key: &'n str, value: &Value) -> Option<(&'s XmlNode, &'n str)>
     where
         's: 'n,
@@ -146,8 +146,8 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// The beginning of an element, with its namespace and the attributes among its members, up to its `>`; gives how much
-    /// of the scope is that of the elements around it.
+    /// Writes the start of an element, with its namespace and the attributes among its members, up to its `>`. Returns
+    /// the size of the enclosing elements' scope.
     fn open(&mut self, node: &'s XmlNode, name: &str, members: Option<&Map<String, Value>>) -> Result<usize, String> {
         let _ = write!(self.out, "<{name}");
         let (schema, outer) = (self.schema, self.scope.len());
@@ -161,7 +161,7 @@ impl<'s> Writer<'s> {
             if value.is_object() || value.is_array() {
                 return Err(format!("`{key}` is written as an attribute, which holds one text or number"));
             }
-            // One without a prefix is in no namespace (Namespaces in XML, section 6.2).
+            // An attribute without a prefix is in no namespace (Namespaces in XML, section 6.2).
             if member.prefix.is_some() {
                 self.declare(member, outer)?;
             }
@@ -170,7 +170,7 @@ impl<'s> Writer<'s> {
         self.namespace(node)?;
         let mut names = HashSet::new();
         for (member, name, value) in attributes {
-            // To readers it is the declaration of a namespace.
+            // Readers would take it for a namespace declaration.
             if member.prefix.is_none() && name == "xmlns" {
                 return Err("`xmlns` cannot be the name of an attribute".into());
             }
@@ -184,8 +184,8 @@ impl<'s> Writer<'s> {
         Ok(outer)
     }
 
-    /// Declares the namespace of an element or attribute, once for each prefix. The scope up to `outer` is that of the
-    /// elements around it.
+    /// Declares the namespace of an element or attribute, once for each prefix. The scope up to `outer` belongs to the
+    /// enclosing elements.
     fn declare(&mut self, node: &'s XmlNode, outer: usize) -> Result<(), String> {
         let Some(namespace) = node.namespace.as_deref() else { return Ok(()) };
         let prefix = node.prefix.as_deref();
@@ -216,7 +216,7 @@ impl<'s> Writer<'s> {
         Ok(())
     }
 
-    /// What the prefix of an element or attribute stands for.
+    /// Returns the namespace of an element's or attribute's prefix.
     fn namespace(&self, node: &XmlNode) -> Result<Option<&'s str>, String> {
         match node.prefix.as_deref() {
             None => Ok(None),
@@ -228,14 +228,14 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// The end of an element, and of what it declares.
+    /// Writes the end of an element, and ends its declarations.
     fn close(&mut self, name: &str, outer: usize) {
         let _ = write!(self.out, "</{name}>");
         self.scope.truncate(outer);
     }
 }
 
-/// A name with its prefix.
+/// Returns a name with its prefix.
 fn qualified(node: &XmlNode, name: &str) -> Result<String, String> {
     if !is_name(name) {
         let shown: String = name.chars().take(100).collect();
@@ -247,7 +247,7 @@ fn qualified(node: &XmlNode, name: &str) -> Result<String, String> {
     })
 }
 
-/// Whether XML takes this as a name, or as a prefix (Namespaces in XML 1.0, `NCName`).
+/// Returns whether this is a valid XML name or prefix (Namespaces in XML 1.0, `NCName`).
 pub(crate) fn is_name(name: &str) -> bool {
     let is_start = |c: char| {
         matches!(c, 'A'..='Z' | '_' | 'a'..='z' | '\u{C0}'..='\u{D6}' | '\u{D8}'..='\u{F6}' | '\u{F8}'..='\u{2FF}'
@@ -261,23 +261,23 @@ pub(crate) fn is_name(name: &str) -> bool {
     name.chars().next().is_some_and(is_start) && name.chars().all(is_more)
 }
 
-/// What a text stands in.
+/// The context of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inside {
     Element,
     Attribute,
 }
 
-/// A text, so that it is read as it is.
+/// Writes a text so that it is read back unchanged.
 fn text(out: &mut String, text: &str, inside: Inside) -> Result<(), String> {
     for c in text.chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
-            // `]]>` may not stand in a text.
+            // `]]>` is forbidden in a text.
             '>' => out.push_str("&gt;"),
             '"' if inside == Inside::Attribute => out.push_str("&quot;"),
-            // Readers turn it into a line feed, and in an attribute white space into blanks.
+            // Readers turn it into a line feed, and white space in attributes into spaces.
             '\r' => out.push_str("&#13;"),
             '\n' | '\t' if inside == Inside::Attribute => {
                 let _ = write!(out, "&#{};", u32::from(c));

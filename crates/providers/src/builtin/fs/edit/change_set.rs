@@ -1,9 +1,9 @@
-//! Several files changed together: all of them or none, also when the process is killed in between.
+//! Changes several files together: all or none, even if the process is killed in between.
 //!
-//! New content is written beside each file first, then all of it is renamed into place. A journal names the files. It is
-//! `.prepared` while they are written and `.committed` from then on, and locked as long as its process lives. Whoever finds
-//! one whose process is dead ends its work: what was only prepared is removed, what was committed is renamed. This withstands
-//! the death of a process, not that of the machine.
+//! New content is first written beside each file and then renamed into place. A journal names the files. It is
+//! `.prepared` while they are written and `.committed` afterwards, and locked as long as its process lives. A process
+//! that finds the journal of a dead one completes its work: prepared files are removed, committed ones are renamed.
+//! This survives the death of a process, but not of the machine.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -26,11 +26,11 @@ const COMMITTED: &str = "committed";
 /// Bytes of a journal that are read.
 const MAX_JOURNAL: u64 = 4 * 1024 * 1024;
 
-/// Where journals are kept; without a folder nothing ends the work of a killed process.
+/// The folder of journals; without one the work of a killed process is not completed.
 #[derive(Debug, Clone)]
 pub(in crate::builtin::fs) struct Journals(Option<PathBuf>);
 
-/// One file, as it was and as it is to be.
+/// One file, with its old and new content.
 pub(super) struct FileChange {
     pub(super) target: Target,
     pub(super) existing: Metadata,
@@ -45,10 +45,10 @@ struct Journal {
 
 #[derive(Serialize, Deserialize)]
 struct JournalFile {
-    /// The folder that the file is opened from, and the way from there.
+    /// The folder from which the file is opened, and the path below it.
     base: PathBuf,
     below: PathBuf,
-    /// The file beside it that holds the new content.
+    /// The file beside it with the new content.
     staged: String,
     old: ContentHash,
     new: ContentHash,
@@ -62,17 +62,17 @@ impl JournalFile {
 }
 
 impl Journals {
-    /// Keeps them in `folder`, and ends what processes that died left there.
+    /// Keeps journals in `folder`, and completes those of dead processes there.
     pub(in crate::builtin::fs) fn new(folder: Option<PathBuf>) -> Self {
         let journals = Self(folder);
         journals.recover();
         journals
     }
 
-    /// Changes all of the files, or none. Returns what they are now, in order.
+    /// Changes all of the files, or none. Returns their new metadata, in order.
     ///
     /// # Errors
-    /// With the file that could not be written, or is no longer what was read; the others are as they were.
+    /// Names the file that could not be written, or has changed since it was read; the others are unchanged.
     pub(super) fn commit(&self, files: &[FileChange]) -> Result<Vec<Metadata>, ToolError> {
         if let [file] = files {
             let written = file.check().and_then(|()| file.target.replace(&file.new, Some(&file.existing)));
@@ -88,7 +88,7 @@ impl Journals {
         open.commit().map_err(|error| failed(format!("the journal of this edit cannot be written: {error}")))?;
         let mut written = Vec::with_capacity(files.len());
         for (place, (file, entry)) in files.iter().zip(&open.journal.files).enumerate() {
-            // Again: the renames before took their time.
+            // Checked again, because the previous renames took time.
             let folder = file.check().and_then(|()| entry.folder());
             let renamed = folder.and_then(|(folder, name)| folder.unstage(&entry.staged, name));
             match renamed {
@@ -112,13 +112,13 @@ impl Journals {
         Ok(written)
     }
 
-    /// Writes a journal that is locked.
+    /// Writes a locked journal.
     fn open(&self, files: &[FileChange]) -> Result<Open, ToolError> {
         let fail = |error: io::Error| failed(format!("the journal of this edit cannot be written: {error}"));
         let mut random = tempfile::Builder::new();
         random.prefix("edit-").rand_bytes(12);
         let Some(folder) = &self.0 else {
-            // Only for a name.
+            // Used only for its name.
             let name = random.tempfile().map_err(fail)?;
             return Ok(Open { journal: journal(files, name.path()).map_err(fail)?, file: None });
         };
@@ -132,7 +132,7 @@ impl Journals {
         Ok(Open { journal, file: Some((path, file)) })
     }
 
-    /// Ends the work of processes that died.
+    /// Completes the work of dead processes.
     fn recover(&self) {
         let entries = self.0.as_deref().map(std::fs::read_dir).into_iter().flatten().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {
@@ -161,7 +161,7 @@ impl Journals {
     }
 }
 
-/// The journal at `path` with its lock; `None` while its process lives, or when it is done.
+/// Opens and locks the journal at `path`; `None` if its process lives, or it is done.
 fn take(path: &Path) -> io::Result<Option<(Journal, File)>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -170,7 +170,7 @@ fn take(path: &Path) -> io::Result<Option<(Journal, File)>> {
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Ok(None);
     }
-    // Its process may have gone on between the look at the name and the lock.
+    // Its process may have continued between reading the name and locking.
     let inode = file.metadata()?.ino();
     if !std::fs::metadata(path).is_ok_and(|now| now.ino() == inode) {
         return Ok(None);
@@ -180,7 +180,7 @@ fn take(path: &Path) -> io::Result<Option<(Journal, File)>> {
     Ok(Some((serde_json::from_slice(&text)?, file)))
 }
 
-/// Renames what was committed, removes what was only prepared.
+/// Renames committed files, or removes prepared ones.
 fn finish(entry: &JournalFile, committed: bool) -> io::Result<()> {
     let (folder, name) = entry.folder()?;
     let hash = |name: &OsStr| -> io::Result<ContentHash> {
@@ -212,7 +212,7 @@ fn journal(files: &[FileChange], named: &Path) -> io::Result<Journal> {
     Ok(Journal { files: files.collect::<io::Result<_>>()? })
 }
 
-/// An edit that is being made. When it ends, what is left of its files goes.
+/// An edit in progress. Its remaining files are removed on drop.
 struct Open {
     journal: Journal,
     file: Option<(PathBuf, File)>,
@@ -232,7 +232,7 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         for entry in &self.journal.files {
-            // Most are renamed by now.
+            // Most are renamed already.
             let _ = entry.folder().and_then(|(folder, _)| folder.remove(OsStr::new(&entry.staged)));
         }
         if let Some((path, _)) = &self.file {
@@ -242,7 +242,7 @@ impl Drop for Open {
 }
 
 impl FileChange {
-    /// Fails where the file is no longer what was read.
+    /// Fails if the file has changed since it was read.
     fn check(&self) -> io::Result<()> {
         let (file, _) = self.target.open()?;
         let mut now = Vec::new();

@@ -1,5 +1,4 @@
-//! Differences of texts as people and models know them: unified hunks, and the block of a file that comes nearest to a text
-//! that was not found. Pure.
+//! Differences of texts: unified hunks, and the block of a file that is nearest to a text that was not found. Pure.
 
 use std::collections::HashMap;
 
@@ -7,27 +6,27 @@ use similar::{Algorithm, DiffTag, capture_diff_slices, diff_ratio, group_diff_op
 
 /// Unchanged lines around a change.
 const AROUND: usize = 3;
-/// Characters of one line that are shown.
+/// The most characters of a line that are shown.
 const MAX_LINE: usize = 200;
-/// Lines of a difference that are shown.
+/// The most lines of a difference that are shown.
 const MAX_LINES: usize = 400;
-/// Lines of a text that is looked for that are compared.
+/// The most lines of the wanted text that are compared.
 const MAX_WANTED: usize = 60;
-/// Blocks of a file that are compared in full.
+/// The most blocks of a file that are compared in full.
 const MAX_BLOCKS: usize = 40;
-/// Lines of a file, and bytes of each, that are compared with one line.
+/// The most lines of a file, and bytes of each, that are compared with one line.
 const MAX_SCANNED: (usize, usize) = (4000, 400);
-/// How alike a block must be to be shown, from 0 to 1.
+/// The least similarity of a block that is shown, from 0 to 1.
 const LEAST_ALIKE: f32 = 0.5;
 
-/// The unified difference of two contents of a file; empty if they are the same.
+/// Returns the unified difference of two contents of a file; empty if they are equal.
 pub(in crate::builtin::fs) fn unified(name: &str, old: &[u8], new: &[u8]) -> String {
     let body = hunks(&lines(old), &lines(new), 1, AROUND);
     if body.is_empty() { body } else { format!("--- {name}\n+++ {name}\n{body}") }
 }
 
-/// The block of `bytes` that is most alike to `wanted`, as a difference from `wanted` to it, with the block's first line;
-/// nothing where no block is much alike.
+/// Returns the block of `bytes` that is most similar to `wanted`, as a difference from `wanted`, with the number of its
+/// first line; `None` if no block is similar enough.
 pub(super) fn nearest_block(bytes: &[u8], wanted: &str) -> Option<(usize, String)> {
     let file = lines(bytes);
     let wanted: Vec<&[u8]> = lines(wanted.as_bytes()).into_iter().take(MAX_WANTED).collect();
@@ -44,8 +43,8 @@ pub(super) fn nearest_block(bytes: &[u8], wanted: &str) -> Option<(usize, String
     Some((start + 1, hunks(&wanted, block, start + 1, wanted.len())))
 }
 
-/// Where blocks begin that have most lines in common with the wanted ones, spaces around them aside; else those with the
-/// line that is most like the longest wanted one.
+/// Returns the starts of the blocks that share most lines with the wanted ones, ignoring spaces around them. If there
+/// are none, returns those with the line most similar to the longest wanted one.
 fn candidates(file: &[&[u8]], wanted: &[&[u8]]) -> Vec<usize> {
     let mut places: HashMap<&[u8], Vec<usize>> = HashMap::new();
     for (place, line) in wanted.iter().enumerate().filter(|(_, line)| line.trim_ascii().len() > 2) {
@@ -76,7 +75,7 @@ fn candidates(file: &[&[u8]], wanted: &[&[u8]]) -> Vec<usize> {
     best.map(|(_, at)| at.saturating_sub(place)).into_iter().collect()
 }
 
-/// How alike two blocks are, line by line.
+/// Returns the similarity of two blocks, line by line.
 fn alike(block: &[&[u8]], wanted: &[&[u8]]) -> f32 {
     let all = wanted.len().max(1) as f32;
     block.iter().zip(wanted).map(|(one, other)| line_ratio(one, other)).sum::<f32>() / all
@@ -97,7 +96,7 @@ fn lines(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|&byte| byte == b'\n').collect()
 }
 
-/// Hunks from `old` to `new`, whose lines are counted from `first`.
+/// Returns hunks from `old` to `new`, whose lines are counted from `first`.
 fn hunks(old: &[&[u8]], new: &[&[u8]], first: usize, around: usize) -> String {
     let mut out = String::new();
     let mut shown = 0;

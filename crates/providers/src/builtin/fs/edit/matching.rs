@@ -1,8 +1,8 @@
-//! Finds `old_string` in a file and replaces it. Pure, and on bytes: the rest of the file stays as it was, with its
+//! Finds `old_string` in a file and replaces it. Pure, and on bytes: the rest of the file is unchanged, with its
 //! encoding, byte order mark and line ends.
 //!
-//! Text is looked for as it was written first, then by what is equivalent to it, a grade looser each time. The first grade
-//! that finds anything decides, and every difference between the two texts is named. Nothing is matched by similarity.
+//! The text is first searched exactly, then with ever looser equivalences. The first grade with a match is used, and
+//! every difference between the two texts is reported. Nothing is matched by similarity.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,15 +11,15 @@ use std::ops::Range;
 use memchr::memmem;
 use similar::{Algorithm, DiffTag, capture_diff_slices};
 
-/// Columns of a tab that are tried, the usual ones first.
+/// Tab widths that are tried, the usual ones first.
 const TAB_WIDTHS: [usize; 4] = [4, 2, 8, 3];
-/// Lines that are named where there are several matches.
+/// The most lines that are named if there are several matches.
 const MAX_NAMED: usize = 20;
-/// Characters besides spaces that a replacement must have to be recognised as applied already.
+/// The least non-space characters of a replacement that can be recognised as already applied.
 const MIN_APPLIED: usize = 8;
 const BOM: &[u8] = "\u{feff}".as_bytes();
 
-/// How a matched text differs from the one that was looked for.
+/// A difference between the matched and the wanted text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Difference {
     LineEnds,
@@ -41,7 +41,7 @@ impl Difference {
     }
 }
 
-/// What to replace.
+/// The text to replace, and its replacement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Replacement<'a> {
     pub(super) old: &'a str,
@@ -53,14 +53,14 @@ pub(super) struct Replacement<'a> {
 #[derive(Debug)]
 pub(super) struct Edited {
     pub(super) bytes: Vec<u8>,
-    /// Lines of the new content at which a replacement begins.
+    /// Lines of the new content at which replacements begin.
     pub(super) at_lines: Vec<u64>,
-    /// How the matched text differed; empty for an exact match.
+    /// The differences of the matched text; empty for an exact match.
     pub(super) differences: BTreeSet<Difference>,
 }
 
 impl Edited {
-    /// The grade of the match, as results report it.
+    /// Returns the grade of the match, as results report it.
     pub(super) fn matched_with(&self) -> Vec<&'static str> {
         match self.differences.is_empty() {
             true => vec!["exact"],
@@ -69,25 +69,25 @@ impl Edited {
     }
 }
 
-/// Why nothing is replaced.
+/// The reason why nothing is replaced.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unmatched {
     /// Both texts are the same.
     Same,
     /// The file is not UTF-8, and the new text is not ASCII.
     Encoding,
-    /// The old text stands at these lines, at most [`MAX_NAMED`] of them, and so often in all.
+    /// The old text occurs `count` times, at these lines (at most [`MAX_NAMED`]).
     Several { lines: Vec<u64>, count: usize, differences: BTreeSet<Difference> },
-    /// The old text is not there and the new one is, at this line.
+    /// The old text is missing, and the new one is present, at this line.
     Applied { line: u64 },
-    /// The old text is not there.
+    /// The old text is missing.
     Nothing,
 }
 
 /// Replaces text in a file.
 ///
 /// # Errors
-/// [`Unmatched`]; the file stays as it is.
+/// [`Unmatched`]; the file is unchanged.
 pub(super) fn replace(bytes: &[u8], wanted: Replacement<'_>) -> Result<Edited, Unmatched> {
     let Replacement { old, new, all } = wanted;
     if old == new {
@@ -128,18 +128,18 @@ pub(super) fn replace(bytes: &[u8], wanted: Replacement<'_>) -> Result<Edited, U
         done = place.end;
     }
     edited.bytes.extend_from_slice(&bytes[done..]);
-    // Line ends that the file keeps make no change.
+    // A change of line ends that the file keeps is no change.
     if edited.bytes == bytes { Err(Unmatched::Same) } else { Ok(edited) }
 }
 
-/// Places of a text, and how wide its tabs are, where that decided.
+/// Places of a text, and the tab width, if that was needed.
 struct Found {
     places: Vec<Range<usize>>,
     tab_width: Option<usize>,
 }
 
-/// Where `wanted` begins in `text`. Places that are all replaced do not overlap; else those that begin inside the only one
-/// count too, since each may be the one that is meant.
+/// Returns the starts of `wanted` in `text`. Places that are all replaced do not overlap. Otherwise overlapping ones
+/// count too, because any of them may be meant.
 fn starts(text: &[u8], wanted: &[u8], all: bool) -> Vec<usize> {
     let finder = memmem::Finder::new(wanted);
     let mut starts: Vec<usize> = finder.find_iter(text).collect();
@@ -170,7 +170,7 @@ fn find(bytes: &[u8], old: &str, is_text: bool, all: bool) -> Option<Found> {
     let loosest = TAB_WIDTHS.map(|width| Fold { tab_width: Some(width), ..unicode });
     let grades = [none, trailing].into_iter().chain(tabs).chain([unicode]).chain(loosest);
     let has_tabs = [bytes, old.as_bytes()].iter().any(|text| text.contains(&b'\t'));
-    // A file that is no text has no characters to be folded.
+    // A file that is not text has no characters to fold.
     let folds_unicode = is_text && !(bytes.is_ascii() && old.is_ascii());
     let is_of_use = |fold: &Fold| (has_tabs || fold.tab_width.is_none()) && (folds_unicode || !fold.unicode);
     grades.filter(is_of_use).find_map(|fold| {
@@ -179,20 +179,20 @@ fn find(bytes: &[u8], old: &str, is_text: bool, all: bool) -> Option<Found> {
     })
 }
 
-/// What makes no difference, besides line ends.
+/// The ignored differences, in addition to line ends.
 #[derive(Debug, Clone, Copy)]
 struct Fold {
     trailing_space: bool,
-    /// Tabs at the beginning of lines are so many spaces.
+    /// Tabs at the beginning of lines equal this many spaces.
     tab_width: Option<usize>,
-    /// Typographic quotes, dashes and spaces are those of ASCII.
+    /// Typographic quotes, dashes and spaces equal those of ASCII.
     unicode: bool,
 }
 
-/// Text folded, with the place that each byte has in the original.
+/// Folded text, with the position of each byte in the original.
 struct Folded {
     text: Vec<u8>,
-    /// Where each byte begins; `usize::MAX` inside what stands for one original.
+    /// The start of each byte in the original; `usize::MAX` inside a replacement of one original.
     starts: Vec<usize>,
     end: usize,
 }
@@ -201,7 +201,7 @@ impl Fold {
     fn find(self, bytes: &[u8], old: &str, all: bool) -> Vec<Range<usize>> {
         let file = self.fold(bytes);
         let wanted = self.fold(old.as_bytes());
-        // Space at the end of the last line counts as trailing only where the file's line ends, too.
+        // Space at the end of the last line counts as trailing only if the file's line ends there too.
         let to_line_end = self.trailing_space && old.ends_with([' ', '\t', '\r']);
         if wanted.text.is_empty() {
             return Vec::new();
@@ -210,7 +210,7 @@ impl Fold {
             let begin = *file.starts.get(start).filter(|&&begin| begin != usize::MAX)?;
             let at_line_end = matches!(file.text.get(end), None | Some(b'\n'));
             let finish = match file.starts.get(end) {
-                // What was folded away at the end belongs to the match only if the caller wrote such.
+                // Text folded away at the end belongs to the match only if the caller wrote such text.
                 Some(&finish) if finish != usize::MAX && to_line_end && at_line_end => finish,
                 None if to_line_end => file.end,
                 Some(&usize::MAX) => return None,
@@ -293,11 +293,11 @@ impl Folded {
         self.starts.push(start);
     }
 
-    /// The end, in the original, of what the byte at `last` stands for.
+    /// Returns the end, in the original, of what the byte at `last` represents.
     fn after(&self, last: usize, bytes: &[u8]) -> usize {
         let begin = self.starts[..=last].iter().rev().copied().find(|&start| start != usize::MAX).unwrap_or_default();
         if self.text[last] == b'\n' {
-            // The line end may be of two bytes, and follow space that was folded away.
+            // The line end may have two bytes, and follow folded space.
             return memchr::memchr(b'\n', &bytes[begin..]).map_or(self.end, |end| begin + end + 1);
         }
         let width = bytes[begin..].iter().skip(1).take_while(|&&byte| byte & 0xC0 == 0x80).count();
@@ -308,7 +308,7 @@ impl Folded {
     }
 }
 
-/// What a person would type in its place.
+/// Returns the plain character that a person would type instead.
 fn plain(character: char) -> char {
     match character {
         '\u{2018}' | '\u{2019}' | '\u{201a}' | '\u{201b}' | '\u{2032}' => '\'',
@@ -319,7 +319,7 @@ fn plain(character: char) -> char {
     }
 }
 
-/// How the matched text differs from the one that was looked for, line by line.
+/// Returns the differences between the matched and the wanted text, line by line.
 fn differences(old: &str, matched: &[u8]) -> BTreeSet<Difference> {
     let mut all = BTreeSet::new();
     if old.as_bytes() == matched {
@@ -349,8 +349,8 @@ fn differences(old: &str, matched: &[u8]) -> BTreeSet<Difference> {
     all
 }
 
-/// The new text as it belongs into this file: lines that the edit does not change stay byte for byte as they are, new ones
-/// get the file's line ends and indentation.
+/// Adapts the new text to this file: lines that the edit does not change stay byte for byte, new ones get the file's
+/// line ends and indentation.
 fn put_in_place(matched: &[u8], old: &str, new: &str, crlf: bool, tab_width: Option<usize>) -> Vec<u8> {
     if old.as_bytes() == matched && (old.contains('\r') || !(crlf && new.contains('\n'))) {
         return keeping_bom(matched, Cow::Borrowed(new.as_bytes())).into_owned();
@@ -391,7 +391,7 @@ fn put_in_place(matched: &[u8], old: &str, new: &str, crlf: bool, tab_width: Opt
     keeping_bom(matched, Cow::Owned(out)).into_owned()
 }
 
-/// `new` with what it has in common with `old`, at both ends, as the file's line has it.
+/// Returns `new` with the parts at both ends that it shares with `old` as the file's line has them.
 fn keep_ends<'a>(line: &[u8], old: &[u8], new: &'a [u8]) -> Cow<'a, [u8]> {
     let (Ok(line), Ok(old_text), Ok(new_text)) =
         (std::str::from_utf8(line), std::str::from_utf8(old), std::str::from_utf8(new))
@@ -400,7 +400,7 @@ fn keep_ends<'a>(line: &[u8], old: &[u8], new: &'a [u8]) -> Cow<'a, [u8]> {
     };
     let [line, old_kept] = [line, old_text].map(str::trim_end);
     let is_same = |a: &str, b: &str| a.chars().map(plain).eq(b.chars().map(plain));
-    // Only characters that stand one for one can be kept; indentation that differs is converted.
+    // Only characters that map one to one can be kept; indentation that differs is converted.
     let (indent, new_indent) = (indent_of(old_kept.as_bytes()).len(), indent_of(new).len());
     let line_indent = indent_of(line.as_bytes()).len();
     let (line_text, old_text, new_text) = (&line[line_indent..], &old_kept[indent..], &new_text[new_indent..]);
@@ -420,7 +420,7 @@ fn keep_ends<'a>(line: &[u8], old: &[u8], new: &'a [u8]) -> Cow<'a, [u8]> {
     Cow::Owned(kept.into_bytes())
 }
 
-/// The line with the indentation of a file whose tabs are `tab_width` wide, if that decided the match.
+/// Converts the line's indentation to that of a file with tabs of `tab_width`, if that was needed for the match.
 fn indented(line: &[u8], to_tabs: bool, tab_width: Option<usize>) -> Cow<'_, [u8]> {
     let Some(width) = tab_width else { return Cow::Borrowed(line) };
     let indent = indent_of(line);
@@ -433,7 +433,7 @@ fn indented(line: &[u8], to_tabs: bool, tab_width: Option<usize>) -> Cow<'_, [u8
     Cow::Owned(out)
 }
 
-/// A byte order mark that was matched stays.
+/// Keeps a byte order mark that was matched.
 fn keeping_bom<'a>(matched: &[u8], new: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
     if matched.starts_with(BOM) && !new.starts_with(BOM) { [BOM, &new].concat().into() } else { new }
 }
@@ -454,7 +454,7 @@ fn line_ends(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// Whether most lines of the file end with CR LF.
+/// Returns whether most lines of the file end with CR LF.
 fn ends_lines_with_crlf(bytes: &[u8]) -> bool {
     let crlf = memmem::find_iter(bytes, b"\r\n").count() as u64;
     2 * crlf > line_ends(bytes)

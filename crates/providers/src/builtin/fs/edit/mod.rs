@@ -30,7 +30,7 @@ pub(super) use change_set::Journals;
 pub(super) use diff::unified;
 pub(super) use multi::MultiEdit;
 
-/// What both tools that edit tell in their manual.
+/// The part of both edit tools' manuals about matching.
 const MATCHING: &str = "old_string is looked for as it is written. If it is not there, text that differs only in line ends, \
 in space at the end of lines, in tabs for spaces at their beginning, or in typographic quotes, dashes and spaces is taken \
 for it, in that order, and the result says so in `matched_with`. The file keeps its own line ends, indentation, byte order \
@@ -130,10 +130,10 @@ impl Tool for Edit {
     }
 }
 
-/// What a change came to, where it did not fail.
+/// The result of a change that did not fail.
 enum Applied {
     Now(Edited),
-    /// The file is as the change would make it; in words.
+    /// The file already has the change; a message.
     Before(String),
 }
 
@@ -183,7 +183,7 @@ fn explain(unmatched: &Unmatched, bytes: &[u8], path: &str, old: &str) -> String
     }
 }
 
-/// `in 2 places (line 3, 6), matched but for tabs`.
+/// Returns `in 2 places (line 3, 6), matched but for tabs` etc.
 fn places(edited: &Edited) -> String {
     let count = edited.at_lines.len();
     let lines = edited.at_lines.iter().take(10).copied().collect::<Vec<_>>();
@@ -194,7 +194,7 @@ fn places(edited: &Edited) -> String {
     text
 }
 
-/// The first lines of `count` in all.
+/// Lists the first of `count` lines.
 fn listed(lines: &[u64], count: usize) -> String {
     let named = lines.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     if lines.len() < count { format!("{named}, …") } else { named }

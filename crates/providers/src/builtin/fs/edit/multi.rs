@@ -24,9 +24,9 @@ use super::change_set::{FileChange, Journals};
 use super::{Applied, Change, MATCHING, places, unified};
 use crate::builtin::{blocking, define, failed, parse};
 
-/// Edits of one call.
+/// The most edits of one call.
 const MAX_EDITS: usize = 200;
-/// Bytes of all files of one call.
+/// The most bytes of all files of one call.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 pub(in crate::builtin::fs) struct MultiEdit {
@@ -117,7 +117,7 @@ impl Tool for MultiEdit {
 
     fn scope(&self, arguments: &Value, session: &Session) -> CallScope {
         let paths = arguments["edits"].as_array().into_iter().flatten().map(|edit| edit["path"].as_str());
-        // Without an edit there is nothing to touch, and no such call passes the schema.
+        // A call without an edit has no target, and fails the schema.
         paths.map(|path| self.guard.scope(session, path.unwrap_or_default())).max().unwrap_or(CallScope::Anywhere)
     }
 
@@ -128,7 +128,7 @@ impl Tool for MultiEdit {
 
     fn changes(&self, arguments: &Value, session: &Session) -> Option<String> {
         let arguments: Arguments = parse(arguments.clone()).ok()?;
-        // Of each file its name, its content and what the edits make of it.
+        // The name of each file, its content, and its content after the edits.
         let mut files: IndexMap<PathBuf, (String, Vec<u8>, Vec<u8>)> = IndexMap::new();
         let mut room = MAX_BYTES;
         for edit in &arguments.edits {
@@ -147,14 +147,14 @@ impl Tool for MultiEdit {
     }
 }
 
-/// What the edits of a call came to, before anything is written.
+/// The results of a call's edits before anything is written.
 #[derive(Default)]
 struct Batch {
-    /// By resolved path, so that two ways to write it are one file.
+    /// By resolved path, so that two spellings of it are one file.
     files: IndexMap<PathBuf, FileChange>,
-    /// Edits that failed, by file; one that could not be opened has no change.
+    /// Failed edits, by file; a file that could not be opened has no change.
     failed: BTreeMap<PathBuf, usize>,
-    /// A line for each edit, with whether it failed and whose file it is of.
+    /// A line for each edit, with whether it failed and its file.
     lines: Vec<EditResult>,
 }
 
@@ -243,7 +243,7 @@ impl Batch {
         Ok(output)
     }
 
-    /// A line for each edit; of those that failed alone where that is what matters.
+    /// Returns a line for each edit, or for failed ones only.
     fn text(&self, failed_only: bool) -> String {
         let mut text = String::new();
         for (number, EditResult { path, shown, result }) in (1..).zip(&self.lines) {

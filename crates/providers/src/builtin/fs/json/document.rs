@@ -1,4 +1,4 @@
-//! A JSON text that is changed in place: what a change does not touch keeps its order, formatting and comments. Pure.
+//! A JSON text that is changed in place: unchanged parts keep their order, formatting and comments. Pure.
 
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstRootNode};
@@ -6,10 +6,10 @@ use serde_json::Value;
 use toolwright_core::pattern::nearest;
 use toolwright_core::pointer;
 
-/// Names of members that an error lists.
+/// The most member names that an error lists.
 const MAX_NAMED: usize = 30;
 
-/// Comments and trailing commas pass, as editors write them into settings; other liberties are no JSON.
+/// Allows comments and trailing commas, which editors write into settings, but no other deviations from JSON.
 const OPTIONS: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_loose_object_property_names: false,
@@ -27,22 +27,24 @@ const OPTIONS: ParseOptions = ParseOptions {
 pub(super) struct Document {
     root: CstRootNode,
     has_bom: bool,
-    /// What stands between commas and what follows them, of a document that has all its members on one line.
+    /// The separator after commas, if all members of the document are on one line.
     one_line: Option<&'static str>,
 }
 
-/// What is done at a place.
+/// A change at a place.
 pub(super) enum Change<'v> {
-    /// Sets the value there; a member, or an element just past the end, is added.
+    /// Sets the value; adds a member, or an element just past the end.
     Set(&'v Value),
-    /// Inserts an element before the one there.
+    /// Inserts an element before the existing one.
     Insert(&'v Value),
     Remove,
 }
 
 impl Document {
+    /// Parses a text.
+    ///
     /// # Errors
-    /// Where and why the text is no JSON.
+    /// The position and reason why the text is not JSON.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (has_bom, text) = text.strip_prefix('\u{feff}').map_or((false, text), |text| (true, text));
         let root = CstRootNode::parse(text, &OPTIONS).map_err(|error| error.to_string())?;
@@ -60,7 +62,7 @@ impl Document {
         let bom = if self.has_bom { "\u{feff}" } else { "" };
         let text = self.root.to_string();
         let body = text.trim();
-        // The only line breaks are those around what was added.
+        // The only line breaks are those around the addition.
         match self.one_line.filter(|_| body.contains('\n')) {
             None => format!("{bom}{text}"),
             Some(gap) => {
@@ -82,10 +84,10 @@ impl Document {
         self.root.object_value()
     }
 
-    /// What stands at a place.
+    /// Returns the value at a place.
     ///
     /// # Errors
-    /// How far the way leads, and what is there.
+    /// How far the path exists, and what is there.
     pub(super) fn find(&self, steps: &[String]) -> Result<CstNode, String> {
         let mut node = self.root.value().ok_or("it is empty")?;
         let mut place = String::new();
@@ -99,7 +101,7 @@ impl Document {
     /// Changes the text.
     ///
     /// # Errors
-    /// Why the change does not fit; the text is to be thrown away then.
+    /// Why the change does not fit. The text must then be discarded.
     pub(super) fn change(&self, steps: &[String], change: &Change<'_>) -> Result<(), String> {
         let Some((last, above)) = steps.split_last() else {
             return match change {
@@ -142,7 +144,7 @@ impl Document {
     }
 }
 
-/// The same change of a value, to compare with.
+/// Returns a value with the same change, for comparison.
 pub(super) fn changed(mut value: Value, steps: &[String], change: &Change<'_>) -> Option<Value> {
     let Some((last, above)) = steps.split_last() else {
         return match change {
@@ -176,7 +178,7 @@ pub(super) fn changed(mut value: Value, steps: &[String], change: &Change<'_>) -
     Some(value)
 }
 
-/// The steps of a JSON Pointer (`/a/0/b`) or of a path (`a[0].b`, `$.a["x.y"]`).
+/// Parses a JSON Pointer (`/a/0/b`) or a path (`a[0].b`, `$.a["x.y"]`) into steps.
 ///
 /// # Errors
 /// Why it is neither.
@@ -212,7 +214,7 @@ pub(super) fn steps(written: &str) -> Result<Vec<String>, String> {
     Ok(steps)
 }
 
-/// As numbers of elements are written: no sign, no leading zero.
+/// Parses an element's number: no sign, no leading zero.
 fn index(step: &str) -> Option<usize> {
     let is_plain = step == "0" || !step.starts_with(['0', '+']);
     is_plain.then(|| step.parse().ok()).flatten()
@@ -247,7 +249,7 @@ fn missing(node: &CstNode, place: &str, step: &str) -> String {
     }
 }
 
-/// Makes a node the value, and changes only what differs.
+/// Sets a node to the value, and changes only what differs.
 fn assign(node: CstNode, value: &Value) {
     if node.to_serde_value().as_ref() == Some(value) {
         return;
@@ -271,7 +273,7 @@ fn assign(node: CstNode, value: &Value) {
     }
 }
 
-/// Elements at both ends that are the same stay; those between are assigned, added or removed.
+/// Equal elements at both ends stay; those between are assigned, added or removed.
 fn assign_elements(array: &CstArray, values: &[Value]) {
     let old: Vec<Option<Value>> = array.elements().iter().map(CstNode::to_serde_value).collect();
     let is_same = |(old, new): &(&Option<Value>, &Value)| old.as_ref() == Some(*new);
@@ -376,7 +378,7 @@ mod tests {
             Ok(&text.replace("{\"x\": [1,2,  3]}", "{\n    \"x\": [1,2,  3],\n    \"y\": 1\n  }")),
         );
         check("{\"a\":1}", "", Set(&json!({"a": 2})), Ok("{\"a\":2}"));
-        // One line stays one line.
+        // A document on one line stays on one line.
         check("{\"a\":[1]}\n", "/b", Set(&json!({"c": [1, 2]})), Ok("{\"a\":[1],\"b\": {\"c\": [1, 2]}}\n"));
         check("[{\"a\": 1}, 2]", "/0/b", Set(&json!([3, 4])), Ok("[{\"a\": 1, \"b\": [3, 4]}, 2]"));
         check("{}", "/a", Set(&json!(1)), Ok("{\n  \"a\": 1\n}"));

@@ -1,5 +1,5 @@
-//! `fs:json_read` and `fs:json_write`: one place of a JSON file. `fs:notebook_read` and `fs:notebook_edit`: cells of Jupyter
-//! notebooks, which are such files.
+//! `fs:json_read` and `fs:json_write`: a value in a JSON file. `fs:notebook_read` and `fs:notebook_edit`: cells of
+//! Jupyter notebooks, which are JSON files.
 
 mod document;
 mod notebook;
@@ -27,13 +27,13 @@ use super::{expected_hash_schema, io_failure, path_schema, read, read_existing, 
 use crate::builtin::{blocking, define, failed, parse};
 use document::{Change, Document, changed, steps};
 
-/// Broken rules of a schema that an error lists.
+/// The most schema violations that an error lists.
 const MAX_VIOLATIONS: usize = 10;
 
-/// 2^63. Integers that are smaller arrive with all their digits.
+/// 2^63. Integers below it arrive with all their digits.
 const MAX_EXACT: f64 = 9.223_372_036_854_776e18;
 
-/// The tools for JSON files.
+/// Returns the tools for JSON files.
 pub(super) fn tools(paths: &Paths, writes: &WriteGuard) -> [Arc<dyn Tool>; 4] {
     [
         Arc::new(JsonRead(paths.clone())),
@@ -47,7 +47,7 @@ fn pointer_schema() -> Value {
     json!({"type": "string", "default": "", "description": "JSON Pointer (`/a/0/b`) or path (`a[0].b`); empty for the whole."})
 }
 
-/// A JSON file as it is now.
+/// An open JSON file.
 struct Opened {
     target: Target,
     bytes: Vec<u8>,
@@ -79,7 +79,7 @@ impl Opened {
         Self::of(target, bytes, metadata)
     }
 
-    /// Writes the document as it was changed, and tells what changed.
+    /// Writes the changed document, and reports the change.
     fn write(&self, did: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let new = self.document.text().into_bytes();
         let shown = self.target.shown();
@@ -268,7 +268,8 @@ impl Tool for JsonWrite {
     }
 }
 
-/// The first number that may have lost digits when the arguments were read: larger than every integer, and so a float.
+/// Returns the first number that may have lost digits when the arguments were parsed: larger than every integer, and so
+/// a float.
 fn rounded(value: &Value) -> Option<&Number> {
     match value {
         Value::Number(number) => {
@@ -281,7 +282,7 @@ fn rounded(value: &Value) -> Option<&Number> {
     }
 }
 
-/// The schema that a call names, else a file beside the document that its `$schema` names.
+/// Returns the schema that a call names, else the file beside the document that its `$schema` names.
 fn schema_of(
     paths: &Paths,
     target: &Target,
@@ -298,7 +299,7 @@ fn schema_of(
         _ => return Ok(None),
     };
     let schema = paths.admit(&context.session, &path).and_then(|schema| {
-        // A schema that nobody asked for may not lead outside.
+        // A schema that the caller did not name must not be outside.
         if !is_asked && !schema.inside {
             return Err(failed("it is outside the workspace root"));
         }

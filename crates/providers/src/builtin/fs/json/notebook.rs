@@ -23,7 +23,7 @@ use super::Opened;
 use super::document::{Document, input, replace};
 use crate::builtin::{blocking, define, failed, parse};
 
-/// Bytes of one output that are shown.
+/// The most bytes of an output that are shown.
 const MAX_OUTPUT: usize = 2000;
 
 pub(super) struct NotebookRead(pub(super) Paths);
@@ -196,12 +196,12 @@ impl Notebook {
         Ok(Self { cells, minor: number("nbformat_minor").unwrap_or_default() })
     }
 
-    /// Whether its cells have ids.
+    /// Returns whether its cells have ids.
     fn has_ids(&self) -> bool {
         self.minor >= 5
     }
 
-    /// The index of a cell, by its id or written as a number.
+    /// Returns the index of a cell, by its id or number.
     fn find(&self, written: &str) -> Result<usize, String> {
         let cells = self.cells.elements();
         let ids: Vec<Option<String>> = cells.iter().map(|cell| text_of(&cell.as_object()?, "id")).collect();
@@ -219,7 +219,7 @@ impl Notebook {
         at.ok_or_else(|| format!("there is no cell `{written}`: it has {}, counted from 0", cells.len()))
     }
 
-    /// Makes the edit; what was done, in words.
+    /// Makes the edit. Returns a description of it.
     fn edit(&self, edit: &EditArguments) -> Result<String, String> {
         let cell = edit.cell.as_deref().map(|cell| self.find(cell)).transpose()?;
         match (edit.op, cell) {
@@ -252,7 +252,7 @@ impl Notebook {
         }
     }
 
-    /// Gives each cell whose id an earlier one has a new id; what was done, in words.
+    /// Gives each cell with a duplicate id a new one. Returns a description.
     fn part_ids(&self) -> String {
         let mut seen = HashSet::new();
         let mut done = String::new();
@@ -270,7 +270,7 @@ impl Notebook {
         done
     }
 
-    /// Inserts a cell. Returns its id, if cells of this notebook have any.
+    /// Inserts a cell. Returns its id, if cells of this notebook have ids.
     fn insert(&self, at: usize, kind: CellType, source: &str) -> Option<String> {
         let id = self.has_ids().then(|| self.new_id(at, source));
         let mut members = vec![("cell_type", json!(kind.as_str()))];
@@ -289,7 +289,7 @@ impl Notebook {
         id
     }
 
-    /// An id that no cell has: a part of a hash of the new cell.
+    /// Returns an unused id: a part of a hash of the new cell.
     fn new_id(&self, at: usize, source: &str) -> String {
         let taken: HashSet<String> =
             self.cells.elements().iter().filter_map(|cell| text_of(&cell.as_object()?, "id")).collect();
@@ -299,7 +299,7 @@ impl Notebook {
     }
 }
 
-/// Gives a cell the members of its type. A code cell loses its outputs.
+/// Gives a cell the members of its new type. A code cell loses its outputs.
 fn retype(cell: &CstObject, is: &str, becomes: &str) {
     if is != becomes {
         set(cell, "cell_type", &json!(becomes));
@@ -317,7 +317,7 @@ fn retype(cell: &CstObject, is: &str, becomes: &str) {
     }
 }
 
-/// Writes the source as it is written there: one text, or a list of lines.
+/// Writes the source in its present form: one text, or a list of lines.
 fn set_source(cell: &CstObject, source: &str) {
     let is_text =
         cell.get("source").and_then(|member| member.value()).is_some_and(|value| value.as_string_lit().is_some());
@@ -334,7 +334,7 @@ fn set_source(cell: &CstObject, source: &str) {
     }
 }
 
-/// Sets a member; a new one goes where the order of names puts it, as Jupyter writes them.
+/// Sets a member; a new one is inserted in the order of names, as Jupyter does.
 fn set(cell: &CstObject, name: &str, value: &Value) {
     match cell.get(name).and_then(|member| member.value()) {
         Some(node) if node.to_serde_value().as_ref() == Some(value) => {}
@@ -359,7 +359,7 @@ fn text_of(object: &CstObject, name: &str) -> Option<String> {
     object.get(name)?.value()?.as_string_lit()?.decoded_value().ok()
 }
 
-/// Text that notebooks keep as one string or as a list of lines.
+/// Returns text that notebooks store as one string or as a list of lines.
 fn joined(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -372,7 +372,7 @@ fn source_of(cell: &Value) -> String {
     joined(&cell["source"])
 }
 
-/// A cell as it is read.
+/// Returns a cell as text for the reader.
 fn shown(at: usize, cell: &Value, outputs: bool) -> String {
     let mut text = format!("\n[{at}] {}", cell["cell_type"].as_str().unwrap_or("unknown"));
     if let Some(id) = cell["id"].as_str() {

@@ -27,9 +27,9 @@ use crate::builtin::fs::{ROOT, count_of, optional_path_schema};
 use crate::builtin::pattern::{Case, block_matcher, line_matcher};
 use crate::builtin::{blocking, define, parse};
 
-/// Longest piece of a line that is shown, in bytes.
+/// The most bytes of a line that are shown.
 const MAX_LINE: usize = 500;
-/// Longest line that is searched, in bytes; a file with a longer one is skipped.
+/// The longest line that is searched, in bytes; a file with a longer one is skipped.
 const MAX_LINE_BUFFER: usize = 8 * 1024 * 1024;
 
 pub(super) struct Grep(pub(super) Paths);
@@ -172,7 +172,7 @@ fn search(guard: &Paths, arguments: &Arguments, context: &ToolContext) -> Result
     Ok(output.with_extra("matches", count).with_extra("files_searched", files))
 }
 
-/// The files of a language, by their names.
+/// Returns the types that match the files of a language.
 fn file_type(name: &str) -> Result<Types, ToolError> {
     let mut types = TypesBuilder::new();
     types.add_defaults();
@@ -185,7 +185,7 @@ fn file_type(name: &str) -> Result<Types, ToolError> {
     })
 }
 
-/// A file that ends with an error when time is up or the call is cancelled.
+/// A file whose reads fail once the time is up or the call is cancelled.
 struct Bounded<'c> {
     file: File,
     until: Instant,
@@ -205,13 +205,13 @@ impl io::Read for Bounded<'_> {
 struct Hits<'c> {
     mode: Mode,
     limit: u64,
-    /// Path of the file that is searched.
+    /// Path of the current file.
     path: String,
     /// Matches in that file.
     in_file: u64,
-    /// Matches, or files with one, over all.
+    /// Matches over all files, or files with a match.
     count: u64,
-    /// Set when there is more than the limit.
+    /// Set if there are more results than the limit.
     more: bool,
     found: Found<'c>,
 }

@@ -1,5 +1,5 @@
-//! The tools that look for files and for text in them. They have a time limit of their own: what was found by then comes
-//! back, with how far they came, and a search that found nothing is told apart from one that did not finish.
+//! The tools that search for files and for text in them. They have their own time limit: the results so far are
+//! returned with how far the search came, so that "nothing found" differs from "not finished".
 
 mod glob;
 mod grep;
@@ -26,10 +26,10 @@ use walk::{Bounds, Entry, MAX_ENTRIES, Stopped, Walked};
 
 /// Longest time a caller may ask for, in milliseconds.
 const MAX_TIMEOUT_MS: u64 = 60_000;
-/// Least time between two reports of what was found so far.
+/// The least time between two reports of new results.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 
-/// `fs:glob`, `fs:grep` and `fs:tree`.
+/// Returns `fs:glob`, `fs:grep` and `fs:tree`.
 pub(super) fn tools(paths: &Paths) -> [Arc<dyn Tool>; 3] {
     [Arc::new(glob::Glob(paths.clone())), Arc::new(grep::Grep(paths.clone())), Arc::new(tree::Tree(paths.clone()))]
 }
@@ -45,7 +45,7 @@ fn timeout_schema() -> Value {
     })
 }
 
-/// Gives a definition what all three have in common.
+/// Adds the common parts to a definition.
 fn limited(mut definition: ToolDefinition) -> ToolDefinition {
     definition.timeout = Some(Duration::from_millis(MAX_TIMEOUT_MS) + Duration::from_secs(5));
     definition.documentation = Some(
@@ -75,7 +75,7 @@ impl<'c> Found<'c> {
         Self { text: String::new(), context, reported: 0, next_report: now, timeout, until: now + timeout }
     }
 
-    /// Reports what is new: the first of it at once, then some of it now and then.
+    /// Reports new results: the first at once, then at intervals.
     fn report(&mut self) {
         let now = self.context.services.clock.now();
         if now >= self.next_report && self.reported < self.text.len() {
@@ -85,8 +85,8 @@ impl<'c> Found<'c> {
         }
     }
 
-    /// The result: what was found, then in brackets what its reader must know. `summary` is of a search that looked at all of
-    /// it; of one that did not, it holds so far.
+    /// Returns the results, followed by notes in brackets. `summary` describes a complete search; for an incomplete one
+    /// it is marked as preliminary.
     fn finish(mut self, walked: &Walked, summary: Option<String>, whole: bool, start: &Target) -> ToolOutput {
         let mut notes = Vec::new();
         if let Some((stopped, at)) = &walked.stopped {
@@ -120,10 +120,10 @@ impl<'c> Found<'c> {
     }
 }
 
-/// A pattern for paths below a start. Without a slash it is about the name alone, at any depth.
+/// Compiles a pattern for paths below a start. Without a slash it matches names at any depth.
 ///
 /// # Errors
-/// `InvalidParameters` for a pattern that is none.
+/// `InvalidParameters` for an invalid pattern.
 fn path_pattern(pattern: &str) -> Result<GlobMatcher, ToolError> {
     let invalid = |why: String| ToolError::new(ErrorKind::InvalidParameters, why);
     let relative = pattern.strip_prefix("./").unwrap_or(pattern);
@@ -140,7 +140,7 @@ fn path_pattern(pattern: &str) -> Result<GlobMatcher, ToolError> {
         .map_err(|error| invalid(format!("the pattern `{pattern}` is not a glob: {}", error.kind())))
 }
 
-/// Whether an entry's path below `start` matches. A start that is a file is matched by its name.
+/// Returns whether an entry's path below `start` matches. A start that is a file is matched by its name.
 fn matches(pattern: &GlobMatcher, entry: &Entry<'_>, start: &Target) -> bool {
     match entry.path.strip_prefix(&start.path) {
         Ok(relative) if !relative.as_os_str().is_empty() => pattern.is_match(relative),

@@ -1,4 +1,4 @@
-//! Decides which entries `.gitignore`, `.ignore` and `.git/info/exclude` leave out.
+//! Decides which entries are excluded by `.gitignore`, `.ignore` and `.git/info/exclude`.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -10,7 +10,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::builtin::fs::dir::Dir;
 
-/// Bytes of one such file that are read.
+/// The most bytes of one rules file that are read.
 const MAX_BYTES: u64 = 1024 * 1024;
 
 /// The rules of a folder, and of those above it.
@@ -21,17 +21,17 @@ pub(super) struct Rules {
     above: Option<Rc<Self>>,
 }
 
-/// What the rules say of an entry.
+/// The rules' decision about an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ruling {
     None,
     Ignored,
-    /// Even if it is hidden.
+    /// Included, even if it is hidden.
     Wanted,
 }
 
 impl Rules {
-    /// Of the folders above `path`, which is absolute and has no links in it.
+    /// Reads the rules of the folders above `path`, which is absolute and without links.
     pub(super) fn above(path: &Path) -> Rc<Self> {
         let mut rules = Rc::new(Self::default());
         let Ok(top) = Dir::root(Path::new("/")) else { return rules };
@@ -45,7 +45,7 @@ impl Rules {
         rules
     }
 
-    /// Of a folder, with those above it.
+    /// Reads the rules of a folder, in addition to those above it.
     pub(super) fn of(folder: &Dir, path: &Path, above: &Rc<Self>) -> Rc<Self> {
         let exclude = || read(&folder.descend(Path::new(".git/info")).ok()?, "exclude", path);
         let files = [read(folder, ".ignore", path), read(folder, ".gitignore", path), exclude()];
@@ -55,7 +55,7 @@ impl Rules {
         Rc::new(Self { files, above: Some(Rc::clone(above)) })
     }
 
-    /// What they say of an entry below the folder.
+    /// Returns the decision about an entry below the folder.
     pub(super) fn ruling(&self, path: &Path, is_folder: bool) -> Ruling {
         for kind in 0..self.files.len() {
             let mut level = Some(self);
@@ -71,7 +71,7 @@ impl Rules {
     }
 }
 
-/// One file of rules; git does not follow a link there either.
+/// Reads one rules file. Like git, does not follow a link.
 fn read(folder: &Dir, name: &str, path: &Path) -> Option<Gitignore> {
     let (file, _) = folder.file(OsStr::new(name)).ok()?;
     let mut text = Vec::new();
@@ -79,7 +79,7 @@ fn read(folder: &Dir, name: &str, path: &Path) -> Option<Gitignore> {
     let text = String::from_utf8_lossy(&text);
     let mut builder = GitignoreBuilder::new(path);
     for line in text.strip_prefix('\u{feff}').unwrap_or(&text).lines() {
-        // A line that is no pattern excludes nothing.
+        // An invalid line excludes nothing.
         let _ = builder.add_line(None, line);
     }
     builder.build().ok()

@@ -1,4 +1,4 @@
-//! `fs:tree`: what is in a directory.
+//! `fs:tree`: the contents of a directory.
 
 use async_trait::async_trait;
 use serde::Deserialize;

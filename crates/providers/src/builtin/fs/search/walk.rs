@@ -1,5 +1,5 @@
-//! Walking a directory tree, the same way for every tool that does: in order of names, honouring
-//! `.gitignore` and `.ignore` files, never following links. Each folder is opened from the one above it.
+//! Walks a directory tree for all search tools: in order of names, respecting `.gitignore` and `.ignore` files, and
+//! never following links. Each folder is opened from its parent.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -16,12 +16,12 @@ use crate::builtin::fs::dir::{Dir, Kind};
 use crate::builtin::fs::guard::Target;
 use crate::builtin::fs::io_failure;
 
-/// Entries that one call looks at.
+/// The most entries that one call visits.
 pub(super) const MAX_ENTRIES: usize = 2_000_000;
-/// Levels below the start.
+/// The most levels below the start.
 const MAX_DEPTH: usize = 64;
 
-/// Whether names that begin with a dot are met.
+/// Whether names that begin with a dot are visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hidden {
     Skip,
@@ -34,30 +34,30 @@ impl From<bool> for Hidden {
     }
 }
 
-/// Whether to go on after an entry.
+/// Whether to continue after an entry.
 pub(super) enum Next {
     Continue,
     Stop,
 }
 
-/// How far a walk may go.
+/// The limits of a walk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) hidden: Hidden,
     /// Levels below the start.
     pub(super) depth: Option<usize>,
-    /// When it stops, however far it is.
+    /// When it stops, complete or not.
     pub(super) until: Instant,
 }
 
-/// How far a walk came.
+/// The extent of a walk.
 #[derive(Debug, Default)]
 pub(super) struct Walked {
     /// Entries looked at.
     pub(super) seen: usize,
     /// Entries that could not be read.
     pub(super) unreadable: u64,
-    /// Set when it ended before its end: why, and the entry it was at.
+    /// Set if it stopped early: the reason, and the entry it had reached.
     pub(super) stopped: Option<(Stopped, PathBuf)>,
 }
 
@@ -67,7 +67,7 @@ pub(super) enum Stopped {
     Entries,
 }
 
-/// One thing that a walk meets.
+/// An entry that a walk visits.
 pub(super) struct Entry<'w> {
     /// Absolute, without links.
     pub(super) path: PathBuf,
@@ -88,16 +88,16 @@ impl Entry<'_> {
         self.folder.file(self.name).map(|(file, _)| file)
     }
 
-    /// Where it points, if it is a link.
+    /// Returns its target, if it is a link.
     pub(super) fn link(&self) -> io::Result<PathBuf> {
         self.folder.link(self.name)
     }
 }
 
-/// Visits everything below `start`, the start itself left out unless it is a file.
+/// Visits everything below `start`, but the start itself only if it is a file.
 ///
 /// # Errors
-/// A start that does not exist, an error of `visit`, or the cause when the call is cancelled.
+/// A start that does not exist, an error of `visit`, or the cause if the call is cancelled.
 pub(super) fn walk(
     start: &Target,
     bounds: Bounds,
@@ -132,7 +132,7 @@ struct Walk<'w> {
 }
 
 impl Walk<'_> {
-    /// Visits what is in a folder, and what is below. It goes no deeper than [`MAX_DEPTH`].
+    /// Visits the contents of a folder, down to [`MAX_DEPTH`].
     fn folder(&mut self, folder: &Dir, path: &Path, depth: usize, above: &Rc<Rules>) -> Result<Next, ToolError> {
         let Ok(entries) = folder.entries(MAX_ENTRIES - self.walked.seen + 1) else {
             self.walked.unreadable += 1;
