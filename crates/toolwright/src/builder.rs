@@ -17,18 +17,18 @@ use crate::app::{HostOptions, Toolwright, VariableSource};
 use crate::config::{LoadOptions, Severity, load, place_of_code, variable};
 use crate::error::Error;
 
-/// Variables for the command `toolwright` and for the telemetry of this process. An embedded Toolwright does not read
-/// them.
+/// Prefixes of variables for the command `toolwright` and for the telemetry of this process. An embedded Toolwright
+/// ignores them.
 const NOT_OURS: [&str; 2] = ["TOOLWRIGHT_", "OTEL_"];
 
-/// Which built-in tools there are. Made of a `bool` (all or none) or of globs on their names.
+/// Selects the built-in tools. Converts from `bool` (all or none) or from globs on their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Builtins {
     /// None.
     None,
     /// All: files, shell, web, stored outputs, and tools that a model answers.
     All,
-    /// Those whose names match one of these globs, like `fs__read` or `web__*`.
+    /// The tools whose names match one of these globs, like `fs__read` or `web__*`.
     Some(Vec<String>),
 }
 
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Builder {
 }
 
 impl Toolwright {
-    /// Begins one in code.
+    /// Creates a builder for settings in code.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -104,7 +104,7 @@ impl Builder {
         self.entry("mcp_servers", name.into(), json!({"command": command.into(), "args": args}))
     }
 
-    /// Adds an MCP server at an address, over HTTP or, where the address says `ws:` or `wss:`, WebSocket.
+    /// Adds an MCP server at an address, over HTTP, or over WebSocket for `ws:` and `wss:`.
     pub fn mcp_url(self, name: impl Into<String>, url: impl Into<String>) -> Self {
         self.entry("mcp_servers", name.into(), json!({"url": url.into()}))
     }
@@ -115,14 +115,14 @@ impl Builder {
         self.entry("rest_tools", name.into(), tool)
     }
 
-    /// Adds the operations of an OpenAPI document, each as a tool `name__operation`. `document` is an address or a path;
-    /// a relative path begins in the current folder.
+    /// Adds the operations of an OpenAPI document, each as a tool `name__operation`. `document` is an address or a
+    /// path; a relative path is taken from the current folder.
     pub fn openapi(self, name: impl Into<String>, document: impl Into<String>) -> Self {
         self.entry("openapi", name.into(), json!({"document": document.into()}))
     }
 
-    /// Adds any settings of `toolwright.yaml`: what is missing among the methods here, like headers of a server, queues,
-    /// views and limits. Mappings are laid into each other; what is said last counts.
+    /// Adds any settings of `toolwright.yaml` for which there is no method here, like headers of a server, queues,
+    /// views and limits. Mappings are merged; later values override earlier ones.
     ///
     /// ```
     /// # use toolwright::Toolwright;
@@ -132,7 +132,7 @@ impl Builder {
     ///     .settings(json!({"mcp_servers": {"github": {"headers": {"Authorization": "Bearer ${GITHUB_TOKEN}"}}}}));
     /// ```
     pub fn settings(mut self, settings: impl Serialize) -> Self {
-        // Anything but a mapping fails the build, with its place and what was expected.
+        // Any other value than a mapping fails the build, with its place and the expected type.
         let settings = serde_json::to_value(settings).unwrap_or_default();
         match settings {
             Value::Object(settings) => {
@@ -143,9 +143,9 @@ impl Builder {
         self
     }
 
-    /// Decides what happens where no rule matches, to calls of this program, of agents and of served clients alike.
-    /// Default: this
-    /// program's own calls run; agents ask about what does more than read; for clients see [`Serve::policy`](crate::Serve::policy).
+    /// Sets the profile that decides if no rule matches, for calls of this program, of agents and of served clients.
+    /// Default: this program's own calls run; agents ask about calls that do more than read; for clients see
+    /// [`Serve::policy`](crate::Serve::policy).
     pub fn policy(self, profile: Profile) -> Self {
         self.settings(json!({"policy": {"profile": profile}}))
     }
@@ -156,7 +156,8 @@ impl Builder {
         self
     }
 
-    /// Answers where policy asks: a function of the request, or any [`Approver`]. Default: nobody, and such calls are denied.
+    /// Sets who answers if policy asks: a function of the request, or any [`Approver`]. Default: nobody, and such calls
+    /// are denied.
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
         self.host.approver = Some(Arc::new(approver));
         self
@@ -176,16 +177,16 @@ impl Builder {
         self
     }
 
-    /// Reads this `toolwright.yaml`; what is said in code lies over it. State is kept where the command `toolwright` keeps
-    /// it, unless [`state_dir`](Self::state_dir) says otherwise.
+    /// Reads this `toolwright.yaml`; settings in code override it. State is stored where the command `toolwright`
+    /// stores it, unless [`state_dir`](Self::state_dir) is set.
     pub fn config(mut self, file: impl Into<PathBuf>) -> Self {
         self.options.config = Some(file.into());
         self
     }
 
-    /// Says where the models of `provider` are asked: `provider/model` is their id. The public APIs of OpenAI (`openai`),
-    /// Anthropic (`anthropic`) and Gemini (`gemini`) are known where the environment has their key, and Ollama on this
-    /// machine always.
+    /// Sets the endpoint for the models of `provider`, whose ids are `provider/model`. The public APIs of OpenAI
+    /// (`openai`), Anthropic (`anthropic`) and Gemini (`gemini`) are known if the environment has their keys, and
+    /// Ollama on this machine always.
     pub fn model_endpoint(self, provider: impl Into<String>, api: Api, base_url: impl Into<String>) -> Self {
         let endpoint = json!({"api": api, "base_url": base_url.into()});
         self.settings(json!({"models": {"endpoints": {provider.into(): endpoint}}}))
@@ -196,25 +197,25 @@ impl Builder {
         self.settings(json!({"models": {"endpoints": {provider.into(): {"api_key": key.into()}}}}))
     }
 
-    /// Lets `client` answer for the models of `provider`: a model of the program's own, or a scripted one for tests. For
-    /// tests there are recordings as well: the model `replay:FILE` answers from a file that `toolwright run --record` wrote.
+    /// Lets `client` answer for the models of `provider`: the program's own model, or a scripted one for tests. For
+    /// tests, the model `replay:FILE` answers from a recording by `toolwright run --record`.
     pub fn model_client(mut self, provider: impl Into<String>, client: impl ModelClient + 'static) -> Self {
         self.host.models.push((provider.into(), Arc::new(client)));
         self
     }
 
-    /// Names the model that answers where nothing else names one: tools that a model answers, questions of servers.
+    /// Sets the model for requests that name none, such as those of LLM-backed tools and of servers.
     pub fn default_model(self, model: impl Into<String>) -> Self {
         self.settings(json!({"models": {"default": model.into()}}))
     }
 
-    /// Says which built-in tools there are. Default: none, or what [`config`](Self::config) says.
+    /// Selects the built-in tools. Default: none, or those of [`config`](Self::config).
     pub fn builtins(mut self, builtins: impl Into<Builtins>) -> Self {
         self.builtins = Some(builtins.into());
         self
     }
 
-    /// Looks variables up here, in place of the environment: `${NAME}` in settings and the keys of models.
+    /// Looks variables up in this function instead of the environment: `${NAME}` in settings, and the keys of models.
     pub fn variables(mut self, variables: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
         self.variables = Some(Box::new(variables));
         self
@@ -224,8 +225,8 @@ impl Builder {
     /// [`Toolwright::connect`].
     ///
     /// # Errors
-    /// [`Error::Config`] for settings that cannot be used; those of the file may lose an entry, which
-    /// [`Config::problems`](crate::config::Config::problems) tells. [`Error::Tool`] and [`Error::Duplicate`] for
+    /// [`Error::Config`] for unusable settings; the file may lose single entries, which
+    /// [`Config::problems`](crate::config::Config::problems) reports. [`Error::Tool`] and [`Error::Duplicate`] for
     /// tools; [`Error::Store`] and [`Error::Io`] for the state directory and the current folder.
     pub async fn build(mut self) -> Result<Arc<Toolwright>, Error> {
         let mut options = std::mem::take(&mut self.options);
@@ -246,7 +247,7 @@ impl Builder {
         let mut config = load(&options, &*variables);
         let code = place_of_code(&options.cwd);
         let ours = |problem: &crate::config::Problem| problem.file.as_deref() == Some(&code);
-        // A mistake in code fails the build, also where a file would only lose the entry.
+        // An error in code fails the build, even if it would only remove an entry in a file.
         if config.problems.iter().any(|problem| ours(problem) && problem.severity != Severity::Warning) {
             config.problems.retain(|problem| problem.severity != Severity::Warning);
             return Err(Error::Config(config.problems));
@@ -257,7 +258,7 @@ impl Builder {
         Ok(app)
     }
 
-    /// The settings as one document. `alone`: there is no file under it.
+    /// Returns the settings as one document. `alone`: there is no file below it.
     fn document(&mut self, alone: bool) -> Map<String, Value> {
         let mut document = std::mem::take(&mut self.settings);
         let builtins = self.builtins.take().or(alone.then_some(Builtins::None));
@@ -281,13 +282,13 @@ impl Builder {
     }
 }
 
-/// A variable of the environment, except those for others.
+/// Returns a variable of the environment, except those with a prefix in [`NOT_OURS`].
 fn embedded_variable(name: &str) -> Option<String> {
     let is_other = NOT_OURS.iter().any(|prefix| name.starts_with(prefix));
     if is_other { None } else { crate::config::environment(name) }
 }
 
-/// Adds a setting over earlier ones: mappings are merged, all else is replaced.
+/// Adds a setting over earlier ones: mappings are merged, other values are replaced.
 fn lay(settings: &mut Map<String, Value>, key: String, value: Value) {
     match (settings.get_mut(&key), value) {
         (Some(Value::Object(have)), Value::Object(more)) => {
@@ -299,7 +300,7 @@ fn lay(settings: &mut Map<String, Value>, key: String, value: Value) {
     }
 }
 
-/// Adds the program's own tools, one provider a namespace.
+/// Adds the program's own tools, one provider per namespace.
 async fn add(app: &Toolwright, tools: Vec<Arc<dyn Tool>>) -> Result<(), Error> {
     let mut by_namespace: BTreeMap<String, Vec<Arc<dyn Tool>>> = BTreeMap::new();
     for tool in tools {

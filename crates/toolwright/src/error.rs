@@ -1,4 +1,4 @@
-//! The one error type of the library.
+//! The error type of the library.
 
 use toolwright_agent::DriverError;
 use toolwright_core::Outcome;
@@ -9,7 +9,7 @@ use toolwright_core::store::StoreError;
 
 use crate::config::Problem;
 
-/// The errors of the library. Their sources are kept: see [`std::error::Error::source`].
+/// The errors of the library. Their sources are available through [`std::error::Error::source`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,28 +19,28 @@ pub enum Error {
     /// The state directory cannot be used.
     #[error("{0}; choose another with --state-dir or TOOLWRIGHT_STATE_DIR")]
     Store(#[from] StoreError),
-    /// A fault of Toolwright: a built-in tool that breaks the rules of registration.
+    /// A fault of Toolwright: a built-in tool violates the rules of registration.
     #[error("the built-in tools cannot be registered: {0}")]
     Builtins(#[from] toolwright_core::catalogue::RegistrationError),
     /// A tool of the program cannot be registered.
     #[error("{0}")]
     Tool(#[source] toolwright_core::catalogue::RegistrationError),
-    /// Two sources of tools have one name.
+    /// Two sources of tools have the same name.
     #[error("{0}; give one of them another namespace")]
     Duplicate(#[from] toolwright_runtime::catalogue::DuplicateProvider),
-    /// Sources of tools cannot be listed: their names, and why.
+    /// Sources of tools cannot be listed: their names, with the reasons.
     #[error("{}", sources(.0))]
     Sources(Vec<(String, String)>),
     /// A call failed or was refused.
     #[error("{}", failed(.0))]
     Call(Box<Outcome>),
-    /// An agent's run could not go on.
+    /// An agent's run could not continue.
     #[error(transparent)]
     Agent(#[from] DriverError),
     /// The model cannot be asked.
     #[error("{0}")]
     Model(#[from] ModelError),
-    /// The answer to a request cannot be used: why.
+    /// The answer to a request cannot be used, for this reason.
     #[error("the model gave no answer that can be used: {0}")]
     Answer(String),
     /// A plan did not run, or was not written.
@@ -49,29 +49,29 @@ pub enum Error {
     /// The gateway cannot listen.
     #[error(transparent)]
     Http(#[from] toolwright_gateway::HttpError),
-    /// The operating system refuses something: what, and why.
+    /// An operation of the system failed.
     #[error("{doing}: {source}")]
     Io {
         /// The failed action.
         doing: String,
-        /// Why it was not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The program asks for something that cannot be: what is missing or contradicts itself, and the remedy.
+    /// The program's request is incomplete or contradictory; with the remedy.
     #[error("{0}")]
     Usage(String),
 }
 
-/// Why a plan did not run.
+/// The reason why a plan did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanRefused {
     /// The result of its check.
     #[error("the plan is not valid")]
     Check(Box<PlanCheck>),
-    /// It is kept under a name that no plan has.
+    /// No plan is stored under this name.
     #[error("no plan is kept under `{0}`")]
     NotFound(String),
-    /// Its state could not be read or kept.
+    /// Its state could not be read or stored.
     #[error("the plan cannot be kept: {0}")]
     Store(#[from] StoreError),
     /// It could not be driven.
@@ -80,7 +80,7 @@ pub enum PlanRefused {
     /// The model could not be asked for a plan.
     #[error("the model wrote no plan: {0}")]
     Model(#[from] ModelError),
-    /// The model wrote none: what is wrong.
+    /// The model's answer contains no plan, for this reason.
     #[error("the model wrote no plan: {0}")]
     Unreadable(String),
 }
@@ -91,7 +91,7 @@ impl Error {
         move |source| Self::Io { doing, source }
     }
 
-    /// The outcome of the call that failed, where it is one.
+    /// Returns the outcome of the failed call, if the error is of a call.
     #[must_use]
     pub fn outcome(&self) -> Option<&Outcome> {
         match self {

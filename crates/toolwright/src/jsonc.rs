@@ -1,6 +1,6 @@
 //! JSON with comments, as VS Code and Zed write it.
 
-/// The text without `//` and `/* */` comments; line numbers stay. Strings are unchanged.
+/// Removes `//` and `/* */` comments from a text. Line numbers and strings are unchanged.
 pub(crate) fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();

@@ -21,22 +21,22 @@
 //! ```
 //!
 //! [`Toolwright::builder`] puts one together: tools of your own, MCP servers, REST endpoints, OpenAPI documents, a
-//! policy, models. It keeps everything in memory and reads no configuration of the user, unless it is asked to. Then
+//! policy, models. It keeps everything in memory and reads no configuration of the user, unless told to. Then
 //!
 //! - [`call`](Toolwright::call) calls a tool; [`tools`](Toolwright::tools), [`search`](Toolwright::search) and
 //!   [`pick`](Toolwright::pick) find one,
 //! - [`agent`](Toolwright::agent) lets a model work with them,
 //! - [`serve`](Toolwright::serve) offers them to MCP clients,
-//! - [`shut_down`](Toolwright::shut_down) ends what runs in good order. Dropping the last handle ends servers as well,
+//! - [`shut_down`](Toolwright::shut_down) ends running work properly. Dropping the last handle ends servers as well,
 //!   without waiting for calls.
 //!
 //! The manual is in [`guide`]: [tools](guide::tools), [servers](guide::servers), [policy](guide::policy) and
 //! [agents](guide::agents). Errors are one type, [`Error`].
 //!
-//! Most programs need nothing but the root of this crate. The parts of which it is made are there as well: [`core`]
-//! (definitions, checks, policy; pure), [`runtime`] (executor, stores), [`providers`] (built-in tools, MCP servers,
-//! REST), [`models`] (model APIs), [`agent`] (the loop), [`gateway`] (served over MCP and HTTP), and [`config`],
-//! [`app`], [`import`] and [`trust`], on which the command `toolwright` is built.
+//! Most programs need only the root of this crate. Its parts are available too: [`core`] (definitions, checks, policy;
+//! pure), [`runtime`] (executor, stores), [`providers`] (built-in tools, MCP servers, REST), [`models`] (model APIs),
+//! [`agent`] (the loop), [`gateway`] (served over MCP and HTTP), and [`config`], [`app`], [`import`] and [`trust`], on
+//! which the command `toolwright` is built.
 
 pub mod app;
 mod builder;
@@ -81,7 +81,7 @@ pub use toolwright_models::Api as ModelApi;
 pub use toolwright_core::__private;
 #[doc(inline)]
 pub use toolwright_macros::tool;
-/// The crates that tools are written with, in the versions that the traits here use.
+/// The crates for writing tools, in the versions that the traits here use.
 pub use {async_trait::async_trait, schemars, serde, serde_json};
 
 #[cfg(doctest)]

@@ -4,23 +4,23 @@ use std::fs::Metadata;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The access of other users to a file.
+/// The permitted access of other users to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Others {
-    /// Anything: the content is judged elsewhere.
+    /// Any access, because the content is checked elsewhere.
     Anything,
-    /// Read it.
+    /// Reading.
     Read,
-    /// Nothing: it holds a secret.
+    /// None, because it contains a secret.
     Nothing,
 }
 
-/// Reads a regular file of at most `max` bytes. Devices and pipes are refused: a foreign repository may link to one, which
-/// never ends or never answers.
+/// Reads a regular file of at most `max` bytes. Devices and pipes are refused: an untrusted repository may link to one,
+/// which never ends or never answers.
 ///
 /// # Errors
-/// Those of the file system. A file that is not regular, too large, another user's (root's is fine), or open to others
-/// beyond `others`; the error names the remedy.
+/// Errors of the file system. The file is not regular, too large, another user's (root's is accepted), or accessible to
+/// others beyond `others`; the error names the remedy.
 pub(crate) fn read(path: &Path, others: Others, max: u64) -> io::Result<String> {
     let mut options = std::fs::OpenOptions::new();
     #[cfg(unix)]
@@ -44,7 +44,7 @@ pub(crate) fn read(path: &Path, others: Others, max: u64) -> io::Result<String> 
     Ok(text)
 }
 
-/// Whether a file or folder is this user's, or root's.
+/// Returns whether a file or folder belongs to this user or root.
 #[cfg(unix)]
 pub(crate) fn is_own(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
@@ -57,7 +57,7 @@ pub(crate) fn is_own(_: &Path) -> bool {
     true
 }
 
-/// Why a file is not private to this user.
+/// Returns why a file is not private to this user.
 #[cfg(unix)]
 fn foreign(metadata: &Metadata, others: Others, path: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;
@@ -82,16 +82,16 @@ fn foreign(_: &Metadata, _: Others, _: &Path) -> Option<String> {
 /// Maximum bytes of the file with the API token.
 const MAX_TOKEN_FILE: u64 = 4096;
 
-/// The file with the API token in a state directory.
+/// Returns the path of the file with the API token in a state directory.
 pub(crate) fn api_token_file(state_dir: &Path) -> PathBuf {
     state_dir.join("api-token")
 }
 
-/// Reads the generated token of the HTTP API, which is used where none is configured. Makes one first if there is none:
-/// 64 hexadecimal digits. Concurrent processes get the same token.
+/// Reads the generated token of the HTTP API, which is used if none is configured. If it does not exist, generates one
+/// of 64 hexadecimal digits. Concurrent processes get the same token.
 ///
 /// # Errors
-/// The file cannot be read or made, is empty, or others may read it; its path and the remedy are named.
+/// The file cannot be read or created, is empty, or others may read it. The error names its path and the remedy.
 pub(crate) fn api_token(state_dir: &Path) -> io::Result<String> {
     let path = api_token_file(state_dir);
     let failed = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -117,7 +117,7 @@ fn read_token(path: &Path) -> io::Result<String> {
 
 /// Puts a new token at `path`, unless another process has just done so.
 fn make_token(state_dir: &Path, path: &Path) -> io::Result<()> {
-    // Private from the beginning, and complete once it has its name.
+    // Private from its creation, and complete once it has its name.
     let mut file = tempfile::NamedTempFile::new_in(state_dir)?;
     writeln!(file, "{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())?;
     match file.persist_noclobber(path) {
@@ -126,7 +126,7 @@ fn make_token(state_dir: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a folder that only its owner reads.
+/// Creates a folder that only its owner can read.
 pub(crate) fn private_folder(folder: &Path) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
@@ -135,12 +135,12 @@ pub(crate) fn private_folder(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-/// Replaces a file in one step: a reader sees the old text or the new one. Permissions are kept.
+/// Replaces a file atomically: a reader sees the old text or the new one. Permissions are kept.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
-    // Through a symbolic link the file it points to is replaced, not the link.
+    // For a symbolic link, its target is replaced, not the link.
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;

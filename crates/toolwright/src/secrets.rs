@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Replaces a secret.
 const MASK: &str = "[secret]";
 
-/// Whether a key, a flag or a header names something that should not be printed.
+/// Returns whether a key, flag or header names something that should not be printed.
 pub(crate) fn looks_secret(key: &str) -> bool {
     const WORDS: [&str; 11] = [
         "token",
@@ -27,7 +27,8 @@ pub(crate) fn looks_secret(key: &str) -> bool {
         || ["cookie", "auth", "key", "pat", "pass"].iter().any(|word| key.split('_').any(|part| part == *word))
 }
 
-/// Whether a variable decides which program, library, module or package runs, so that its value is for its reader to judge.
+/// Returns whether a variable decides which program, library, module or package runs, so that a reviewer must see its
+/// value.
 pub(crate) fn decides_what_runs(variable: &str) -> bool {
     const STARTS: [&str; 13] = [
         "LD_",
@@ -51,7 +52,7 @@ pub(crate) fn decides_what_runs(variable: &str) -> bool {
     is_named && !looks_secret(variable)
 }
 
-/// Variables that describe the surroundings; their values are in every log and are no secrets.
+/// Returns whether a variable describes the environment. Such values are in every log and are not secret.
 pub(crate) fn is_surroundings(variable: &str) -> bool {
     matches!(
         variable,
@@ -71,7 +72,7 @@ pub(crate) fn is_surroundings(variable: &str) -> bool {
         || variable.starts_with("LC_")
 }
 
-/// The value of a header without its scheme, which is no secret.
+/// Returns a header's value without its scheme, which is not secret.
 pub(crate) fn without_scheme(value: &str) -> &str {
     match value.split_once(' ') {
         Some((scheme, rest)) if ["bearer", "basic", "token"].contains(&scheme.to_ascii_lowercase().as_str()) => rest,
@@ -79,17 +80,17 @@ pub(crate) fn without_scheme(value: &str) -> &str {
     }
 }
 
-/// A part of a text that is masked where the text is shown.
+/// A part of a text that is masked for display.
 pub(crate) struct Part {
     /// Its place in the text.
     pub(crate) range: Range<usize>,
-    /// Whether it is a secret beyond doubt, so that it may not be printed anywhere: a query pair may
-    /// say anything, and a word taken for a secret would be missed in every output.
+    /// Whether it is certainly a secret, so that it must not be printed anywhere. Other parts are only masked here,
+    /// because redacting a common word would mutilate all output.
     pub(crate) is_sure: bool,
 }
 
-/// Finds the secret in each of these arguments: `--api-key=…`, `API_KEY=…`, `Authorization: …`, what
-/// follows `--api-key`, and the value of what follows `--header`.
+/// Finds the secret in each of these arguments: `--api-key=…`, `API_KEY=…`, `Authorization: …`, the argument after
+/// `--api-key`, and the value in the argument after `--header`.
 pub(crate) fn in_arguments(arguments: &[&str]) -> Vec<Option<Part>> {
     let mut after = "";
     arguments
@@ -100,7 +101,7 @@ pub(crate) fn in_arguments(arguments: &[&str]) -> Vec<Option<Part>> {
                 let (name, value) = (argument[..at].trim_start_matches('-'), argument[at + 1..].trim_start());
                 let is_sure = looks_secret(name);
                 let is_header = name == "header" || matches!(flag, "header" | "H");
-                // `https://…` is judged as an address.
+                // `https://…` is handled as an address.
                 if (is_sure || is_header) && !value.starts_with("//") {
                     return Some(Part { range: argument.len() - value.len()..argument.len(), is_sure });
                 }
@@ -116,8 +117,8 @@ pub(crate) fn in_arguments(arguments: &[&str]) -> Vec<Option<Part>> {
         .collect()
 }
 
-/// Password or token before the host, query values and fragment of the address that `text` is; empty
-/// for a text that is none. Works on addresses with placeholders.
+/// Finds the password or token before the host, query values and fragment of the address `text`; empty if it is not an
+/// address. Works on addresses with placeholders.
 pub(crate) fn in_address(text: &str) -> Vec<Part> {
     let Some(start) = text.find("://").map(|at| at + 3) else { return Vec::new() };
     let mut parts = Vec::new();
@@ -143,15 +144,14 @@ pub(crate) fn in_address(text: &str) -> Vec<Part> {
     parts
 }
 
-/// Masks what is or may be secret: header, environment and query values, whatever stands under a key
-/// that names a secret, and what [`in_arguments`] and [`in_address`] find. A `${VAR}` reference is no
-/// secret.
+/// Masks actual and possible secrets: header, environment and query values, values under a key that names a secret, and
+/// what [`in_arguments`] and [`in_address`] find. A `${VAR}` reference is not secret.
 pub(crate) fn mask(value: &mut Value) {
     match value {
         Value::Object(map) => {
             for (key, item) in map {
                 match (key.as_str(), item) {
-                    // JSON Schemas: a property called `query` or `token` describes, and holds nothing.
+                    // In JSON Schemas, a property called `query` or `token` is a description, not a value.
                     ("parameters" | "output_schema", _) => {}
                     ("env", Value::Object(pairs)) => pairs
                         .iter_mut()
@@ -202,7 +202,7 @@ fn mask_range(text: &mut String, range: Range<usize>) {
     }
 }
 
-/// Whether nothing but references to variables is there: `Bearer ${VAR}`, not `${VAR:-literal}`.
+/// Returns whether the text contains only references to variables: `Bearer ${VAR}`, not `${VAR:-literal}`.
 fn is_reference(text: &str) -> bool {
     let mut rest = without_scheme(text);
     while let Some(body) = rest.strip_prefix("${") {

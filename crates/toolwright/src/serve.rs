@@ -25,22 +25,22 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::private_file::{api_token, api_token_file};
 
-/// How long a server may take to give a link.
+/// Time limit of a server's answer with a link.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
-/// Bytes of its answer.
+/// The most bytes of that answer.
 const MAX_LINK: usize = 16 << 10;
 
-/// The remedy where policy asks and nobody answers.
+/// The remedy if policy asks and nobody answers.
 const REMEDY: &str =
     "this server asks nobody: start it without --ask nobody, or allow the tool by a rule under policy.rules";
 
-/// The person who is asked when policy asks about a client's call.
+/// Who is asked if policy asks about a client's call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ask {
-    /// The client's own user, where the client can ask; else as [`Ask::Inbox`].
+    /// The client's own user, if the client can ask; else as [`Ask::Inbox`].
     #[default]
     Client,
-    /// The approver of the builder; without one the inbox: whoever answers by `toolwright approvals`, the HTTP API or
+    /// The approver of the builder; without one the inbox, which is answered by `toolwright approvals`, the HTTP API or
     /// [`Toolwright::inbox`]. The call waits as a job.
     Inbox,
     /// Nobody: such calls are denied.
@@ -56,8 +56,8 @@ type OnReload = Arc<dyn Fn(&Result<Reloaded, Error>, ViewsChanged) + Send + Sync
 pub struct ViewsChanged(pub bool);
 
 impl Toolwright {
-    /// Serves the tools to MCP clients: says how, then begin by [`Serve::http`] or [`Serve::stdio`]. Addresses, tokens, views
-    /// and limits come from the sections `server` and `views` of the settings.
+    /// Configures how the tools are served to MCP clients. [`Serve::http`] or [`Serve::stdio`] starts it. Addresses,
+    /// tokens, views and limits come from the sections `server` and `views` of the settings.
     pub fn serve(self: &Arc<Self>) -> Serve {
         Serve {
             app: Arc::clone(self),
@@ -93,18 +93,18 @@ impl std::fmt::Debug for Serve {
     }
 }
 
-/// Over which transport clients come.
+/// The transport of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// Standard input and output: one client, which started this program.
     Stdio,
-    /// HTTP: anybody who reaches the address.
+    /// HTTP: any client that can reach the address.
     Http,
 }
 
 impl Transport {
-    /// Over HTTP anybody on this machine may be the client; the one at standard input was started by its user, and has an
-    /// approval screen of its own.
+    /// Returns the default profile. Over HTTP any program on this machine may be the client; the client at standard
+    /// input was started by its user, and has its own approval screen.
     fn usual(self) -> Profile {
         match self {
             Self::Stdio => Profile::Client,
@@ -114,32 +114,32 @@ impl Transport {
 }
 
 impl Serve {
-    /// Decides where no rule matches. Default: the profile of the settings, else [`Profile::Ask`] over HTTP, where anybody on
-    /// this machine may be the client, and [`Profile::Client`] over standard streams.
+    /// Sets the profile that decides if no rule matches. Default: the profile of the settings, else [`Profile::Ask`]
+    /// over HTTP, where any program on this machine may be the client, and [`Profile::Client`] over standard streams.
     pub fn policy(mut self, profile: Profile) -> Self {
         self.profile = Some(profile);
         self
     }
 
-    /// The profile of clients' calls over this transport, but for views with one of their own.
+    /// Returns the profile of clients' calls over this transport, except in views with their own.
     #[must_use]
     pub fn profile(&self, transport: Transport) -> Profile {
         Self::policy_of(self.profile, transport, &self.app.config()).profile
     }
 
-    /// Serves no longer than until `shutdown` fires.
+    /// Serves until `shutdown` fires at the latest.
     pub fn until(mut self, shutdown: Cancel) -> Self {
         self.shutdown = shutdown;
         self
     }
 
-    /// Says who is asked where policy asks.
+    /// Sets who is asked if policy asks.
     pub fn ask(mut self, ask: Ask) -> Self {
         self.ask = ask;
         self
     }
 
-    /// Sets how tools are put before clients that do not say: all listed, or found by searching.
+    /// Sets how tools are exposed to clients that do not choose: all listed, or found by search.
     pub fn expose(mut self, expose: Expose) -> Self {
         self.expose = expose;
         self
@@ -170,12 +170,12 @@ impl Serve {
         self
     }
 
-    /// Listens at this address, `127.0.0.1:0` for any free port: MCP at `/mcp`, one source or view at `/mcp/{name}`, the
-    /// HTTP API at `/api`. It serves until [`Serving::shut_down`], or until the [`Serving`] is dropped.
+    /// Listens at this address, `127.0.0.1:0` for any free port: MCP at `/mcp`, one source or view at `/mcp/{name}`,
+    /// the HTTP API at `/api`. It serves until [`Serving::shut_down`], or until the [`Serving`] is dropped.
     ///
     /// # Errors
-    /// [`Error::Usage`] for what is no address, and for views that have the name of a source; [`Error::Http`] for
-    /// an address that is taken, or that others reach without a token; [`Error::Io`] for the token of the API.
+    /// [`Error::Usage`] for an invalid address, and for views with the name of a source; [`Error::Http`] for an address
+    /// that is in use, or that is not loopback and has no token; [`Error::Io`] for the token of the API.
     pub async fn http(self, address: &str) -> Result<Serving, Error> {
         let address: SocketAddr = address.parse().map_err(|error| {
             Error::Usage(format!("`{address}` is not an address and port: {error}; write it like 127.0.0.1:7117"))
@@ -199,7 +199,7 @@ impl Serve {
             Some(Arc::new(Operations { app: Arc::clone(&app), profile: self.profile, usual: Transport::Http.usual() }));
         options.events = Some(Arc::clone(app.events()));
         options.stores = ApiStores { inbox: app.inbox(), approvals: app.approvals() };
-        // Dropping this server ends nothing else.
+        // Dropping this server ends only its own work.
         let shutdown = self.shutdown.child();
         let server = serve_http(Arc::clone(&gateway), options, shutdown.clone()).await?;
         let task = Some(tokio::spawn(server.serving));
@@ -215,25 +215,25 @@ impl Serve {
         })
     }
 
-    /// Serves the client at standard input and output, until it closes them. The program must write nothing else to standard
-    /// output. `ready` is called once, just before the first message is read.
+    /// Serves the client at standard input and output, until it closes them. The program must write nothing else to
+    /// standard output. `ready` is called once, just before the first message is read.
     ///
     /// # Errors
-    /// [`Error::Usage`] for views that have the name of a source; [`Error::Io`] when the streams fail.
+    /// [`Error::Usage`] for views with the name of a source; [`Error::Io`] if the streams fail.
     pub async fn stdio(self, ready: impl FnOnce()) -> Result<(), Error> {
         self.app.roots().expect_client();
         let gateway = self.prepare(Transport::Stdio).await?;
         let _following = self.follow(&gateway, Transport::Stdio);
         let _triggers = self.app.run_triggers().await;
         ready();
-        // On a worker of the runtime: what runs on the main thread has to be woken across threads for each message.
+        // On a worker of the runtime, because a task on the main thread must be woken across threads for each message.
         let served = tokio::spawn(serve_stdio(gateway, self.shutdown.clone())).await;
         served
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(Error::io("the client's streams failed"))
     }
 
-    /// The policy of clients' calls by these settings.
+    /// Returns the policy of clients' calls by these settings.
     fn policy_of(profile: Option<Profile>, transport: Transport, config: &Config) -> Policy {
         config.policy(profile, transport.usual())
     }
@@ -252,7 +252,7 @@ impl Serve {
             return Err(Error::Usage(message));
         }
         if self.ask != Ask::Nobody {
-            // A question may have to wait for its answer as a job, under any profile; many clients list tools once.
+            // Under any profile a question may have to wait as a job, and many clients list tools only once.
             app.catalogue().offer_jobs().await;
         }
         app.recover_jobs();
@@ -260,7 +260,7 @@ impl Serve {
         Ok(gateway)
     }
 
-    /// The approver where policy asks and the client is not asked.
+    /// Returns the approver for questions that the client is not asked.
     fn approver(&self, answers: Answers) -> Arc<dyn Approver> {
         match self.ask {
             Ask::Client | Ask::Inbox => self.app.own_approver().unwrap_or_else(|| {
@@ -312,7 +312,7 @@ impl Serve {
         options
     }
 
-    /// Watches the configuration, if changes are to be followed, and drives the members of groups, if there are groups.
+    /// Watches the configuration, if its changes are followed, and drives members of groups, if there are groups.
     fn follow(&self, gateway: &Arc<Gateway>, transport: Transport) -> Following {
         let groups = self.app.config().sections.defaults.groups.then(|| self.app.drive_groups());
         let Some(on_reload) = self.on_reload.clone() else { return Following { watching: None, _groups: groups } };
@@ -351,7 +351,7 @@ impl Drop for Following {
     }
 }
 
-/// A gateway that listens. Dropping it stops it: running calls are not waited for then.
+/// A listening gateway. Dropping it stops it without waiting for running calls.
 #[derive(Debug)]
 pub struct Serving {
     addr: SocketAddr,
@@ -365,31 +365,31 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// The address, with the real port.
+    /// Returns the address, with the real port.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The address for MCP clients.
+    /// Returns the address for MCP clients.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.addr)
     }
 
-    /// The address that opens the web console, once.
+    /// Returns the address that opens the web console once.
     #[must_use]
     pub fn console(&self) -> String {
         format!("http://{}{}", self.addr, self.console)
     }
 
-    /// Whether clients must send a token.
+    /// Returns whether clients must send a token.
     #[must_use]
     pub fn needs_token(&self) -> bool {
         self.needs_token
     }
 
-    /// The file with the token of the HTTP API, where no other token opens it.
+    /// Returns the file with the token of the HTTP API, if that token is used.
     #[must_use]
     pub fn token_file(&self) -> Option<&Path> {
         self.token_file.as_deref()
@@ -398,7 +398,7 @@ impl Serving {
     /// Waits until it is shut down.
     ///
     /// # Errors
-    /// [`Error::Io`] when the server stops by itself.
+    /// [`Error::Io`] if the server stops by itself.
     pub async fn wait(mut self) -> Result<(), Error> {
         let Some(task) = &mut self.task else { return Ok(()) };
         let served = task.await;
@@ -406,7 +406,7 @@ impl Serving {
         served.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::io("the server stopped"))
     }
 
-    /// Takes no more calls, lets running ones end, and stops.
+    /// Refuses new calls, waits for running ones, and stops.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -425,11 +425,11 @@ impl Drop for Serving {
     }
 }
 
-/// Asks the server at this address for an address of its web console that opens it once. `token` is that of the server; without
-/// one it is that of the configuration, else the one in the state directory.
+/// Asks the server at this address for an address that opens its web console once. `token` is the server's; the default
+/// is that of the configuration, else that in the state directory.
 ///
 /// # Errors
-/// [`Error::Usage`] where no server answers, or it refuses the token; [`Error::Io`] for the token of the state directory.
+/// [`Error::Usage`] if no server answers, or it refuses the token; [`Error::Io`] for the token of the state directory.
 pub async fn console_link(config: &Config, address: SocketAddr, token: Option<&str>) -> Result<String, Error> {
     let configured = token.or(config.sections.server.token.as_ref().map(|token| token.expose()));
     let token = match configured {
@@ -456,7 +456,7 @@ pub async fn console_link(config: &Config, address: SocketAddr, token: Option<&s
     }
 }
 
-/// The views of the settings.
+/// Returns the views of the settings.
 fn views(config: &Config) -> Vec<ViewConfig> {
     config.sections.views.values().cloned().collect()
 }

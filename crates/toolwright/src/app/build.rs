@@ -43,7 +43,7 @@ use crate::config::{
     secret_file,
 };
 
-/// Folder of the state directory for credentials of servers.
+/// Folder in the state directory with credentials of servers.
 const CREDENTIALS: &str = "oauth";
 /// The namespace of tools that install triggers.
 const TRIGGER: &str = "trigger";
@@ -69,7 +69,7 @@ impl ProviderOptions {
         let builtin = BuiltinOptions {
             path_guard: defaults.path_guard,
             protected: protected(config),
-            // Logins, tokens and what belongs to other sessions; and secrets that entries name as variables.
+            // Logins, tokens and data of other sessions, and the secrets of variables that entries name.
             withheld: [Some(config.state_dir.clone()), secret_file(&environment)].into_iter().flatten().collect(),
             edit_journals: Some(config.state_dir.join("edits")),
             withheld_env: withheld_env(config),
@@ -99,17 +99,17 @@ impl ProviderOptions {
         }
     }
 
-    /// Environment variables that children do not inherit.
+    /// Returns the environment variables that children do not inherit.
     pub(super) fn withheld_env(&self) -> &[String] {
         &self.builtin.withheld_env
     }
 
-    /// How the processes of servers are sandboxed.
+    /// Returns how server processes are sandboxed.
     pub(super) fn sandbox(&self) -> &SandboxConfig {
         &self.builtin.shell.sandbox
     }
 
-    /// The built-in tools that pass the lists; `None` when they are switched off.
+    /// Returns the built-in tools that the lists allow; `None` if they are disabled.
     pub(super) fn builtins(&self) -> Result<Option<Arc<dyn Provider>>, RegistrationError> {
         if !self.enabled {
             return Ok(None);
@@ -132,7 +132,7 @@ impl ProviderOptions {
         Ok(Some(Arc::new(StaticProvider::adjusted(BUILTIN, ProviderKind::Builtin, tools, settled)?)))
     }
 
-    /// The tools that schemas declare; `None` when there are none.
+    /// Returns the tools that are declared by schemas; `None` without any.
     pub(super) fn declared(&self) -> Option<Arc<dyn Provider>> {
         let tools: Vec<(&str, Value)> =
             self.declared.iter().map(|(name, schema)| (name.as_str(), Value::Object(schema.clone()))).collect();
@@ -140,7 +140,7 @@ impl ProviderOptions {
         (!self.declared.is_empty()).then(|| Arc::new(DeclaredTools::new(SCHEMA_NAMESPACE, tools)) as _)
     }
 
-    /// The REST tools; `None` when there are none.
+    /// Returns the REST tools; `None` without any.
     pub(super) fn rest(&self, tools: &[(String, RestToolConfig)]) -> Option<Arc<dyn Provider>> {
         if tools.is_empty() {
             return None;
@@ -157,7 +157,7 @@ impl ProviderOptions {
     }
 }
 
-/// The skills that models may load, and the tool that does it; `None` where there are none, or it is switched off.
+/// Returns the tool that loads skills for models; `None` without skills, or if it is disabled.
 pub(super) fn skills(skills: &[SkillEntry], defaults: &Defaults) -> Option<Arc<dyn Provider>> {
     let is_allowed = allowed_by(&defaults.builtins_allowed, &defaults.builtins_denied, "agent__skill");
     if skills.is_empty() || !defaults.builtins || !is_allowed {
@@ -166,7 +166,7 @@ pub(super) fn skills(skills: &[SkillEntry], defaults: &Defaults) -> Option<Arc<d
     let tool = Arc::new(SkillTool(skills.iter().map(|entry| entry.skill.clone()).collect()));
     match StaticProvider::new(SKILLS, ProviderKind::Builtin, vec![tool]) {
         Ok(provider) => Some(Arc::new(provider)),
-        // Its definition is constant, and a test registers it.
+        // Its definition is constant and covered by a test.
         Err(error) => {
             tracing::error!("{error}");
             None
@@ -174,7 +174,7 @@ pub(super) fn skills(skills: &[SkillEntry], defaults: &Defaults) -> Option<Arc<d
     }
 }
 
-/// The kinds of triggers that models may install: all where the configuration says so, else those whose tools it names.
+/// Returns the kinds of triggers that models may install: all if configured so, else those whose tools are named.
 fn trigger_kinds(config: &Config) -> Vec<TriggerKind> {
     let defaults = &config.sections.defaults;
     if defaults.triggers {
@@ -183,8 +183,8 @@ fn trigger_kinds(config: &Config) -> Vec<TriggerKind> {
     TriggerKind::ALL.into_iter().filter(|kind| is_named(config, TRIGGER, kind.as_str())).collect()
 }
 
-/// Whether the configuration names this built-in tool somewhere: it is listed then. A glob that begins with the namespace
-/// counts, but `agent__*`, which means the agents.
+/// Returns whether the configuration names this built-in tool, which is then listed. A glob that begins with the
+/// namespace counts, except `agent__*`, which means the agents.
 fn is_named(config: &Config, namespace: &str, name: &str) -> bool {
     let agents = config.agents.iter().flat_map(|agent| agent.spec.tools.iter().flatten());
     let views = config.sections.views.values().flat_map(|view| &view.allowed);
@@ -195,7 +195,7 @@ fn is_named(config: &Config, namespace: &str, name: &str) -> bool {
     globs.any(|glob| glob_match(glob, &wire) || glob_match(glob, &id))
 }
 
-/// The tools that are listed where they are wanted: in `defaults.agent_tools`, or by name.
+/// Returns the optional tools to list: those in `defaults.agent_tools`, or named elsewhere.
 fn optional_tools(config: &Config) -> Vec<OptionalTool> {
     let shown = &config.sections.defaults.agent_tools;
     let is_shown = |tool: OptionalTool| match tool {
@@ -207,7 +207,7 @@ fn optional_tools(config: &Config) -> Vec<OptionalTool> {
     OptionalTool::ALL.into_iter().filter(is_wanted).collect()
 }
 
-/// The tools of the section `tools`. A name that no tool can have, or that is taken, loses its entry.
+/// Returns the tools of the section `tools`. An entry with an invalid or used name is dropped.
 fn trigger_tools(config: &Config) -> Vec<TriggerTool> {
     let tool = |(name, entry): (&String, &ToolEntry)| {
         let is_taken = TriggerKind::ALL.iter().any(|kind| kind.as_str() == name);
@@ -228,13 +228,13 @@ fn agent_names(config: &Config) -> Vec<String> {
     config.agents.iter().map(|agent| agent.spec.name.clone()).collect()
 }
 
-/// The files that a tool must not change unasked: every file that may be configuration, there or not,
-/// and the state, which holds approvals.
+/// Returns the files that tools must not change without approval: every possible configuration file, existing or not,
+/// and the state, which contains approvals.
 fn protected(config: &Config) -> Vec<PathBuf> {
-    // A project's folder of agents or skills that is made anew counts once it is approved.
+    // A new folder of a project's agents or skills applies only after approval.
     let is_new = |layer: &&Layer| matches!(layer.kind, LayerKind::ProjectFolder(_)) && !layer.path.exists();
     let files = config.candidates.iter().filter(|layer| !is_new(layer)).map(|layer| layer.path.clone());
-    // What a tool asks a model, or calls, is configuration too.
+    // Files with prompts and settings of tools are configuration too.
     let named = config.named_files.iter().chain(&config.compat.files).cloned();
     files.chain(named).chain([config.state_dir.clone()]).collect()
 }
@@ -246,7 +246,7 @@ fn withheld_env(config: &Config) -> Vec<String> {
     withheld
 }
 
-/// What is written and not in the catalogue, as the prefix of its tools or the name of its tool, and why.
+/// Returns configured tools that are not in the catalogue, by tool prefix or name, with the reasons.
 pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
     let namespace = |entry: &str| server_namespace(entry, &|_| false);
     let mut absent = Vec::new();
@@ -309,19 +309,19 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
             }
         }
     }
-    // An entry that only lost a part of itself is there.
+    // An entry that only lost a part of itself is in the catalogue.
     absent.retain(|(name, _)| {
         let is_server = config.servers.iter().any(|server| server.namespace == *name);
         !is_server && !config.openapi.iter().any(|document| document.name == *name)
     });
-    // Behind all others: the first reason counts.
+    // After all others, because the first reason counts.
     let unanswered =
         "it asks a model, and none is known that answers it: set `models.default` or the key of a model API";
     absent.extend(shipped().iter().map(|tool| (wire_candidate(LLM, tool.source().id.name()), unanswered.to_owned())));
     absent
 }
 
-/// The options of an MCP provider.
+/// Returns the options of an MCP provider.
 pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<SecretRedactor>) -> McpServerOptions {
     let is_process = matches!(server.config.transport, McpTransport::Stdio { .. });
     McpServerOptions {
@@ -335,8 +335,8 @@ pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<Secre
     }
 }
 
-/// What the OAuth of a server is made of, if it has one, with what is kept of it in the state directory. Its tokens are
-/// kept out of whatever `redactor` sees.
+/// Returns the OAuth options of a server, if it uses OAuth, with its credentials in the state directory. Its tokens are
+/// registered with `redactor`.
 #[must_use]
 pub fn authorization(server: &Server, config: &Config, redactor: &Arc<SecretRedactor>) -> Option<OAuthOptions> {
     let url = server.config.transport.url()?;
@@ -352,7 +352,7 @@ pub fn authorization(server: &Server, config: &Config, redactor: &Arc<SecretReda
     })
 }
 
-/// The address whose OAuth is asked for: a WebSocket's is that of the HTTP server that it begins with.
+/// Returns the address whose OAuth metadata is used: for a WebSocket, that of the HTTP server where it starts.
 fn http_address(url: &str) -> Option<Url> {
     let mut url = Url::parse(url).ok()?;
     match url.scheme() {
@@ -363,13 +363,13 @@ fn http_address(url: &str) -> Option<Url> {
     Some(url)
 }
 
-/// The sandbox of a server's process.
+/// Returns the sandbox of a server's process.
 pub(crate) fn server_sandbox(profile: SandboxProfile, config: &Config) -> Sandbox {
     let settings = SandboxConfig { protected: protected(config), ..config.sections.shell.sandbox.clone() };
     Sandbox { profile, root: config.root.clone(), settings }
 }
 
-/// Places that answer model requests: the environment's, and over them the configuration's.
+/// Returns the endpoints for models: the environment's, overridden by the configuration's.
 pub(super) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Option<String>) -> Endpoints {
     let mut endpoints = endpoints_from_env(variables);
     for endpoint in &config.model_endpoints {
@@ -381,9 +381,9 @@ pub(super) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Option<Stri
     endpoints
 }
 
-/// Which models answer tools.
+/// The models of LLM-backed tools.
 pub(super) struct ToolModels<'a> {
-    /// The one of tools for which nothing else says one.
+    /// The model of tools for which nothing else names one.
     pub(super) default: Option<String>,
     /// The recommended models.
     pub(super) compat: &'a CompatCell,
@@ -443,7 +443,7 @@ pub(super) fn executor(
     Executor::new(options)
 }
 
-/// The extractor of stored outputs.
+/// Creates the extractor of stored outputs.
 fn extractor(config: &Config, default_model: Option<String>) -> ModelExtractor {
     let known = config.clone();
     let outputs = &config.sections.outputs;
@@ -460,7 +460,7 @@ fn extractor(config: &Config, default_model: Option<String>) -> ModelExtractor {
     }
 }
 
-/// The delegates, which answer calls in runs of their own.
+/// Creates the delegates, which answer calls in separate runs.
 fn delegates(config: &Config, default_model: Option<String>, store: &Arc<SqliteStore>) -> ModelDelegates {
     let known = config.clone();
     let documents = Documents::new(config.sections.delegates.clone(), config.sections.web.address.clone());
@@ -474,7 +474,7 @@ fn delegates(config: &Config, default_model: Option<String>, store: &Arc<SqliteS
     }
 }
 
-/// The tokenizers that are configured, by model id or provider. None of their files is read before it counts.
+/// The configured tokenizers, by model id or provider. Each file is read at its first count.
 struct Tokenizers(BTreeMap<String, Arc<dyn TokenCounter>>);
 
 impl Tokenizers {
@@ -510,8 +510,8 @@ impl TokenCounter for Tokenizers {
     }
 }
 
-/// Has the recordings read that the configuration names in place of models, off the runtime's threads, so that what is
-/// known of models is known. One that cannot be read is reported when it is used.
+/// Loads the recordings that the configuration names instead of models, on a blocking thread, so that the properties of
+/// their models are known. A recording that cannot be read is reported when it is used.
 pub(super) async fn read_recordings(models: &Models, config: &Config) {
     let sections = &config.sections;
     let named = [
@@ -528,7 +528,7 @@ pub(super) async fn read_recordings(models: &Models, config: &Config) {
     }
 }
 
-/// Warns of each recording that is played, once.
+/// Warns once of each recording that is replayed.
 pub(super) fn replay_warning(events: &Arc<EventHub>) -> impl Fn(&Replayed) + Send + Sync + 'static + use<> {
     let events = Arc::clone(events);
     move |Replayed { file, requests, is_torn, overlong }| {

@@ -41,8 +41,8 @@ pub trait Person: Send + Sync {
     /// Asks the person to fill in a form. `source` is the tool whose source asks. Dropping the future withdraws the form.
     async fn fill_in(&self, source: &str, form: &Form) -> Filled;
 
-    /// Asks the person to open a page. Toolwright does not open it. The future ends when the person says whether they
-    /// opened it; what they do on the page is not observed. Dropping the future withdraws the question.
+    /// Asks the person to open a page. Toolwright does not open it. The future completes with the person's answer
+    /// whether they opened it; their actions on the page are not observed. Dropping the future withdraws the question.
     async fn visit(&self, source: &str, page: &Page) -> Visited;
 }
 
@@ -74,17 +74,17 @@ pub struct ClientOptions {
     pub session: Arc<Session>,
     /// Decides whether a model is asked.
     pub policy: Arc<Policy>,
-    /// Answers where the policy asks.
+    /// Answers if the policy asks.
     pub approver: Arc<dyn Approver>,
-    /// Fills in forms and opens pages; `None`: nobody does, and no source may ask.
+    /// Fills in forms and opens pages; `None`: sources may not ask.
     pub person: Option<Arc<dyn Person>>,
-    /// The model that answers where `sampling.model` names none; else `models.default`.
+    /// The model that answers if `sampling.model` names none; else `models.default`.
     pub model: Option<String>,
 }
 
 impl Toolwright {
-    /// Toolwright as the client of calls. Offers sampling if there is a model and policy or an approver could allow it,
-    /// within the bounds of `sampling` for the life of this client. The workspace is the only root.
+    /// Toolwright as the client of calls. It offers sampling if there is a model and policy or an approver could allow
+    /// it, within the limits of `sampling` for the life of this client. The workspace is the only root.
     #[must_use]
     pub fn client(&self, options: ClientOptions) -> Arc<dyn CallClient> {
         let config = self.config();
@@ -110,7 +110,7 @@ impl Toolwright {
         Arc::new(AppClient { shared: Arc::new(shared), asking: None })
     }
 
-    /// The model for requests of sources, if any: that of `sampling`, else of the run, else the default.
+    /// Returns the model for requests of sources, if any: that of `sampling`, else of the run, else the default.
     pub(super) fn sampling_model(&self, of_run: Option<String>) -> Option<String> {
         let config = self.config();
         let section = &config.sections.sampling;
@@ -119,7 +119,8 @@ impl Toolwright {
     }
 }
 
-/// The tool that asks a model for a source, and a catalogue of it, which is made for the first request: few runs have one.
+/// The tool that asks a model for a source, in its own catalogue. Created for the first request, because few runs have
+/// one.
 struct Sampling {
     sample: Arc<Sample>,
     catalogue: OnceLock<Arc<Snapshot>>,
@@ -175,7 +176,7 @@ impl CallClient for AppClient {
     }
 }
 
-/// MCP's `ListRootsResult` with one folder, or none if its path has no URI.
+/// Returns MCP's `ListRootsResult` with one folder, or none if its path has no URI.
 fn roots_of(root: &Path) -> Value {
     let name = root.file_name().map(|name| name.to_string_lossy().into_owned());
     let uri = Url::from_directory_path(root).ok();
@@ -199,7 +200,7 @@ impl AppClient {
     async fn sample(&self, sampling: &Sampling, mut params: Value) -> Result<Value, ProtocolError> {
         let catalogue = sampling.catalogue().map_err(|error| refusal(INTERNAL, error.to_string()))?;
         if let Some(params) = params.as_object_mut() {
-            // Rules and people see who asks; the source cannot set it.
+            // Rules and people see who asks, so the source must not set it.
             params.remove("_meta");
             params.insert("source".into(), self.source().into());
         }
@@ -252,7 +253,7 @@ impl AppClient {
         })
     }
 
-    /// The server that asks, if known.
+    /// Returns the server that asks, if known.
     fn server(&self) -> &str {
         self.asking.as_ref().map_or("a tool", |asking| asking.tool.namespace())
     }
@@ -262,7 +263,7 @@ impl AppClient {
     }
 }
 
-/// The elicitation capabilities of a person.
+/// Returns the elicitation capabilities of a person.
 pub(super) fn elicitation() -> Value {
     json!({"form": {}, "url": {}})
 }
@@ -276,8 +277,8 @@ const SAMPLE_ID: &str = "client:sample@1.0.0";
 /// Maximum bytes of a request.
 const MAX_QUESTION: usize = 1 << 20;
 
-/// `client:sample`: a source's request to a model, as a tool, so that rules, guards, people and the ledger see it like any
-/// call. No catalogue lists it.
+/// `client:sample`: a source's request to a model, as a tool, so that rules, guards, approvers and the ledger treat it
+/// like any call. No catalogue lists it.
 struct Sample {
     /// [`SAMPLE_ID`].
     id: ToolId,
@@ -304,7 +305,7 @@ impl Tool for Sample {
             return Err(invalid(format!("a question to a model has at most {MAX_QUESTION} bytes")));
         }
         let mut request = request_of(&arguments, self.max_tokens).map_err(invalid)?;
-        // The owner's own requests take precedence over a server's.
+        // The owner's own requests have priority over a server's.
         request.priority = ModelPriority::Background;
         let client = &self.services.model;
         let answer = client.longest_answer(&self.model, request.max_tokens, &request.settings, self.max_tokens);
@@ -347,16 +348,16 @@ fn sample_definition(id: ToolId, model: &str) -> ToolDefinition {
     let about = format!("Lets the source of a tool ask {model} a question of its own.");
     let mut definition = ToolDefinition::new(id, about, Some(parameters));
     definition.output_schema = Some(answer);
-    // It changes nothing, but sends the source's text to a model's provider, at the owner's cost.
+    // It changes nothing, but sends the source's text to a model's provider at the owner's cost.
     definition.effects = Effects { read_only: false, destructive: false, idempotent: false, open_world: true };
     definition
 }
 
-/// The definition by which policy judges requests in general.
+/// The definition by which policy judges such requests in general.
 static ANY: LazyLock<Option<ToolDefinition>> =
     LazyLock::new(|| ToolId::try_parse(SAMPLE_ID).map(|id| sample_definition(id, "a model")));
 
-/// Whether policy could allow some request, alone or through the approver.
+/// Returns whether policy could allow some request, alone or through the approver.
 pub(super) fn may_sample(policy: &Policy, session: &Session, approver: &dyn Approver) -> bool {
     let Some(definition) = &*ANY else { return false };
     let prospects = policy.prospects(&PolicyQuery {

@@ -19,7 +19,7 @@ use toolwright_runtime::FormInbox;
 use super::Toolwright;
 use super::client::{ClientOptions, Filled, Person, Visited, elicitation, may_sample};
 
-/// Answers sources with the model of `sampling`, else with `models.default`, within the bounds of `sampling` for each
+/// Answers sources with the model of `sampling`, else with `models.default`, within the limits of `sampling` for each
 /// call of a client.
 pub struct GatewayFallback {
     app: Arc<Toolwright>,
@@ -29,15 +29,15 @@ pub struct GatewayFallback {
 }
 
 impl GatewayFallback {
-    /// The models of this instance. `profile` is that of the gateway's calls; `None` for the configuration's. With the
-    /// profile `client` and without a profile, `approver` decides about requests to a model: the client's own user does
-    /// not see them.
+    /// Creates it with the models of this instance. `profile` is that of the gateway's calls; `None` for the
+    /// configuration's. With the profile `client` or none, `approver` decides about requests to a model, because the
+    /// client's own user does not see them.
     #[must_use]
     pub fn new(app: Arc<Toolwright>, profile: Option<Profile>, approver: Arc<dyn Approver>) -> Self {
         Self { app, profile, approver, forms: None }
     }
 
-    /// Puts forms and pages that the owner's clients cannot show into this inbox. The calls wait for the answers.
+    /// Sends forms and pages that the owner's clients cannot show to this inbox. The calls wait for the answers.
     #[must_use]
     pub fn with_forms(self, forms: FormInbox) -> Self {
         Self { forms: Some(forms), ..self }
@@ -96,14 +96,15 @@ pub struct InboxPerson {
 }
 
 impl InboxPerson {
-    /// A person behind this inbox. `redactor` removes secrets from the questions; the address of a page stays, or it would
-    /// lead nowhere.
+    /// Creates a person behind this inbox. `redactor` removes secrets from the questions, but not from the address of a
+    /// page, which must still work.
     #[must_use]
     pub fn new(inbox: FormInbox, session: Arc<Session>, redactor: Arc<dyn Redactor>) -> Self {
         Self { inbox, session, redactor }
     }
 
-    /// The schema without secrets. A default that holds one is not shown and need not be given: the form has it.
+    /// Returns the schema without secrets. A default that contains one is not shown and need not be given, because the
+    /// form still has it.
     fn shown(&self, form: &Form) -> Value {
         let mut shown = self.redactor.redact_value(form.schema());
         let is_hidden = |default: &Value| self.redactor.redact_value(default) != *default;

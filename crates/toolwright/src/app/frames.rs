@@ -1,4 +1,4 @@
-//! `defaults.trace_mcp`: the messages from and to MCP servers, redacted, on standard error or in a file.
+//! `defaults.trace_mcp`: writes redacted messages from and to MCP servers to standard error or a file.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -13,9 +13,9 @@ use toolwright_runtime::SecretRedactor;
 
 use crate::config::file::TraceMcp;
 
-/// Bytes of one message that are shown.
+/// The most bytes of one message that are written.
 const MAX_FRAME: usize = 1 << 20;
-/// Bytes of one file, after which nothing more is written.
+/// The largest file, in bytes; nothing more is written then.
 const MAX_FILE: u64 = 1 << 30;
 
 /// Writes one line for each message: time, server, direction, JSON.
@@ -66,7 +66,7 @@ impl FrameSink for FrameLog {
             line.push_str(&format!(" [{} bytes more]", more.len()));
         }
         line.push('\n');
-        // A trace that cannot be written stops nothing.
+        // A failed write is ignored.
         let _ = match &self.file {
             None => std::io::stderr().lock().write_all(line.as_bytes()),
             Some(file) => {

@@ -34,7 +34,7 @@ pub(super) enum OfferRule {
 }
 
 impl LlmProviderOptions {
-    /// `answers` says whether a model is known for a shipped tool as it is configured.
+    /// Reads the settings. `answers` returns whether a model is known for a shipped tool as configured.
     pub(super) fn of(config: &Config, answers: &dyn Fn(&LlmDefinition) -> bool) -> Self {
         let defaults = &config.sections.defaults;
         let is_offered = |tool: &LlmTool| {
@@ -49,7 +49,7 @@ impl LlmProviderOptions {
         Self { declared: config.llm_tools.clone(), shipped }
     }
 
-    /// The provider; `None` if it has no tools. A declared tool replaces or tunes the shipped tool of its name.
+    /// Returns the provider; `None` if it has no tools. A declared tool replaces or tunes the shipped tool of its name.
     pub(super) fn provider(&self) -> Option<Arc<dyn Provider>> {
         let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
         for tool in shipped().iter().filter(|tool| self.shipped.iter().any(|name| name == tool.source().id.name())) {
@@ -86,7 +86,7 @@ impl LlmProviderOptions {
     }
 }
 
-/// A shipped tool as it is configured; `None` if it is switched off or replaced.
+/// Returns a shipped tool as configured; `None` if it is disabled or replaced.
 fn configured(tool: &LlmTool, declared: &[LlmEntry]) -> Option<LlmDefinition> {
     match declared.iter().find(|entry| entry.name() == tool.source().id.name()) {
         None => Some((**tool.source()).clone()),
@@ -95,7 +95,7 @@ fn configured(tool: &LlmTool, declared: &[LlmEntry]) -> Option<LlmDefinition> {
     }
 }
 
-/// The model of LLM-backed tools that prefer none: `models.default`, else the one that the environment names.
+/// Returns the model of LLM-backed tools without a preference: `models.default`, else that of the environment.
 pub(super) fn default_model(
     config: &Config,
     variables: &dyn Fn(&str) -> Option<String>,
@@ -105,7 +105,7 @@ pub(super) fn default_model(
 }
 
 impl Toolwright {
-    /// The default model of LLM-backed tools, if it can be asked.
+    /// Returns the default model of LLM-backed tools, if it can be asked.
     #[must_use]
     pub fn default_model(&self) -> Option<&str> {
         let model = self.default_model.as_deref()?;
@@ -113,7 +113,7 @@ impl Toolwright {
         (card.usability == Usability::Usable).then_some(model)
     }
 
-    /// Whether a model is named for this tool: by benchmarks, its author or operator, `models.default` or the
+    /// Returns whether a model is named for this tool: by benchmarks, its author or operator, `models.default` or the
     /// environment. That model may be unusable.
     #[must_use]
     pub fn names_model_for(&self, entry: &Entry) -> bool {
@@ -123,8 +123,8 @@ impl Toolwright {
         prefers || self.default_model.is_some() || !self.compat().recommended(entry.id().as_str()).is_empty()
     }
 
-    /// Whether shipped LLM-backed tools are missing because no model is known to answer them; a caller that names one
-    /// adds them with [`Toolwright::offer_llm_tools`].
+    /// Returns whether shipped LLM-backed tools are missing because no model is known for them. A caller that names a
+    /// model adds them with [`Toolwright::offer_llm_tools`].
     #[must_use]
     pub fn lacks_llm_tools(&self) -> bool {
         let config = self.config();
@@ -146,7 +146,7 @@ pub(super) fn compat_cell(config: &Config) -> CompatCell {
     Arc::new(RwLock::new(Arc::clone(&config.compat.compat)))
 }
 
-/// The executor's view of the compat table.
+/// Returns the executor's view of the compat table.
 pub(super) fn recommends(cell: &CompatCell) -> Recommends {
     let cell = Arc::clone(cell);
     Arc::new(move |tool: &ToolId| current(&cell).recommended(tool.as_str()).to_vec())
@@ -157,14 +157,14 @@ fn current(cell: &CompatCell) -> Arc<Compat> {
 }
 
 impl Toolwright {
-    /// Which models work well with which tools, by the compat file and the configuration in force.
+    /// Returns which models work well with which tools, by the compat file and the configuration in force.
     #[must_use]
     pub fn compat(&self) -> Arc<Compat> {
         current(&self.compat)
     }
 
-    /// The models that score at least `min_score` (0 to 1) with the tool of canonical id `tool`, recommended ones
-    /// first.
+    /// Returns the models that score at least `min_score` (0 to 1) with the tool of canonical id `tool`, recommended
+    /// ones first.
     #[must_use]
     pub fn models_for(&self, tool: &str, min_score: f64) -> Vec<String> {
         let compat = self.compat();

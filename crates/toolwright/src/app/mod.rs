@@ -58,32 +58,33 @@ pub use select::embedder;
 pub(crate) use tools::LIST_WAIT;
 pub use tools::{CallOptions, PickedTool};
 
-/// How long a provider may take to list before it counts as failed.
+/// Time limit of a provider's listing, after which it counts as failed.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long running calls have to end after a shutdown signal.
+/// How long running calls may take to end after a shutdown signal.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
-/// How long closing the store may take; its content is safe in any case.
+/// How long closing the store may take. Its content is safe in any case.
 const CLOSE: Duration = Duration::from_secs(4);
 /// How long providers may take to shut down.
 const SHUTDOWN: Duration = Duration::from_secs(4);
 
-/// Looks up variables of the configuration, now and at every reload.
+/// Looks up variables of the configuration, at the start and at every reload.
 pub type VariableSource = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// The options that the embedding program gives an instance.
 #[derive(Default)]
 pub(crate) struct HostOptions {
-    /// The state directory of an instance without one: its store is in memory, and this folder is removed with it.
+    /// The temporary folder of an instance without a state directory, whose store is in memory. Removed with the
+    /// instance.
     pub(crate) temporary: Option<tempfile::TempDir>,
-    /// Answers where policy asks.
+    /// Answers if policy asks.
     pub(crate) approver: Option<Arc<dyn Approver>>,
     /// Clients of models, by provider.
     pub(crate) models: Vec<(String, Arc<dyn ModelClient>)>,
-    /// Whether the program names every model, so that the environment names none.
+    /// Whether the program names every model, so that models of the environment are ignored.
     pub(crate) names_its_models: bool,
 }
 
-/// Everything that serves one configuration. Shared by `Arc`.
+/// The parts that serve one configuration. Shared by `Arc`.
 pub struct Toolwright {
     options: LoadOptions,
     variables: Arc<VariableSource>,
@@ -99,23 +100,23 @@ pub struct Toolwright {
     runs_triggers: AtomicBool,
     pins: Arc<Pins>,
     models: Arc<Models>,
-    /// The model of LLM-backed tools for which nothing else says one.
+    /// The model of LLM-backed tools for which nothing else names one.
     default_model: Option<String>,
     /// Which models work well with which tools; replaced at each reload.
     compat: llm_tools::CompatCell,
     selector: OnceLock<Arc<Selector>>,
-    /// The driver of agents by this configuration: runs share what they show their models.
+    /// The agents' driver for this configuration, shared so that runs share their tool views.
     driver: std::sync::Mutex<Option<(Arc<Config>, toolwright_agent::Driver)>>,
     mcp: McpOptions,
     embeddings: select::Embeddings,
     telemetry: telemetry::Telemetry,
     /// The configured providers in the catalogue.
     running: Mutex<Running>,
-    /// Observers of the events until the shutdown.
+    /// Observers of events until the shutdown.
     observations: Mutex<Vec<Observation>>,
-    /// Answers where policy asks and no other approver is named.
+    /// Answers if policy asks and no other approver is named.
     approver: Option<Arc<dyn Approver>>,
-    /// Removed at the end.
+    /// Removed at the shutdown.
     temporary: std::sync::Mutex<Option<tempfile::TempDir>>,
 }
 
@@ -141,7 +142,7 @@ impl std::fmt::Debug for Toolwright {
 }
 
 impl Toolwright {
-    /// Loads the configuration that `options` name, with the environment's variables and the user's file of secrets, and
+    /// Loads the configuration of `options`, with variables from the environment and the user's file of secrets, and
     /// opens it.
     ///
     /// # Errors
@@ -152,9 +153,9 @@ impl Toolwright {
         Self::open(options, config, Box::new(variables)).await
     }
 
-    /// Opens a loaded configuration: every provider is in the catalogue, with the built-in tools and
-    /// the last lists of the others; nothing is connected yet
-    /// (see [`Toolwright::list_all`]). `options` and `variables` serve [`Toolwright::reload`].
+    /// Opens a loaded configuration. All providers are then in the catalogue, with the built-in tools and the cached
+    /// lists of the others. Nothing is connected yet, see [`Toolwright::list_all`]. `options` and `variables` are for
+    /// [`Toolwright::reload`].
     ///
     /// # Errors
     /// [`Error`].
@@ -162,7 +163,7 @@ impl Toolwright {
         Self::open_within(options, config, variables, HostOptions::default()).await
     }
 
-    /// As [`Toolwright::open`], within a program.
+    /// As [`Toolwright::open`], embedded in a program.
     pub(crate) async fn open_within(
         options: LoadOptions,
         config: Config,
@@ -209,7 +210,7 @@ impl Toolwright {
         if config.sections.defaults.calls.auto_background_after.is_some() {
             catalogue.offer_jobs().await;
         }
-        // A run has a model for extraction and offers it itself.
+        // A run has a model for extraction, and offers the tool itself.
         catalogue.offer_extraction(executor.can_extract()).await;
         let app = Arc::new(Self {
             options,
@@ -242,79 +243,79 @@ impl Toolwright {
         Ok(app)
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in force.
     #[must_use]
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The catalogue.
+    /// Returns the catalogue.
     #[must_use]
     pub fn catalogue(&self) -> &Arc<Catalogue> {
         &self.catalogue
     }
 
-    /// The folders that servers get if they ask while no call runs: none unless set.
+    /// Returns the folders for servers that ask while no call runs: none unless set.
     #[must_use]
     pub fn roots(&self) -> &Arc<Roots> {
         &self.mcp.roots
     }
 
-    /// The one executor.
+    /// Returns the executor.
     #[must_use]
     pub fn executor(&self) -> &Arc<Executor> {
         &self.executor
     }
 
-    /// The events.
+    /// Returns the event hub.
     #[must_use]
     pub fn events(&self) -> &Arc<EventHub> {
         &self.events
     }
 
-    /// The redactor of everything that leaves Toolwright.
+    /// Returns the redactor of all output of Toolwright.
     #[must_use]
     pub fn redactor(&self) -> &Arc<SecretRedactor> {
         &self.redactor
     }
 
-    /// Metrics of its events: since it was opened if the configuration sends telemetry, else since the first call of
-    /// this. Needs a tokio runtime.
+    /// Returns metrics of its events: since the start if the configuration sends telemetry, else since the first call
+    /// of this method. Needs a tokio runtime.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         self.telemetry.metrics()
     }
 
-    /// The source of `/metrics`.
+    /// Returns the source of `/metrics`.
     #[must_use]
     pub fn metrics_source(&self) -> Arc<dyn MetricsSource> {
         self.telemetry.source()
     }
 
-    /// The endpoints and properties of models. Requests to models go through the executor and its queues.
+    /// Returns the endpoints and properties of models. Requests to models go through the executor and its queues.
     #[must_use]
     pub fn models(&self) -> &Arc<Models> {
         &self.models
     }
 
     /// From now on, appends every request to a model with its answer, redacted, to this file. The model `replay:FILE`
-    /// plays it. `docs/models.md` describes its form.
+    /// replays it. `docs/models.md` describes the format.
     ///
     /// # Errors
-    /// When the file cannot be written, or requests are recorded already.
+    /// The file cannot be written, or requests are already being recorded.
     pub fn record_models(&self, file: &Path) -> std::io::Result<()> {
         self.executor.models().recorder().start(file)
     }
 
-    /// Picks tools, with the embeddings that are configured at that time and the judge that was configured when
-    /// Toolwright was opened.
+    /// Returns the selector of tools, with the embeddings that are configured when it is used, and the judge that was
+    /// configured when Toolwright was opened.
     #[must_use]
     pub fn selector(self: &Arc<Self>) -> &Arc<Selector> {
         self.selector.get_or_init(|| Arc::new(select::selector(self)))
     }
 
-    /// The vectors of tools by the configured embedding model, which is loaded at first use and when another
-    /// is configured; `None` where none is configured.
+    /// Returns the vectors of tools by the configured embedding model, which is loaded at first use and after a change;
+    /// `None` without one.
     ///
     /// # Errors
     /// See [`embedder`].
@@ -322,7 +323,7 @@ impl Toolwright {
         self.embeddings.of(self, &self.config()).await
     }
 
-    /// Ends jobs and what else runs in good order (see [`Executor::shut_down`]), then the providers.
+    /// Ends jobs and other running work properly (see [`Executor::shut_down`]), then the providers.
     pub async fn shut_down(&self) {
         self.jobs.shut_down(SHUTDOWN_GRACE).await;
         self.executor.shut_down(SHUTDOWN_GRACE).await;
@@ -339,7 +340,7 @@ impl Toolwright {
         drop(self.temporary.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Keeps an observer of the events until Toolwright is shut down, so that it sees the last of them.
+    /// Keeps an observer of the events until Toolwright is shut down, so that it gets the last ones.
     pub async fn observed_by(&self, observation: Observation) {
         self.observations.lock().await.push(observation);
     }

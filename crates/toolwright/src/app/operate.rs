@@ -1,4 +1,4 @@
-//! Implements what the owner sees and changes of an instance through the HTTP API of `serve`.
+//! Implements the owner's view of an instance, and changes to it, for the HTTP API of `serve`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,18 +26,18 @@ use crate::config::trust::{TrustStore, write_approved};
 use crate::config::{Config, PolicyConfig, Problem, Severity, policy_file};
 use crate::import::edit;
 
-/// Bytes of a text in a saved conversation; of longer ones the beginning is shown.
+/// The most bytes of a text in a saved conversation; of longer ones the beginning is shown.
 const MAX_TEXT: usize = 8 << 10;
-/// Messages of a mailbox that are shown.
+/// The most messages of a mailbox that are shown.
 const MESSAGES: usize = 500;
-/// Next firings of a trigger.
+/// The number of a trigger's next firings that are shown.
 const NEXT: usize = 5;
 /// Tools whose exclusion from a pick is explained.
 const MAX_EXPLAINED: usize = 100;
 /// The section of a configuration with the policy.
 const POLICY: &str = "policy";
 
-/// An instance, and the profile that `serve` was given.
+/// An instance, and the profile of `serve`.
 #[derive(Debug)]
 pub(crate) struct Operations {
     pub(crate) app: Arc<Toolwright>,
@@ -96,7 +96,7 @@ impl Operator for Operations {
             )));
         };
         let decision = match word {
-            // What is approved is what was looked at, not what a list brings meanwhile.
+            // Approves the definition that was shown, not one that a list brings meanwhile.
             PinWord::Approve => PinDecision::Approve(Some(mark.hash)),
             PinWord::Reject => PinDecision::Revoke,
         };
@@ -137,7 +137,7 @@ impl Operator for Operations {
             (session, scope, changes)
         });
         let (session, scope, changes) = looked.await.map_err(|error| StoreError::Refused(error.to_string()))?;
-        // A session elsewhere has other files under the same names.
+        // A session in another place has other files with the same names.
         let changes = changes.filter(|_| scope == asked.scope);
         let query = PolicyQuery { tainted: &asked.tainted, ..query(&entry, &asked.arguments, &session, asked.scope) };
         let always = self.always(&config, &query, asked).unwrap_or_else(|why| json!({"why": why}));
@@ -216,7 +216,7 @@ impl Operator for Operations {
         let mut shown = Vec::new();
         for trigger in triggers.list(None).await? {
             let mut value = trigger.to_json();
-            // One more tells whether there are more.
+            // One more than needed shows whether there are more.
             let rows = triggers.firings(Some(&trigger.id), firings.saturating_add(1)).await?;
             value["firings"] = rows.iter().take(firings).map(Firing::to_json).collect();
             value["more_firings"] = (rows.len() > firings).into();
@@ -352,7 +352,7 @@ impl Operator for Operations {
         edit::write_atomically(&backup, &file.text).map_err(|error| failed(&error))?;
         let trust = TrustStore::in_state(&config.state_dir);
         let is_approved = write_approved(&file.path, &edited, &trust).map_err(|error| failed(&error))?;
-        // A file that was named needs no approval.
+        // A file named on the command line needs no approval.
         let in_force = is_approved || !config.trust.iter().any(|judged| judged.file == file.path);
         Ok(json!({
             "file": file.path.display().to_string(),
@@ -369,12 +369,12 @@ impl Operations {
         Ok(json!(TodoList::of_rows(rows).items()))
     }
 
-    /// The policy of clients' calls.
+    /// Returns the policy of clients' calls.
     fn in_force(&self, config: &Config) -> Policy {
         config.policy(self.profile, self.usual)
     }
 
-    /// A session of this principal, for questions to a policy.
+    /// Returns a session of this principal, for asking a policy.
     fn session_of(&self, config: &Config, principal: &str) -> Session {
         let owner = Principal::owner();
         let principal = if *owner.id == *principal {
@@ -386,7 +386,7 @@ impl Operations {
         Session { principal, ..Session::clone(&self.app.session("policy-test")) }
     }
 
-    /// The rule that approving the call for always writes, and the file with it; else why there is none.
+    /// Returns the rule that "always" would write for a call, and the file with it; else why there is none.
     fn always(&self, config: &Config, query: &PolicyQuery<'_>, asked: &ApprovalRequest) -> Result<Value, String> {
         let file = policy_section(config).ok_or("no configuration file is in use")?;
         let written = match file.section.trim() {
@@ -408,7 +408,7 @@ impl Operations {
         }))
     }
 
-    /// The last recorded calls that a policy can be asked about.
+    /// Returns the last recorded calls that a policy can be tested on.
     async fn recorded(&self, limit: usize) -> Result<Recorded, StoreError> {
         let snapshot = self.app.catalogue().snapshot();
         let config = self.app.config();
@@ -427,11 +427,11 @@ impl Operations {
     }
 }
 
-/// Calls of the ledger.
+/// Recorded calls.
 #[derive(Default)]
 struct Recorded {
     calls: Vec<RecordedCall>,
-    /// Calls of tools that are gone, or whose arguments were not kept.
+    /// The number of calls whose tool is gone, or whose arguments were not recorded.
     unknown: usize,
 }
 
@@ -444,13 +444,13 @@ struct RecordedCall {
 }
 
 impl Recorded {
-    /// As the executor asks.
+    /// Returns the queries as the executor makes them.
     fn queries(&self) -> Vec<PolicyQuery<'_>> {
         self.calls.iter().map(|call| query(&call.entry, &call.arguments, &call.session, call.scope)).collect()
     }
 }
 
-/// A call as policy is asked about it, where no more of it is known.
+/// Returns the query for a call of which only these data are known.
 fn query<'c>(entry: &'c Entry, arguments: &'c Value, session: &'c Session, scope: CallScope) -> PolicyQuery<'c> {
     PolicyQuery {
         definition: entry.definition(),
@@ -469,7 +469,7 @@ fn problem_value(problem: &Problem) -> Value {
     json!({"line": problem.line.unwrap_or(0), "field": problem.field, "message": problem.message, "remedy": problem.remedy})
 }
 
-/// The file with the policy in use.
+/// The file with the policy in force.
 struct PolicyFile {
     path: PathBuf,
     text: String,
@@ -482,7 +482,7 @@ impl PolicyFile {
     }
 }
 
-/// The nearest file that has a policy, else the nearest of all.
+/// Returns the nearest file with a policy, else the nearest file.
 fn policy_section(config: &Config) -> Option<PolicyFile> {
     let read = |path: &PathBuf| {
         let text = std::fs::read_to_string(path).ok()?;
@@ -495,7 +495,7 @@ fn policy_section(config: &Config) -> Option<PolicyFile> {
     Some(PolicyFile { path, text, section: section.unwrap_or_default() })
 }
 
-/// All lines of both, those that only one has marked with `-` and `+`.
+/// Returns all lines of both, with `-` and `+` for lines that only one has.
 fn difference(before: &str, after: &str) -> String {
     let (was, is): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let mut out = String::new();
@@ -511,7 +511,7 @@ fn difference(before: &str, after: &str) -> String {
     out
 }
 
-/// Cuts long texts, and says how long they are.
+/// Cuts long texts, and adds their lengths.
 fn shorten(value: &mut Value) {
     match value {
         Value::String(text) if text.len() > MAX_TEXT => {

@@ -1,4 +1,4 @@
-//! Checks, keeps and runs plans: documents of calls whose arguments refer to each other's results.
+//! Checks, stores and runs plans: documents of calls whose arguments refer to each other's results.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use toolwright_runtime::{RunContext, RunVariables};
 use super::{ClientOptions, Toolwright};
 use crate::error::PlanRefused;
 
-/// Stands where the request of a user would in a plan that was written before.
+/// Replaces the user's request in a plan that was written before.
 const NO_REQUEST: &str = "Run this plan.";
 
 /// Options of one run of a plan.
@@ -34,12 +34,12 @@ pub struct PlanOptions {
     pub profile: Option<Profile>,
     /// The values of `†input.x`, for all calls or by instance. A saved plan keeps them.
     pub input: RunInput,
-    /// Answers where the policy asks about a call that no approval of the plan covers.
+    /// Answers if the policy asks about a call that no approval of the plan covers.
     pub approver: Arc<dyn Approver>,
-    /// US dollars that its calls may cost at most, by the hints of their tools. Default: any amount.
+    /// The most that its calls may cost, in US dollars, by the hints of their tools. Default: unlimited.
     pub max_cost: Option<f64>,
-    /// Whether the whole plan is approved, as it is checked. A call that the policy asks about for another reason, or whose
-    /// written arguments have changed, is asked about by itself.
+    /// Whether the whole plan is approved, as checked. A call about which the policy asks for another reason, or whose
+    /// written arguments have changed, is asked about separately.
     pub approved: bool,
     /// Cancels the calls.
     pub cancel: Cancel,
@@ -56,13 +56,13 @@ impl std::fmt::Debug for PlanOptions {
 pub struct PlanWriter {
     /// The model, `provider/model`.
     pub model: String,
-    /// Globs on the tools that it may plan with; empty for all.
+    /// Globs on the tools that it may use; empty for all.
     pub tools: Vec<String>,
     /// The profile that the plan is checked under.
     pub profile: Option<Profile>,
     /// The values of `†input.x`.
     pub input: RunInput,
-    /// US dollars that the calls of the plan may cost at most, by the hints of their tools. Default: any amount.
+    /// The most that the calls of the plan may cost, in US dollars, by the hints of their tools. Default: unlimited.
     pub max_cost: Option<f64>,
 }
 
@@ -71,38 +71,38 @@ pub struct PlanWriter {
 pub struct WrittenPlan {
     /// The plan.
     pub document: PlanDocument,
-    /// Its check: with errors, the model did not mend them.
+    /// Its check. If it has errors, the model did not correct them.
     pub check: PlanCheck,
-    /// The approval of a person for it.
+    /// A person's approval of it.
     pub(super) approval: PlanApproval,
     /// The usage of the model.
     pub usage: Usage,
 }
 
-/// One call of a plan that has run.
+/// A call of a plan that has run.
 #[derive(Debug)]
 pub struct PlannedOutcome {
     /// The call as it was written.
     pub call: PlanCall,
-    /// Its outcome; `None`: it has not ended.
+    /// Its outcome; `None` if it has not ended.
     pub outcome: Option<Outcome>,
 }
 
 /// A plan that has run, as far as it could.
 #[derive(Debug)]
 pub struct PlanReport {
-    /// The name under which it is kept.
+    /// The name under which it is stored.
     pub id: String,
     /// How it ended.
     pub status: Status,
-    /// Its calls, in written order, and behind them those of plans in its place.
+    /// Its calls, in written order, followed by those of replacement plans.
     pub calls: Vec<PlannedOutcome>,
     state: Value,
     instances: Map<String, Value>,
 }
 
 impl PlanReport {
-    /// The calls of further inputs behind its own.
+    /// Appends the calls of further inputs.
     fn join(&mut self, next: Self) {
         if self.status != next.status {
             let either = |status| self.status == status || next.status == status;
@@ -113,20 +113,21 @@ impl PlanReport {
         self.instances.extend(next.instances);
     }
 
-    /// The results that calls stored under their paths, for all instances.
+    /// Returns the results that calls stored under their paths, for all instances.
     #[must_use]
     pub fn state(&self) -> &Value {
         &self.state
     }
 
-    /// The results that each instance of the input sees under the paths: its own, and those for all.
+    /// Returns the results that each instance of the input sees: its own, and the shared ones.
     #[must_use]
     pub fn instances(&self) -> &Map<String, Value> {
         &self.instances
     }
 
-    /// `{plan, status, calls: [{index, tool, arguments, ok, output | error, started_ms, ended_ms}], state}`, times from the
-    /// start of the plan; and `instances: {name: state}` where the input has any, and `instance` in the calls for one.
+    /// `{plan, status, calls: [{index, tool, arguments, ok, output | error, started_ms, ended_ms}], state}`, with times
+    /// from the start of the plan. Adds `instances: {name: state}` if the input has any, and `instance` to calls for
+    /// one.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let start =
@@ -174,7 +175,7 @@ impl PlannedOutcome {
     }
 }
 
-/// When a call of a plan started and ended, in milliseconds since 1970.
+/// Returns when a call of a plan started and ended, in milliseconds since 1970.
 fn span(outcome: &Outcome) -> Option<(i64, i64)> {
     let ended = outcome.extras.get(ENDED_MS)?.as_i64()?;
     let person = outcome.extras.get("person_ms").and_then(Value::as_i64).unwrap_or_default();
@@ -183,8 +184,8 @@ fn span(outcome: &Outcome) -> Option<(i64, i64)> {
 }
 
 impl Toolwright {
-    /// Checks a plan against the catalogue and the policy as they are now. Nothing runs. With many inputs, a plan that names
-    /// no instance is checked for each of them.
+    /// Checks a plan against the present catalogue and policy. Nothing runs. With many inputs, a plan that names no
+    /// instance is checked for each of them.
     #[must_use]
     pub fn check_plan(
         &self,
@@ -198,7 +199,7 @@ impl Toolwright {
         self.checked((plan, 0), None, (&self.call_session(), &policy, &values), max_cost).0
     }
 
-    /// The check of a plan for the inputs behind the first `before` of its array, and what an approval of it covers.
+    /// Checks a plan for the inputs after the first `before` of its array, and returns what an approval of it covers.
     fn checked(
         &self,
         (plan, before): (&PlanDocument, usize),
@@ -224,12 +225,13 @@ impl Toolwright {
         (check, approval)
     }
 
-    /// Checks a plan and keeps it, to be run later by [`Toolwright::resume_plan`]. Returns the name under which it is kept.
+    /// Checks a plan and stores it, to be run later by [`Toolwright::resume_plan`]. Returns the name under which it is
+    /// stored.
     ///
     /// With many inputs, a plan that names no instance is repeated for each of them, in a run for each hundred.
     ///
     /// # Errors
-    /// The check, where it finds anything wrong; or that of the store.
+    /// The check, if it finds errors; or errors of the store.
     pub async fn save_plan(
         self: &Arc<Self>,
         plan: &PlanDocument,
@@ -237,7 +239,7 @@ impl Toolwright {
     ) -> Result<String, PlanRefused> {
         let id = format!("plan-{}", uuid::Uuid::new_v4());
         let repeats = plan.repeats(&options.input);
-        // All inputs are checked before anything is kept, and again, with the state of their run, before they are worked on.
+        // All inputs are checked before anything is stored, and again, with the state of their run, before it starts.
         let run = self.plan_run(&id, options);
         let values = RunVariables::in_memory(for_all_tools(&options.input));
         let (check, mut approval) =
@@ -263,10 +265,10 @@ impl Toolwright {
         Ok(id)
     }
 
-    /// The plan that is kept under `id`, as it was written, with its input.
+    /// Returns the plan stored under `id`, as written, with its input.
     ///
     /// # Errors
-    /// [`PlanRefused::NotFound`], or that of the store.
+    /// [`PlanRefused::NotFound`], or errors of the store.
     pub async fn saved_plan(&self, id: &str) -> Result<(PlanDocument, RunInput), PlanRefused> {
         let state = self.saved_state(id).await?.0;
         let (plan, mut input) = (plan_of(id, &state)?, state.spec().input.clone());
@@ -287,12 +289,13 @@ impl Toolwright {
         Ok((RunState::from_json(saved.state).map_err(DriverError::from)?, outcomes))
     }
 
-    /// Runs a plan that is kept, each call as soon as the results are there that it refers to; after an interruption, the
-    /// calls that have not ended. A call that was dispatched and whose end is unknown runs again only if its tool is
-    /// read-only or idempotent. References are replaced for tools of every origin.
+    /// Runs a stored plan. Each call starts as soon as the results that it refers to are available; after an
+    /// interruption, the calls that have not ended run. A dispatched call with an unknown end runs again only if its
+    /// tool is read-only or idempotent. References are replaced for tools of every origin.
     ///
     /// # Errors
-    /// [`PlanRefused::NotFound`]; the check of a plan that did not begin, where the catalogue has changed; or that of the store.
+    /// [`PlanRefused::NotFound`]; the check of a plan that did not begin, if the catalogue has changed; or errors of
+    /// the store.
     pub async fn resume_plan(self: &Arc<Self>, id: &str, options: PlanOptions) -> Result<PlanReport, PlanRefused> {
         let mut whole = self.resume_batch(id, 0, &options).await?;
         for batch in 1.. {
@@ -346,7 +349,7 @@ impl Toolwright {
     /// Checks and runs a plan: [`Toolwright::save_plan`], then [`Toolwright::resume_plan`].
     ///
     /// # Errors
-    /// As those two. Where the check finds anything wrong, nothing has run.
+    /// As for these two. If the check finds errors, nothing has run.
     pub async fn run_plan(
         self: &Arc<Self>,
         plan: &PlanDocument,
@@ -356,8 +359,8 @@ impl Toolwright {
         self.resume_plan(&id, options).await
     }
 
-    /// Has a model plan anew what failed of a plan that has run, and runs that. The approval of the first plan does not
-    /// cover it: where the policy asks, the approver does.
+    /// Lets a model write a new plan for the failed part of a plan that has run, and runs it. The approval of the first
+    /// plan does not cover it: if the policy asks, the approver is asked.
     ///
     /// # Errors
     /// As [`Toolwright::write_plan`] and [`Toolwright::resume_plan`].
@@ -392,11 +395,11 @@ impl Toolwright {
         self.plan_report(id, &report, &values).await
     }
 
-    /// Has a model write a plan for a request. Where its check finds anything wrong, the model mends it once.
+    /// Lets a model write a plan for a request. If its check finds errors, the model may correct it once.
     ///
     /// # Errors
-    /// [`PlanRefused::Model`] and [`PlanRefused::Unreadable`]. A plan that can be read and is not valid is no error: its check
-    /// says so.
+    /// [`PlanRefused::Model`] and [`PlanRefused::Unreadable`]. A readable but invalid plan is not an error; its check
+    /// reports it.
     pub async fn write_plan(self: &Arc<Self>, request: &str, writer: &PlanWriter) -> Result<WrittenPlan, PlanRefused> {
         let options = PlanOptions {
             profile: writer.profile,
@@ -452,7 +455,7 @@ impl Toolwright {
         }
     }
 
-    /// The options of the run that executes a plan.
+    /// Returns the options of the run that executes a plan.
     fn plan_run(self: &Arc<Self>, id: &str, options: &PlanOptions) -> RunOptions {
         let session = self.session(id);
         let policy = Arc::new(self.config().policy(options.profile, Profile::Ask));
@@ -472,7 +475,7 @@ impl Toolwright {
         RunVariables::open(&*services.log, &*services.outputs, &run.session.id, for_all_tools(input)).await
     }
 
-    /// The report of a plan, from its journal.
+    /// Returns the report of a plan, from its journal.
     async fn plan_report(&self, id: &str, ran: &RunReport, values: &RunVariables) -> Result<PlanReport, PlanRefused> {
         let (state, outcomes) = self.saved_state(id).await?;
         let calls = plan_of(id, &state)?.calls.into_iter().enumerate().map(|(index, call)| {
@@ -491,7 +494,7 @@ impl Toolwright {
 }
 
 impl PlannedOutcome {
-    /// The call as a model is told it: with its error, without its result.
+    /// Returns the call in the form for a model: with its error, without its result.
     fn summary(&self) -> Value {
         let mut summary = self.call.to_value();
         let error = self.outcome.as_ref().map(|outcome| outcome.error.as_ref().map(|error| error.message().to_owned()));
@@ -504,18 +507,18 @@ impl PlannedOutcome {
     }
 }
 
-/// The plan of a saved run.
+/// Returns the plan of a saved run.
 fn plan_of(id: &str, state: &RunState) -> Result<PlanDocument, PlanRefused> {
     let document = state.plan().ok_or_else(|| PlanRefused::NotFound(id.to_owned()))?.document.clone();
     PlanDocument::of_saved(document).map_err(|faults| PlanRefused::Unreadable(unreadable(&faults).to_string()))
 }
 
-/// The name of the run for a batch of inputs of the plan that is kept under `id`.
+/// Returns the name of the run for a batch of inputs of the plan stored under `id`.
 fn batch_id(id: &str, batch: usize) -> String {
     if batch == 0 { id.to_owned() } else { format!("{id}-{}", batch + 1) }
 }
 
-/// References of a plan are replaced for tools of every origin.
+/// Enables references of a plan for tools of every origin.
 fn for_all_tools(input: &RunInput) -> RunInput {
     RunInput { foreign: true, ..input.clone() }
 }

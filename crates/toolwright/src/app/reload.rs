@@ -40,7 +40,7 @@ pub struct Reloaded {
     pub added: Vec<String>,
     /// Providers that were replaced because their settings changed.
     pub changed: Vec<String>,
-    /// Providers that were taken out.
+    /// Providers that were removed.
     pub removed: Vec<String>,
     /// Changed settings that only take effect after a restart.
     pub needs_restart: Vec<&'static str>,
@@ -49,17 +49,17 @@ pub struct Reloaded {
 }
 
 impl Toolwright {
-    /// Reads the configuration again and applies it. Unchanged servers keep their process,
-    /// running calls finish on the old providers.
+    /// Reads the configuration again and applies it. Unchanged servers keep their process, running calls finish on the
+    /// old providers.
     ///
     /// # Errors
-    /// [`Error::Config`] for a configuration that cannot be used; the running one stays in force.
+    /// [`Error::Config`] for an unusable configuration; the running one stays in force.
     pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, Error> {
-        // The state directory stays: its approvals count.
+        // The state directory stays, because its approvals count.
         let state_dir = Some(self.config().state_dir.clone());
         let options = LoadOptions { state_dir, ..self.options.clone() };
         let variables = Arc::clone(&self.variables);
-        // Reads files, which may be slow and large.
+        // The files may be slow to read and large.
         let fresh = tokio::task::spawn_blocking(move || crate::config::load(&options, &**variables));
         let broke_off = |error: JoinError| {
             let message = format!("reading the configuration broke off: {error}");
@@ -80,7 +80,7 @@ impl Toolwright {
         self.triggers.use_channels(self.config().sections.channels.clone());
         self.configure_triggers().await;
         let new = reloaded.added.iter().chain(&reloaded.changed);
-        // A document may have changed under the same entry, which nothing else detects.
+        // A document may have changed under an unchanged entry, which only this check detects.
         let config = self.config();
         let documents = config.openapi.iter().map(|document| &document.name);
         let due: HashSet<&String> = new.chain(documents).collect();
@@ -228,7 +228,7 @@ impl Toolwright {
 fn retire(provider: Arc<dyn Provider>, executor: Arc<Executor>) {
     tokio::spawn(async move {
         let calls_end = async {
-            // At least one wait: a call may be checked against the old snapshot and not have begun.
+            // At least one wait: a call may have been checked against the old snapshot but not begun.
             loop {
                 tokio::time::sleep(RETIRE_POLL).await;
                 if executor.calls_on(&provider) == 0 {
@@ -243,7 +243,7 @@ fn retire(provider: Arc<dyn Provider>, executor: Arc<Executor>) {
     });
 }
 
-/// The part of `models` that takes effect after a restart.
+/// Returns the part of `models` that takes effect only after a restart.
 fn without_compat(models: &ModelsConfig) -> ModelsConfig {
     let mut models = models.clone();
     models.judge = None;
@@ -293,19 +293,18 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     changed
 }
 
-/// Editors write in several steps: a change counts when the files have been quiet for this long.
+/// Editors write in several steps, so a change counts once the files have been unchanged for this long.
 const QUIET: Duration = Duration::from_millis(200);
 /// Maximum symbolic links on the way to one file, as in the system.
 const MAX_LINKS: usize = 40;
 /// How often the search for files to watch is repeated when they change meanwhile.
 const MAX_SEARCHES: usize = 8;
 
-/// Reloads Toolwright's configuration whenever one of its files changes, and calls `report` with the result.
-/// Follows symbolic links, and waits for files whose folder does not exist yet. Does not end by itself: spawn it, and
-/// drop the task to stop.
+/// Reloads Toolwright's configuration whenever one of its files changes, and calls `report` with the result. Follows
+/// symbolic links, and waits for files whose folder does not exist yet. Runs until it is dropped.
 ///
 /// # Errors
-/// When the system cannot watch files.
+/// The system cannot watch files.
 pub async fn watch(app: Arc<Toolwright>, report: impl Fn(Result<Reloaded, Error>) + Send) -> Result<(), notify::Error> {
     let (changed, mut changes) = mpsc::channel::<()>(1);
     let points: Arc<Mutex<BTreeSet<PathBuf>>> = Arc::default();
@@ -324,7 +323,7 @@ pub async fn watch(app: Arc<Toolwright>, report: impl Fn(Result<Reloaded, Error>
             Err(_) => true,
         };
         if concerns_us {
-            // If the channel is full, a reload is due already.
+            // If the channel is full, a reload is already due.
             let _ = changed.try_send(());
         }
     })?;
@@ -358,13 +357,13 @@ pub async fn watch(app: Arc<Toolwright>, report: impl Fn(Result<Reloaded, Error>
     Ok(())
 }
 
-/// Every file that the configuration may be read from.
+/// Returns every file from which the configuration may be read.
 fn files(app: &Toolwright) -> BTreeSet<PathBuf> {
     app.config().watched().cloned().collect()
 }
 
-/// Makes the folders of configuration files in the state directory. Otherwise the state directory itself would be watched,
-/// which changes with every call.
+/// Creates the folders of configuration files in the state directory. Otherwise the state directory itself would be
+/// watched, which changes with every call.
 fn make_folders(app: &Toolwright) {
     let config = app.config();
     let ours = config.watched().filter(|file| file.starts_with(&config.state_dir));
@@ -375,8 +374,8 @@ fn make_folders(app: &Toolwright) {
     }
 }
 
-/// Watches the folders of everything that decides what `files` hold. Folders, not files: editors
-/// replace files, and missing ones may appear.
+/// Watches the folders of everything that affects the content of `files`. Folders, because editors replace files, and
+/// missing ones may appear.
 fn follow(
     files: &BTreeSet<PathBuf>,
     points: &Mutex<BTreeSet<PathBuf>>,
@@ -388,7 +387,7 @@ fn follow(
         let found: BTreeSet<PathBuf> = files.iter().flat_map(|file| paths_to(file)).collect();
         let wanted: BTreeSet<PathBuf> = found.iter().filter_map(|point| point.parent()).map(PathBuf::from).collect();
         *points.lock().unwrap_or_else(PoisonError::into_inner) = found;
-        // A replaced folder has the same name: all are watched again.
+        // A replaced folder has the same name, so all are watched again.
         for folder in folders.difference(&wanted) {
             // A removed folder is no longer watched.
             let _ = watcher.unwatch(folder);
@@ -408,8 +407,8 @@ fn follow(
     Ok(())
 }
 
-/// Every path whose change may change what `file` leads to: the symbolic links on the way, and at its
-/// end the file itself or the first missing part.
+/// Returns every path whose change may change the target of `file`: the symbolic links on the way, and the file itself
+/// or the first missing part.
 fn paths_to(file: &Path) -> Vec<PathBuf> {
     let parts =
         |path: &Path| -> VecDeque<OsString> { path.components().map(|part| part.as_os_str().to_owned()).collect() };

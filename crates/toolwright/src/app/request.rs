@@ -1,4 +1,4 @@
-//! One request to a model: an output of a schema, calls of tools, or both. Nothing runs.
+//! One request to a model: an output that fits a schema, tool calls, or both. Nothing runs.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use toolwright_textcalls::composed::ComposedTools;
 use super::Toolwright;
 use crate::error::Error;
 
-/// How a request is made.
+/// The settings of a request.
 #[derive(Debug, Clone, Default)]
 pub struct RequestConfig {
     /// The model, `provider/model`.
@@ -27,18 +27,18 @@ pub struct RequestConfig {
     pub system: String,
     /// Globs on the tools of the catalogue that it may call. Default: none.
     pub tools: Vec<String>,
-    /// Tokens of its answer at most.
+    /// The most tokens of its answer.
     pub max_tokens: Option<u32>,
 }
 
-/// A piece of what a request is about.
+/// A part of a request's context.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RequestContext {
     /// A text for the model.
     Text(String),
-    /// A tool that the model may call, declared by its schema alone.
+    /// A tool that the model may call, declared only by its schema.
     Tool {
-        /// Its name, perhaps `namespace:name`.
+        /// Its name, possibly `namespace:name`.
         name: String,
         /// Its JSON Schema.
         schema: Value,
@@ -48,21 +48,21 @@ pub enum RequestContext {
 /// A model's answer to a request.
 #[derive(Debug, Clone)]
 pub struct RequestAnswer<T> {
-    /// The output; `None` as long as calls are needed to find it.
+    /// The output; `None` while calls are still needed to find it.
     pub output: Option<T>,
-    /// The calls in written order, each valid or with the reason why it is not.
+    /// The calls in written order, each valid or rejected with the reason.
     pub calls: Vec<Result<PlannedCall, Box<Rejection>>>,
     /// The usage of the model.
     pub usage: Usage,
 }
 
 impl Toolwright {
-    /// Asks a model once for an output of `schema`, for calls, or for both, over one schema composed of them. An answer that
-    /// has neither, or an output that does not fit, is put to the model once more.
+    /// Asks a model once for an output that fits `schema`, for calls, or for both, through one combined schema. If the
+    /// answer has neither, or the output does not fit, the model is asked once more.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a schema that cannot be used, [`Error::Model`] when the model cannot be asked, [`Error::Answer`]
-    /// when its second answer cannot be used either.
+    /// [`Error::Usage`] for an invalid schema, [`Error::Model`] if the model cannot be asked, [`Error::Answer`] if its
+    /// second answer is unusable too.
     pub async fn request<T: DeserializeOwned>(
         self: &Arc<Self>,
         config: &RequestConfig,
@@ -113,7 +113,7 @@ impl Toolwright {
         }
     }
 
-    /// The tools that a request may call, and the texts of its context.
+    /// Returns the tools that a request may call, and the texts of its context.
     fn request_tools(
         &self,
         config: &RequestConfig,
@@ -141,7 +141,7 @@ impl Toolwright {
     }
 }
 
-/// The output in an answer, and the answer for its calls.
+/// Reads the output of an answer, and the answer for its calls.
 fn read<T: DeserializeOwned>(
     response: ModelResponse,
     schema: &CompiledSchema,

@@ -14,7 +14,7 @@ use toolwright_search::{Selector, ToolVectors, VectorSource};
 use super::Toolwright;
 use crate::config::{Config, EmbeddingsConfig};
 
-/// The embeddings of an instance, as long as it exists.
+/// The embeddings of an instance, while it exists.
 struct EmbeddingsOf(Weak<Toolwright>);
 
 #[async_trait]
@@ -27,12 +27,12 @@ impl VectorSource for EmbeddingsOf {
     }
 }
 
-/// The embeddings of an instance, whichever it has when it is asked.
+/// Returns the instance's vectors, by its embeddings at the time of use.
 pub(super) fn vectors(app: &Arc<Toolwright>) -> Arc<dyn VectorSource> {
     Arc::new(EmbeddingsOf(Arc::downgrade(app)))
 }
 
-/// The selector that the configuration of `app` describes.
+/// Returns the selector that the configuration of `app` describes.
 pub(super) fn selector(app: &Arc<Toolwright>) -> Selector {
     let selector = Selector::new().with_vectors(vectors(app));
     match &app.config().sections.selection.judge_model {
@@ -44,15 +44,15 @@ pub(super) fn selector(app: &Arc<Toolwright>) -> Selector {
     }
 }
 
-/// Prefix of the session of requests for vectors; each instance has one.
+/// Prefix of the session for requests of vectors; each instance has its own session.
 const SESSION: &str = "embeddings";
 
-/// The vectors that were loaded last, and from where.
+/// The last loaded vectors, with their configuration.
 #[derive(Default)]
 pub(super) struct Embeddings(Mutex<Option<(EmbeddingsConfig, Arc<ToolVectors>)>>);
 
 impl Embeddings {
-    /// The vectors of tools by the configured model; `None` where none is configured.
+    /// Returns the vectors of tools by the configured model; `None` without one.
     pub(super) async fn of(
         &self,
         app: &Toolwright,
@@ -68,7 +68,7 @@ impl Embeddings {
         let embedder = match &source.path {
             Some(path) => embedder(path).await?,
             None => {
-                // Both are there: the configuration was checked.
+                // Both are set, because the configuration was checked.
                 let (url, model) =
                     (source.url.as_deref().unwrap_or_default(), source.model.as_deref().unwrap_or_default());
                 let session = app.session(format!("{SESSION}-{}", uuid::Uuid::new_v4().simple()));
@@ -84,11 +84,10 @@ impl Embeddings {
     }
 }
 
-/// Loads a model from a directory, on another thread: it takes some tenths of a second.
+/// Loads a model from a directory on a blocking thread, which takes some tenths of a second.
 ///
 /// # Errors
-/// A directory that is not a sentence-transformer, or any in a program that was built without the feature
-/// `embeddings`.
+/// The directory is not a sentence-transformer, or the program was built without the feature `embeddings`.
 #[cfg(feature = "embeddings")]
 pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, EmbeddingError> {
     let (dir, shown) = (path.to_owned(), path.display());
@@ -104,10 +103,10 @@ pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, Embed
     }
 }
 
-/// Fails: see the error.
+/// Always fails.
 ///
 /// # Errors
-/// Always: this program was built without the feature `embeddings`.
+/// This program was built without the feature `embeddings`.
 #[cfg(not(feature = "embeddings"))]
 pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, EmbeddingError> {
     Err(EmbeddingError::new(format!(

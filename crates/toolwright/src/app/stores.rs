@@ -1,4 +1,4 @@
-//! Gives access to what an instance keeps in its state directory: runs, questions, approvals, jobs and pins.
+//! Gives access to the data in an instance's state directory: runs, questions, approvals, jobs and pins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,51 +13,51 @@ use toolwright_runtime::{FormInbox, FormInboxOptions, Inbox, InboxOptions, JobMa
 
 use super::Toolwright;
 
-/// How often decisions of other processes about pins are looked for.
+/// How often other processes' decisions about pins are looked for.
 const POLL: Duration = Duration::from_secs(1);
 
 impl Toolwright {
-    /// The saved runs.
+    /// Returns the saved runs.
     #[must_use]
     pub fn runs(&self) -> Arc<dyn RunStore> {
         Arc::clone(&self.store) as _
     }
 
-    /// The objects that clients of model APIs refer to by id.
+    /// Returns the objects that clients of model APIs refer to by id.
     #[must_use]
     pub(crate) fn objects(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.store) as _
     }
 
-    /// The questions that wait for a person.
+    /// Returns the questions that wait for a person.
     #[must_use]
     pub fn inbox(&self) -> Arc<dyn InboxStore> {
         Arc::clone(&self.store) as _
     }
 
-    /// The standing approvals.
+    /// Returns the standing approvals.
     #[must_use]
     pub fn approvals(&self) -> Arc<dyn ApprovalStore> {
         Arc::clone(&self.store) as _
     }
 
-    /// Forgets which version of a catalogue was accepted last, so that an older one is taken the next time it is listed.
-    /// Returns whether anything was known of it.
+    /// Forgets the last accepted version of a catalogue, so that an older one is accepted the next time. Returns
+    /// whether there was one.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn forget_catalogue(&self, name: &str) -> Result<bool, StoreError> {
         toolwright_providers::catalogue::forget(&*self.store, name).await
     }
 
-    /// An approver that asks through the inbox. It calls `on_question` with each question once the inbox has stored it.
-    /// With [`Answers::Elsewhere`] calls do not wait for the answer: jobs do.
+    /// Creates an approver that asks through the inbox. It calls `on_question` with each question once the inbox has
+    /// stored it. With [`Answers::Elsewhere`] jobs wait for the answer instead of calls.
     #[must_use]
     pub fn ask_inbox(&self, answers: Answers, on_question: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
         self.ask_inbox_for(EXPIRY, answers, on_question)
     }
 
-    /// As [`Toolwright::ask_inbox`], with questions that wait for so long unless `defaults.approval_time` is set.
+    /// As [`Toolwright::ask_inbox`], with this expiry of questions unless `defaults.approval_time` is set.
     pub(crate) fn ask_inbox_for(
         &self,
         usual: Duration,
@@ -69,22 +69,22 @@ impl Toolwright {
         Inbox::new(InboxOptions { answers, expiry, on_question: Arc::new(on_question), ..parts })
     }
 
-    /// Puts the forms of tools' sources into the inbox. It calls `on_form` with each form once the inbox has stored it.
-    /// Calls wait for the answers.
+    /// Creates an inbox for the forms of tools' sources. It calls `on_form` with each form once the inbox has stored
+    /// it. Calls wait for the answers.
     #[must_use]
     pub fn ask_forms(&self, on_form: impl Fn(&FormQuestion) + Send + Sync + 'static) -> FormInbox {
         let parts = FormInboxOptions::new(self.inbox(), Arc::clone(&self.executor.services().clock));
         FormInbox::new(FormInboxOptions { on_question: Arc::new(on_form), ..parts })
     }
 
-    /// The jobs.
+    /// Returns the job manager.
     #[must_use]
     pub fn jobs(&self) -> &Arc<JobManager> {
         &self.jobs
     }
 
     /// From now on, takes over jobs of dead processes, and offers the job tools once there is a job. For long-lived
-    /// processes. Where such a job still needs a person's decision, the inbox asks for it.
+    /// processes. If such a job still needs a person's decision, the inbox asks for it.
     pub fn recover_jobs(self: &Arc<Self>) {
         self.follow_jobs(None);
     }
@@ -94,7 +94,7 @@ impl Toolwright {
         self.follow_jobs(Some(session));
     }
 
-    /// Offers the job tools once there is a first job.
+    /// Offers the job tools once there is a job.
     pub(crate) fn offer_jobs_once_there_is_one(&self) {
         let (first, catalogue) = (self.jobs.first(), Arc::downgrade(&self.catalogue));
         tokio::spawn(async move {
@@ -120,25 +120,25 @@ impl Toolwright {
         self.executor.recover_jobs(RecoveryOptions { catalogue, root, session, context: Arc::new(context) });
     }
 
-    /// The pinned definitions of all foreign sources that the state directory knows.
+    /// Returns the pinned definitions of all third-party sources in the state directory.
     #[must_use]
     pub fn pins(&self) -> Arc<dyn PinStore> {
         Arc::clone(&self.store) as _
     }
 
-    /// The pins of the configured sources, see [`Toolwright::pins_of`].
+    /// Returns the pins of the configured sources, see [`Toolwright::pins_of`].
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn pins_in_force(&self) -> Result<Vec<Pin>, StoreError> {
         self.pins_of(self.catalogue.sources().iter().map(|provider| PinSource::of(&**provider)).collect()).await
     }
 
-    /// The pins of these sources, by provider and tool. Each pin belongs to one source: a decision about it applies to
-    /// that source alone.
+    /// Returns the pins of these sources, by provider and tool. Each pin belongs to one source, and so does a decision
+    /// about it.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn pins_of(&self, mut sources: Vec<PinSource>) -> Result<Vec<Pin>, StoreError> {
         sources.sort();
         sources.dedup();
@@ -150,7 +150,7 @@ impl Toolwright {
         Ok(all)
     }
 
-    /// From now on, applies decisions about pins that this process or another one makes. For long-lived processes.
+    /// From now on, applies decisions about pins by any process. For long-lived processes.
     pub fn follow_pins(self: &Arc<Self>) {
         let (pins, catalogue) = (Arc::clone(&self.pins), Arc::downgrade(&self.catalogue));
         tokio::spawn(async move {

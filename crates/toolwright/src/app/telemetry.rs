@@ -14,17 +14,18 @@ use toolwright_telemetry::{Content, Metrics, Observer, TextFormat};
 /// How long sending the last spans and metrics may take at shutdown.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// Observes from the start if telemetry is sent, else from the first request for metrics: unobserved events cost nothing.
+/// Observes from the start if telemetry is sent, else from the first request for metrics, because unobserved events
+/// cost nothing.
 #[derive(Debug)]
 pub(super) struct Telemetry {
     events: Arc<EventHub>,
-    /// The metrics include its condition.
+    /// The ledger, whose state the metrics include.
     ledger: Arc<SqliteStore>,
     resource: Vec<(String, String)>,
     metrics: OnceLock<Arc<Metrics>>,
     stop: Cancel,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-    /// A runtime with a thread of its own, so that telemetry does not hold up calls. `None` if it cannot start.
+    /// A runtime on its own thread, so that telemetry does not delay calls. `None` if it cannot start.
     runtime: OnceLock<Option<Runtime>>,
 }
 
@@ -35,7 +36,7 @@ impl Telemetry {
         ledger: Arc<SqliteStore>,
     ) -> Self {
         let mut settings = settings.clone();
-        // Distinguishes two programs of one name.
+        // Distinguishes two programs of the same name.
         let instance = ("service.instance.id".to_owned(), uuid::Uuid::new_v4().to_string());
         if settings.otlp.resource.iter().all(|(key, _)| *key != instance.0) {
             settings.otlp.resource.push(instance);
@@ -55,7 +56,7 @@ impl Telemetry {
         telemetry
     }
 
-    /// The metrics, counted from now on if nobody asked before.
+    /// Returns the metrics, counted from now on if not before.
     pub(super) fn metrics(&self) -> &Arc<Metrics> {
         self.metrics.get_or_init(|| {
             let metrics = self.counting();
@@ -70,7 +71,7 @@ impl Telemetry {
         metrics
     }
 
-    /// The text of the metrics, for `/metrics`.
+    /// Returns the text of the metrics, for `/metrics`.
     pub(super) fn source(&self) -> Arc<dyn MetricsSource> {
         Arc::new(Scraped { metrics: Arc::clone(self.metrics()), target: self.resource.clone() })
     }
@@ -119,7 +120,7 @@ impl Telemetry {
                 self.observe(observer, settings.spans.content);
                 self.spawn(exporter.run(spans));
             }
-            // Toolwright opens without telemetry.
+            // Toolwright then opens without telemetry.
             Err(error) => tracing::error!("no telemetry is sent: {error}"),
         }
     }
@@ -131,7 +132,7 @@ impl Telemetry {
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        // Within a runtime one cannot wait for another one to end.
+        // A runtime cannot wait for another one to end.
         if let Some(runtime) = self.runtime.take().flatten() {
             runtime.shutdown_background();
         }

@@ -1,4 +1,4 @@
-//! Calls the tools of an instance, lists them and finds the right ones.
+//! Calls, lists and finds the tools of an instance.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use toolwright_search::{Pick, SearchFilter, SearchHit, search_or_similar};
 use super::{ClientOptions, Toolwright};
 use crate::error::Error;
 
-/// How long to wait for sources that have not listed their tools yet. Slower ones go on listing by themselves.
+/// How long to wait for sources that have not listed their tools yet. Slower ones continue in the background.
 pub(crate) const LIST_WAIT: Duration = Duration::from_secs(30);
 /// How long a bare name is looked for in providers that have not listed.
 const SEARCH: Duration = Duration::from_secs(3);
 
-/// The remedy where policy asks and nobody answers.
+/// The remedy if policy asks and nobody answers.
 const REMEDY: &str = "nobody is there to ask: give `.approver(..)`, allow the tool by `.rule(..)`, or choose a wider profile \
                       by `.policy(..)`";
 
@@ -34,13 +34,13 @@ const REMEDY: &str = "nobody is there to ask: give `.approver(..)`, allow the to
 pub struct PickedTool {
     /// The tool.
     pub tool: Arc<Entry>,
-    /// From 0 to 1.
+    /// The score, from 0 to 1.
     pub score: f32,
-    /// Why, in words.
+    /// The reason, as text.
     pub reason: String,
 }
 
-/// Options of one call of the owner.
+/// Options of a call by the owner.
 #[derive(Clone)]
 pub struct CallOptions {
     /// The policy profile for calls that no rule matches.
@@ -61,7 +61,7 @@ pub struct CallOptions {
 }
 
 impl CallOptions {
-    /// A call under this profile, with the usual limits and nobody to ask.
+    /// Creates options with this profile, the usual limits, and nobody to ask.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
         Self {
@@ -83,16 +83,16 @@ impl std::fmt::Debug for CallOptions {
 }
 
 impl Toolwright {
-    /// Calls a tool by the name that models use (`math__add`) or its id, as the program that owns this. Where its source
-    /// has not listed its tools yet, it is connected first.
+    /// Calls a tool by the name that models use (`math__add`) or its id, as the owner. If its source has not listed its
+    /// tools yet, it is connected first.
     ///
     /// Arguments are checked against the tool's schema, and policy decides. Unless
-    /// [`Builder::policy`](crate::Builder::policy) names a profile, the call is the owner's own act: only a rule that
-    /// denies holds it back, and nobody is asked.
+    /// [`Builder::policy`](crate::Builder::policy) names a profile, the call is the owner's own action: only a rule can
+    /// deny it, and nobody is asked.
     ///
     /// # Errors
-    /// [`Error::Call`] when the tool is unknown, refused or fails; its outcome is there, too. For outcomes as values
-    /// and more control, see [`Toolwright::call_with`].
+    /// [`Error::Call`] if the tool is unknown, refused or fails; it contains the outcome. For outcomes as values and
+    /// more control, see [`Toolwright::call_with`].
     pub async fn call(self: &Arc<Self>, tool: &str, arguments: Value) -> Result<Outcome, Error> {
         if !self.resolves(tool) {
             self.list_for(tool, LIST_WAIT).await;
@@ -101,7 +101,7 @@ impl Toolwright {
         let (session, approver) = (self.call_session(), self.approver());
         let client = self.client(ClientOptions {
             session: Arc::clone(&session),
-            // The program allows the tool, not what the tool's source asks of a model.
+            // The program allows the tool, but not requests of the tool's source to a model.
             policy: Arc::new(self.config().policy(None, Profile::Ask)),
             approver: Arc::clone(&approver),
             person: None,
@@ -113,8 +113,8 @@ impl Toolwright {
         if outcome.ok { Ok(outcome) } else { Err(Error::Call(Box::new(outcome))) }
     }
 
-    /// Runs one call of the owner on the catalogue as it is now. Where policy asks, the call is denied, since nobody is
-    /// there to answer. All such calls on one workspace root share the session [`Toolwright::call_session`].
+    /// Runs one call of the owner on the present catalogue. If policy asks, the call is denied, because nobody can
+    /// answer. All such calls on one workspace root share the session [`Toolwright::call_session`].
     pub async fn call_with(&self, call: ToolCall, options: CallOptions) -> Outcome {
         let CallOptions { profile, cancel, timeout, background_after, max_output, client, llm } = options;
         let policy = Arc::new(self.config().policy(Some(profile), profile));
@@ -132,11 +132,11 @@ impl Toolwright {
     }
 
     async fn run_call(&self, mut call: ToolCall, run: RunContext) -> Outcome {
-        // Idempotency keys consist of session and call id, and the session is shared: each call needs an id of its own.
+        // Idempotency keys consist of session and call id, and the session is shared, so each call needs a unique id.
         let id = std::mem::replace(&mut call.id, CallId::new(format!("call-{}", uuid::Uuid::new_v4())));
         let run = RunContext {
             lineage: Lineage::named(call.id.as_str()),
-            // With a recorder the outcome says how much its requests to models used.
+            // With a recorder, the outcome contains the usage of its requests to models.
             usage: Some(Arc::new(NoUsage)),
             ..run
         };
@@ -146,7 +146,7 @@ impl Toolwright {
         }
     }
 
-    /// A session of the owner on the workspace root.
+    /// Creates a session of the owner on the workspace root.
     #[must_use]
     pub fn session(&self, id: impl Into<Arc<str>>) -> Arc<Session> {
         Arc::new(Session {
@@ -157,37 +157,37 @@ impl Toolwright {
         })
     }
 
-    /// The session of single calls on this workspace root: a later call, of another process too, can read the outputs
-    /// that an earlier one stored.
+    /// Returns the session of single calls on this workspace root: a later call, even of another process, can read the
+    /// outputs that an earlier one stored.
     #[must_use]
     pub fn call_session(&self) -> Arc<Session> {
         self.session(format!("call-{}", short_hash(&self.config().root.to_string_lossy(), 32)))
     }
 
-    /// The approver that the builder named, if any.
+    /// Returns the approver that the builder named, if any.
     pub(crate) fn own_approver(&self) -> Option<Arc<dyn Approver>> {
         self.approver.clone()
     }
 
-    /// The approver for calls that name none.
+    /// Returns the approver for calls that name none.
     pub(crate) fn approver(&self) -> Arc<dyn Approver> {
         self.own_approver().unwrap_or_else(|| Arc::new(NoApprover { remedy: REMEDY.into() }))
     }
 
-    /// All tools, in a fixed order. Waits up to half a minute for sources that have not listed theirs.
+    /// Returns all tools, in a fixed order. Waits up to half a minute for sources that have not listed theirs.
     pub async fn tools(self: &Arc<Self>) -> Vec<Arc<Entry>> {
         self.list_unknown(LIST_WAIT).await;
         self.catalogue.snapshot().list().to_vec()
     }
 
-    /// The tools that these words find, best first, `limit` at most: by name, tag and description.
+    /// Returns at most `limit` tools that match these words by name, tag and description, best first.
     pub async fn search(self: &Arc<Self>, words: &str, limit: usize) -> Vec<SearchHit> {
         self.list_unknown(LIST_WAIT).await;
         search_or_similar(&self.catalogue.snapshot(), words, limit, &SearchFilter::default())
     }
 
-    /// The tools that fit a task, best first, `limit` at most: scored as `selection` configures it, by words unless there are
-    /// embeddings.
+    /// Returns at most `limit` tools that fit a task, best first. `selection` configures the scoring, which is by words
+    /// unless there are embeddings.
     pub async fn pick(self: &Arc<Self>, task: &str, limit: usize) -> Vec<PickedTool> {
         self.list_unknown(LIST_WAIT).await;
         let snapshot = self.catalogue.snapshot();
@@ -200,11 +200,11 @@ impl Toolwright {
         picked.picks.into_iter().filter_map(tool).collect()
     }
 
-    /// Connects every source and lists its tools. Nobody needs to call this: it is for programs that want to know at the
-    /// start whether all is there.
+    /// Connects every source and lists its tools. This is optional, for programs that check at the start whether all
+    /// sources are available.
     ///
     /// # Errors
-    /// [`Error::Sources`] with those that cannot be listed. The others are there all the same.
+    /// [`Error::Sources`] with the sources that cannot be listed. The others are usable.
     pub async fn connect(self: &Arc<Self>) -> Result<(), Error> {
         self.list_all(LIST_WAIT).await;
         let snapshot = self.catalogue.snapshot();
@@ -217,7 +217,7 @@ impl Toolwright {
         if missing.is_empty() { Ok(()) } else { Err(Error::Sources(missing)) }
     }
 
-    /// Lists all sources if one of them has never listed its tools, and waits for those.
+    /// Lists all sources if one of them has never listed its tools, and waits for the new ones.
     pub(crate) async fn list_unknown(self: &Arc<Self>, wait: Duration) {
         if self.catalogue.unlisted().is_empty() {
             return;
@@ -230,8 +230,8 @@ impl Toolwright {
         }
     }
 
-    /// Connects and lists every provider, as many at once as `mcp_init_concurrency` says, and waits at
-    /// most `wait`. Providers that take longer go on by themselves.
+    /// Connects and lists every provider, with the concurrency of `mcp_init_concurrency`, and waits at most `wait`.
+    /// Slower providers continue in the background.
     pub async fn list_all(self: &Arc<Self>, wait: Duration) {
         let concurrency = self.config().sections.defaults.mcp_init_concurrency;
         let catalogue = Arc::clone(&self.catalogue);
@@ -240,9 +240,9 @@ impl Toolwright {
         let _ = tokio::time::timeout(wait, listing).await;
     }
 
-    /// Lists the providers that may have the tool of this name: those that may fill the namespace in it, within `wait`.
-    /// A name without a namespace is waited for only where it may be a bare name, until it is found and for a few
-    /// seconds at most: a server that hangs holds up its own tools and no others.
+    /// Lists the providers that may have the tool of this name, by its namespace, within `wait`. A name without a
+    /// namespace is waited for only if it may be a bare name, until it is found and for a few seconds at most, so that
+    /// a server that hangs delays only its own tools.
     pub async fn list_for(self: &Arc<Self>, tool: &str, wait: Duration) {
         let namespace = tool.split_once("__").or_else(|| tool.split_once(':')).map(|(namespace, _)| namespace.trim());
         match namespace {
@@ -253,7 +253,7 @@ impl Toolwright {
                 let lists = join_all(names.iter().map(|name| self.catalogue.refresh(name)));
                 let _ = tokio::time::timeout(wait, lists).await;
             }
-            // Built-in and REST tools are listed when Toolwright opens.
+            // Built-in and REST tools were listed when Toolwright opened.
             None if self.resolves(tool) => {}
             None => {
                 let mut changes = self.catalogue.changes();
@@ -271,8 +271,8 @@ impl Toolwright {
     }
 }
 
-/// Whether a source may have tools under names that begin so. A wire name begins with `_` where its namespace begins with
-/// a digit.
+/// Returns whether a source may have tools whose names begin so. A wire name begins with `_` if its namespace begins
+/// with a digit.
 fn may_fill(source: &dyn Provider, written: &str) -> bool {
     let digit = written.strip_prefix('_').filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     source.may_fill(written) || digit.is_some_and(|namespace| source.may_fill(namespace))

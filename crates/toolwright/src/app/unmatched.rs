@@ -1,4 +1,4 @@
-//! Finds patterns and names in the configuration that match no tool. Most are misspelt, and none has an effect.
+//! Finds patterns and names in the configuration that match no tool. Most are misspelled, and none has an effect.
 
 use std::collections::BTreeSet;
 
@@ -13,20 +13,20 @@ use super::Toolwright;
 use super::build::absent;
 use crate::config::{AgentEntry, Config};
 
-/// Maximum names of a source in a hint.
+/// The most names of a source in a hint.
 const MAX_NAMES: usize = 8;
-/// Namespaces of calls that no catalogue lists, or not always: their names are not checked.
+/// Namespaces of calls that no catalogue lists, or not always, so their names are not checked.
 const UNLISTED: [&str; 11] =
     ["agent", "channel", "client", "code", "group", "llm", "media", "memory", "router", "tools", "trigger"];
 
 impl Toolwright {
-    /// Names and patterns of the configuration that match no tool, each in a sentence: where it is, and what it may
-    /// mean. Skips those that may be for a source that is down, left out or switched off; list the catalogue before.
+    /// Returns a sentence for each name or pattern of the configuration that matches no tool: its place, and a
+    /// suggestion. Skips those that may be for a source that is down, left out or disabled. List the catalogue before.
     pub async fn unmatched(&self) -> Vec<String> {
         let builtins =
             builtin::tools(&BuiltinOptions::default()).into_iter().chain(web::tools(&web::WebConfig::default()));
         let mut builtins: Vec<ToolDefinition> = builtins.map(|tool| tool.definition()).collect();
-        // Listed only where there are engines.
+        // Listed only if there are search engines.
         builtins.extend(ToolId::parse("web:search@1.0.0").map(|id| ToolDefinition::new(id, "", None)));
         let mut methods = Vec::new();
         for provider in self.catalogue().providers().await {
@@ -59,7 +59,7 @@ fn unmatched(
         known.wires(&format!("views.{name}.allow"), &view.allowed, &mut all);
         known.wires(&format!("views.{name}.deny"), &view.denied, &mut all);
     }
-    // What was looked for when the file was read is told with its line.
+    // Names that were checked when the file was read are reported with their line.
     let is_reported =
         |glob: &String| config.problems.iter().any(|problem| problem.message.contains(&format!("`{glob}`")));
     for AgentEntry { spec, .. } in &config.agents {
@@ -97,7 +97,7 @@ fn in_words(selector: &Selector) -> String {
     words.collect::<Vec<_>>().join(" with ")
 }
 
-/// Checks the tools that the entries of servers and catalogues name.
+/// Checks the tool names in the entries of servers and catalogues.
 fn of_sources(config: &Config, snapshot: &Snapshot) -> Vec<String> {
     let mut all = Vec::new();
     let listed = |namespace: &str| snapshot.providers().iter().find(|p| p.name == namespace && p.error.is_none());
@@ -157,12 +157,12 @@ impl Own {
     }
 }
 
-/// All tools that can be called and whose names are known.
+/// All callable tools with known names.
 struct CallableTools {
     tools: Vec<ToolDefinition>,
     /// The names that clients see.
     wires: Vec<String>,
-    /// Namespaces whose tools are currently unknown.
+    /// Namespaces whose tools are unknown at present.
     open: Vec<String>,
 }
 
@@ -198,7 +198,7 @@ impl CallableTools {
         known
     }
 
-    /// Patterns on ids and on the names that clients see.
+    /// Checks patterns on ids and on the names that clients see.
     fn tools(&self, field: &str, patterns: &[String], all: &mut Vec<String>) {
         let ids = |pattern: &str| {
             let ids = self.tools.iter().map(|tool| &tool.id);
@@ -207,7 +207,7 @@ impl CallableTools {
         self.report(field, patterns, &ids, all);
     }
 
-    /// Patterns on the names that clients see.
+    /// Checks patterns on the names that clients see.
     fn wires(&self, field: &str, patterns: &[String], all: &mut Vec<String>) {
         self.report(field, patterns, &|_| false, all);
     }
@@ -219,7 +219,7 @@ impl CallableTools {
         }
     }
 
-    /// Whether it may be for unknown tools.
+    /// Returns whether a pattern may be for unknown tools.
     fn is_open(&self, pattern: &str) -> bool {
         let literal = pattern.split(['*', '?']).next().unwrap_or_default().to_ascii_lowercase();
         let is_of = |namespace: &str| {
@@ -228,14 +228,14 @@ impl CallableTools {
         };
         let may_be_of = |namespace: &String| {
             is_of(namespace) || (literal.len() < pattern.len() && namespace.starts_with(&literal)) || {
-                // Those of a document may be grouped: `{name}-{tag}`.
+                // Namespaces of a document may be grouped: `{name}-{tag}`.
                 literal.strip_prefix(&**namespace).is_some_and(|rest| rest.starts_with('-'))
             }
         };
         UNLISTED.iter().any(|namespace| is_of(namespace)) || self.open.iter().any(may_be_of)
     }
 
-    /// A similar name, or the same pattern in a similar namespace.
+    /// Returns a similar name, or the same pattern in a similar namespace.
     fn hint(&self, pattern: &str) -> String {
         let separator = if pattern.contains("__") { "__" } else { ":" };
         let near = match pattern.split_once(separator) {

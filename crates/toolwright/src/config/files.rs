@@ -1,4 +1,4 @@
-//! The files of a configuration: where they are looked for, how they are read, what they are called, and when they changed.
+//! The files of a configuration: where they are searched, how they are read and named, and when they changed.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -9,13 +9,13 @@ use super::folders::FolderKind;
 use super::node::At;
 use crate::private_file::{self, Others};
 
-/// Looks a variable up.
+/// Looks up a variable.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Largest configuration file that is read.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
 
-/// One place where a configuration may be.
+/// A place where a configuration may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
     /// The file.
@@ -24,10 +24,10 @@ pub struct Layer {
     pub kind: LayerKind,
 }
 
-/// What a layer holds.
+/// The kind of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayerKind {
-    /// A file given with `--config`; it must exist.
+    /// A file given with `--config`, which must exist.
     Given,
     /// A project's `toolwright.yaml`.
     Project,
@@ -42,25 +42,25 @@ pub enum LayerKind {
 }
 
 impl LayerKind {
-    /// Whether it belongs to a project, and needs approval.
+    /// Returns whether it belongs to a project, and so needs approval.
     #[must_use]
     pub fn is_of_project(self) -> bool {
         matches!(self, Self::Project | Self::Foreign | Self::ProjectFolder(_))
     }
 }
 
-/// The user's file and the system's.
+/// Returns the user's file and the system's.
 pub(crate) fn standing(variables: Variables<'_>) -> Vec<PathBuf> {
     user_file(variables).into_iter().chain([PathBuf::from("/etc/toolwright/toolwright.yaml")]).collect()
 }
 
-/// The user's own configuration; nowhere without a home.
+/// Returns the user's configuration file; `None` without a home.
 #[must_use]
 pub fn user_file(variables: Variables<'_>) -> Option<PathBuf> {
     Some(config_home(variables)?.join("toolwright/toolwright.yaml"))
 }
 
-/// The user's home folder.
+/// Returns the user's home folder.
 pub(crate) fn home(variables: Variables<'_>) -> Option<PathBuf> {
     variables("HOME").map(PathBuf::from).filter(|home| home.is_absolute())
 }
@@ -72,8 +72,8 @@ pub(super) fn config_home(variables: Variables<'_>) -> Option<PathBuf> {
         .or_else(|| home(variables).map(|home| home.join(".config")))
 }
 
-/// Reads a configuration file, within its bound. A device or a pipe is none: a stranger's repository may have a link to
-/// one, which never ends or never answers.
+/// Reads a configuration file of limited size. Devices and pipes are refused: an untrusted repository may link to one,
+/// which never ends or never answers.
 pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
     private_file::read(path, Others::Anything, MAX_FILE)
 }
@@ -82,7 +82,7 @@ pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
 pub(super) const NAMES: [(&str, LayerKind); 2] =
     [("toolwright.yaml", LayerKind::Project), (".mcp.json", LayerKind::Foreign)];
 
-/// What kind of project file has this name, if any.
+/// Returns the kind of the project file with this name, if any.
 pub(crate) fn project_kind(file: &Path) -> Option<LayerKind> {
     let name = file.file_name()?;
     if let Some(kind) = FolderKind::of(file) {
@@ -91,10 +91,10 @@ pub(crate) fn project_kind(file: &Path) -> Option<LayerKind> {
     NAMES.iter().find(|(known, _)| name == *known).map(|(_, kind)| *kind)
 }
 
-/// Where the system says what a process has opened, each under another name.
+/// Where the system lists a process's open files under changing names.
 const OPENED: &str = "/proc";
 
-/// The names of the files that were read, by their paths.
+/// The names of the read files, by their paths.
 #[derive(Debug)]
 pub(crate) struct Places {
     /// The paths of the user's file and the system's.
@@ -103,19 +103,19 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// No file yet.
+    /// Creates it without files.
     pub(crate) fn beside(standing: Vec<PathBuf>) -> Self {
         Self { standing, names: BTreeMap::new() }
     }
 
-    /// Notes a file that is read.
+    /// Records a file that is read.
     ///
     /// # Errors
-    /// When its folder cannot be found. Its sources must not get another name for that: they would count as new.
+    /// Its folder cannot be resolved. Its sources must not get a different name then, because they would count as new.
     pub(crate) fn add(&mut self, file: &Path) -> std::io::Result<()> {
         let found = place(file, Some(&folder_of(file)?));
-        // The folders of some homes are links that lead elsewhere after each change of the home. Where these files are
-        // looked for stays.
+        // Some home folders are links whose target changes with each update of the home, but the searched paths stay
+        // the same.
         let is_it = |path: &&PathBuf| *path == file || place(path, folder_of(path).ok().as_deref()) == found;
         let standing = self.standing.iter().find(is_it).map(|path| path.components().collect());
         let name: PathBuf = standing.unwrap_or(found);
@@ -123,12 +123,12 @@ impl Places {
         Ok(())
     }
 
-    /// The names of all files.
+    /// Returns the names of all files.
     pub(crate) fn all(&self) -> Vec<String> {
         self.names.values().cloned().collect()
     }
 
-    /// The name of the file in which something was written.
+    /// Returns the name of the file in which something was written.
     pub(crate) fn of(&self, at: &At) -> String {
         self.names.get(&*at.file).cloned().unwrap_or_else(|| at.file.to_string_lossy().into_owned())
     }
@@ -139,8 +139,8 @@ fn folder_of(file: &Path) -> std::io::Result<PathBuf> {
     std::fs::canonicalize(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
 }
 
-/// A file by its folder, of which `found` is the name without links. The file may be a link itself: what it leads to may be
-/// elsewhere after each change of it.
+/// Returns a file's name by its folder, whose real path is `found`. Links of the file itself are not resolved, because
+/// their target may change.
 fn place(file: &Path, found: Option<&Path>) -> PathBuf {
     match (found.filter(|folder| !folder.starts_with(OPENED)), file.file_name()) {
         (Some(folder), Some(name)) => folder.join(name),
@@ -148,18 +148,18 @@ fn place(file: &Path, found: Option<&Path>) -> PathBuf {
     }
 }
 
-/// When a file was written, its size, and which file it is; nothing where there is none. Links are followed.
+/// A file's modification time, size and identity; empty if it does not exist. Links are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp(Option<(Option<SystemTime>, u64, (u64, u64))>);
 
 impl Stamp {
-    /// A path and its stamp as of now.
+    /// Returns a path with its present stamp.
     pub(crate) fn noted(path: PathBuf) -> (PathBuf, Self) {
         let stamp = Self::of(&path);
         (path, stamp)
     }
 
-    /// The stamp of a path as of now.
+    /// Returns the present stamp of a path.
     pub(crate) fn of(path: &Path) -> Self {
         let metadata = std::fs::metadata(path).ok();
         Self(metadata.map(|metadata| (metadata.modified().ok(), metadata.len(), identity(&metadata))))
@@ -186,7 +186,7 @@ mod tests {
         for (file, folder, expect) in [
             ("/home/me/p/toolwright.yaml", Some("/home/me/p"), "/home/me/p/toolwright.yaml"),
             ("/link/./toolwright.yaml", Some("/home/me/p"), "/home/me/p/toolwright.yaml"),
-            // What a shell gives a process to read is called the same in each.
+            // A file descriptor that a shell passes has the same name in each process.
             ("/dev/fd/63", Some("/proc/4711/fd"), "/dev/fd/63"),
             ("/gone/./x.yaml", None, "/gone/x.yaml"),
         ] {

@@ -1,4 +1,4 @@
-//! Folders with files of agents and of skills: which there are, and what is in them.
+//! Folders of agent and skill files: which exist, and their contents.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,19 +11,19 @@ use super::agents::front_matter;
 use super::files::{Variables, config_home, home, read_text};
 use super::sections::llm_tools::split;
 
-/// Files of one folder and those in it.
+/// The most files of one folder, including subfolders.
 const MAX_FILES: usize = 256;
-/// Entries that are looked at for them.
+/// The most entries that are searched for them.
 const MAX_ENTRIES: usize = 4096;
 /// The file of a skill.
 const SKILL_FILE: &str = "SKILL.md";
-/// Where Claude Code keeps its files.
+/// The folder in which Claude Code keeps its files.
 const CLAUDE: &str = ".claude";
 
-/// The name that stands for any file of a folder, among watched paths.
+/// Represents any file of a folder, among watched paths.
 pub(crate) const ANY: &str = "*";
 
-/// What the files of a folder define.
+/// The kind of definitions in a folder's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FolderKind {
     /// Agents: Markdown files.
@@ -36,7 +36,7 @@ impl FolderKind {
     /// All kinds.
     pub const ALL: [Self; 2] = [Self::Agents, Self::Skills];
 
-    /// The name of such a folder.
+    /// Returns the name of such a folder.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -45,14 +45,14 @@ impl FolderKind {
         }
     }
 
-    /// The kind of a folder with this path, by its name.
+    /// Returns the kind of a folder with this path, by its name.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?;
         Self::ALL.into_iter().find(|kind| name == kind.name())
     }
 
-    /// Folders inside each other that are looked into. Beside its file a skill has any others.
+    /// Returns how many levels of subfolders are searched. Subfolders of a skill have no definitions.
     fn depth(self) -> usize {
         match self {
             Self::Agents => 4,
@@ -60,7 +60,7 @@ impl FolderKind {
         }
     }
 
-    /// Whether this file in such a folder defines something.
+    /// Returns whether this file in such a folder is a definition.
     fn holds(self, path: &Path) -> bool {
         match self {
             Self::Agents => path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("md")),
@@ -68,13 +68,13 @@ impl FolderKind {
         }
     }
 
-    /// Whether a file tells people about the others beside it.
+    /// Returns whether a file only documents the others beside it.
     pub(super) fn is_document(self, path: &Path, text: &str) -> bool {
         let is_readme = path.file_stem().is_some_and(|stem| stem.eq_ignore_ascii_case("readme"));
         self == Self::Agents && is_readme && split(text).is_err()
     }
 
-    /// The key of its files where their contents are shown and compared.
+    /// Returns the key of its files where their contents are shown and compared.
     fn summary_key(self) -> &'static str {
         match self {
             Self::Agents => "agent_files",
@@ -83,22 +83,22 @@ impl FolderKind {
     }
 }
 
-/// A folder of files that count.
+/// A folder of definition files.
 #[derive(Debug)]
 pub(crate) struct DefinitionFolder {
     pub(super) kind: FolderKind,
-    /// The files, each with its text, or why it has none.
+    /// The files, each with its text or its error.
     pub(super) files: Vec<(PathBuf, Result<String, String>)>,
 }
 
 impl DefinitionFolder {
-    /// The files of a project's folder, as they were approved.
+    /// Creates a project's folder from its approved files.
     pub(crate) fn approved(kind: FolderKind, files: impl Iterator<Item = (PathBuf, Option<String>)>) -> Self {
         let text = |text: Option<String>| text.ok_or_else(|| "it could not be read when it was approved".to_owned());
         Self { kind, files: files.map(|(path, read)| (path, text(read))).collect() }
     }
 
-    /// The files of a folder as they are; `None` where there is no such folder.
+    /// Reads the files of a folder; `None` if it does not exist.
     pub(crate) fn read(kind: FolderKind, folder: &Path) -> io::Result<Option<Self>> {
         let Some(paths) = files_in(kind, folder)? else { return Ok(None) };
         let text = |path: &PathBuf| read_text(path).map_err(|error| format!("cannot be read: {error}"));
@@ -106,11 +106,11 @@ impl DefinitionFolder {
     }
 }
 
-/// The texts of the files below a project's folder, by their paths in it, of at most `max_bytes` together; `None` where there
-/// are none.
+/// Returns the texts of the files below a project's folder, by their relative paths, of at most `max_bytes` in total;
+/// `None` if there are none.
 ///
 /// # Errors
-/// If there are too many, or the folder cannot be read.
+/// There are too many, or the folder cannot be read.
 pub(crate) fn contents(
     kind: FolderKind,
     folder: &Path,
@@ -131,7 +131,7 @@ pub(crate) fn contents(
     Ok(Some(texts))
 }
 
-/// What the files say, by their names, for showing and comparing it.
+/// Returns the content of the files by name, for display and comparison.
 pub(crate) fn summary(kind: FolderKind, files: &BTreeMap<String, Option<String>>) -> Value {
     let of_file = |name: &str, text: &str| -> Option<Value> {
         let file: Arc<Path> = Arc::from(Path::new(name));
@@ -153,7 +153,8 @@ pub(crate) fn summary(kind: FolderKind, files: &BTreeMap<String, Option<String>>
     if defined.is_empty() { json!({}) } else { json!({ kind.summary_key(): defined }) }
 }
 
-/// Folders that may hold a project's agents and skills: those beside its configuration, and Claude Code's.
+/// Returns the folders that may contain a project's agents and skills: those beside its configuration, and Claude
+/// Code's.
 pub(crate) fn project_folders(folder: &Path, has_configuration: bool) -> impl Iterator<Item = (PathBuf, FolderKind)> {
     FolderKind::ALL.into_iter().flat_map(move |kind| {
         let own = has_configuration.then(|| (folder.join(kind.name()), kind));
@@ -161,7 +162,7 @@ pub(crate) fn project_folders(folder: &Path, has_configuration: bool) -> impl It
     })
 }
 
-/// Folders that hold the user's agents and skills, and the system's.
+/// Returns the folders of the user's and the system's agents and skills.
 pub(crate) fn user_folders(variables: Variables<'_>) -> Vec<(PathBuf, FolderKind)> {
     let folders = |kind: FolderKind| {
         let own = config_home(variables).map(|home| home.join("toolwright").join(kind.name()));
@@ -172,11 +173,11 @@ pub(crate) fn user_folders(variables: Variables<'_>) -> Vec<(PathBuf, FolderKind
     FolderKind::ALL.into_iter().flat_map(folders).collect()
 }
 
-/// The paths whose change may change what is in a folder: itself and the folders in it, any file in these, and the files
-/// that are there.
+/// Returns the paths whose change may affect a folder's definitions: itself and its subfolders, any file in these, and
+/// the existing files.
 pub(crate) fn paths_in(kind: FolderKind, folder: &Path) -> Vec<PathBuf> {
     let mut paths = vec![folder.to_owned(), folder.join(ANY)];
-    // Without a folder there is nothing in it; what else is wrong is told where it is read.
+    // A missing folder has no contents; other errors are reported when it is read.
     let _ = walk(kind, folder, &mut |path, is_folder| {
         if is_folder {
             paths.push(path.join(ANY));
@@ -188,7 +189,7 @@ pub(crate) fn paths_in(kind: FolderKind, folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The files of this kind below a folder, in the order of their paths; `None` where there is no such folder.
+/// Returns the files of this kind below a folder, in the order of their paths; `None` if it does not exist.
 fn files_in(kind: FolderKind, folder: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     let mut files = Vec::new();
     let walked = walk(kind, folder, &mut |path, is_folder| {
@@ -209,7 +210,7 @@ fn files_in(kind: FolderKind, folder: &Path) -> io::Result<Option<Vec<PathBuf>>>
     Ok(Some(files))
 }
 
-/// Shows every entry below a folder. Links to folders are not followed: they may lead back.
+/// Visits every entry below a folder. Does not follow links to folders, which may lead back.
 fn walk(kind: FolderKind, folder: &Path, see: &mut dyn FnMut(PathBuf, bool)) -> io::Result<()> {
     let mut left = vec![(folder.to_owned(), 1)];
     let mut seen = 0;

@@ -9,7 +9,7 @@ use super::node::{Data, Node, Problem, Severity};
 use super::sections::check::checked;
 use crate::trust::{Judged, TrustStore, judge};
 
-/// Checks the text of a layer, and notes its place. `None` when there is none.
+/// Checks the text of a layer, and records its place. `None` if it does not exist.
 pub(crate) fn read(
     layer: &Layer,
     text: std::io::Result<String>,
@@ -34,8 +34,8 @@ pub(crate) fn read(
     checked(&text, &file, layer.kind, problems).map_err(|problem| problems.push(problem)).ok()
 }
 
-/// Lays `node` under what nearer files said: mappings key by key, entries whole, rules and tools of
-/// a policy after the nearer ones.
+/// Merges `node` below nearer files: mappings key by key, entries as a whole, and rules and tools of a policy after the
+/// nearer ones.
 pub(crate) fn lay_under(merged: &mut Node, node: Node) {
     let Data::Map(sections) = node.data else { return };
     for section in sections {
@@ -52,7 +52,7 @@ fn lay_section_under(nearer: &mut Node, farther: Node) {
     for member in farther {
         match nearer.iter_mut().find(|have| have.key == member.key) {
             None => nearer.push(member),
-            // Of a policy.
+            // Lists of a policy.
             Some(have) if matches!(&*have.key, "rules" | "tools" | "guards") => {
                 if let (Data::List(nearer), Data::List(more)) = (&mut have.value.data, member.value.data) {
                     nearer.extend(more);
@@ -66,16 +66,16 @@ fn lay_section_under(nearer: &mut Node, farther: Node) {
 /// The files of a project.
 #[derive(Debug, Default)]
 pub(crate) struct Project {
-    /// Every place that was looked at, nearest first.
+    /// Every place that was searched, nearest first.
     pub(crate) candidates: Vec<Layer>,
-    /// The files that are there, or were and still hold, in that order.
+    /// The files that exist, or that existed and still apply, in that order.
     pub(crate) judged: Vec<Judged>,
-    /// These places, and where their approvals are kept, as they were before they were read.
+    /// These places, and those of their approvals, with their stamps from before they were read.
     pub(crate) stamps: Vec<(PathBuf, Stamp)>,
 }
 
-/// Looks for a project's files. Those of the nearest folder count in which something is approved: a file that nobody
-/// has approved does not take the place of one farther up. Folders of agents and of skills count in all folders.
+/// Finds a project's files: those of the nearest folder with an approved file, so that an unapproved file does not hide
+/// one farther up. Folders of agents and skills are used in all folders.
 pub(crate) fn find_project(cwd: &Path, variables: Variables<'_>, store: &TrustStore) -> Project {
     let mut project = Project::default();
     let home = home(variables).map(|home| std::fs::canonicalize(&home).unwrap_or(home));
@@ -86,7 +86,7 @@ pub(crate) fn find_project(cwd: &Path, variables: Variables<'_>, store: &TrustSt
         let has_configuration = !is_found && folder.join(NAMES[0].0).exists();
         let folders = project_folders(&folder, has_configuration);
         let folders = folders.map(|(path, kind)| (path, LayerKind::ProjectFolder(kind)));
-        // The user's own are no project's.
+        // The user's own folders do not belong to a project.
         let folders =
             folders.filter(|(path, _)| home.as_ref().is_none_or(|home| path.parent() != Some(&home.join(".claude"))));
         for (path, kind) in files.chain(folders) {
@@ -106,9 +106,9 @@ pub(crate) fn find_project(cwd: &Path, variables: Variables<'_>, store: &TrustSt
     project
 }
 
-/// The folders that are looked into, nearest first: up to the root of the repository, else to the last one below the
-/// home folder. Elsewhere only the current folder is: what is above it may be anybody's. The home folder itself is
-/// looked into from there only: as the workspace it would be all that its owner has.
+/// Returns the folders to search, nearest first: up to the root of the repository, else to the last one below the home
+/// folder. Elsewhere only the current folder, because those above may be anybody's. The home folder is searched only if
+/// it is the current one, because as a workspace it would contain everything that the user has.
 fn folders(cwd: &Path, home: Option<&Path>, is_repository: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     let is_below_home = home.is_some_and(|home| cwd.starts_with(home));
     let above: Vec<&Path> = cwd.ancestors().take_while(|folder| Some(*folder) != home).collect();

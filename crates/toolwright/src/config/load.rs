@@ -1,4 +1,4 @@
-//! Loading: from files to a resolved configuration. Total: whatever is wrong becomes a problem.
+//! Loads files to a resolved configuration. Never fails: errors become problems.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,13 +27,13 @@ use super::{Config, skills, sources};
 use crate::private_file::is_own;
 use crate::trust::{Judged, TrustStore};
 
-/// What to load.
+/// The sources of a configuration.
 #[derive(Debug, Clone, Default)]
 pub struct LoadOptions {
-    /// `--config`: this file alone is the configuration.
+    /// `--config`: the only file to read.
     pub config: Option<PathBuf>,
-    /// Settings that a program gives in code, in the shape of `toolwright.yaml`. They lie over those of `config`; without
-    /// `config` no file is read at all.
+    /// Settings in code, in the shape of `toolwright.yaml`. They override those of `config`; without `config` no file
+    /// is read.
     pub settings: Option<Value>,
     /// `--root`.
     pub root: Option<PathBuf>,
@@ -43,14 +43,14 @@ pub struct LoadOptions {
     pub cwd: PathBuf,
 }
 
-/// Loads the configuration: the file that is given, alone; else what is approved of a project's files
-/// ([`crate::trust`]), over the user's file and the system's. Never fails: see [`Config::problems`] and [`Config::is_unusable`].
+/// Loads the configuration: only the given file, else the approved content of a project's files ([`crate::trust`]) over
+/// the user's file and the system's. Never fails: see [`Config::problems`] and [`Config::is_unusable`].
 #[must_use]
 pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     let state_dir = state_dir(options, variables);
     let mut project = match (&options.config, &options.settings) {
         (None, None) => find_project(&options.cwd, variables, &TrustStore::in_state(&state_dir)),
-        // These alone.
+        // Only these.
         _ => Project::default(),
     };
     let farther: Vec<(PathBuf, LayerKind)> = match (&options.config, &options.settings) {
@@ -73,7 +73,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
                 LayerKind::StandingFolder(kind) => paths_in(kind, &path),
                 _ => vec![path.clone()],
             };
-            // Before it is read: what is written meanwhile makes another.
+            // Stamped before reading, so that a write in between is detected.
             project.stamps.extend(watched.into_iter().map(Stamp::noted));
             project.candidates.push(Layer { path, kind });
         }
@@ -148,14 +148,14 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         problems,
     };
     resolve(&mut config, merged, &places, &approved, (&folders, options.settings.is_some()), variables);
-    // As a reader goes through the files.
+    // In the order of the files.
     let order = &config.candidates;
     let place = |file: &PathBuf| order.iter().position(|layer| layer.path == *file);
     config.problems.sort_by_cached_key(|problem| (problem.file.as_ref().and_then(place), problem.line));
     config
 }
 
-/// What messages call the place of settings that are given in code, as a file of this folder: relative paths begin there.
+/// Returns the path that messages show for settings in code, as a file of this folder, to which relative paths refer.
 #[must_use]
 pub(crate) fn place_of_code(cwd: &Path) -> PathBuf {
     cwd.join("Toolwright::builder()")
@@ -167,7 +167,7 @@ fn in_code(settings: &Value, cwd: &Path, problems: &mut Vec<Problem>) -> Node {
     node
 }
 
-/// The files of a folder that count.
+/// Reads a definition folder's applicable files.
 fn definition_folder(
     kind: FolderKind,
     layer: &Layer,
@@ -179,7 +179,7 @@ fn definition_folder(
         return Some(DefinitionFolder::approved(kind, judged.in_force.as_ref()?.texts(&judged.file)));
     }
     let read = match DefinitionFolder::read(kind, &layer.path) {
-        // Beside a file that is given others may have a folder.
+        // A given file may be beside a folder of another user.
         Ok(Some(_)) if !is_own(&layer.path) => Err("it belongs to another user".to_owned()),
         Ok(folder) => Ok(folder),
         Err(error) => Err(format!("cannot be read: {error}")),
@@ -191,7 +191,7 @@ fn definition_folder(
     })
 }
 
-/// What is in force of a project's file.
+/// Returns the content of a project's file that is in force.
 fn held(judged: &[Judged], path: &Path) -> Option<String> {
     let judged = judged.iter().find(|judged| judged.file == path)?;
     Some(judged.in_force.as_ref()?.text.clone())
@@ -202,7 +202,7 @@ fn notice(judged: &Judged) -> Option<Problem> {
     Some(Problem::with_file(Severity::Warning, &judged.file, message, remedy))
 }
 
-/// The state directory that the options name, absolute.
+/// Returns the absolute state directory of the options.
 #[must_use]
 pub fn state_dir(options: &LoadOptions, variables: Variables<'_>) -> PathBuf {
     let set = |name: &str| variables(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -338,7 +338,7 @@ fn resolve(
         let overrides = models::overrides(name, &sections.models.by_name, at, scope.problems);
         config.model_overrides.extend(overrides.map(|overrides| (name.clone(), overrides)));
     }
-    // A program may have tools and models of its own.
+    // A program may have its own tools and models.
     let (tools, providers) = if is_in_code { Default::default() } else { (tool_names(), providers(&endpoint_names)) };
     let mut triggers = std::mem::take(&mut sections.triggers);
     let named = &sections.models;
@@ -361,7 +361,7 @@ fn resolve(
     settle_triggers(&mut triggers, &merged, &config.agents, &names, scope.problems);
     sections.triggers = triggers;
     config.skills = skills;
-    // What stands beside a configuration that nobody has approved is a stranger's too.
+    // Files beside an unapproved configuration are untrusted too.
     let beside = (!config.files.is_empty()).then_some(&*root);
     config.compat = models::compat(&sections, beside, &config.state_dir, &merged, scope.problems);
     let at = merged.get("telemetry").map_or(&merged.at, |section| &section.at);
@@ -379,14 +379,14 @@ fn take_entries(merged: &mut Node, section: &str) -> Vec<Member> {
     }
 }
 
-/// The names of the built-in tools, as ids and as models write them.
+/// Returns the names of the built-in tools, as ids and as models write them.
 fn tool_names() -> Vec<String> {
     let tools = builtin::tools(&BuiltinOptions::default()).into_iter().chain(web::tools(&WebConfig::default()));
     let ids = tools.map(|tool| tool.definition().id);
     ids.flat_map(|id| [id.without_version().to_owned(), wire_candidate(id.namespace(), id.name())]).collect()
 }
 
-/// Namespaces that may have any tools: those of sources, there or not, and those whose tools come and go.
+/// Returns namespaces with unknown tools: those of sources, existing or not, and those whose tools change.
 fn sources_of_tools(tree: &Value) -> Vec<String> {
     let names = |section: &str| tree[section].as_object().into_iter().flat_map(|entries| entries.keys().cloned());
     let servers = names("mcp_servers").map(|entry| server_namespace(&entry, &|_| false));
@@ -396,7 +396,7 @@ fn sources_of_tools(tree: &Value) -> Vec<String> {
     sources.chain(reserved).collect()
 }
 
-/// Providers of models that are known.
+/// Returns the known providers of models.
 fn providers(endpoints: &[String]) -> Vec<String> {
     let named = ["openai", "anthropic", "gemini", "ollama"].map(str::to_owned);
     endpoints.iter().cloned().chain(named).collect()

@@ -1,5 +1,5 @@
 //! Configuration: `toolwright.yaml` and the layers below it. [`ConfigFile`] is the content of one file, [`Config`] the
-//! result of all layers, with variables filled in.
+//! result of all layers, with variables expanded.
 
 mod agents;
 mod files;
@@ -55,7 +55,7 @@ pub(crate) use sections::variables::environment;
 
 /// Name of the provider of built-in tools.
 pub(crate) const BUILTIN: &str = "builtin";
-/// Name of the provider of tools that a model answers.
+/// Name of the provider of LLM-backed tools.
 pub(crate) const LLM: &str = "llm";
 /// Name of the provider of the tool that loads skills.
 pub(crate) const SKILLS: &str = "skills";
@@ -67,76 +67,75 @@ pub(crate) const REST: &str = "rest";
 pub struct Config {
     /// Files that were read, nearest first.
     pub files: Vec<PathBuf>,
-    /// What the files that were read are called where pins are kept.
+    /// The names of the read files in the store of pins.
     pub pin_scopes: Vec<String>,
-    /// Every place that was looked at, nearest first.
+    /// Every place that was searched, nearest first.
     pub candidates: Vec<Layer>,
-    /// These places, and where approvals of a project's files are kept, as they were when they were looked at; hot
+    /// These places, and those of approvals of a project's files, with their stamps from before they were read. Hot
     /// reload watches them.
     pub(in crate::config) stamps: Vec<(PathBuf, Stamp)>,
-    /// The project's files that are there, or were and still hold, and how they stand.
+    /// The project's files that exist, or that existed and still apply, with their states.
     pub trust: Vec<Judged>,
     /// Workspace root, absolute.
     pub root: PathBuf,
     /// State directory, absolute.
     pub state_dir: PathBuf,
-    /// The settings, variables filled in; entries are below.
+    /// The settings, with variables expanded; entries are below.
     pub sections: ConfigFile,
-    /// All files laid over each other, as they were written.
+    /// All files merged, as written.
     pub(in crate::config) tree: Value,
-    /// MCP servers that can be used, in order.
+    /// Usable MCP servers, in order.
     pub servers: Vec<Server>,
-    /// Entries of servers, REST tools, documents and catalogues that are switched off: section and name.
+    /// Disabled entries of servers, REST tools, documents and catalogues: section and name.
     pub disabled: Vec<(&'static str, String)>,
-    /// REST tools that can be used, in order; `${VAR}` filled in, `${parameters.x}` kept.
+    /// Usable REST tools, in order, with `${VAR}` expanded and `${parameters.x}` kept.
     pub rest_tools: Vec<(String, RestToolConfig)>,
-    /// OpenAPI documents that can be used, in order.
+    /// Usable OpenAPI documents, in order.
     pub openapi: Vec<OpenApiConfig>,
-    /// Remote catalogues that can be used, in order.
+    /// Usable remote catalogues, in order.
     pub catalogues: Vec<CatalogueConfig>,
-    /// Tools that a model answers and texts to fill in, in order.
+    /// LLM-backed tools and text templates, in order.
     pub llm_tools: Vec<LlmEntry>,
-    /// Agents that can be used: entries, then those of files.
+    /// Usable agents: entries, then those of files.
     pub agents: Vec<AgentEntry>,
-    /// Skills that can be used.
+    /// Usable skills.
     pub skills: Vec<SkillEntry>,
-    /// Files that LLM tools and OpenAPI documents are written in, there or not; hot reload watches them too.
+    /// Files of LLM tools and OpenAPI documents, existing or not. Hot reload watches them too.
     pub named_files: Vec<PathBuf>,
-    /// What told these files' contents when they were read.
+    /// The stamps of these files from before they were read.
     pub(in crate::config) named_stamps: Vec<Stamp>,
-    /// Which models do well with which tools.
+    /// Which models work well with which tools.
     pub compat: CompatSource,
-    /// Places that answer model requests, besides those that the environment names.
+    /// Endpoints for models, in addition to those of the environment.
     pub model_endpoints: Vec<Endpoint>,
     /// How requests to models are made, by model id or provider.
     pub model_overrides: Vec<(String, ModelOverrides)>,
     /// Files of tokenizers, by model id or provider.
     pub tokenizers: Vec<(String, PathBuf)>,
-    /// Spans and metrics for others.
+    /// Export of spans and metrics.
     pub telemetry: Telemetry,
     /// Queues.
     pub queues: BTreeMap<String, QueueConfig>,
     /// Values that must never be printed.
     pub secrets: Vec<String>,
-    /// Variables that went into the server's token and the keys and headers of model endpoints; children do
-    /// not inherit them.
+    /// Variables used in the server's token and in keys and headers of model endpoints. Children do not inherit them.
     pub key_variables: Vec<String>,
-    /// What is wrong.
+    /// The problems of the configuration.
     pub problems: Vec<Problem>,
 }
 
-/// One MCP server. Two are equal when the same process or connection serves both.
+/// An MCP server. Two are equal if the same process or connection can serve both.
 #[derive(Debug, Clone)]
 pub struct Server {
     /// Its name in the configuration.
     pub entry: String,
-    /// The namespace its tools get.
+    /// The namespace of its tools.
     pub namespace: String,
-    /// Where it was written.
+    /// Where it is defined.
     pub at: At,
-    /// The file that its entry stands in, by which its pins are told from those of others of its name.
+    /// The file that contains its entry, which distinguishes its pins from those of other servers of its name.
     pub defined_in: String,
-    /// Its entry, variables filled in. Its `oauth` is there where tokens of ours are wanted.
+    /// Its entry, with variables expanded. `oauth` is set if Toolwright gets tokens for it.
     pub config: McpServerConfig,
 }
 
@@ -148,40 +147,40 @@ impl PartialEq for Server {
 }
 
 impl Config {
-    /// Whether it cannot be used.
+    /// Returns whether the configuration cannot be used.
     #[must_use]
     pub fn is_unusable(&self) -> bool {
         self.problems.iter().any(|problem| problem.severity == Severity::Error)
     }
 
-    /// The agent of this name.
+    /// Returns the agent of this name.
     #[must_use]
     pub fn agent(&self, name: &str) -> Option<&AgentEntry> {
         self.agents.iter().find(|agent| agent.spec.name == name)
     }
 
-    /// The rules under a profile: the one given, else the configured one, else `default`.
+    /// Returns the rules under a profile: the given one, else the configured one, else `default`.
     #[must_use]
     pub fn policy(&self, given: Option<Profile>, default: Profile) -> Policy {
         let policy = &self.sections.policy;
         policy.under(given.or(policy.profile).unwrap_or(default))
     }
 
-    /// The models that judge calls, in order.
+    /// Returns the models that judge calls, in order.
     #[must_use]
     pub fn guards(&self) -> Vec<GuardBinding> {
         self.sections.policy.guards.iter().map(GuardBinding::from).collect()
     }
 
-    /// How the catalogue is put before `model`, `provider/model`; `None` to choose by cost. What is written for
-    /// the model beats what is written for its provider, and both `selection.exposure`.
+    /// Returns how the catalogue is exposed to `model` (`provider/model`); `None` to choose by cost. A setting for the
+    /// model overrides that for its provider, and both override `selection.exposure`.
     #[must_use]
     pub fn exposure(&self, model: &str) -> Option<Exposure> {
         let own = self.of_model(model, |model| model.exposure);
         own.unwrap_or(self.sections.selection.exposure).exposure()
     }
 
-    /// Tokens that `model` takes in, where they are configured for it or its provider.
+    /// Returns the context window of `model` in tokens, if configured for it or its provider.
     #[must_use]
     pub fn window(&self, model: &str) -> Option<usize> {
         self.of_model(model, |model| model.requests.window)
@@ -193,14 +192,14 @@ impl Config {
         of(model).or_else(|| of(model.split_once('/')?.0))
     }
 
-    /// How requests to models wait and are made again, by model id or provider.
+    /// Returns how requests to models are queued and retried, by model id or provider.
     #[must_use]
     pub fn model_traffic(&self) -> BTreeMap<String, TrafficConfig> {
         let models = self.sections.models.by_name.iter().map(|(name, model)| (name.clone(), model.traffic.clone()));
         models.filter(|(_, traffic)| *traffic != TrafficConfig::default()).collect()
     }
 
-    /// What models cost, by model id or provider, and the uses of their providers' tools.
+    /// Returns the prices of models, by model id or provider, and of uses of their providers' tools.
     #[must_use]
     pub fn prices(&self) -> PriceTable {
         let models = self.sections.models.by_name.iter();
@@ -209,13 +208,13 @@ impl Config {
         prices.with_tools(self.sections.native_tools.prices())
     }
 
-    /// Every file that decides what the configuration is, there or not.
+    /// Returns every file that may affect the configuration, existing or not.
     pub(crate) fn watched(&self) -> impl Iterator<Item = &PathBuf> {
         let places = self.stamps.iter().map(|(path, _)| path);
         places.chain(&self.named_files).chain(&self.compat.files)
     }
 
-    /// Whether the files say what they said when they were read, as far as their stamps tell.
+    /// Returns whether the files are unchanged since they were read, by their stamps.
     pub(crate) fn is_current(&self) -> bool {
         let places = self.stamps.iter().map(|(path, stamp)| (path, stamp));
         let named = self.named_files.iter().zip(&self.named_stamps);
@@ -223,7 +222,7 @@ impl Config {
         all.into_iter().all(|(path, stamp)| Stamp::of(path) == *stamp)
     }
 
-    /// The configuration as it was written, secrets masked.
+    /// Returns the configuration as written, with secrets masked.
     #[must_use]
     pub fn shown(&self) -> Value {
         let mut value = serde_json::to_value(ConfigFile::default()).unwrap_or_default();
@@ -233,7 +232,7 @@ impl Config {
     }
 }
 
-/// Puts what was written over the defaults.
+/// Overrides the defaults by the written values.
 fn lay_over(defaults: &mut Value, written: Value) {
     match (defaults, written) {
         (Value::Object(defaults), Value::Object(written)) => {
@@ -245,13 +244,13 @@ fn lay_over(defaults: &mut Value, written: Value) {
     }
 }
 
-/// A document as a plain value, for files that are not ours.
+/// Parses a document of another program to a plain value.
 pub(crate) fn parse_value(text: &str, file: &std::sync::Arc<std::path::Path>) -> Result<serde_json::Value, Problem> {
     node::Node::parse(text, file).map(|node| node.to_value())
 }
 
-/// The value with all masked that is or may be secret, for showing it: header, environment and query
-/// values, passwords in addresses and arguments. `${VAR}` references stay.
+/// Returns the value for display, with actual and possible secrets masked: header, environment and query values,
+/// passwords in addresses and arguments. `${VAR}` references stay.
 #[must_use]
 pub fn masked(value: &serde_json::Value) -> serde_json::Value {
     let mut value = value.clone();
@@ -259,7 +258,7 @@ pub fn masked(value: &serde_json::Value) -> serde_json::Value {
     value
 }
 
-/// Whether the value, as it may be written to a file, holds what is or may be a secret.
+/// Returns whether the value, as it would be written to a file, contains an actual or possible secret.
 #[must_use]
 pub fn holds_secrets(value: &serde_json::Value) -> bool {
     masked(value) != *value

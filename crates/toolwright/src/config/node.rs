@@ -1,4 +1,4 @@
-//! A configuration file as a tree that remembers where everything was written, and what is wrong with it.
+//! A configuration file as a tree with the place of every value, and its problems.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,26 +11,26 @@ use serde_saphyr::Spanned;
 
 use crate::jsonc::without_comments;
 
-/// One value and its place.
+/// A value and its place.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
     pub(crate) at: At,
     pub(crate) data: Data,
 }
 
-/// What it is.
+/// The kind and content of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Data {
     Null,
     Bool(bool),
-    /// With its spelling: `1.10` is a version to somebody who expects text.
+    /// With its spelling: `1.10` is a version if text is expected.
     Number(Number, String),
     Text(String),
     List(Vec<Node>),
     Map(Vec<Member>),
 }
 
-/// One member of a mapping.
+/// A member of a mapping.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Member {
     pub(crate) key: String,
@@ -39,15 +39,15 @@ pub(crate) struct Member {
 }
 
 impl Node {
-    /// Parses YAML, and so JSON, with comments too where it is JSON. An empty text is an empty mapping.
+    /// Parses YAML, which includes JSON; JSON may also have comments. An empty text is an empty mapping.
     pub(crate) fn parse(text: &str, file: &Arc<Path>) -> Result<Self, Problem> {
         let json = json_without_comments(text);
         let text = json.as_deref().unwrap_or(text);
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Self { at: At { file: Arc::clone(file), line: 1 }, data: Data::Map(Vec::new()) });
         }
-        // `yes` and `no` are text: an environment variable may well be called so. One anchor may be used in any number of
-        // places (`<<: *defaults`): what it comes to is bounded.
+        // `yes` and `no` are text, because they are valid names of environment variables. An anchor may be used any
+        // number of times (`<<: *defaults`), because its expansion is limited.
         let options = serde_saphyr::options! {
             strict_booleans: true,
             budget: serde_saphyr::budget! { enforce_alias_anchor_ratio: false },
@@ -57,7 +57,7 @@ impl Node {
         Ok(located(raw, text, file))
     }
 
-    /// A value that was written in no file, all of it at `at`.
+    /// Converts a value that is not from a file; all of it has the place `at`.
     pub(crate) fn of_value(value: &Value, at: &At) -> Self {
         let data = match value {
             Value::Null => Data::Null,
@@ -76,7 +76,7 @@ impl Node {
         Self { at: at.clone(), data }
     }
 
-    /// What it is, in words.
+    /// Returns the name of its kind.
     pub(crate) fn kind(&self) -> &'static str {
         match self.data {
             Data::Null => "nothing",
@@ -88,7 +88,7 @@ impl Node {
         }
     }
 
-    /// Its members, if it is a mapping.
+    /// Returns its members, if it is a mapping.
     pub(crate) fn members(&self) -> &[Member] {
         match &self.data {
             Data::Map(members) => members,
@@ -96,12 +96,12 @@ impl Node {
         }
     }
 
-    /// The member of that name.
+    /// Returns the member of that name.
     pub(crate) fn get(&self, key: &str) -> Option<&Member> {
         self.members().iter().find(|member| member.key == key)
     }
 
-    /// Its text, if it is one.
+    /// Returns its text, if it is a string.
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.data {
             Data::Text(text) => Some(text),
@@ -109,17 +109,17 @@ impl Node {
         }
     }
 
-    /// The text of the member of that name.
+    /// Returns the text of the member of that name.
     pub(crate) fn text_of(&self, key: &str) -> Option<&str> {
         self.get(key)?.value.text()
     }
 
-    /// Where a key of a section was written; where this is where it was not.
+    /// Returns the place of a section's key, or of this node if it is not set.
     pub(crate) fn place(&self, section: &str, key: &str) -> &At {
         self.get(section).and_then(|section| section.value.get(key)).map_or(&self.at, |member| &member.at)
     }
 
-    /// Puts a member of that name, in the place of the one that is there.
+    /// Sets the member of that name.
     pub(crate) fn set(&mut self, key: &str, data: Data) {
         let Data::Map(members) = &mut self.data else { return };
         match members.iter_mut().find(|member| member.key == key) {
@@ -131,14 +131,14 @@ impl Node {
         }
     }
 
-    /// Takes the member of that name out.
+    /// Removes the member of that name.
     pub(crate) fn take(&mut self, key: &str) -> Option<Member> {
         let Data::Map(members) = &mut self.data else { return None };
         let index = members.iter().position(|member| member.key == key)?;
         Some(members.remove(index))
     }
 
-    /// The value without places.
+    /// Returns the value without places.
     pub(crate) fn to_value(&self) -> Value {
         match &self.data {
             Data::Null => Value::Null,
@@ -153,7 +153,7 @@ impl Node {
     }
 }
 
-/// The text of a JSON object without its comments. In YAML, which begins otherwise, slashes are text.
+/// Removes the comments from the text of a JSON object. In YAML, which begins differently, slashes are text.
 fn json_without_comments(text: &str) -> Option<String> {
     if !text.trim_start().starts_with(['{', '/']) {
         return None;
@@ -181,7 +181,7 @@ fn syntax(error: &serde_saphyr::Error, file: &Arc<Path>) -> Problem {
     )
 }
 
-/// What serde gives before files and spellings are added.
+/// The parsed value before files and spellings are added.
 enum Raw {
     Null,
     Bool(bool),
@@ -291,33 +291,33 @@ fn spelling(text: &str, location: serde_saphyr::Location) -> Option<&str> {
     (!written.is_empty()).then_some(written)
 }
 
-/// What a problem does to the rest of the configuration.
+/// The effect of a problem on the rest of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Nothing is lost.
     Warning,
-    /// The entry that it concerns (a server, a REST tool, …) is left out; the rest works.
+    /// The affected entry (a server, a REST tool, …) is left out; the rest works.
     EntryDisabled,
-    /// The configuration cannot be used: commands end with exit code 2, a running gateway keeps what it has.
+    /// The configuration cannot be used: commands end with exit code 2, and a running gateway keeps its present one.
     Error,
 }
 
-/// Where something was written.
+/// The place of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct At {
     /// The file.
     pub file: Arc<Path>,
-    /// Line, from 1; 0 where it is not known.
+    /// Line, from 1; 0 if unknown.
     pub line: u32,
 }
 
-/// One problem. `Display` is `file:line: severity: field: message. Remedy.`
+/// A problem. `Display` is `file:line: severity: field: message. Remedy.`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// What it does to the rest.
+    /// Its effect on the rest.
     pub severity: Severity,
-    /// The file, where there is one.
+    /// The file, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
     /// Line, from 1.
@@ -325,14 +325,14 @@ pub struct Problem {
     pub line: Option<u32>,
     /// Dotted path of the field (`mcp_servers.github.command`); empty for the whole file.
     pub field: String,
-    /// What is wrong.
+    /// The error.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
 impl Problem {
-    /// A problem at a place.
+    /// Creates a problem at a place.
     pub fn new(
         severity: Severity,
         at: &At,
@@ -350,7 +350,7 @@ impl Problem {
         }
     }
 
-    /// A problem with a whole file.
+    /// Creates a problem of a whole file.
     pub fn with_file(severity: Severity, file: &Path, message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             severity,

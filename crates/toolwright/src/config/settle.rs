@@ -18,7 +18,7 @@ use super::sections::variables::Scope;
 use super::{AgentEntry, BUILTIN, Config, LLM, REST, agents};
 use crate::secrets::without_scheme;
 
-/// Checks what the settings say together, and makes names and paths of it.
+/// Checks settings against each other, and resolves names and paths.
 pub(super) fn settle(sections: &mut ConfigFile, merged: &Node, state_dir: &Path, scope: &mut Scope<'_>) {
     if let Err(error) = sections.server.http.parse::<SocketAddr>() {
         let (at, message) = (merged.place("server", "http"), format!("it is not an address and port: {error}"));
@@ -67,7 +67,7 @@ pub(super) fn settle(sections: &mut ConfigFile, merged: &Node, state_dir: &Path,
     sections.selection.embeddings = embeddings.and_then(|embeddings| self::embeddings(embeddings, at, scope));
 }
 
-/// Takes out triggers that could never fire, and says of those whose agent or model is not there.
+/// Removes triggers that could never fire, and reports those whose agent or model does not exist.
 pub(super) fn settle_triggers(
     triggers: &mut IndexMap<String, TriggerConfig>,
     merged: &Node,
@@ -98,20 +98,21 @@ pub(super) fn settle_triggers(
     });
 }
 
-/// Whether one of the two is in the other.
+/// Returns whether one of the two paths contains the other.
 fn reaches(path: &Path, state_dir: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let (path, state_dir) = (real(path), real(state_dir));
     state_dir.starts_with(&path) || path.starts_with(&state_dir)
 }
 
-/// Where embeddings come from, its path absolute; `None`, with the reason among the problems, when it cannot be told.
+/// Returns the source of embeddings with an absolute path; `None`, with the reason among the problems, if it is
+/// invalid.
 fn embeddings(mut config: EmbeddingsConfig, at: &At, scope: &mut Scope<'_>) -> Option<EmbeddingsConfig> {
     const SECTION: &str = "selection.embeddings";
     if scope.problems.iter().any(|problem| problem.field.starts_with(SECTION)) {
         return None;
     }
-    // An empty text is what an unset variable with an empty default leaves.
+    // An unset variable with an empty default leaves an empty text.
     config.path.take_if(|path| path.as_os_str().is_empty());
     for text in [&mut config.url, &mut config.model] {
         text.take_if(|text| text.is_empty());
@@ -142,11 +143,11 @@ fn embeddings(mut config: EmbeddingsConfig, at: &At, scope: &mut Scope<'_>) -> O
     (scope.problems.len() == before).then_some(config)
 }
 
-/// What is sent where. What cannot be used is left out, with the reason among the problems.
+/// Returns the receivers of telemetry. Invalid ones are left out, with the reason among the problems.
 pub(super) fn telemetry(config: &TelemetryConfig, at: &At, scope: &mut Scope<'_>) -> Telemetry {
     let mut config = config.clone();
     if scope.problems.iter().any(|problem| problem.field.starts_with("telemetry.")) {
-        // Not all of it could be filled in.
+        // A variable could not be expanded.
         (config.traces, config.metrics) = (false, false);
     }
     let resolved = config.resolve(scope.variables);
@@ -154,7 +155,7 @@ pub(super) fn telemetry(config: &TelemetryConfig, at: &At, scope: &mut Scope<'_>
         let severity = if fault.leaves_out { Severity::EntryDisabled } else { Severity::Warning };
         scope.problems.push(Problem::new(severity, at, fault.field, fault.message, fault.remedy));
     }
-    // Receivers have keys of any name. What goes to our receiver is not for children.
+    // Receivers use keys of any name, which children must not get.
     let keys = resolved.secrets.iter().map(|value| without_scheme(value)).filter(|key| !key.is_empty());
     scope.secrets.extend(keys.map(ToOwned::to_owned));
     scope.key_variables.extend(resolved.key_variables);
@@ -166,7 +167,7 @@ pub(super) fn telemetry(config: &TelemetryConfig, at: &At, scope: &mut Scope<'_>
     resolved.telemetry
 }
 
-/// Who has the address `/mcp/{name}` beside views, of all kinds of sources.
+/// Returns the source of any kind that has the address `/mcp/{name}`, besides views.
 fn source_at(config: &Config, sections: &ConfigFile, name: &str) -> Option<String> {
     if let Some(server) = config.servers.iter().find(|server| server.namespace == name) {
         return Some(format!("the server `{}`", server.entry));
@@ -188,7 +189,7 @@ fn source_at(config: &Config, sections: &ConfigFile, name: &str) -> Option<Strin
     Some(ours.to_owned())
 }
 
-/// A view and a source share the addresses `/mcp/{name}`, and a name is a part of an address.
+/// Checks the names of views: they share the addresses `/mcp/{name}` with sources, and are part of an address.
 pub(super) fn check_views(config: &mut Config, sections: &ConfigFile, merged: &Node) {
     for name in sections.views.keys() {
         let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
@@ -204,7 +205,7 @@ pub(super) fn check_views(config: &mut Config, sections: &ConfigFile, merged: &N
     }
 }
 
-/// A channel has a name that the tools take.
+/// Checks that the tools accept each channel's name.
 pub(super) fn check_channels(config: &mut Config, sections: &ConfigFile, merged: &Node) {
     for name in sections.channels.0.keys() {
         if let Err(message) = sections.channels.get(name) {
@@ -214,12 +215,12 @@ pub(super) fn check_channels(config: &mut Config, sections: &ConfigFile, merged:
     }
 }
 
-/// A client may reach views and sources: any other name leads nowhere.
+/// Checks that each client's names are views or sources.
 pub(super) fn check_reach(config: &mut Config, sections: &ConfigFile, merged: &Node) {
     let entries = config.tree["mcp_servers"].as_object().into_iter().flat_map(|entries| entries.keys());
     for (client, token) in &sections.server.tokens {
         for name in token.views.iter().flatten() {
-            // What is switched off, or left out for now, is no misspelling.
+            // A disabled or left-out source is not a misspelling.
             let is_off = entries.clone().any(|entry| server_namespace(entry, &|_| false) == *name)
                 || ["openapi", "catalogues"].iter().any(|section| config.tree[*section].get(name).is_some());
             if sections.views.contains_key(name) || source_at(config, sections, name).is_some() || is_off {

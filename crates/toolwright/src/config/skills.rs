@@ -1,4 +1,4 @@
-//! Skills: folders with a file `SKILL.md`, as Claude Code has them (agentskills.io/specification).
+//! Skills: folders with a file `SKILL.md`, as in Claude Code (agentskills.io/specification).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::node::{At, Data, Node, Problem, Severity};
 use super::sections::check::snake_case;
 use super::sections::llm_tools::split;
 
-/// Keys of front matter that other programs use and that change nothing here.
+/// Keys of front matter for other programs, which have no effect here.
 const OTHER_KEYS: [&str; 14] = [
     "license",
     "compatibility",
@@ -31,12 +31,12 @@ const OTHER_KEYS: [&str; 14] = [
     "agent",
     "paths",
 ];
-/// Keys that are read here.
+/// Keys that are used here.
 const KEYS: [&str; 4] = ["name", "description", "when_to_use", "disable_model_invocation"];
-/// What stands for the skill's folder in its text.
+/// Variable for the skill's folder in its text.
 const FOLDER_VARIABLE: &str = "${CLAUDE_SKILL_DIR}";
 
-/// A skill that can be used.
+/// A usable skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillEntry {
     /// The skill.
@@ -45,7 +45,7 @@ pub struct SkillEntry {
     pub at: At,
 }
 
-/// The skills of the folders, sorted by name. Of skills with one name the first counts.
+/// Loads the skills of the folders, sorted by name. Of skills with the same name the first is used.
 pub(super) fn load(folders: &[DefinitionFolder], problems: &mut Vec<Problem>) -> Vec<SkillEntry> {
     let mut skills: Vec<SkillEntry> = Vec::new();
     let files = folders.iter().filter(|folder| folder.kind == FolderKind::Skills).flat_map(|folder| &folder.files);
@@ -72,7 +72,7 @@ pub(super) fn load(folders: &[DefinitionFolder], problems: &mut Vec<Problem>) ->
     skills
 }
 
-/// Reads the file of a skill; `None` where it cannot be used, or no model may load it.
+/// Reads the file of a skill; `None` if it is unusable, or no model may load it.
 fn read(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<SkillEntry> {
     let out = Severity::EntryDisabled;
     let (front, body) = match split(text) {
@@ -98,7 +98,7 @@ fn read(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Ski
     if node.get("disable_model_invocation").is_some_and(|member| member.value.data == Data::Bool(true)) {
         return None;
     }
-    // A skill without a name is called as its folder is.
+    // A skill without a name has that of its folder.
     let folder = file.parent().unwrap_or(file);
     let stem = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let (at, written) = match member("name") {
@@ -151,7 +151,7 @@ fn read(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Ski
     Some(SkillEntry { skill, at })
 }
 
-/// Says of keys that do nothing here.
+/// Reports keys that have no effect here.
 fn check_keys(node: &Node, problems: &mut Vec<Problem>) {
     let Data::Map(members) = &node.data else { return };
     for member in members {

@@ -1,4 +1,4 @@
-//! Entries that bring tools over HTTP: `rest_tools`, `openapi` and `catalogues`.
+//! Entries of tools over HTTP: `rest_tools`, `openapi` and `catalogues`.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::trust::Judged;
 
 const COMPARE: &str = "compare it with `toolwright config schema`";
 
-/// A REST tool, variables filled in; `None`, with the reason among the problems, when it cannot be used.
+/// Reads a REST tool and expands its variables; `None`, with the reason among the problems, if it is unusable.
 pub(super) fn rest_tool(mut member: Member, scope: &mut Scope<'_>) -> Option<(String, RestToolConfig)> {
     let (name, at, entry) = (member.key.clone(), member.at.clone(), format!("rest_tools.{}", member.key));
     let before = scope.problems.len();
@@ -45,7 +45,7 @@ pub(super) fn rest_tool(mut member: Member, scope: &mut Scope<'_>) -> Option<(St
     if scope.problems.len() > before {
         return None;
     }
-    // The provider compiles templates and schema; what it refuses is found here, with file and line.
+    // The provider compiles templates and schema, so its errors are found here, with file and line.
     match RestProvider::new(vec![(name.clone(), tool.clone())], &RestOptions::default()) {
         Ok(provider) => {
             let remedy = "use it there, or take it out of `parameters`";
@@ -64,7 +64,7 @@ pub(super) fn rest_tool(mut member: Member, scope: &mut Scope<'_>) -> Option<(St
     }
 }
 
-/// Where a field of an entry was written, or what of its path was.
+/// Returns the place of an entry's field, or of the deepest existing part of its path.
 fn place<'m>(member: &'m Member, field: &str) -> &'m At {
     let mut found = member;
     for key in field.split('.') {
@@ -76,7 +76,7 @@ fn place<'m>(member: &'m Member, field: &str) -> &'m At {
     &found.at
 }
 
-/// How a field is written.
+/// Returns the remedy for an error in a field.
 fn remedy(field: &str) -> &'static str {
     match field.split('.').next().unwrap_or(field) {
         "url" => "write it like https://host/items/${parameters.id}, the placeholders in path and query",
@@ -90,7 +90,7 @@ fn remedy(field: &str) -> &'static str {
     }
 }
 
-/// The arguments that a tool's placeholders name, each once.
+/// Returns the arguments that a tool's placeholders name, each once.
 fn parameters(entry: &Node) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for field in ["url", "headers", "query", "body"].into_iter().filter_map(|field| entry.get(field)) {
@@ -115,8 +115,8 @@ fn each_text(node: &Node, each: &mut dyn FnMut(&str)) {
     }
 }
 
-/// An OpenAPI document, variables filled in; `None`, with the reason among the problems, when it cannot be used. `taken`
-/// says whether a namespace is another source's, `web` which addresses are open to those that say nothing else.
+/// Reads an OpenAPI entry and expands its variables; `None`, with the reason among the problems, if it is unusable.
+/// `taken` returns whether another source has a namespace; `web` has the default address settings.
 pub(super) fn document(
     mut member: Member,
     web: &AddressPolicy,
@@ -135,7 +135,7 @@ pub(super) fn document(
         scope.leave_out(&at, &format!("{entry}.document"), "it is missing".to_owned(), remedy);
         return None;
     }
-    // Where the document is named, which may be a farther file than the entry's.
+    // The file that names the document, which may not be that of the entry.
     let file = member.value.get("document").map_or(&at, |named| &named.at).file.clone();
     scope.fill_in(&mut member.value, entry_schema("openapi"), &at, &entry);
     for auth in member.value.get("auth").into_iter().flat_map(|all| all.value.members()) {
@@ -177,7 +177,7 @@ pub(super) fn document(
     (scope.problems.len() == before).then_some(document)
 }
 
-/// What the document must hold where a project's file names it.
+/// Returns the required content of a document that a project's file names.
 fn approved(document: &Origin, file: &Path, trust: &[Judged], refuse: &mut dyn FnMut(String)) -> Option<ContentHash> {
     let Origin::File(path) = document else { return None };
     let content = trust.iter().find(|judged| judged.file == file)?.in_force.as_ref()?;
@@ -188,7 +188,7 @@ fn approved(document: &Origin, file: &Path, trust: &[Judged], refuse: &mut dyn F
     approved
 }
 
-/// Why a document's tools cannot have this namespace, if they cannot; `taken` says whether it is another source's.
+/// Returns why a document's tools cannot have this namespace, if so; `taken` returns whether another source has it.
 fn unusable(name: &str, taken: &dyn Fn(&str) -> bool) -> Option<String> {
     if let Err(error) = ToolId::format(name, "x", "0.0.0") {
         return Some(error.to_string());
@@ -198,8 +198,8 @@ fn unusable(name: &str, taken: &dyn Fn(&str) -> bool) -> Option<String> {
 }
 
 impl Config {
-    /// Why a new entry of `openapi` cannot be called so, if it cannot: other sources have the name, or nobody may. One of
-    /// the same key is not looked at.
+    /// Returns why a new entry of `openapi` cannot have this name, if so: another source has it, or it is invalid. An
+    /// existing entry of the same key is ignored.
     #[must_use]
     pub fn unusable_for_document(&self, key: &str) -> Option<String> {
         let documents = self.tree["openapi"].as_object();
@@ -211,8 +211,8 @@ impl Config {
     }
 }
 
-/// A catalogue, variables filled in; `None`, with the reason among the problems, when it cannot be used. `taken` says
-/// whether a namespace is another source's.
+/// Reads a catalogue entry and expands its variables; `None`, with the reason among the problems, if it is unusable.
+/// `taken` returns whether another source has a namespace.
 pub(super) fn catalogue(
     mut member: Member,
     taken: &dyn Fn(&str) -> bool,
@@ -250,7 +250,7 @@ pub(super) fn catalogue(
     Some(CatalogueConfig { namespace: name, defined_in: scope.places.of(&at), ..catalogue })
 }
 
-/// Puts the values of the variables that `secrets` names beside their names.
+/// Adds the values of the variables named in `secrets`.
 fn fill_secrets(node: &mut Node, at: &At, entry: &str, scope: &mut Scope<'_>) {
     let Some(Member { value: Node { data: Data::List(names), at: here }, .. }) = node.take("secrets") else { return };
     let secrets = names.iter().filter_map(Node::text).map(|name| {

@@ -19,12 +19,12 @@
 //!
 //! # Models
 //!
-//! A model is `provider/model`. `openai`, `anthropic` and `gemini` are known where the environment has their key
-//! (`OPENAI_API_KEY`, …), `ollama` where it runs; [`Builder::model_endpoint`](crate::Builder::model_endpoint) names others. Models
-//! without function calling get tools as text.
+//! A model is `provider/model`. `openai`, `anthropic` and `gemini` are known if the environment has their key
+//! (`OPENAI_API_KEY`, …), `ollama` if it runs; [`Builder::model_endpoint`](crate::Builder::model_endpoint) names
+//! others. Models without function calling get tools as text.
 //!
-//! For tests, [`Builder::model_client`](crate::Builder::model_client) lets a model of the program answer, and `replay:FILE`
-//! answers from a recording:
+//! For tests, [`Builder::model_client`](crate::Builder::model_client) lets a model of the program answer, and
+//! `replay:FILE` answers from a recording:
 //!
 //! ```
 //! use toolwright::core::model::{ModelError, ModelEvents, ModelRequest, ModelResponse};
@@ -56,8 +56,8 @@
 //!
 //! # What it may do
 //!
-//! An agent has the profile [`Ask`](crate::Profile::Ask) unless something else is said: it reads unasked, and asks about the
-//! rest. See [`policy`](super::policy). [`Agent::tools`](crate::Agent::tools) limits it to some tools,
+//! An agent has the profile [`Ask`](crate::Profile::Ask) by default: it reads without asking, and asks about everything
+//! else. See [`policy`](super::policy). [`Agent::tools`](crate::Agent::tools) limits it to some tools,
 //! [`Agent::limits`](crate::Agent::limits) to turns, calls, time and tokens:
 //!
 //! ```no_run
@@ -83,11 +83,13 @@
 //!
 //! # Reports
 //!
-//! The [`RunReport`](crate::RunReport) has the answer, how it ended, every call and the tokens used. A model or tool that
-//! fails is no error of the program: the status says so. [`Agent::events`](crate::Agent::events) is the run as it happens.
+//! The [`RunReport`](crate::RunReport) contains the answer, how the run ended, every call and the tokens used. A
+//! failure of a model or tool is not an error of the program: the status shows it.
+//! [`Agent::events`](crate::Agent::events) streams the events of the run.
 //!
-//! # Conversations, and runs that go on later
+//! # Conversations, and runs that continue later
 //!
 //! [`Agent::conversation`](crate::Agent::conversation) sends one message after another. With
-//! [`Builder::state_dir`](crate::Builder::state_dir) a run is saved between any two steps, and
-//! [`Agent::resume`](crate::Agent::resume) goes on with it in another process: after a crash, or when a person has decided.
+//! [`Builder::state_dir`](crate::Builder::state_dir) a run is saved after every step, and
+//! [`Agent::resume`](crate::Agent::resume) continues it in another process: after a crash, or when a person has
+//! decided.

@@ -1,4 +1,4 @@
-//! The manual: one page a subject.
+//! The manual, with one page per subject.
 //!
 //! - [`tools`]: tools of your own, calls, results and errors
 //! - [`servers`]: MCP servers, REST endpoints, OpenAPI documents, settings

@@ -1,6 +1,7 @@
 //! Policy: what may run, and who is asked.
 //!
-//! Each call passes the rules in order; the first rule that matches decides. Where none does, the profile decides:
+//! Each call is checked against the rules in order; the first rule that matches decides. If none matches, the profile
+//! decides:
 //!
 //! | profile | runs unasked | all else |
 //! |---|---|---|
@@ -42,12 +43,13 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Who answers is any [`Approver`](crate::Approver): a function, as here, or a type that asks a person in its own time. Without
-//! one nobody answers, and such calls are denied with the remedy. An answer binds to the call with exactly these
-//! arguments and this definition of the tool.
+//! Any [`Approver`](crate::Approver) can answer: a function, as here, or a type that asks a person and waits. Without
+//! one, such calls are denied with the remedy. An answer applies only to the call with exactly these arguments and this
+//! definition of the tool.
 //!
-//! What a foreign server says of its own tools loosens nothing: that one "only reads" counts when you say `trusted: true` of
-//! the server, or give its effects under `policy.tools`. Rules can be as exact as an expression:
+//! What a third-party server declares about its own tools never loosens the policy: that a tool "only reads" counts
+//! only if you set `trusted: true` for the server, or its effects under `policy.tools`. Rules can contain an
+//! expression:
 //!
 //! ```
 //! use toolwright::{Toolwright, serde_json::json};

@@ -1,9 +1,9 @@
-//! Servers: tools that others run.
+//! Servers: tools that other programs run.
 //!
 //! # MCP servers
 //!
-//! A server over stdio is a child process; a server at an address speaks HTTP. Both are connected when their tools are first
-//! needed, started again after a crash, and ended with the program:
+//! A server over stdio is a child process; a server at an address speaks HTTP. Both are connected when their tools are
+//! first needed, started again after a crash, and ended with the program:
 //!
 //! ```no_run
 //! use toolwright::{Toolwright, serde_json::json};
@@ -20,7 +20,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Toolwright::connect`](crate::Toolwright::connect) connects all at once and says which are missing:
+//! [`Toolwright::connect`](crate::Toolwright::connect) connects all of them and reports which are missing:
 //!
 //! ```
 //! use toolwright::Toolwright;
@@ -35,8 +35,8 @@
 //!
 //! # Everything else that can be set
 //!
-//! The builder has a method for what is common. The rest is settings of the same shape as `toolwright.yaml`, laid over what was
-//! said before; `${NAME}` is a variable of the environment:
+//! The builder has methods for common settings. All others have the same shape as in `toolwright.yaml`, and override
+//! earlier ones; `${NAME}` is a variable of the environment:
 //!
 //! ```
 //! use toolwright::{Toolwright, serde_json::json};
@@ -52,12 +52,12 @@
 //!     }));
 //! ```
 //!
-//! [`Builder::config`](crate::Builder::config) reads a file, and what is said in code lies over it. A mistake in code fails
-//! the build with the field that is wrong.
+//! [`Builder::config`](crate::Builder::config) reads a file, which settings in code override. An error in code fails
+//! the build and names the field.
 //!
 //! # HTTP endpoints
 //!
-//! An endpoint without MCP is a tool of a few lines:
+//! An HTTP endpoint becomes a tool with a few lines:
 //!
 //! ```
 //! use toolwright::{Toolwright, serde_json::json};
@@ -76,12 +76,13 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Builder::openapi`](crate::Builder::openapi) makes a tool of each operation of an OpenAPI document. Private and loopback
-//! addresses are out of reach of both unless `web.allowed_hosts` or the entry allows them.
+//! [`Builder::openapi`](crate::Builder::openapi) makes a tool of each operation of an OpenAPI document. Neither can
+//! reach private and loopback addresses, unless `web.allowed_hosts` or the entry allows them.
 //!
 //! # Serving
 //!
-//! [`Toolwright::serve`](crate::Toolwright::serve) is the other direction: all these tools behind one MCP address, for any client.
+//! [`Toolwright::serve`](crate::Toolwright::serve) is the other direction: all these tools behind one MCP address, for
+//! any client.
 //!
 //! ```
 //! use toolwright::Toolwright;

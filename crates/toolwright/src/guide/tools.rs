@@ -2,8 +2,8 @@
 //!
 //! # A function becomes a tool
 //!
-//! [`#[tool]`](macro@crate::tool) makes a tool of an async function. The doc comment is what a model reads, each parameter is
-//! an argument, and the namespace is the prefix of the name that models use:
+//! [`#[tool]`](macro@crate::tool) makes a tool of an async function. The doc comment is what a model reads, each
+//! parameter is an argument, and the namespace is the prefix of the name that models use:
 //!
 //! ```
 //! use toolwright::{Toolwright, serde_json::json, tool};
@@ -26,14 +26,14 @@
 //! # Ok(()) }
 //! ```
 //!
-//! `effects` says what a call may do. What is not said counts as the worst: a tool without `effects` may destroy anything
-//! anywhere, and policy asks about it. A tool that is not known when the program is compiled implements [`Tool`](crate::Tool)
-//! itself.
+//! `effects` declares what a call may do. The default is the worst case: a tool without `effects` may destroy anything
+//! anywhere, and policy asks about it. For a tool that is not known at compile time, implement [`Tool`](crate::Tool).
 //!
 //! # Arguments and results
 //!
-//! Arguments are checked against the schema of the tool before it runs. What a model often gets slightly wrong is mended: a
-//! number in quotes, a missing default. A struct as the result is structured, and its schema is the tool's output schema:
+//! Arguments are checked against the schema of the tool before it runs. Frequent small mistakes of models are repaired:
+//! a number in quotes, a missing default. A struct as the result is structured, and its schema is the tool's output
+//! schema:
 //!
 //! ```
 //! use toolwright::{Toolwright, schemars::JsonSchema, serde::Serialize, serde_json::json, tool};
@@ -61,7 +61,8 @@
 //!
 //! # Errors
 //!
-//! A call that fails is an error with the whole outcome in it. Its kind is one of a few, the same over every transport:
+//! A failed call is an error that contains the whole outcome. There are a few kinds of errors, which are the same for
+//! every transport:
 //!
 //! ```
 //! use toolwright::{ErrorKind, Toolwright, serde_json::json};
@@ -79,8 +80,8 @@
 //!
 //! # Finding tools
 //!
-//! [`Toolwright::tools`](crate::Toolwright::tools) lists all, [`Toolwright::search`](crate::Toolwright::search) finds by words, and
-//! [`Toolwright::pick`](crate::Toolwright::pick) picks the few that fit a task:
+//! [`Toolwright::tools`](crate::Toolwright::tools) lists all, [`Toolwright::search`](crate::Toolwright::search) finds
+//! by words, and [`Toolwright::pick`](crate::Toolwright::pick) picks the few that fit a task:
 //!
 //! ```
 //! # use toolwright::{Toolwright, tool};

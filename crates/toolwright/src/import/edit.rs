@@ -1,5 +1,5 @@
-//! Edits of a configuration file as text, so that the user's comments and layout stay. Every edit is
-//! checked by reading the result back: what cannot be edited safely is refused, never mangled.
+//! Edits a configuration file as text, so that the user's comments and layout stay. Every edit is checked by parsing
+//! the result. An edit that is not safe is refused.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ pub use crate::private_file::write_atomically;
 /// The key of a policy's rules.
 const RULES: &str = "rules";
 
-/// Why a file was not edited. Nothing was written.
+/// The reason why a file was not edited. Nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    /// The file as it is cannot be parsed.
+    /// The present file cannot be parsed.
     #[error("{0}")]
     Broken(String),
-    /// There is an entry of that name already.
+    /// An entry of that name exists already.
     #[error("`{0}` is there already; take it out with `toolwright remove {0}`, or choose another name")]
     Exists(String),
-    /// There is no entry of that name.
+    /// No entry has that name.
     #[error("there is no entry called `{0}` in this file")]
     Missing(String),
-    /// The layout is one that is only edited by hand.
+    /// This layout can only be edited by hand.
     #[error("the section is written in a way that is not edited automatically; do it by hand:\n\n{0}")]
     Layout(String),
     /// The file cannot be read or written.
@@ -33,7 +33,7 @@ pub enum EditError {
     Io(#[from] std::io::Error),
 }
 
-/// A section of named entries that is edited.
+/// A section of named entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entries {
     /// `mcpServers`.
@@ -49,10 +49,10 @@ pub enum Entries {
 }
 
 impl Entries {
-    /// Every section.
+    /// All sections.
     pub const ALL: [Self; 5] = [Self::Servers, Self::Documents, Self::RestTools, Self::Catalogues, Self::LlmTools];
 
-    /// How it is written where it is new.
+    /// Returns its key when it is created.
     #[must_use]
     pub fn key(self) -> &'static str {
         match self {
@@ -69,7 +69,7 @@ impl Entries {
     }
 }
 
-/// Text with `entries` added to the `mcpServers` section, which is made if it is missing.
+/// Adds `entries` to the `mcpServers` section of a text; the section is created if it is missing.
 ///
 /// # Errors
 /// [`EditError`]; an existing name is refused.
@@ -77,7 +77,7 @@ pub fn add_servers(text: &str, entries: &[(String, Value)]) -> Result<String, Ed
     add_entries(text, Entries::Servers, entries)
 }
 
-/// Text with `entries` added to a section, which is made if it is missing.
+/// Adds `entries` to a section of a text; the section is created if it is missing.
 ///
 /// # Errors
 /// [`EditError`]; an existing name is refused.
@@ -109,7 +109,7 @@ pub fn add_entries(text: &str, section: Entries, entries: &[(String, Value)]) ->
     if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
 }
 
-/// The names of all entries of a text, with their sections.
+/// Returns the names of all entries of a text, with their sections.
 ///
 /// # Errors
 /// [`EditError::Broken`].
@@ -122,7 +122,7 @@ pub fn entries_of(text: &str) -> Result<Vec<(Entries, String)>, EditError> {
     Ok(Entries::ALL.into_iter().flat_map(of).collect())
 }
 
-/// Text without the entry `name` of a section.
+/// Removes the entry `name` of a section from a text.
 ///
 /// # Errors
 /// [`EditError`]; a missing name is refused.
@@ -139,14 +139,14 @@ pub fn remove_entry(text: &str, section: Entries, name: &str) -> Result<String, 
         return edited_json(text, &wanted).ok_or_else(by_hand);
     }
     let edited = cut(text, section, name).ok_or_else(by_hand)?;
-    // A section that lost its last entry reads back as nothing.
+    // A section that lost its last entry is parsed as null.
     if wanted.get(&key).and_then(Value::as_object).is_some_and(Map::is_empty) {
         wanted[&key] = Value::Null;
     }
     if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
 }
 
-/// A section as it is written: without its key, as far left as it goes. `None` where there is none.
+/// Returns a section as written, without its key and indentation. `None` if there is none.
 ///
 /// # Errors
 /// [`EditError::Broken`].
@@ -162,12 +162,12 @@ pub fn section_text(text: &str, key: &str) -> Result<Option<String>, EditError> 
         let body: String = body.map(|line| format!("{}\n", line.get(indent..).unwrap_or(line.trim()))).collect();
         (opened.is_empty() || opened.starts_with('#')).then_some(body)
     });
-    // What is written in one line, or in JSON, is shown as JSON, which is YAML too.
+    // A section in one line, or in JSON, is shown as JSON, which is also YAML.
     let as_json = || serde_json::to_string_pretty(section).unwrap_or_default();
     Ok(Some(written.unwrap_or_else(as_json)))
 }
 
-/// Text with `section`, YAML or JSON without its key, in place of what stands there.
+/// Replaces a section of a text by `section`, YAML or JSON without its key.
 ///
 /// # Errors
 /// [`EditError`].
@@ -195,10 +195,10 @@ pub fn put_section(text: &str, key: &str, section: &str) -> Result<String, EditE
     if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
 }
 
-/// A rule as an element of a list.
+/// Writes a rule as an element of a list.
 ///
 /// # Errors
-/// [`EditError::Broken`]: it is no rule.
+/// [`EditError::Broken`] if it is not a rule.
 pub fn rule_text(rule: &Rule, indent: usize) -> Result<String, EditError> {
     let value = serde_json::to_value(rule).map_err(|error| EditError::Broken(error.to_string()))?;
     let mut block = String::new();
@@ -207,7 +207,7 @@ pub fn rule_text(rule: &Rule, indent: usize) -> Result<String, EditError> {
     Ok(block)
 }
 
-/// A policy section, as [`section_text`] gives it, with one more rule behind the first `place` of its rules.
+/// Inserts a rule after the first `place` rules of a policy section, in the form of [`section_text`].
 ///
 /// # Errors
 /// [`EditError`].
@@ -242,7 +242,7 @@ pub fn add_rule(section: &str, place: usize, rule: &Rule) -> Result<String, Edit
     let end = lines[key + 1..].iter().position(|line| !inside(line)).map_or(lines.len(), |at| key + 1 + at);
     let starts: Vec<usize> = (key + 1..end).filter(|&at| depth(&lines[at]) == indent && is_item(&lines[at])).collect();
     let mut at = starts.get(place).copied().unwrap_or(end);
-    // A remark belongs to what follows it.
+    // A comment belongs to what follows it.
     while at > key + 1 && is_remark(&lines[at - 1]) {
         at -= 1;
     }
@@ -251,7 +251,8 @@ pub fn add_rule(section: &str, place: usize, rule: &Rule) -> Result<String, Edit
     if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
 }
 
-/// The comment at the end of a line with a key, with the blank before it: what the line means without it is all that it means.
+/// Returns the comment at the end of a line with a key, with the space before it: the line has the same value without
+/// it.
 fn comment_of(line: &str) -> &str {
     let Ok(whole) = parse(line) else { return "" };
     let starts = line.match_indices(" #").map(|(at, _)| at);
@@ -273,7 +274,7 @@ fn is_json(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// JSON has no comments to lose: written anew, in the indentation it had.
+/// JSON has no comments to lose, so it is rewritten in its present indentation.
 fn edited_json(text: &str, wanted: &Value) -> Option<String> {
     serde_json::from_str::<Value>(text).ok()?;
     let indent = text
@@ -336,7 +337,7 @@ fn insert(text: &str, section: Entries, entries: &[(String, Value)]) -> Option<S
     let block =
         entries.iter().map(|(name, entry)| yaml_entry(name, entry, place.indent.unwrap_or(2))).collect::<String>();
     let (head, rest) = lines[place.key].split_once(':')?;
-    // `mcpServers: {}` makes way; a comment after the colon stays.
+    // `mcpServers: {}` is replaced; a comment after the colon stays.
     let opened = format!("{head}:{}", rest.strip_prefix(" {}").unwrap_or(rest));
     let after_key = opened[head.len() + 1..].trim();
     if !after_key.is_empty() && !after_key.starts_with('#') {
@@ -358,8 +359,8 @@ fn cut(text: &str, section: Entries, name: &str) -> Option<String> {
             && lines[index].trim().split(':').next().is_some_and(|key| key.trim().trim_matches(['"', '\'']) == name)
     })?;
     let mut end = start + 1;
-    // Comments at the entry's own depth belong to what follows them: those directly above it go with it,
-    // those below it stay.
+    // Comments at the entry's own depth belong to what follows them: those directly above it are removed with it, those
+    // below it stay.
     for (index, line) in lines.iter().enumerate().take(section.end).skip(start + 1) {
         if line.trim().is_empty() {
             continue;
@@ -415,7 +416,7 @@ fn yaml_members(value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// Text as a YAML scalar: plain where nothing else can be meant, else in JSON's quotes.
+/// Writes a text as a YAML scalar: plain if it is unambiguous, else as a JSON string.
 fn scalar(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-@+:".contains(c))

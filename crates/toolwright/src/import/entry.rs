@@ -9,7 +9,7 @@ use toolwright_core::tool_id::server_namespace;
 use super::Source;
 use crate::config::{is_understood, snake_case, timeout};
 
-/// The entry in our keys; losses go to `notes`. `None` if there is nothing to connect to.
+/// Returns the entry with our keys; settings that are lost go to `notes`. `None` if there is nothing to connect to.
 pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mut Vec<String>) -> Option<Value> {
     let mut entry = Map::new();
     let mut note = |text: String| {
@@ -29,7 +29,7 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
                     put(&mut entry, to, value.get(from));
                 }
             }
-            // opencode has the arguments in it.
+            // opencode includes the arguments.
             "command" if value.is_array() => {
                 let words = value.as_array().map(Vec::as_slice).unwrap_or_default();
                 put(&mut entry, "command", words.first());
@@ -57,7 +57,7 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
             "disabled" if value == &json!(true) => put(&mut entry, "enabled", Some(&json!(false))),
             "enabled" if value == &json!(false) => put(&mut entry, "enabled", Some(value)),
             "disabled" | "enabled" | "name" => {}
-            // To these clients an empty list allows nothing, to us everything.
+            // For these clients an empty list allows nothing, for us everything.
             "enabled_tools" | "include_tools" if value.as_array().is_some_and(Vec::is_empty) => {
                 deny(&mut entry, [&json!("*")]);
             }
@@ -104,7 +104,7 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
     usable.then(|| Value::Object(ordered(entry)))
 }
 
-/// The keys that Gemini CLI ignores: it uses the first of `httpUrl`, `url` and `command` that an entry has
+/// Returns the keys that Gemini CLI ignores: it uses the first of `httpUrl`, `url` and `command` that an entry has
 /// (`createTransport` of its `packages/core/src/tools/mcp-client.ts`).
 fn unused_by_gemini(written: &Map<String, Value>, note: &mut dyn FnMut(String)) -> &'static [&'static str] {
     let has = |key: &str| written.get(key).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
@@ -121,7 +121,7 @@ fn unused_by_gemini(written: &Map<String, Value>, note: &mut dyn FnMut(String)) 
     unused
 }
 
-/// Codex's settings of one tool (`McpServerToolConfig` of its `config/src/mcp_types.rs`).
+/// Translates Codex's settings of one tool (`McpServerToolConfig` of its `config/src/mcp_types.rs`).
 fn codex_tool(
     server: &str,
     tool: &str,
@@ -139,7 +139,7 @@ fn codex_tool(
     }
 }
 
-/// Codex's modes: `auto` and `writes` ask as policy does here; `prompt` asks more, `approve` never.
+/// Translates Codex's modes: `auto` and `writes` ask as policy does here; `prompt` asks more, `approve` never.
 fn approval_mode(server: &str, tool: &str, mode: &Value, note: &mut dyn FnMut(String)) {
     let namespace = server_namespace(server, &|_| false);
     match mode.as_str() {
@@ -172,7 +172,7 @@ fn put(entry: &mut Map<String, Value>, key: &str, value: Option<&Value>) {
     }
 }
 
-/// A number of `unit` seconds; `None` below a millisecond.
+/// Converts a number of `unit` seconds; `None` below a millisecond.
 fn seconds(number: &Value, unit: f64) -> Option<Duration> {
     let time = Duration::try_from_secs_f64(number.as_f64()? * unit).ok()?;
     (time >= Duration::from_millis(1)).then_some(time)
@@ -188,7 +188,7 @@ fn put_pairs(entry: &mut Map<String, Value>, key: &str, pairs: &Value, form: imp
     }
 }
 
-/// Keys in the order people write them.
+/// Orders keys as people write them.
 fn ordered(mut entry: Map<String, Value>) -> Map<String, Value> {
     let mut out = Map::new();
     for key in ["enabled", "type", "command", "args", "env", "cwd", "url", "headers"] {
@@ -200,8 +200,8 @@ fn ordered(mut entry: Map<String, Value>) -> Map<String, Value> {
     out
 }
 
-/// Other clients' placeholders in our form: `${input:api-key}` becomes `${API_KEY}`, opencode's `{env:KEY}` and Gemini's
-/// `$KEY` become `${KEY}`.
+/// Converts other clients' placeholders to ours: `${input:api-key}` becomes `${API_KEY}`, opencode's `{env:KEY}` and
+/// Gemini's `$KEY` become `${KEY}`.
 fn translated(source: Source, value: &Value, note: &mut dyn FnMut(String)) -> Value {
     match value {
         Value::String(text) if source == Source::Opencode && text.contains('{') => {
@@ -235,7 +235,7 @@ fn translated(source: Source, value: &Value, note: &mut dyn FnMut(String)) -> Va
     }
 }
 
-/// The text with each `$NAME` as `${NAME}`.
+/// Replaces each `$NAME` in the text by `${NAME}`.
 fn with_braces(text: &str) -> String {
     let mut parts = text.split('$');
     let mut out = parts.next().unwrap_or_default().to_owned();

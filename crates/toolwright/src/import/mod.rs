@@ -1,5 +1,4 @@
-//! Reads MCP servers from other clients' configuration files. Applies nothing: the caller shows what was found and
-//! writes it.
+//! Reads MCP servers from other clients' configuration files. Changes nothing: the caller shows and writes the result.
 
 pub mod edit;
 mod entry;
@@ -48,16 +47,16 @@ pub enum Source {
 /// The servers of a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Imported {
-    /// Name and entry of each server, in the file's order, in our keys.
+    /// Name and entry of each server, in the file's order, with our keys.
     pub servers: Vec<(String, Value)>,
-    /// What was not carried over, and the remedy.
+    /// Settings that were not carried over, with remedies.
     pub notes: Vec<String>,
 }
 
-/// Why a file cannot be imported.
+/// The reason why a file cannot be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// There is no file in the places where the client keeps it.
+    /// The client's usual places contain no file.
     #[error(
         "{source_name} has no configuration here; looked at {places}; give the file: toolwright import {source_name} FILE"
     )]
@@ -72,7 +71,7 @@ pub enum ImportError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Cause.
+        /// The cause.
         error: std::io::Error,
     },
     /// It cannot be parsed.
@@ -80,7 +79,7 @@ pub enum ImportError {
     Broken {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
     /// It has no servers.
@@ -90,13 +89,13 @@ pub enum ImportError {
         path: PathBuf,
         /// The client.
         source_name: &'static str,
-        /// The key it was looked for under.
+        /// The key under which it was looked for.
         section: &'static str,
     },
 }
 
 impl Source {
-    /// Every source.
+    /// All sources.
     pub const ALL: [Self; 10] = [
         Self::ClaudeDesktop,
         Self::ClaudeCode,
@@ -110,7 +109,7 @@ impl Source {
         Self::McpJson,
     ];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -137,7 +136,7 @@ impl Source {
         }
     }
 
-    /// Where the client keeps its configuration on this platform, project first.
+    /// Returns where the client keeps its configuration on this platform, project first.
     #[must_use]
     pub fn places(self, cwd: &Path, variables: Variables<'_>) -> Vec<PathBuf> {
         let home = variables("HOME").or_else(|| variables("USERPROFILE")).map(PathBuf::from).unwrap_or_default();
@@ -170,7 +169,7 @@ impl Source {
                     .collect()
             }
             Self::Windsurf => vec![home.join(".codeium/windsurf/mcp_config.json")],
-            // Zed keeps to ~/.config on macOS too.
+            // Zed uses ~/.config on macOS too.
             Self::Zed if cfg!(target_os = "macos") => {
                 vec![cwd.join(".zed/settings.json"), home.join(".config/zed/settings.json")]
             }
@@ -179,7 +178,7 @@ impl Source {
         }
     }
 
-    /// The first of [`Source::places`] that exists.
+    /// Returns the first of [`Source::places`] that exists.
     ///
     /// # Errors
     /// [`ImportError::NotFound`] lists them.
@@ -249,10 +248,10 @@ impl Source {
         let at = |path: &[&str]| path.iter().try_fold(document, |value, key| value.get(key)).and_then(Value::as_object);
         let project = cwd.to_string_lossy();
         let places: Vec<Option<&Map<String, Value>>> = match self {
-            // The project's own servers shadow the user's.
+            // The project's own servers hide the user's.
             Self::ClaudeCode => vec![at(&["projects", &project, "mcpServers"]), at(&["mcpServers"])],
             Self::Vscode => vec![at(&["servers"]), at(&["mcp", "servers"])],
-            // Version 2 has a level more; a server of version 1 may be called `servers`, too.
+            // Version 2 has one more level; a server of version 1 may also be called `servers`.
             Self::Opencode => {
                 let is_server =
                     |map: &&Map<String, Value>| ["type", "command", "url"].iter().any(|key| map.contains_key(*key));
@@ -264,7 +263,7 @@ impl Source {
     }
 }
 
-/// Whether the client does not start this server, by name lists outside the entries: Gemini CLI has
+/// Returns whether the client does not start this server, by lists of names outside the entries: Gemini CLI has
 /// `mcp.allowed` and `mcp.excluded` (<https://geminicli.com/docs/reference/configuration>), Claude Code
 /// `disabledMcpServers` of a project, which its `/mcp` writes.
 fn is_left_out(source: Source, document: &Value, cwd: &Path, name: &str) -> bool {
@@ -279,7 +278,7 @@ fn is_left_out(source: Source, document: &Value, cwd: &Path, name: &str) -> bool
     }
 }
 
-/// Notes on sections outside the entries that may limit tools and are not carried over.
+/// Returns notes on sections outside the entries that may limit tools and are not carried over.
 fn rules_elsewhere(source: Source, document: &Value) -> Vec<String> {
     let sections: &[&str] = if source == Source::Opencode { &["tools", "permission"] } else { &[] };
     let found = sections.iter().filter(|key| document.get(**key).is_some());
@@ -290,7 +289,7 @@ fn rules_elsewhere(source: Source, document: &Value) -> Vec<String> {
         .collect()
 }
 
-/// JSON as editors write it: comments and trailing commas are allowed.
+/// Parses JSON as editors write it: with comments and trailing commas.
 fn json(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).or_else(|_| {
         let file: Arc<Path> = Arc::from(Path::new(""));
@@ -302,8 +301,8 @@ fn json(text: &str) -> Result<Value, String> {
     })
 }
 
-/// Whether an entry, in our keys, is Toolwright itself: `toolwright serve` under any path, or its
-/// endpoint at one of `addresses`. If it were imported, Toolwright would serve itself.
+/// Returns whether an entry, with our keys, is Toolwright itself: `toolwright serve` under any path, or its endpoint at
+/// one of `addresses`. If it were imported, Toolwright would serve itself.
 #[must_use]
 pub fn is_toolwright(entry: &Value, addresses: &[SocketAddr], variables: Variables<'_>) -> bool {
     let text = |key: &str| entry.get(key).and_then(Value::as_str);

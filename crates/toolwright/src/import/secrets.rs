@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::secrets::{in_address, in_arguments, looks_secret, without_scheme};
 
-/// Replaces the secrets of an entry, in our keys, by variables. Returns the variables with their values. `known` gives the
-/// current value of a variable: one with another value is not used.
+/// Replaces the secrets of an entry with our keys by variables. Returns the variables with their values. `known`
+/// returns the current value of a variable; a variable with a different value is not used.
 ///
 /// Uncertain secrets and references to variables stay.
 pub fn take_secrets(server: &str, entry: &mut Value, known: &dyn Fn(&str) -> Option<String>) -> Vec<(String, String)> {
@@ -83,7 +83,7 @@ fn replace(text: &mut String, range: Range<usize>, name: &str, take: &mut Take<'
     }
 }
 
-/// A free name, or the name that holds this secret.
+/// Returns a free name, or the name that already has this secret.
 fn free_name(name: &str, secret: &str, taken: &[(String, String)], known: &dyn Fn(&str) -> Option<String>) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     let mut base: String = name.chars().map(legal).collect();
@@ -95,7 +95,7 @@ fn free_name(name: &str, secret: &str, taken: &[(String, String)], known: &dyn F
         ours.or_else(|| known(name))
     };
     let is_free = |name: &String| holds(name).is_none_or(|held| held == secret);
-    // One of these names is free: no file has as many entries.
+    // One of these names is free, because no file has as many entries.
     let numbered = (2..u32::MAX).map(|number| format!("{base}_{number}"));
     std::iter::once(base.clone()).chain(numbered).find(is_free).unwrap_or(base)
 }

@@ -34,10 +34,10 @@ impl std::fmt::Debug for Conversation {
 }
 
 impl Conversation {
-    /// Sends a message, and works until it is answered.
+    /// Sends a message, and runs until it is answered.
     ///
     /// # Errors
-    /// [`Error::Agent`] when the state cannot be saved, or the last message is not answered yet: see
+    /// [`Error::Agent`] if the state cannot be saved, or the last message is not answered yet: see
     /// [`proceed`](Self::proceed).
     pub async fn send(&mut self, message: impl Into<String>) -> Result<RunReport, Error> {
         let message = message.into();
@@ -73,21 +73,21 @@ impl Conversation {
         Ok(report?)
     }
 
-    /// Saves the conversation as it is before `message` is answered, so that it can be [loaded](Self::load) and answered later.
+    /// Saves the conversation with the unanswered `message`, so that it can be [loaded](Self::load) and answered later.
     ///
     /// # Errors
-    /// [`Error::Agent`] when it cannot be saved.
+    /// [`Error::Agent`] if it cannot be saved.
     pub async fn keep(&self, message: impl Into<String>) -> Result<(), Error> {
         let state = RunState::new(self.spec.clone(), vec![Message::user(message.into())]);
         Ok(self.driver.keep(&state, &self.options).await?)
     }
 
-    /// Waits until messages have come that wake the conversation, like the end of a background job or the firing of a trigger:
-    /// [`proceed`](Self::proceed) then answers them. Before the first message of the user it waits for ever. To drop the
+    /// Waits for messages that wake the conversation, like the end of a background job or the firing of a trigger;
+    /// [`proceed`](Self::proceed) then answers them. Before the user's first message it waits forever. Dropping the
     /// future loses nothing.
     ///
     /// # Errors
-    /// [`Error::Agent`] when the messages cannot be read.
+    /// [`Error::Agent`] if the messages cannot be read.
     pub async fn receive(&mut self) -> Result<(), Error> {
         match &mut self.state {
             Some(state) => self.driver.receive(state, &self.options).await.map_err(|error| Error::Agent(error.into())),
@@ -95,15 +95,15 @@ impl Conversation {
         }
     }
 
-    /// Loads the saved run of this conversation's name. Held calls may run then.
+    /// Loads the saved run of this conversation's name, and lets held calls run.
     ///
     /// # Errors
-    /// [`Error::Agent`] when there is no such run, it cannot be read, or another process drives it.
+    /// [`Error::Agent`] if the run does not exist, cannot be read, or is driven by another process.
     pub async fn load(&mut self) -> Result<(), Error> {
         self.load_for(|_| true).await
     }
 
-    /// As [`load`](Self::load); of the held calls, those may run whose ids `may_run` selects.
+    /// As [`load`](Self::load), but lets only the held calls run whose ids `may_run` selects.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -112,7 +112,7 @@ impl Conversation {
         state.dispatch_only(may_run);
         self.spec = state.spec().clone();
         if let Some(agent) = &self.spec.agent {
-            // Its profile is whoever's who resumes it; what it may not do stays.
+            // Its profile is that of the resuming caller; its own restrictions stay.
             self.options.policy = Arc::new(agent.ruled(&self.options.policy));
             self.options.session = as_agent(&self.options.session, Some(agent));
         }
@@ -120,11 +120,11 @@ impl Conversation {
         Ok(())
     }
 
-    /// Loads the saved run of this conversation's name, or begins one that waits for messages, with `introduction` before
-    /// them: see [`receive`](Self::receive).
+    /// Loads the saved run of this conversation's name, or begins one that waits for messages, with `introduction`
+    /// before them. See [`receive`](Self::receive).
     ///
     /// # Errors
-    /// As [`load`](Self::load), but for a run that there is not.
+    /// As [`load`](Self::load), except for a run that does not exist.
     pub async fn attend(&mut self, introduction: String) -> Result<(), Error> {
         match self.load().await {
             Err(Error::Agent(DriverError::NotFound(_))) => {
@@ -135,19 +135,19 @@ impl Conversation {
         }
     }
 
-    /// Has the model plan the whole work on the first message before any of it is done. The calls of a valid plan are held:
-    /// [`run_plan`](Self::run_plan) lets them run, and the model then answers with their results. A plan is not valid whose
-    /// calls may cost more than `max_cost` US dollars, by the hints of their tools.
+    /// Lets the model plan the whole work on the first message before any of it is done. The calls of a valid plan are
+    /// held: [`run_plan`](Self::run_plan) lets them run, and the model then answers with their results. A plan is
+    /// invalid if its calls may cost more than `max_cost` US dollars, by the hints of their tools.
     ///
     /// # Errors
-    /// [`Error::Plan`] when the model writes no plan, [`Error::Usage`] after the first message.
+    /// [`Error::Plan`] if the model writes no plan, [`Error::Usage`] after the first message.
     pub async fn plan(&mut self, message: impl Into<String>, max_cost: Option<f64>) -> Result<WrittenPlan, Error> {
         if self.state.is_some() {
             return Err(usage("a conversation is planned with its first message"));
         }
         let message = message.into();
         let services = self.app.executor().services();
-        // A plan's references stand for values in the arguments of all tools, as its check takes them.
+        // A plan's references apply to the arguments of all tools, as in its check.
         self.spec.input.foreign = true;
         let input = self.spec.input.clone();
         let values = RunVariables::open(&*services.log, &*services.outputs, &self.options.session.id, input).await?;
@@ -169,8 +169,8 @@ impl Conversation {
         Ok(written)
     }
 
-    /// Lets the calls of its plan run with [`proceed`](Self::proceed). Where a person has approved the plan as it was shown,
-    /// the policy asks only about what differs from it.
+    /// Lets the calls of its plan run with [`proceed`](Self::proceed). If a person has approved the plan as shown, the
+    /// policy asks only about deviations.
     pub fn run_plan(&mut self, plan: &WrittenPlan, is_approved: bool) {
         let Some(state) = &mut self.state else { return };
         if is_approved {
@@ -179,10 +179,10 @@ impl Conversation {
         state.dispatch();
     }
 
-    /// Ends the conversation because a person did not approve its plan: it cannot be resumed.
+    /// Ends the conversation because a person did not approve its plan. It cannot be resumed.
     ///
     /// # Errors
-    /// [`Error::Agent`] when that cannot be saved.
+    /// [`Error::Agent`] if that cannot be saved.
     pub async fn refuse_plan(&mut self) -> Result<(), Error> {
         let Some(state) = &mut self.state else { return Ok(()) };
         state.refuse_plan();
@@ -199,25 +199,25 @@ impl Conversation {
         self.options.cancel = cancel;
     }
 
-    /// The name under which it is saved.
+    /// Returns the name under which it is saved.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.options.run_id
     }
 
-    /// The agent's specification.
+    /// Returns the agent's specification.
     #[must_use]
     pub fn spec(&self) -> &RunConfig {
         &self.spec
     }
 
-    /// The state of the conversation; `None` before its first message.
+    /// Returns the state of the conversation; `None` before its first message.
     #[must_use]
     pub fn state(&self) -> Option<&RunState> {
         self.state.as_ref()
     }
 
-    /// The session of its calls.
+    /// Returns the session of its calls.
     #[must_use]
     pub fn session(&self) -> &SessionId {
         &self.options.session.id
@@ -233,7 +233,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event; `None` once the run has ended. Whoever reads too slowly loses the oldest.
+    /// Returns the next event; `None` once the run has ended. A reader that is too slow loses the oldest.
     pub async fn next(&mut self) -> Option<Arc<Event>> {
         loop {
             match self.events.as_mut()?.recv().await {

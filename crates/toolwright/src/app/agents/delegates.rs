@@ -11,7 +11,7 @@ use url::Url;
 
 use crate::config::DelegatesConfig;
 
-/// Bytes of a document.
+/// The largest document, in bytes.
 const MAX_BYTES: usize = 256 << 10;
 /// The section with the settings of addresses.
 const SETTINGS: &str = "web";
@@ -50,7 +50,7 @@ fn too_large(delegate: &str) -> ToolError {
     ToolError::new(ErrorKind::LimitExceeded, format!("the delegate {delegate} has more than {MAX_BYTES} bytes"))
 }
 
-/// The text of a file that lies in the workspace.
+/// Returns the text of a file in the workspace.
 fn read_file(root: &Path, file: &str) -> Result<String, ToolError> {
     let failed = |error: std::io::Error| {
         ToolError::new(ErrorKind::ExecutionError, format!("the delegate {file} cannot be read: {error}"))
@@ -82,7 +82,7 @@ impl DelegateDocuments for Documents {
             }
         };
         let document: DelegateDocument = serde_saphyr::from_str(&text).map_err(|error| {
-            // Whoever named the file may not be one who may read it: nothing of it is said.
+            // The caller may not be allowed to read the file, so none of its content is in the message.
             let line = error.location().map(|at| format!("; see line {}", at.line())).unwrap_or_default();
             let message = format!("the delegate {delegate} is no {{context, schema}} in JSON or YAML{line}");
             ToolError::new(ErrorKind::ExecutionError, message)

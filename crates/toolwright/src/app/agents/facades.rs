@@ -24,7 +24,7 @@ const RAW: &str = "raw/";
 pub(crate) struct Facades(pub(crate) Arc<Toolwright>);
 
 impl Facades {
-    /// The id of a model, by its id or an alias.
+    /// Returns the id of a model, by its id or an alias.
     fn model(&self, name: &str) -> Result<String, String> {
         let config = self.0.config();
         let models = &config.sections.models;
@@ -100,7 +100,7 @@ impl AgentSource for Facades {
         let mut agent = self.agent(&order.target)?;
         if !order.system.is_empty() {
             let own = agent.system.take();
-            // The client's own words take the place of the usual prompt, and stand behind that of an agent.
+            // The client's instructions replace the usual prompt, or follow the agent's.
             let both = own.map_or_else(|| order.system.clone(), |own| format!("{own}\n\n{}", order.system));
             agent = agent.system(both);
         } else if agent.system.is_none() {

@@ -1,4 +1,4 @@
-//! Drives the members of groups: each works whenever its mailbox has mail, in one process at a time.
+//! Drives the members of groups: each works when its mailbox has messages, in one process at a time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -20,10 +20,10 @@ use crate::error::Error;
 
 /// How often the members are looked up.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a member waits for the process that drives it, and after a failure.
+/// How long a member waits for another process that drives it, and after a failure.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// The task that drives members; they rest when it is dropped, and go on where they were.
+/// The task that drives members. When it is dropped they pause, and can continue later.
 #[derive(Debug)]
 pub struct DrivenGroups(JoinHandle<()>);
 
@@ -65,7 +65,7 @@ impl Toolwright {
     }
 }
 
-/// Begins to drive members of this workspace that were started, and ends those that are no more.
+/// Starts driving this workspace's started members, and stops those that no longer exist.
 fn settle(app: &Arc<Toolwright>, driven: &mut HashMap<SessionId, Driven>, members: Vec<Member>) {
     let root = app.config().root.clone();
     let is_ours = |member: &Member| member.started && member.rights.root == root;
@@ -81,9 +81,9 @@ fn settle(app: &Arc<Toolwright>, driven: &mut HashMap<SessionId, Driven>, member
     }
 }
 
-/// Drives a member until it is cancelled, and after failures again.
+/// Drives a member until it is cancelled, and restarts it after failures.
 async fn keep(app: Weak<Toolwright>, member: Member, cancel: Cancel) {
-    // Held by its process for good, so that two never share a mailbox.
+    // Held by its process permanently, so that two never share a mailbox.
     let claim = member.claim();
     while let Some(app) = Weak::upgrade(&app) {
         match app.store.claim(&claim).await {
@@ -100,7 +100,7 @@ async fn keep(app: Weak<Toolwright>, member: Member, cancel: Cancel) {
 }
 
 async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Result<(), Error> {
-    // A call that needs a person becomes a job that waits for one; a message tells how it ended.
+    // A call that needs a person becomes a job that waits; a message reports its end.
     let inbox = || Arc::new(app.ask_inbox_for(PARKED, Answers::Elsewhere, |_| ())) as Arc<dyn Approver>;
     let asked = app.own_approver().unwrap_or_else(inbox);
     let approver = Arc::new(MemberApprover { member: member.name.clone(), asked });
@@ -111,7 +111,7 @@ async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Resul
     conversation.attend(introduction(member)).await?;
     loop {
         conversation.receive().await?;
-        // It begins again with the roles that its token has now, and reads its messages then.
+        // It restarts with its token's present roles, and then reads its messages.
         if app.principal_now(&member.rights.principal) != principal {
             return Ok(());
         }
@@ -123,7 +123,7 @@ async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Resul
     }
 }
 
-/// Asks for a member: its name stands first on the way of agents.
+/// Asks on behalf of a member, whose name is first in the path of agents.
 struct MemberApprover {
     member: String,
     asked: Arc<dyn Approver>,
@@ -151,7 +151,7 @@ impl Approver for MemberApprover {
     }
 }
 
-/// Which agent a member is, with no more rights than whoever added it had.
+/// Returns a member's agent, with no more rights than the one who added it.
 fn agent(app: &Arc<Toolwright>, member: &Member) -> Result<Agent, Error> {
     let agent = if member.agent.is_empty() {
         let config = app.config();
@@ -163,7 +163,7 @@ fn agent(app: &Arc<Toolwright>, member: &Member) -> Result<Agent, Error> {
     Ok(agent.narrowed_to(&member.rights))
 }
 
-/// The text that a member reads before its messages.
+/// Returns the text that a member reads before its messages.
 fn introduction(member: &Member) -> String {
     let Member { name, instructions, .. } = member;
     let own = instructions.as_ref().map(|text| format!("\n\n{text}")).unwrap_or_default();

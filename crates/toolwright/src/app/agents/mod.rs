@@ -35,13 +35,14 @@ pub use groups::DrivenGroups;
 pub(super) use tools::ConfiguredAgents;
 pub use triggers::RunningTriggers;
 
-/// How long a run that has given its answer waits for its background jobs.
+/// How long a run that has answered waits for its background jobs.
 const JOB_WAIT: Duration = Duration::from_secs(600);
 
 type OnEvent = Arc<dyn Fn(&Event) + Send + Sync>;
 
 impl Toolwright {
-    /// An agent that works with this model, `provider/model`, and with all tools unless [`Agent::tools`] says otherwise.
+    /// Creates an agent that works with this model, `provider/model`, and with all tools unless [`Agent::tools`] limits
+    /// them.
     pub fn agent(self: &Arc<Self>, model: impl Into<String>) -> Agent {
         Agent {
             app: Arc::clone(self),
@@ -75,16 +76,16 @@ impl Toolwright {
         }
     }
 
-    /// The agents that are defined, in configuration and agent files.
+    /// Returns the agents that are defined in the configuration and in agent files.
     pub fn agents(&self) -> Vec<AgentConfig> {
         self.config().agents.iter().map(|agent| agent.spec.clone()).collect()
     }
 
-    /// The agent that is defined by this name, with its prompt, model, tools, limits, report and policy. What is set
-    /// afterwards replaces what the definition says. Its rules stay. Without a model of its own it has the default one.
+    /// Returns the agent that is defined by this name, with its prompt, model, tools, limits, report and policy. Later
+    /// settings replace those of the definition, except its rules. Without a model it uses the default one.
     ///
     /// # Errors
-    /// [`Error::Usage`] where there is none, with the nearest name.
+    /// [`Error::Usage`] if there is none, with the nearest name.
     pub fn agent_named(self: &Arc<Self>, name: &str) -> Result<Agent, Error> {
         let config = self.config();
         let Some(AgentEntry { spec, .. }) = config.agent(name) else {
@@ -118,8 +119,8 @@ impl Toolwright {
     }
 }
 
-/// An agent before it works. [`run`](Self::run) gives it one task; [`conversation`](Self::conversation) one message after
-/// another.
+/// An agent that has not started. [`run`](Self::run) gives it one task; [`conversation`](Self::conversation) one
+/// message after another.
 #[must_use = "nothing happens before `run` or `conversation`"]
 pub struct Agent {
     app: Arc<Toolwright>,
@@ -149,7 +150,7 @@ pub struct Agent {
     privileged: Option<bool>,
     rights: Option<Arc<Rights>>,
     reads_mailbox: bool,
-    /// Id of its session, where that is not the name of the run.
+    /// Id of its session, if that is not the name of the run.
     session: Option<String>,
 }
 
@@ -184,64 +185,64 @@ impl Agent {
         self
     }
 
-    /// The limits of each task, as set so far.
+    /// Returns the limits of each task, as set so far.
     #[must_use]
     pub fn limits_in_force(&self) -> &Limits {
         &self.limits
     }
 
-    /// How the model answers, as set so far.
+    /// Returns the model settings, as set so far.
     #[must_use]
     pub fn settings_in_force(&self) -> &ModelSettings {
         &self.settings
     }
 
-    /// Lets it use only tools whose id or name matches one of these globs, like `fs__read` or `github__*`.
+    /// Limits it to tools whose id or name matches one of these globs, like `fs__read` or `github__*`.
     pub fn tools<S: Into<String>>(mut self, globs: impl IntoIterator<Item = S>) -> Self {
         self.tools = globs.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Sets how the model answers: effort, sampling.
+    /// Sets model settings: effort, sampling.
     pub fn settings(mut self, settings: ModelSettings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Sets how many tokens the model takes in, where neither the configuration nor the model's API tells.
+    /// Sets the model's context window in tokens, if neither the configuration nor the model's API provides it.
     pub fn window(mut self, tokens: usize) -> Self {
         self.window = Some(tokens);
         self
     }
 
-    /// Sets how the tools are put before the model; `None` to choose by what they cost. Default: as `selection.exposure` says.
+    /// Sets how the tools are exposed to the model; `None` to choose by their cost. Default: `selection.exposure`.
     pub fn exposure(mut self, exposure: Option<Exposure>) -> Self {
         self.exposure = Some(exposure);
         self
     }
 
-    /// Sets when the calls of an answer start. Default: as `defaults.dispatch` says, else when the answer is over.
+    /// Sets when the calls of an answer start. Default: `defaults.dispatch`, else when the answer is complete.
     pub fn dispatch(mut self, dispatch: Dispatch) -> Self {
         self.dispatch = Some(dispatch);
         self
     }
 
-    /// Has the run end with a report in this form, like JSON after a schema; see
+    /// Makes the run end with a report in this form, for example JSON that fits a schema; see
     /// [`RunReport::final_report`](toolwright_agent::RunReport::final_report).
     pub fn report(mut self, report: ReportConfig) -> Self {
         self.report = Some(report);
         self
     }
 
-    /// Decides where no rule matches. Default: the profile of the builder or the configuration, else
+    /// Sets the profile that decides if no rule matches. Default: the profile of the builder or the configuration, else
     /// [`Profile::Ask`].
     pub fn policy(mut self, profile: Profile) -> Self {
         self.profile = Some(profile);
         self
     }
 
-    /// Answers where policy asks: a function of the request, or any [`Approver`]. Default: that of the builder, else nobody,
-    /// and such calls are denied.
+    /// Sets who answers if policy asks: a function of the request, or any [`Approver`]. Default: the builder's
+    /// approver, else nobody, and such calls are denied.
     pub fn approver(self, approver: impl Approver + 'static) -> Self {
         self.shared_approver(Arc::new(approver))
     }
@@ -252,26 +253,27 @@ impl Agent {
         self
     }
 
-    /// Fills in the forms of servers and opens their pages. Default: nobody, which servers are told.
+    /// Sets the person who fills in the forms of servers and opens their pages. Default: nobody, which servers are
+    /// told.
     pub fn person(mut self, person: Arc<dyn Person>) -> Self {
         self.person = Some(person);
         self
     }
 
-    /// Ends the run when it fires. A run whose future is dropped is cancelled, too.
+    /// Ends the run when it fires. Dropping the run's future also cancels it.
     pub fn cancel(mut self, cancel: Cancel) -> Self {
         self.cancel = cancel;
         self
     }
 
-    /// Gives references in arguments their values, like `†state.user.name`. They are not saved with a run: one that is
-    /// resumed needs them again.
+    /// Gives references in arguments their values, like `†state.user.name`. They are not saved with a run, so a resumed
+    /// run needs them again.
     pub fn variables(mut self, variables: Arc<dyn Variables>) -> Self {
         self.variables = Some(variables);
         self
     }
 
-    /// Gives the run values that references stand for: `†input.name`. They are saved with it, and its model is told of them.
+    /// Sets values for references: `†input.name`. They are saved with the run, and its model is told of them.
     pub fn input(mut self, input: RunInput) -> Self {
         self.input = input;
         self
@@ -283,31 +285,31 @@ impl Agent {
         self
     }
 
-    /// Calls `see` with the events of this run, with a delay of some milliseconds, and before [`run`](Self::run) returns.
+    /// Calls `see` with the events of this run, a few milliseconds late, but before [`run`](Self::run) returns.
     pub fn on_event(mut self, see: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.on_event = Some(Arc::new(see));
         self
     }
 
-    /// The events of this run as a stream. Call it before the run begins, and read it while the run goes on.
+    /// Returns the events of this run as a stream. Call it before the run begins, and read it during the run.
     #[must_use]
     pub fn events(&self) -> Events {
         let session = SessionId::new(&*self.id);
         Events { events: Some(self.app.events().subscribe()), run: self.id.clone(), session }
     }
 
-    /// Names the run. By its name a saved run is found again; default is a new name each time.
+    /// Sets the name of the run, by which a saved run is found again. Default: a new name each time.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = id.into();
         self
     }
 
-    /// Whether it may change groups of agents, whatever its definition says.
+    /// Sets whether it may change groups of agents, regardless of its definition.
     pub(crate) fn privileged(self, is_privileged: bool) -> Self {
         Self { privileged: Some(is_privileged), ..self }
     }
 
-    /// Gives it no more than these rights, nor roles that their principal has lost since.
+    /// Restricts it to these rights, without roles that their principal has lost since.
     pub(crate) fn narrowed_to(self, rights: &Rights) -> Self {
         let mut rights = rights.clone();
         if let Ok(principal) = self.app.principal_now(&rights.principal) {
@@ -316,15 +318,16 @@ impl Agent {
         Self { rights: Some(Arc::new(rights)), ..self }
     }
 
-    /// It reads its mailbox when it has answered: whoever runs it waits for messages.
+    /// Makes it read its mailbox after it has answered, for callers that wait for messages.
     pub fn reading_mailbox(self) -> Self {
         Self { reads_mailbox: true, ..self }
     }
 
-    /// Saves a run with this task that has not begun, unless there is one of this name: [`resume`](Self::resume) begins it.
+    /// Saves a run with this task that has not begun, unless one of this name exists. [`resume`](Self::resume) begins
+    /// it.
     ///
     /// # Errors
-    /// As [`conversation`](Self::conversation), and [`Error::Store`] when it cannot be saved.
+    /// As [`conversation`](Self::conversation), and [`Error::Store`] if it cannot be saved.
     pub(crate) async fn create(self, task: String) -> Result<(), Error> {
         let (runs, id) = (self.app.runs(), self.id.clone());
         if runs.run(&id).await?.is_some() {
@@ -343,25 +346,25 @@ impl Agent {
         self.id(id)
     }
 
-    /// Sets how long to wait for sources that have not listed their tools yet: half a minute unless set. Later tools
-    /// are available from the next turn on.
+    /// Sets how long to wait for sources that have not listed their tools yet: half a minute unless set. Tools that
+    /// arrive later are available from the next turn on.
     pub fn list_wait(mut self, wait: Duration) -> Self {
         self.list_wait = wait;
         self
     }
 
-    /// Sets how long a run that has given its answer waits for its background jobs, so that the model sees how they ended;
+    /// Sets how long a run that has answered waits for its background jobs, so that the model sees how they ended;
     /// `None` for not at all. Ten minutes unless set.
     pub fn job_wait(mut self, wait: Option<Duration>) -> Self {
         self.job_wait = wait;
         self
     }
 
-    /// Works until the task is done, a limit is reached, or a person is needed who cannot answer now.
+    /// Runs until the task is done, a limit is reached, or a person is needed who cannot answer now.
     ///
     /// # Errors
-    /// [`Error::Usage`] without a task; [`Error::Model`] for an unknown model; [`Error::Agent`]
-    /// when the state cannot be saved, or there is no such run. Other failures are in the report.
+    /// [`Error::Usage`] without a task; [`Error::Model`] for an unknown model; [`Error::Agent`] if the state cannot be
+    /// saved, or the run does not exist. Other failures are in the report.
     pub async fn run(mut self) -> Result<RunReport, Error> {
         let task = match (self.task.take(), self.is_resumed) {
             (Some(task), false) => Some(task),
@@ -391,7 +394,8 @@ impl Agent {
         Ok(self.begun().await)
     }
 
-    /// What is started later on behalf of a token ends with the token, and so does its budget.
+    /// Checks that the principal still exists: work started on behalf of a token ends with the token, and so does its
+    /// budget.
     fn check_principal(&self) -> Result<(), Error> {
         let Some(Rights { principal, .. }) = self.rights.as_deref() else { return Ok(()) };
         self.app.principal_now(principal).map(drop).map_err(|why| usage(&why))
@@ -413,8 +417,8 @@ impl Agent {
         Conversation { app: self.app, driver, options, spec, state: None, on_event: self.on_event }
     }
 
-    /// What its first request shows the model before the task: the system prompt in its sections, and the tools. Asks no model,
-    /// so that a model of a public provider needs no key.
+    /// Returns what its first request shows the model before the task: the system prompt in its sections, and the
+    /// tools. Asks no model, so no key is needed.
     ///
     /// # Errors
     /// [`Error::Model`] for an unknown model.
@@ -457,7 +461,7 @@ impl Agent {
         }
     }
 
-    /// Tools that it may not use, itself among them. With a list that names none, that is all of them.
+    /// Returns globs on the tools that it may not use, including itself; all tools if its definition has an empty list.
     fn denied(&self) -> Vec<String> {
         let Some(spec) = &self.spec else { return Vec::new() };
         let none = self.tools.is_empty() && spec.tools.as_ref().is_some_and(Vec::is_empty);
@@ -496,7 +500,7 @@ impl Agent {
     }
 }
 
-/// The session of a run of this agent.
+/// Returns the session of a run of this agent.
 fn as_agent(session: &Arc<Session>, agent: Option<&AgentConfig>) -> Arc<Session> {
     Arc::new(Session { agent: agent.map(|agent| agent.name.clone()), ..Session::clone(session) })
 }

@@ -56,7 +56,7 @@ impl Toolwright {
         running.agents = Some(settings);
     }
 
-    /// The driver of runs on the whole catalogue.
+    /// Returns the driver of runs on the whole catalogue.
     pub(crate) fn driver(self: &Arc<Self>) -> Driver {
         let config = self.config();
         let mut kept = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,13 +72,13 @@ impl Toolwright {
         driver
     }
 
-    /// The limits of a task that has none of its own.
+    /// Returns the default limits of a task.
     pub(crate) fn usual_limits(&self) -> Limits {
         let (limits, usual) = (self.config().sections.defaults.agents.clone(), Limits::default());
         Limits { turns: limits.turns.unwrap_or(usual.turns), calls: limits.calls, time: limits.time, ..usual }
     }
 
-    /// The specification of a run of this model as it is configured, without a prompt.
+    /// Returns the configured specification of a run with this model, without a prompt.
     pub(crate) fn run_spec(&self, model: &str) -> RunConfig {
         let config = self.config();
         let (defaults, selection) = (&config.sections.defaults, &config.sections.selection);

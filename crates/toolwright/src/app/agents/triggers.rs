@@ -20,10 +20,10 @@ use super::Agent;
 use crate::app::{LIST_WAIT, Toolwright};
 use crate::error::Error;
 
-/// How long the questions of a firing, or of a member of a group, wait for a person, who may be away then.
+/// How long questions of a firing or a group member wait for a person, who may be away.
 pub(super) const PARKED: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The triggers of this process run until it is dropped.
+/// Keeps this process's triggers running until it is dropped.
 #[derive(Debug)]
 #[must_use = "triggers run until it is dropped"]
 pub struct RunningTriggers {
@@ -39,14 +39,14 @@ impl Drop for RunningTriggers {
 }
 
 impl Toolwright {
-    /// The triggers of the store.
+    /// Returns the triggers of the store.
     #[must_use]
     pub fn triggers(&self) -> &Arc<TriggerManager> {
         &self.triggers
     }
 
-    /// Runs the triggers of this workspace, and those that its configuration names. What they start has the rights that
-    /// their creators had. Calls that need a person wait in the inbox.
+    /// Runs the triggers of this workspace, and those that its configuration names. Their runs have the rights of their
+    /// creators. Calls that need a person wait in the inbox.
     pub async fn run_triggers(self: &Arc<Self>) -> RunningTriggers {
         self.runs_triggers.store(true, Ordering::Release);
         self.configure_triggers().await;
@@ -57,7 +57,7 @@ impl Toolwright {
         RunningTriggers { end, task }
     }
 
-    /// Installs the triggers of the configuration, and removes those that it names no longer, if this process runs
+    /// Installs the triggers of the configuration, and removes those that it no longer names, if this process runs
     /// triggers.
     pub(in crate::app) async fn configure_triggers(&self) {
         if !self.runs_triggers.load(Ordering::Acquire) {
@@ -73,7 +73,7 @@ impl Toolwright {
         }
     }
 
-    /// The triggers of the configuration, installed or not.
+    /// Returns the triggers of the configuration, installed or not.
     #[must_use]
     pub fn configured_triggers(&self) -> Vec<Trigger> {
         let rights = self.owners_rights();
@@ -98,12 +98,12 @@ impl Toolwright {
         named
     }
 
-    /// The rights of triggers that the owner makes, by the command line or the configuration.
+    /// Returns the rights of triggers that the owner creates, by the command line or the configuration.
     #[must_use]
     pub fn owners_rights(&self) -> Rights {
         Rights {
             principal: Principal::owner(),
-            // The configuration that holds when it fires is the owner's word.
+            // When it fires, the configuration at that time applies.
             policies: Vec::new(),
             tools: None,
             limits: AgentLimits::default(),
@@ -111,10 +111,10 @@ impl Toolwright {
         }
     }
 
-    /// A principal as the configuration has it now, with no more roles than it had then.
+    /// Returns a principal with its present configuration, but with no more roles than it had then.
     ///
     /// # Errors
-    /// Where its token is gone, in words: nothing is started on its behalf.
+    /// A message if its token no longer exists, so that nothing may be started on its behalf.
     pub fn principal_now(&self, then: &Principal) -> Result<Principal, String> {
         if then.owner {
             return Ok(then.clone());
@@ -130,7 +130,7 @@ impl Toolwright {
         Ok(Principal { roles, ..then.clone() })
     }
 
-    /// The options of the endpoint `/webhooks`.
+    /// Returns the options of the endpoint `/webhooks`.
     pub(crate) fn webhooks(&self) -> WebhookOptions {
         let (variables, redactor) = (Arc::clone(&self.variables), Arc::clone(&self.redactor));
         let secrets = move |name: &str| {
@@ -151,7 +151,7 @@ impl Runs {
     }
 }
 
-/// The agent of a trigger, with no more rights than its creator had.
+/// Returns the agent of a trigger, with no more rights than its creator had.
 fn agent(app: &Arc<Toolwright>, trigger: &Trigger, firing: &Firing) -> Result<Agent, Error> {
     let model = trigger.config.model.as_deref();
     let agent = match &trigger.config.agent {
@@ -179,7 +179,7 @@ impl FiringTarget for Runs {
 
     async fn begin(&self, trigger: &Trigger, firing: &Firing) -> Result<(), String> {
         let app = self.app()?;
-        // An agent's own list of tools counts within its creator's.
+        // An agent's own list of tools applies within its creator's.
         app.list_unknown(LIST_WAIT).await;
         let agent = agent(&app, trigger, firing).map_err(|error| error.to_string())?;
         agent.create(firing.message(&trigger.config)).await.map_err(|error| error.to_string())

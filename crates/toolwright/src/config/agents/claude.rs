@@ -1,5 +1,5 @@
-//! Translates front matter of Claude Code: names of its tools, of its models and of its settings. Its fields are
-//! documented at code.claude.com/docs/en/sub-agents.
+//! Translates front matter of Claude Code: names of its tools, models and settings. Its fields are documented at
+//! code.claude.com/docs/en/sub-agents.
 
 use serde_json::json;
 use toolwright_core::pattern::nearest;
@@ -7,7 +7,7 @@ use toolwright_core::tool_id::server_namespace;
 
 use crate::config::node::{At, Data, Member, Node, Problem, Severity};
 
-/// Its tools, and ours in their place.
+/// Its tools, with our replacements.
 const TOOLS: [(&str, &[&str]); 23] = [
     ("Read", &["fs__read"]),
     ("NotebookRead", &["fs__notebook_read"]),
@@ -33,7 +33,7 @@ const TOOLS: [(&str, &[&str]); 23] = [
     ("TodoRead", &["agent__todo"]),
     ("AskUserQuestion", &["agent__ask_user"]),
 ];
-/// Its tools that have no counterpart.
+/// Its tools without a counterpart.
 const NO_TOOLS: [&str; 10] = [
     "SlashCommand",
     "EnterPlanMode",
@@ -46,20 +46,20 @@ const NO_TOOLS: [&str; 10] = [
     "SendMessage",
     "Monitor",
 ];
-/// Its names for models, which `models.aliases` may name too.
+/// Its names for models, which `models.aliases` may also define.
 const MODELS: [&str; 3] = ["sonnet", "opus", "haiku"];
-/// Where the shell begins another command, or runs one inside a command.
+/// Text of one command: excludes characters with which the shell begins another command, or runs one inside a command.
 const SHELL_OPERATORS: &str = r"[^;&|<>`$()\n\r]*";
-/// What stands between the words of a command that is denied. The shell removes quotes and backslashes.
+/// Separator between the words of a denied command. The shell removes quotes and backslashes.
 const BETWEEN_WORDS: &str = r#"[\s"'\\]+"#;
-/// What `*` stands for in a command that is denied.
+/// Replacement of `*` in a denied command.
 const IN_ONE_COMMAND: &str = r"[^;&|\n\r]*";
-/// Behind a command that is denied whatever its arguments are.
+/// End of a command that is denied with any arguments.
 const END_OF_WORD: &str = r"($|[^\w-])";
-/// Behind a command that is denied as it is written, without further arguments.
+/// End of a command that is denied only without further arguments.
 const END_OF_COMMAND: &str = r#"[\s"']*($|[\n;&|<>(){}`#]|\d+[<>])"#;
 
-/// Puts our fields and names in the place of Claude Code's. What cannot be mapped becomes a warning.
+/// Replaces Claude Code's fields and names by ours. Reports those without a counterpart as warnings.
 pub(super) fn translate(front: &mut Node, problems: &mut Vec<Problem>) {
     let mut rules: Vec<Node> = Vec::new();
     for key in ["tools", "disallowed_tools"] {
@@ -92,7 +92,7 @@ pub(super) fn translate(front: &mut Node, problems: &mut Vec<Problem>) {
     let mut ignored = |member: &Member, message: &str, remedy: &str| {
         problems.push(Problem::new(Severity::Warning, &member.at, &member.key, message, remedy));
     };
-    // How it is drawn.
+    // The display colour.
     front.take("color");
     for (key, message, remedy) in [
         ("hooks", "hooks do not run", "write rules under `policy.rules`, or guards under `policy.guards`"),
@@ -115,7 +115,7 @@ pub(super) fn translate(front: &mut Node, problems: &mut Vec<Problem>) {
     }
 }
 
-/// The servers of an agent: those of the configuration are there for all agents.
+/// Handles the servers of an agent: configured servers are available to all agents.
 fn servers_of(servers: &Member, ignored: &mut dyn FnMut(&Member, &str, &str)) {
     let is_name = |node: &Node| node.text().is_some();
     let all_names = match &servers.value.data {
@@ -135,7 +135,7 @@ fn servers_of(servers: &Member, ignored: &mut dyn FnMut(&Member, &str, &str)) {
     }
 }
 
-/// The rules that a permission mode stands for. Modes that let more run are said, and not applied.
+/// Returns the rules of a permission mode. Modes that allow more are reported, and not applied.
 fn permission_mode(mode: &Member, problems: &mut Vec<Problem>) -> Option<Node> {
     let written = mode.value.text().unwrap_or_default();
     let (message, remedy) = match written {
@@ -160,7 +160,7 @@ fn permission_mode(mode: &Member, problems: &mut Vec<Problem>) -> Option<Node> {
     None
 }
 
-/// A list of tools as Claude Code writes it.
+/// A list of tools in Claude Code's format.
 struct ToolList<'a> {
     key: &'a str,
     is_denial: bool,
@@ -176,7 +176,7 @@ impl ToolList<'_> {
             Data::List(items) if items.iter().all(|item| item.text().is_some()) => {
                 items.iter().map(|item| (item.text().unwrap_or_default().trim().to_owned(), item.at.clone())).collect()
             }
-            // With nothing after it, or faulty.
+            // Empty, or invalid.
             _ => return,
         };
         let mut globs: Vec<Node> = Vec::new();
@@ -187,7 +187,7 @@ impl ToolList<'_> {
                 Some((name, part)) => (name.trim_end(), Some(part.trim_end_matches(')').trim())),
                 None => (item.as_str(), None),
             };
-            // All of a tool. A denial of `:*` is one too.
+            // The whole tool. A denial of `:*` means this too.
             let part = part.filter(|part| !part.is_empty() && *part != "*" && !(self.is_denial && *part == ":*"));
             whole_shell |= name == "Bash" && part.is_none();
             let ours = match (name, part) {
@@ -203,7 +203,7 @@ impl ToolList<'_> {
                     self.warn(at, item, "only `Bash` and `Agent` can be given in part", "name the tool alone");
                     Vec::new()
                 }
-                // Of a denial in part, all of the tool is denied: that is on the safe side.
+                // For a partial denial the whole tool is denied, which is safe.
                 _ => match self.ours(name, at) {
                     Some(ours) => ours,
                     None => continue,
@@ -221,7 +221,7 @@ impl ToolList<'_> {
         member.value = Node { at, data: Data::List(globs) };
     }
 
-    /// What a name without a part stands for.
+    /// Returns the tools for a name without a part.
     fn ours(&mut self, name: &str, at: &At) -> Option<Vec<String>> {
         if name == "*" {
             return Some(vec!["*".to_owned()]);
@@ -237,7 +237,7 @@ impl ToolList<'_> {
                 if tool.is_empty() { "*" } else { tool }
             )]);
         }
-        // One of ours.
+        // One of our names.
         if name.contains("__") || name.contains(':') || name.contains('*') {
             return Some(vec![name.to_owned()]);
         }
@@ -265,7 +265,7 @@ fn known(name: &str) -> Option<&'static [&'static str]> {
     TOOLS.iter().find(|(known, _)| *known == name).map(|(_, ours)| *ours)
 }
 
-/// Splits at commas that stand in no brackets.
+/// Splits at commas outside of brackets.
 fn split(text: &str) -> Vec<String> {
     let mut items = vec![String::new()];
     let mut depth = 0_u32;
@@ -286,7 +286,7 @@ fn split(text: &str) -> Vec<String> {
     items.into_iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
 }
 
-/// The rule that keeps the shell to these commands, or these commands from it: `git:*`, `npm run *`, `npm test`.
+/// Returns the rule that limits the shell to these commands, or denies them: `git:*`, `npm run *`, `npm test`.
 fn shell_rule(commands: &[String], is_denial: bool) -> serde_json::Value {
     let (not, regex) = if is_denial { ("", denied(commands)) } else { ("!", allowed(commands)) };
     let names = commands.join(", ");
@@ -294,18 +294,18 @@ fn shell_rule(commands: &[String], is_denial: bool) -> serde_json::Value {
         false => format!("this agent runs one command at a time, without redirection or substitution: {names}"),
         true => format!("this agent does not run these commands: {names}"),
     };
-    // A string of JSON is one of CEL.
+    // A JSON string is also a CEL string.
     let when = format!("{not}args.command.matches({})", json!(regex));
     json!({"effect": "deny", "tool": "shell__bash", "when": when, "reason": reason})
 }
 
-/// What a command is, and whether it may go on behind that.
+/// Returns the beginning of a command, and whether more may follow.
 fn beginning(command: &str) -> (&str, bool) {
     let prefix = command.strip_suffix(":*").or_else(|| command.strip_suffix(" *"));
     (prefix.unwrap_or(command), prefix.is_some())
 }
 
-/// Matches a text that is one of these commands and nothing else.
+/// Returns a regular expression that matches exactly these commands.
 fn allowed(commands: &[String]) -> String {
     let pattern = |command: &String| {
         let (text, continues) = beginning(command);
@@ -315,8 +315,8 @@ fn allowed(commands: &[String]) -> String {
     format!("^({})$", commands.iter().map(pattern).collect::<Vec<_>>().join("|"))
 }
 
-/// Matches a text in which the words of one of these commands stand anywhere: the shell has too many ways to begin a command
-/// to list them.
+/// Returns a regular expression that matches the words of one of these commands anywhere in a text, because the shell
+/// has too many ways to begin a command.
 fn denied(commands: &[String]) -> String {
     let ending_so = |wanted: bool, end: &str| {
         let these = commands.iter().map(|command| beginning(command)).filter(|(_, continues)| *continues == wanted);
@@ -331,7 +331,7 @@ fn denied(commands: &[String]) -> String {
     format!(r"(^|[^\w.-])({})", any.into_iter().flatten().collect::<Vec<_>>().join("|"))
 }
 
-/// The text as a regular expression that matches it.
+/// Escapes a text for a regular expression.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for c in text.chars() {
@@ -343,7 +343,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// The model of front matter: `inherit` is that of whoever starts the agent, and an id without a provider is one of
+/// Returns the model of front matter: `inherit` means that of the agent's starter, and an id without a provider is
 /// Anthropic's.
 fn model(name: &str) -> Option<String> {
     match name {
@@ -353,7 +353,7 @@ fn model(name: &str) -> Option<String> {
     }
 }
 
-/// Whether this is one of its names for models.
+/// Returns whether this is one of its names for models.
 pub(super) fn is_model_alias(name: &str) -> bool {
     MODELS.contains(&name)
 }
@@ -365,7 +365,7 @@ fn member<'n>(node: &'n mut Node, key: &str) -> Option<&'n mut Member> {
     }
 }
 
-/// Puts a member into a mapping, unless that has it.
+/// Adds a member to a mapping, unless it exists.
 fn put_into(front: &mut Node, section: &str, put: Member) {
     if front.get(section).is_none() {
         front.set(section, Data::Map(Vec::new()));

@@ -11,8 +11,7 @@ use crate::config::node::{Data, Node, Problem, Severity};
 use crate::config::sections::check::{FOREIGN_KEYS, check, entry_schema, snake_case};
 use crate::config::sections::llm_tools::split;
 
-/// Reads an agent file; `None` where it cannot be used. What is wrong is added to `problems`, and leaves out no more than
-/// this agent.
+/// Reads an agent file; `None` if it is unusable. Errors are added to `problems`, and affect only this agent.
 pub(super) fn read(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Draft> {
     let mut found = Vec::new();
     let draft = parse(text, file, &mut found);
@@ -73,7 +72,7 @@ fn parse(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Dr
         let message = "the instructions stand both in the front matter and after it";
         problems.push(Problem::new(Severity::EntryDisabled, at, "prompt", message, "keep one of them"));
     }
-    // A file without a name is called as it is.
+    // An agent without a name has that of its file.
     let stem = || file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let written = name.as_ref().and_then(|name| name.value.text().map(str::trim)).filter(|name| !name.is_empty());
     let written = written.map_or_else(stem, str::to_owned);
@@ -87,17 +86,17 @@ fn parse(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Dr
     Some(Draft { spec, at, node, prefix: String::new() })
 }
 
-/// The front matter as a tree, its lines counted from the top of the file.
+/// Parses the front matter, with lines counted from the top of the file.
 pub(in crate::config) fn front_matter(front: &str, file: &Arc<Path>) -> Result<Node, Problem> {
     let numbered = |text: &str| format!("\n{text}");
     Node::parse(&numbered(front), file).or_else(|problem| {
-        // Claude Code writes descriptions with colons in them, without quotes, and reads them.
+        // Claude Code writes and accepts unquoted descriptions with colons.
         let quoted = quoted(front);
         if quoted == front { Err(problem) } else { Node::parse(&numbered(&quoted), file).map_err(|_| problem) }
     })
 }
 
-/// The lines `key: text` with their text in quotes, where it is plain and YAML would not read it as one text.
+/// Quotes the text in lines `key: text`, if it is plain and YAML would not read it as one text.
 fn quoted(front: &str) -> String {
     let line = |line: &str| {
         let text = line.trim_end();
@@ -114,7 +113,7 @@ fn quoted(front: &str) -> String {
     front.split_inclusive('\n').map(|text| line(text).unwrap_or_else(|| text.to_owned())).collect()
 }
 
-/// The schema of front matter: that of an entry of `agents`, where keys that are not known only warn.
+/// Returns the schema of front matter: that of an entry of `agents`, except that unknown keys only warn.
 fn schema() -> &'static Value {
     static SCHEMA: OnceLock<Value> = OnceLock::new();
     SCHEMA.get_or_init(|| {

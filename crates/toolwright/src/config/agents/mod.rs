@@ -1,4 +1,4 @@
-//! Agents: the entries of `agents`, and files in the folders where agents are kept.
+//! Agents: the entries of `agents`, and files in agent folders.
 
 mod claude;
 mod file;
@@ -24,22 +24,22 @@ use super::skills::SkillEntry;
 
 pub(super) use file::front_matter;
 
-/// An agent that can be used.
+/// A usable agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentEntry {
-    /// What is written of it.
+    /// Its configuration.
     pub spec: AgentConfig,
     /// Where it is defined.
     pub at: At,
 }
 
-/// An agent before it is seen with the others.
+/// An agent before the agents are checked together.
 struct Draft {
     spec: AgentConfig,
     at: At,
-    /// What it was written as, for the places of its keys.
+    /// The tree that it was read from, for the places of its keys.
     node: Node,
-    /// What comes before a field in messages.
+    /// The prefix of a field in messages.
     prefix: String,
 }
 
@@ -50,25 +50,26 @@ impl Draft {
     }
 }
 
-/// What the names in agents may mean.
+/// The known names that agents may use.
 pub(super) struct Names<'a> {
-    /// Names for models.
+    /// Aliases of models.
     pub(super) aliases: &'a indexmap::IndexMap<String, String>,
-    /// Models that the configuration names.
+    /// Models in the configuration.
     pub(super) models: &'a [&'a str],
     /// Providers of models.
     pub(super) providers: &'a [String],
-    /// Names of built-in tools. Without any, nothing is known of tools.
+    /// Names of built-in tools. If empty, no tool names are checked.
     pub(super) tools: &'a [String],
     /// Namespaces of sources whose tools are not known yet.
     pub(super) sources: &'a [String],
-    /// The channels that are configured.
+    /// The configured channels.
     pub(super) channels: &'a Channels,
-    /// The skills that there are.
+    /// The existing skills.
     pub(super) skills: &'a [SkillEntry],
 }
 
-/// The agents of a configuration, in order: entries, then those of the folders. Of agents with one name the first counts.
+/// Loads the agents of a configuration, in order: entries, then those of the folders. Of agents with the same name the
+/// first is used.
 pub(super) fn load(
     entries: Vec<Member>,
     folders: &[DefinitionFolder],
@@ -106,7 +107,7 @@ fn entry(mut member: Member, scope: &mut Scope<'_>) -> Option<Draft> {
     Some(Draft { spec, at: member.at, node: member.value, prefix })
 }
 
-/// Checks what an agent says by itself, and puts models in the place of their aliases. Whether it can be used.
+/// Checks an agent by itself, and replaces aliases of models. Returns whether it is usable.
 fn settle(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) -> bool {
     let before = problems.len();
     let out = Severity::EntryDisabled;
@@ -138,7 +139,7 @@ fn settle(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) -> 
     true
 }
 
-/// Takes out triggers that could never fire, and checks the models of the others.
+/// Removes triggers that could never fire, and checks the models of the others.
 fn settle_triggers(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) {
     let read = |written: &Map<String, Value>| {
         let trigger =
@@ -170,7 +171,7 @@ fn settle_triggers(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Prob
     draft.spec.triggers = triggers;
 }
 
-/// Whether a trigger of the configuration can fire.
+/// Checks that a configured trigger can fire.
 pub(super) fn check_trigger(trigger: &TriggerConfig, channels: &Channels) -> Result<(), String> {
     match trigger.when(0, "UTC").map_err(|error| error.to_string())? {
         When::Message { channel, .. } => channels.unreachable(&channel).map_or(Ok(()), Err),
@@ -178,7 +179,7 @@ pub(super) fn check_trigger(trigger: &TriggerConfig, channels: &Channels) -> Res
     }
 }
 
-/// Puts the texts of its skills after its own.
+/// Appends the texts of its skills to its own.
 fn settle_skills(draft: &mut Draft, skills: &[SkillEntry], problems: &mut Vec<Problem>) {
     for name in draft.spec.skills.clone() {
         let Some(entry) = skills.iter().find(|entry| entry.skill.name == name) else {
@@ -215,8 +216,8 @@ fn check_tools(draft: &Draft, names: &Names<'_>, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Says which agents among the tools of others there are not, where one has nearly that name: a program may have tools of
-/// its own beside the agents.
+/// Reports unknown agents among the tools of others, if one has a similar name: a program may have its own tools
+/// besides the agents.
 fn check_agents(drafts: &[Draft], names: &Names<'_>, problems: &mut Vec<Problem>) {
     let agents = || drafts.iter().map(|draft| draft.spec.name.as_str());
     for draft in drafts {
@@ -240,7 +241,7 @@ fn settle_model(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem
     }
 }
 
-/// Puts a model in the place of its alias, and takes out what names none. What is wrong with it, and the remedy.
+/// Replaces the alias of a model, and removes an invalid name. Returns the error and the remedy.
 pub(super) fn check_model(model: &mut Option<String>, names: &Names<'_>) -> Option<(String, String)> {
     let written = model.clone()?;
     let Some((provider, _)) =
@@ -274,7 +275,8 @@ pub(super) fn check_model(model: &mut Option<String>, names: &Names<'_>) -> Opti
         );
         return Some((message, remedy));
     }
-    // Nobody lists all models of a provider: one that has the words and the version of another, nearly, is a mistake.
+    // There is no list of all models of a provider, but a name with the same words and version as another, except for a
+    // small difference, is a mistake.
     let digits = |name: &str| (name.split('-').count(), name.chars().filter(char::is_ascii_digit).collect::<String>());
     let is_like =
         |known: &&str| known.split_once('/').is_some_and(|(of, _)| of == provider) && digits(known) == digits(&written);
@@ -305,8 +307,8 @@ fn first_of_each_name(drafts: &mut Vec<Draft>, problems: &mut Vec<Problem>) {
     *drafts = kept;
 }
 
-/// Leaves out agents with destinations that there are not, and those of cycles. A destination that was left out itself, or
-/// is switched off, is taken from the agents that name it.
+/// Removes agents with unknown destinations, and those in cycles. A destination that was removed itself, or is
+/// disabled, is removed from the agents that name it.
 fn check_destinations(drafts: &mut Vec<Draft>, off: BTreeSet<String>, problems: &mut Vec<Problem>) {
     let mut left_out = off;
     let all: Vec<String> = drafts.iter().map(|draft| draft.spec.name.clone()).collect();

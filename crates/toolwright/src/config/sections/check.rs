@@ -1,5 +1,5 @@
-//! Checks a configuration tree against the schema of the structs that it is read into: the one table of keys, types and
-//! bounds. Normalises camelCase keys on the way. The published schema is made of the same.
+//! Checks a configuration tree against the schema of its structs, which defines all keys, types and bounds. Also
+//! normalises camelCase keys. The published schema is derived from the same structs.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -15,15 +15,15 @@ use super::servers;
 use crate::config::files::LayerKind;
 use crate::config::node::{At, Data, Member, Node, Problem, Severity};
 
-/// Schema keyword: each member of this mapping stands alone; a broken one is left out.
+/// Schema keyword: members of this mapping are independent; an invalid one is left out.
 pub(crate) const ENTRIES: &str = "x-entries";
-/// Schema keyword: keys that are not known here come from other programs and only warn.
+/// Schema keyword: unknown keys are from other programs and only warn.
 pub(crate) const FOREIGN_KEYS: &str = "x-foreign-keys";
-/// Schema keyword: this section has nothing behind it in this version.
+/// Schema keyword: this section has no effect in this version.
 pub(crate) const UNSUPPORTED: &str = "x-unsupported";
-/// Schema keyword: other words for a key, in snake case.
+/// Schema keyword: alternative names of a key, in snake case.
 pub(crate) const ALIASES: &str = "x-aliases";
-/// Keys that close something: one that is misspelt must not leave it open.
+/// Keys that restrict something. A misspelled one must not be ignored.
 const GUARDS: [&str; 10] = [
     "tools_allowed",
     "tools_denied",
@@ -36,7 +36,8 @@ const GUARDS: [&str; 10] = [
     "disabled_tools",
     "no_schema_mode",
 ];
-/// Words of keys of other programs that close something. Those that open something (`alwaysAllow`, `autoApprove`) are ignored.
+/// Words in other programs' keys that restrict something. Those that permit something (`alwaysAllow`, `autoApprove`)
+/// are ignored.
 const CLOSING: [&str; 13] = [
     "allow",
     "allowed",
@@ -52,10 +53,10 @@ const CLOSING: [&str; 13] = [
     "readonly",
     "approval",
 ];
-/// Schema keyword: numbers and booleans are taken as the text they were written as.
+/// Schema keyword: numbers and booleans are taken as their written text.
 pub(crate) const TEXT: &str = "x-text";
 
-/// Checks `node`, takes out what cannot be used, and adds what is wrong to `problems`.
+/// Checks `node`, removes invalid parts, and adds the errors to `problems`.
 pub(crate) fn check(node: &mut Node, schema: &Value, problems: &mut Vec<Problem>) {
     Walk { path: Vec::new(), problems }.visit(node, schema);
 }
@@ -159,7 +160,7 @@ impl Walk<'_> {
             self.path.push(member.key.clone());
             let before = self.problems.len();
             let known = properties.and_then(|properties| properties.get(&member.key));
-            // A key with nothing after it, as when all below it is commented out, is a key not given.
+            // A key without a value, for example because everything below it is commented out, counts as not given.
             if matches!(member.value.data, Data::Null) && known.is_some_and(|known| !accepts(&member.value, known)) {
                 self.path.pop();
                 return false;
@@ -181,16 +182,16 @@ impl Walk<'_> {
             keep && !broken
         });
         let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-        // One that is there and broken has been told of.
+        // A present but invalid key was already reported.
         for key in required.filter(|key| !seen.iter().any(|have| have == key)) {
             let at = node.at.clone();
             self.report(&at, format!("`{key}` is missing"), format!("add `{key}:`"));
         }
     }
 
-    /// Checks one member; whether it may stay.
+    /// Checks one member. Returns whether it may stay.
     fn member(&mut self, member: &mut Member, known: Option<&Value>, schema: &Value) -> bool {
-        // What is wrong with a whole mapping or list is best looked for at its key.
+        // An error of a whole mapping or list is best reported at its key.
         if matches!(member.value.data, Data::Map(_) | Data::List(_)) {
             member.value.at = member.at.clone();
         }
@@ -237,7 +238,7 @@ impl Walk<'_> {
         let severity = if is_warning { Severity::Warning } else { Severity::Error };
         let remedy = match near {
             _ if foreign.is_some() => foreign.unwrap_or_default(),
-            // In the spelling that documents use for it, or that the file does.
+            // In the spelling of the documentation, or of the file.
             Some(near) if is_section(near) || member.key.contains(|c: char| c.is_ascii_uppercase()) => {
                 format!("did you mean `{}`?", camel_case(near))
             }
@@ -250,7 +251,7 @@ impl Walk<'_> {
         self.problems.push(Problem::new(severity, &member.at, field, format!("unknown key `{}`", member.key), remedy));
     }
 
-    /// What is to be done about a section under which another client keeps its servers.
+    /// Returns the remedy for a section under which another client keeps its servers.
     fn foreign_section(&self, key: &str) -> Option<String> {
         let client = match (self.path.len(), key) {
             (1, "servers" | "inputs") => "vscode",
@@ -267,20 +268,20 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a key that is not known here is one of the section `defaults` that stands here.
+/// Returns whether an unknown key is one of the section `defaults`.
 fn is_default(key: &str, schema: &Value) -> bool {
     let defaults = schema.pointer("/properties/defaults/properties").and_then(Value::as_object);
     defaults.is_some_and(|defaults| known_as(&snake_case(key), defaults).is_some())
 }
 
-/// Whether a key that is not known here says to close something.
+/// Returns whether an unknown key looks like a restriction.
 fn closes(key: &str) -> bool {
     let words: Vec<&str> = key.split('_').collect();
     let opens = matches!(words.first(), Some(&("always" | "auto")));
     !opens && (words.iter().any(|word| CLOSING.contains(word)) || key.contains("read_only"))
 }
 
-/// The branch of an `anyOf` that the node is meant for: `Option<T>` gives `[T, null]`.
+/// Returns the branch of an `anyOf` that fits the node: `Option<T>` gives `[T, null]`.
 pub(in crate::config) fn branch<'s>(node: &Node, schema: &'s Value) -> &'s Value {
     let Some(branches) = schema.get("anyOf").and_then(Value::as_array) else { return schema };
     branches.iter().find(|branch| accepts(node, branch)).or_else(|| branches.first()).unwrap_or(schema)
@@ -344,7 +345,7 @@ fn choices(schema: &Value) -> Vec<&str> {
     all
 }
 
-/// The key that `key`, in snake case, stands for.
+/// Returns the known key for `key`, in snake case.
 fn known_as(key: &str, properties: &Map<String, Value>) -> Option<String> {
     if properties.contains_key(key) {
         return Some(key.to_owned());
@@ -356,7 +357,7 @@ fn known_as(key: &str, properties: &Map<String, Value>) -> Option<String> {
     properties.iter().find(|(_, property)| is_meant(property)).map(|(known, _)| known.clone())
 }
 
-/// `mcpServers` as `mcp_servers`, `traceMCP` as `trace_mcp`.
+/// Converts `mcpServers` to `mcp_servers`, `traceMCP` to `trace_mcp`.
 pub(crate) fn snake_case(key: &str) -> String {
     let mut out = String::with_capacity(key.len() + 4);
     let mut chars = key.chars().peekable();
@@ -374,7 +375,7 @@ pub(crate) fn snake_case(key: &str) -> String {
     out
 }
 
-/// `mcp_servers` as `mcpServers`.
+/// Converts `mcp_servers` to `mcpServers`.
 pub(crate) fn camel_case(key: &str) -> String {
     let mut parts = key.split('_');
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -386,12 +387,12 @@ pub(crate) fn camel_case(key: &str) -> String {
     out
 }
 
-/// Whether it is a section that documents write in camelCase: those shared with other clients.
+/// Returns whether documentation writes this section in camelCase, because other clients share it.
 fn is_section(key: &str) -> bool {
     matches!(key, "mcp_servers" | "rest_tools")
 }
 
-/// The schema the checker walks: snake_case keys, no references.
+/// Returns the schema for the checker: with snake_case keys and without references.
 pub(crate) fn schema() -> &'static Value {
     static SCHEMA: OnceLock<Value> = OnceLock::new();
     SCHEMA.get_or_init(|| {
@@ -402,23 +403,23 @@ pub(crate) fn schema() -> &'static Value {
     })
 }
 
-/// The schema of one entry of a section.
+/// Returns the schema of one entry of a section.
 pub(in crate::config) fn entry_schema(section: &str) -> &'static Value {
     &section_schema(section)["additionalProperties"]
 }
 
-/// The schema of one entry of `models.endpoints`.
+/// Returns the schema of one entry of `models.endpoints`.
 pub(in crate::config) fn endpoint_schema() -> &'static Value {
     &section_schema("models")["properties"]["endpoints"]["additionalProperties"]
 }
 
-/// The schema of one section, as the checker walks it.
+/// Returns the schema of one section for the checker.
 pub(in crate::config) fn section_schema(name: &str) -> &'static Value {
     &schema()["properties"][name]
 }
 
-/// The schema for editors (`toolwright config schema`): every key in both spellings, `mcp_servers` and
-/// `mcpServers`, and sections that may be left empty.
+/// Returns the schema for editors (`toolwright config schema`): every key in both spellings, `mcp_servers` and
+/// `mcpServers`, and sections that may be empty.
 #[must_use]
 pub fn json_schema() -> Value {
     let mut schema = schema().clone();
@@ -451,11 +452,11 @@ fn as_written(schema: &mut Value) {
     }
 }
 
-/// Reads the text of `file`: what would stand in the `policy` section of a configuration, by itself or under
-/// `policy`, with anything beside it; so a whole configuration will do.
+/// Reads a policy from the text of `file`: the content of a `policy` section, alone or under the key `policy`, with
+/// other sections ignored. So a whole configuration is accepted.
 ///
 /// # Errors
-/// Everything that is wrong with it, with lines.
+/// All its errors, with lines.
 pub fn policy_file(text: &str, file: &Path) -> Result<PolicyConfig, Vec<Problem>> {
     let file: Arc<Path> = file.into();
     let mut node = Node::parse(text, &file).map_err(|problem| vec![problem])?;
@@ -478,10 +479,10 @@ pub fn policy_file(text: &str, file: &Path) -> Result<PolicyConfig, Vec<Problem>
     })
 }
 
-/// The text of a file as a tree that fits the schema; what does not fit is left out and told.
+/// Parses the text of a file to a tree that fits the schema; other parts are left out and reported.
 ///
 /// # Errors
-/// Where it is no YAML or JSON.
+/// It is neither YAML nor JSON.
 pub(crate) fn checked(
     text: &str,
     file: &Arc<Path>,
@@ -490,7 +491,7 @@ pub(crate) fn checked(
 ) -> Result<Node, Problem> {
     let is_foreign = kind == LayerKind::Foreign;
     let mut node = Node::parse(text, file).map_err(|problem| match is_foreign {
-        // Another program's broken file must not stop ours.
+        // An invalid file of another program must not prevent the start.
         true => Problem { severity: Severity::EntryDisabled, ..problem },
         false => problem,
     })?;

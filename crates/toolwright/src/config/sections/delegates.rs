@@ -14,7 +14,7 @@ pub struct DelegatesConfig {
 }
 
 impl DelegatesConfig {
-    /// Whether the document at a URL may be read.
+    /// Returns whether the document at a URL may be read.
     pub(crate) fn allows(&self, url: &Url) -> bool {
         let is_plain = url.username().is_empty() && url.password().is_none();
         let allows = |allowed: &Url| {

@@ -1,7 +1,7 @@
 //! Defines the keys of `toolwright.yaml`, with unit and default of each.
 //!
-//! Each section is the type that the part of Toolwright reads which it is for; those that the library itself reads are
-//! here. The checker, the published JSON Schema and the reference come from these structs.
+//! Each section has the type of the component that uses it; those of the library itself are here. The checker, the
+//! published JSON Schema and the reference are derived from these structs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -164,7 +164,7 @@ impl<T: JsonSchema> JsonSchema for Entries<T> {
     }
 }
 
-/// What is written of a mapping that holds nothing by default.
+/// Serializes a mapping that is empty by default.
 fn none<T, S: Serializer>(_: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(std::iter::empty::<(String, ())>())
 }
@@ -320,7 +320,7 @@ pub struct PolicyConfig {
 }
 
 impl PolicyConfig {
-    /// The policy of its rules under a profile.
+    /// Returns the policy of its rules under a profile.
     #[must_use]
     pub fn under(&self, profile: Profile) -> Policy {
         Policy { profile, rules: self.rules.clone(), tools: self.tools.clone(), within: None }
@@ -492,7 +492,7 @@ impl Default for SelectionConfig {
 }
 
 impl SelectionConfig {
-    /// The way to score that has this name here.
+    /// Returns the scoring method of this name.
     #[must_use]
     pub fn method(&self, name: ScorerName) -> Method {
         match name {
@@ -505,7 +505,7 @@ impl SelectionConfig {
             ScorerName::Cascade => {
                 let CascadeConfig { first, then, survivors } = self.cascade.clone().unwrap_or_default();
                 let pass = |name| match name {
-                    // One cascade is enough.
+                    // Cascades do not nest.
                     ScorerName::Cascade => Method::Auto,
                     name => self.method(name),
                 };
@@ -514,7 +514,7 @@ impl SelectionConfig {
         }
     }
 
-    /// What a pick by this configuration begins with.
+    /// Returns the options of a pick by this configuration.
     #[must_use]
     pub fn pick_options(&self) -> PickOptions {
         PickOptions {
@@ -536,7 +536,7 @@ impl SelectionConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct EmbeddingsConfig {
     /// Directory of a sentence-transformer: `config.json`, `tokenizer.json`, `model.safetensors`.
-    // Absolute once it is loaded.
+    // Absolute after loading.
     #[schemars(with = "Option<String>", extend("x-variables" = "setting"))]
     pub path: Option<PathBuf>,
     /// Base address of an API, like `https://api.openai.com/v1` or `http://localhost:11434`.
@@ -588,7 +588,7 @@ pub struct CascadeConfig {
 }
 
 impl Default for CascadeConfig {
-    /// Words first, then meaning over the best fifty.
+    /// First by words, then by meaning among the best fifty.
     fn default() -> Self {
         Self { first: ScorerName::Bm25, then: ScorerName::Embedding, survivors: 50 }
     }

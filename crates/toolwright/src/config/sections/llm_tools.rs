@@ -1,5 +1,5 @@
-//! `llm_tools`: tools that a model answers, and texts to fill in. A tool may stand in a file of its own: YAML, or Markdown
-//! with settings between two `---` lines and prompts after them.
+//! `llm_tools`: LLM-backed tools, and text templates. A tool may be in a separate file: YAML, or Markdown with settings
+//! between two `---` lines and prompts after them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,21 +22,21 @@ use crate::config::node::{Data, Member, Node};
 const NAMESPACE: &str = "llm";
 const COMPARE: &str = "compare it with `toolwright config schema`";
 
-/// What an entry of `llm_tools` comes to.
+/// The result of an entry of `llm_tools`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LlmEntry {
-    /// A tool that a model answers.
+    /// An LLM-backed tool.
     Llm(Box<LlmDefinition>),
-    /// A text that is filled in.
+    /// A text template.
     Template(TemplateDefinition),
-    /// A shipped tool, described or asked otherwise.
+    /// Changes to a shipped tool's description or models.
     Tuned(Tuned),
-    /// A shipped tool of this name is not offered.
+    /// The shipped tool of this name is disabled.
     Off(String),
 }
 
 impl LlmEntry {
-    /// The tool's name in the namespace `llm`.
+    /// Returns the tool's name in the namespace `llm`.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -48,7 +48,7 @@ impl LlmEntry {
     }
 }
 
-/// What the configuration says of a shipped tool.
+/// Changes to a shipped tool.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tuned {
@@ -65,11 +65,11 @@ pub struct Tuned {
 const TUNED: [&str; 5] = ["title", "description", "model_preference", "recommended_threshold", "tags"];
 
 impl Tuned {
-    /// The shipped definition with this in place of what it says.
+    /// Applies these changes to the shipped definition.
     #[must_use]
     pub fn over(&self, shipped: &LlmDefinition) -> LlmDefinition {
         let own = &shipped.model_preference;
-        // A rule of ours is no author's word: it ends where the configuration says.
+        // Limits of the shipped definition are overridden where configured.
         let most = self.model_preference.max_tokens.unwrap_or(u32::MAX);
         let capped = |rule: MaxTokens| MaxTokens { base: rule.base.min(most), max: rule.max.min(most), ..rule };
         LlmDefinition {
@@ -102,7 +102,7 @@ impl JsonSchema for LlmToolConfig {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut schema = LlmDefinition::json_schema(generator);
-        // What is missing may stand in a file, or be as in the shipped tool.
+        // Missing fields may be in a file, or as in the shipped tool.
         schema.remove("required");
         schema.insert("description".to_owned(), "One tool that a model answers (`user`), or a text that is filled in (`template`). Its name here is its name in the namespace `llm`. One of a shipped tool's name and with neither only changes how that tool is described, which models it asks and how.".into());
         let said = [
@@ -124,8 +124,8 @@ impl JsonSchema for LlmToolConfig {
     }
 }
 
-/// Reads one entry; `None`, with the reason among the problems, when it cannot be used.
-/// `approved` are the texts of the files that a project names, as they were approved.
+/// Reads one entry; `None`, with the reason among the problems, if it is unusable. `approved` has the approved texts of
+/// the files that a project names.
 pub(crate) fn entry(
     member: &Member,
     approved: &BTreeMap<PathBuf, Option<String>>,
@@ -142,7 +142,7 @@ pub(crate) fn entry(
             None => read_text(&path).map_err(|error| error.to_string()),
         };
         match text.and_then(|text| from_file(&path, &text)).and_then(|read| over(fields, read)) {
-            // A file may put the tool out of use, too.
+            // A file may also disable the tool.
             Ok(read) if is_off(&read) => return Some(LlmEntry::Off(member.key.clone())),
             Ok(read) => fields = read,
             Err(why) => {
@@ -168,14 +168,14 @@ fn is_off(fields: &Map<String, Value>) -> bool {
     fields.get("enabled") == Some(&Value::Bool(false))
 }
 
-/// The file of an entry that is used: its path begins in the folder of the configuration file that names it.
+/// Returns the file of an enabled entry; its path is relative to the folder of the configuration file.
 pub(crate) fn file_of(member: &Member) -> Option<PathBuf> {
     let (named, file) = (&member.value.get("file")?.at, member.value.text_of("file")?);
     let is_off = member.value.get("enabled").is_some_and(|enabled| enabled.value.data == Data::Bool(false));
     (!is_off).then(|| named.file.parent().unwrap_or(Path::new("")).join(file))
 }
 
-/// What a file says.
+/// Returns the fields in a file.
 fn from_file(path: &Path, text: &str) -> Result<Map<String, Value>, String> {
     let file: Arc<Path> = Arc::from(path);
     let is_markdown = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("md"));
@@ -189,20 +189,19 @@ fn from_file(path: &Path, text: &str) -> Result<Map<String, Value>, String> {
     Ok(fields)
 }
 
-/// What the entry says over what its file says.
+/// Overrides the fields of a file by those of the entry.
 fn over(mut own: Map<String, Value>, mut fields: Map<String, Value>) -> Result<Map<String, Value>, String> {
     if fields.contains_key("file") {
         return Err("it names a `file` of its own: one file says all".to_owned());
     }
-    // The name in the configuration is the tool's name.
+    // The key in the configuration is the tool's name.
     fields.shift_remove("name");
     own.shift_remove("file");
     fields.extend(own);
     Ok(fields)
 }
 
-/// Fields in one spelling, `output_schema`, as those of the configuration are; schemas, examples and prepared values
-/// keep theirs.
+/// Converts field names to snake case, as `output_schema`; names in schemas, examples and prepared values stay.
 fn one_spelling(fields: Map<String, Value>) -> Map<String, Value> {
     let within = |key: &str, value: Value| match (key, value) {
         ("max_tokens" | "model_preference", Value::Object(fields)) => Value::Object(one_spelling(fields)),
@@ -232,7 +231,7 @@ fn one_spelling(fields: Map<String, Value>) -> Map<String, Value> {
     respelt.collect()
 }
 
-/// The tool of an entry, tried: it registers. Else the field and what is wrong with it.
+/// Creates the tool of an entry and checks that it can be registered. Otherwise returns the field and its error.
 fn made(name: &str, mut fields: Map<String, Value>) -> Result<LlmEntry, (String, String)> {
     let refused = |field: &str, why: String| (field.to_owned(), why);
     let define = |error: DefineError| refused(&error.field, error.reason);
@@ -240,7 +239,7 @@ fn made(name: &str, mut fields: Map<String, Value>) -> Result<LlmEntry, (String,
         RegisteredTool::own(definition).map(drop).map_err(|error| refused("parameters", error.to_string()))
     };
     fields.shift_remove("enabled");
-    // What is nothing is not said.
+    // A null field counts as not given.
     fields.retain(|_, value| !value.is_null());
     let (asks, fills) = (fields.contains_key("user"), fields.contains_key("template"));
     if !asks && !fills {
@@ -288,10 +287,10 @@ fn tuned(name: &str, fields: Map<String, Value>) -> Result<LlmEntry, (String, St
     Ok(LlmEntry::Tuned(tuned))
 }
 
-/// The front matter and the text after it.
+/// Splits a file into front matter and text.
 ///
 /// # Errors
-/// In words.
+/// A message.
 pub(in crate::config) fn split(text: &str) -> Result<(&str, &str), String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
@@ -308,11 +307,11 @@ pub(in crate::config) fn split(text: &str) -> Result<(&str, &str), String> {
     Err("its front matter does not end with a line `---`".to_owned())
 }
 
-/// Puts the text into `system` and `user`: what stands under the headings `# System` and `# User`, or all of it as
-/// the user's message. With `kind: template` in the front matter it is the template.
+/// Adds the text as `system` and `user`: the parts under the headings `# System` and `# User`, or all of it as the
+/// user's message. With `kind: template` in the front matter it is the template.
 ///
 /// # Errors
-/// In words.
+/// A message.
 fn add_body(body: &str, fields: &mut Map<String, Value>) -> Result<(), String> {
     let kind = fields.shift_remove("kind");
     let parts = match kind.as_ref().map(|kind| kind.as_str().unwrap_or_default()) {
@@ -332,7 +331,7 @@ fn add_body(body: &str, fields: &mut Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// The prompts of a text. What stands before the first heading belongs to the user's message.
+/// Returns the prompts of a text. Text before the first heading belongs to the user's message.
 fn prompts(body: &str) -> Vec<(&'static str, String)> {
     let (mut system, mut user) = (String::new(), String::new());
     let mut into_system = false;

@@ -1,4 +1,4 @@
-//! `models`: where models are, how they are asked, and which do well with which tools.
+//! `models`: endpoints of models, their settings, and which ones work well with which tools.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ pub struct ModelConfig {
     pub tool_compat: IndexMap<String, f64>,
 }
 
-/// An endpoint, variables filled in; `None`, with the reason among the problems, when it cannot be used.
+/// Reads an endpoint and expands its variables; `None`, with the reason among the problems, if it is unusable.
 pub(in crate::config) fn endpoint(member: &mut Member, scope: &mut Scope<'_>) -> Option<Endpoint> {
     let (name, at, entry) = (member.key.clone(), member.at.clone(), format!("models.endpoints.{}", member.key));
     let before = scope.problems.len();
@@ -85,8 +85,8 @@ pub(in crate::config) fn endpoint(member: &mut Member, scope: &mut Scope<'_>) ->
     endpoint.filter(|_| scope.problems.len() == before).map(|endpoint| Endpoint { provider: name, ..endpoint })
 }
 
-/// How requests to a model are made, sizes and bounds that it leaves open as what stands under its provider's name in
-/// `all` has them; `None`, with the reason among the problems, when they make no sense.
+/// Reads how requests to a model are made. Sizes and limits that it lacks are taken from its provider's entry in `all`.
+/// `None`, with the reason among the problems, if they are invalid.
 pub(in crate::config) fn overrides(
     name: &str,
     all: &IndexMap<String, ModelConfig>,
@@ -103,12 +103,12 @@ pub(in crate::config) fn overrides(
         problems.push(Problem::new(Severity::Error, at, place, why, "mend it, or take it out".to_owned()));
         return None;
     }
-    // Who writes it of a model knows that its endpoint can.
+    // A setting for a model implies that its endpoint supports it.
     overrides.tool_search = (model.exposure == Some(ExposureChoice::Fixed(Exposure::Deferred))).then_some(true);
     Some(overrides)
 }
 
-/// The file of a model's tokenizer. One that is not there is told of: tokens are estimated without it.
+/// Returns the file of a model's tokenizer. A missing file is reported, because tokens are then estimated.
 pub(in crate::config) fn tokenizer(name: &str, model: &ModelConfig, at: &At, scope: &mut Scope<'_>) -> Option<PathBuf> {
     let path = model.tokenizer.as_ref().filter(|path| !path.as_os_str().is_empty())?;
     let path = scope.root.join(path);
@@ -124,25 +124,25 @@ pub(in crate::config) fn tokenizer(name: &str, model: &ModelConfig, at: &At, sco
 
 /// The file beside the configuration.
 const IN_ROOT: &str = "toolwright-compat.json";
-/// The file in the state directory, in a folder of its own: who watches it is not woken by what else changes there.
+/// The file in the state directory, in a separate folder, so that watching it causes no wake-ups for other changes.
 const IN_STATE: &str = "models/compat.json";
 
-/// Where it is said, and what.
+/// The source of the compat table, and its content.
 #[derive(Debug, Clone, Default)]
 pub struct CompatSource {
-    /// The files that it may stand in, nearest first; the first that is there counts. Hot reload watches them.
+    /// The files that may contain it, nearest first; the first existing one is used. Hot reload watches them.
     pub files: Vec<PathBuf>,
-    /// What told their contents when they were read.
+    /// The stamps of these files from before they were read.
     pub(in crate::config) stamps: Vec<Stamp>,
-    /// The one that counts, and where a benchmark writes: without any, the last.
+    /// The file that is used, and to which a benchmark writes; if none exists, the last one.
     pub file: PathBuf,
-    /// What it says.
+    /// Its content.
     pub written: CompatFile,
-    /// That, and over it the configuration's word.
+    /// Its content, overridden by the configuration.
     pub compat: Arc<Compat>,
 }
 
-/// Reads the file that says so; `root` is the workspace root, where its file counts.
+/// Reads the compat table; `root` is the workspace root, whose file counts.
 pub(in crate::config) fn compat(
     written: &ConfigFile,
     root: Option<&Path>,
@@ -176,10 +176,10 @@ pub(in crate::config) fn compat(
     CompatSource { files, stamps, file, written: of_file, compat }
 }
 
-/// The text of a compat file, or why it has none.
+/// Reads a compat file.
 ///
 /// # Errors
-/// In words.
+/// A message.
 pub fn read_compat(file: &Path) -> Result<CompatFile, String> {
     let mut text = String::new();
     let opened = std::fs::File::open(file).map_err(|error| format!("it cannot be read: {error}"))?;
@@ -188,7 +188,7 @@ pub fn read_compat(file: &Path) -> Result<CompatFile, String> {
     CompatFile::parse(&text).map_err(|error| format!("it is no compat file: {error}"))
 }
 
-/// Model, tool and score of each `tool_compat`.
+/// Returns model, tool and score of each `tool_compat`.
 fn operator(written: &ConfigFile, merged: &Node, problems: &mut Vec<Problem>) -> Vec<(String, String, f64)> {
     let mut said = Vec::new();
     for (model, config) in &written.models.by_name {

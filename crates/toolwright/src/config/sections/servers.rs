@@ -1,5 +1,5 @@
-//! Resolves an MCP server entry to a server that can be connected, or says why it cannot. It also translates other
-//! clients' keys, in files that are pasted in and in those that are imported.
+//! Resolves an MCP server entry to a server that can be connected, or reports why it cannot be. Also translates other
+//! clients' keys, in pasted and in imported files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::variables::Scope;
 use crate::config::Server;
 use crate::config::node::{At, Data, Member, Node, Problem, Severity};
 
-/// How a private key signs that says nothing else.
+/// The default signature algorithm of private keys.
 const DEFAULT_ALGORITHM: &str = "ES256";
 
-/// One entry under resolution.
+/// An entry that is being resolved.
 struct Resolver<'a, 'b> {
     entry: &'a str,
     at: &'a At,
@@ -27,7 +27,7 @@ struct Resolver<'a, 'b> {
     broken: bool,
 }
 
-/// What became of an entry.
+/// The result of an entry.
 pub(crate) enum Resolved {
     /// It can be used.
     Server(Box<Server>),
@@ -37,7 +37,7 @@ pub(crate) enum Resolved {
     Broken,
 }
 
-/// Resolves an entry. `taken` are the namespaces of the servers before it.
+/// Resolves an entry. `taken` has the namespaces of earlier servers.
 pub(crate) fn resolve(member: Member, taken: &[String], scope: &mut Scope<'_>) -> Resolved {
     let Member { key: name, at, value: mut node } = member;
     let mut notes: Vec<[String; 3]> = Vec::new();
@@ -99,7 +99,7 @@ impl Resolver<'_, '_> {
         namespace
     }
 
-    /// The entry as its client reads it: variables filled in, `type` said, paths absolute.
+    /// Returns the entry as its client reads it: with variables expanded, `type` set and paths absolute.
     fn config(&mut self, node: &mut Node) -> Option<McpServerConfig> {
         let is_program = self.is_program(node)?;
         let useless: &[&str] = if is_program { &["headers", "oauth"] } else { &["args", "env", "cwd"] };
@@ -153,7 +153,7 @@ impl Resolver<'_, '_> {
         Some(config)
     }
 
-    /// Whether it is a program, and not a server at an address.
+    /// Returns whether it is a program, and not a server at an address.
     fn is_program(&mut self, node: &Node) -> Option<bool> {
         let problem = match (node.text_of("type"), node.get("command"), node.get("url")) {
             (None | Some("stdio"), Some(_), None) => return Some(true),
@@ -170,7 +170,7 @@ impl Resolver<'_, '_> {
         None
     }
 
-    /// Checks the address, and says by it what is spoken there.
+    /// Checks the address, and determines the transport from it.
     fn settle_address(&mut self, node: &mut Node) {
         if node.text_of("sandbox").is_some_and(|profile| profile != "full") {
             let remedy = "remove it, or give the server as a `command`";
@@ -205,7 +205,8 @@ impl Resolver<'_, '_> {
         node.set("type", Data::Text(kind.to_owned()));
     }
 
-    /// Settles how tokens are got for a server at an address: not at all where that is switched off, or a header is its key.
+    /// Decides whether tokens are obtained for a server at an address: not if OAuth is disabled, or a header has the
+    /// key.
     fn settle_oauth(&mut self, config: &mut McpServerConfig) {
         let headers = match &config.transport {
             McpTransport::Stdio { .. } => return,
@@ -295,13 +296,13 @@ impl Resolver<'_, '_> {
         }
     }
 
-    /// A path as the configuration means it.
+    /// Returns a path relative to the configuration's folder.
     fn beside(&self, path: &Path) -> PathBuf {
         self.at.file.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path))
     }
 }
 
-/// The program and the arguments of what was meant as a whole command line. A path may well have blanks.
+/// Splits a command that looks like a whole command line into program and arguments. A path may contain spaces.
 fn command_line(command: &str) -> Option<(&str, Vec<&str>)> {
     let mut words = command.split_whitespace();
     let (program, args) = (words.next()?, words.collect::<Vec<_>>());
@@ -309,22 +310,22 @@ fn command_line(command: &str) -> Option<(&str, Vec<&str>)> {
     (!args.is_empty() && is_line && !Path::new(command).exists()).then_some((program, args))
 }
 
-/// What is said of a key: its name, the message and the remedy.
+/// Reports a key: its name, the message and the remedy.
 type Tell<'a> = &'a mut dyn FnMut(&str, &str, &str);
 
-/// Other names of a `type`, ours, and what it is.
+/// Alternative values of `type`, ours, and their meaning.
 const TYPES: [(&str, &str, &str); 3] = [
     ("streamable-http", "http", "Streamable HTTP, as other clients call it."),
     ("streamableHttp", "http", "Streamable HTTP, as other clients call it."),
     ("websocket", "ws", "WebSocket, as other clients call it."),
 ];
-/// Other names of keys, and ours.
+/// Alternative names of keys, and ours.
 const NAMES: [(&str, &str); 3] = [("transport", "type"), ("server_url", "url"), ("http_url", "url")];
-/// Other names of `tools_allowed`. An empty list of the last two allows nothing.
+/// Alternative names of `tools_allowed`. An empty list of the last two allows nothing.
 const ALLOWED: [&str; 3] = ["tools", "include_tools", "enabled_tools"];
-/// Other names of `tools_denied`.
+/// Alternative names of `tools_denied`.
 const DENIED: [&str; 2] = ["exclude_tools", "disabled_tools"];
-/// Tools that another client approves by itself.
+/// Lists of tools that another client approves automatically.
 const APPROVED: [&str; 2] = ["always_allow", "auto_approve"];
 
 /// Adds the keys of other clients to the schema of an entry.
@@ -369,7 +370,7 @@ pub(in crate::config) fn add_keys(entry: &mut Value) {
     }
 }
 
-/// Says the same as `node`, the entry `name`, in our keys alone.
+/// Rewrites `node`, the entry `name`, with our keys only.
 fn in_our_keys(name: &str, node: &mut Node, tell: Tell<'_>) {
     if let Data::Map(members) = &mut node.data {
         members.retain(|member| member.value.data != Data::Null);
@@ -429,7 +430,7 @@ fn tool_lists(node: &mut Node, tell: Tell<'_>) {
     }
 }
 
-/// Takes a list out.
+/// Removes and returns a list.
 fn list(node: &mut Node, key: &str) -> Option<Vec<Node>> {
     if !matches!(node.get(key)?.value.data, Data::List(_)) {
         return None;
@@ -451,8 +452,8 @@ fn call_limit(written: u64, node: &mut Node, tell: Tell<'_>) {
     node.set("request_timeout", Data::Text(text));
 }
 
-/// Another client's `timeout` of one call: numbers under 1000 are seconds, others milliseconds. `None` for 0, which is no
-/// limit that a call can keep.
+/// Converts another client's `timeout` of one call: numbers below 1000 are seconds, others milliseconds. `None` for 0,
+/// which is not a usable limit.
 pub(crate) fn timeout(written: u64) -> Option<Duration> {
     match written {
         0 => None,
@@ -461,7 +462,7 @@ pub(crate) fn timeout(written: u64) -> Option<Duration> {
     }
 }
 
-/// Whether an entry of `mcpServers` with this key, in snake case, and this value is read without a word about it.
+/// Returns whether an entry of `mcpServers` with this key, in snake case, and this value is accepted without a note.
 pub(crate) fn is_understood(key: &str, value: &Value) -> bool {
     let file: Arc<Path> = Arc::from(Path::new(""));
     let text = json!({"mcp_servers": {"entry": {key: value}}}).to_string();

@@ -1,6 +1,6 @@
-//! Variables: `${VAR}`, `${VAR:-default}` and `${env:VAR}` are filled in where the schema says that they may stand, from the
-//! environment or the user's file of secrets. `${parameters.x}` belongs to REST templates and is left alone; `$${` is a plain
-//! `${`.
+//! Variables: `${VAR}`, `${VAR:-default}` and `${env:VAR}` are expanded where the schema allows it, from the
+//! environment or the user's file of secrets. `${parameters.x}` belongs to REST templates and is left unchanged; `$${`
+//! is a literal `${`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,30 +18,30 @@ use crate::config::node::{At, Data, Member, Node, Problem, Severity};
 use crate::private_file::{self, Others, write_atomically};
 use crate::secrets::{in_address, in_arguments, is_surroundings, looks_secret, without_scheme};
 
-/// Schema keyword: variables are filled in here. Its value says what the text is for: a `setting`, a `path`, a command-line
-/// `argument`, the value of a `pair` (a header, an environment variable), a `secret` of ours, or the value of an `own_pair`,
-/// which is one wherever its name says so.
+/// Schema keyword: variables are expanded here. Its value is the purpose of the text: a `setting`, a `path`, a
+/// command-line `argument`, the value of a `pair` (a header, an environment variable), a `secret` of ours, or the value
+/// of an `own_pair`, which is secret if its name says so.
 const VARIABLES: &str = "x-variables";
 
-/// What resolving an entry needs to know and to add to.
+/// Inputs and results of resolving entries.
 pub(crate) struct Scope<'a> {
-    /// What the files are called in the names of sources.
+    /// The files' names in the names of sources.
     pub(crate) places: &'a Places,
     pub(crate) variables: Variables<'a>,
     pub(crate) queues: &'a [String],
-    /// Where servers run that say nothing else.
+    /// The default working directory of servers.
     pub(crate) root: &'a Path,
     pub(crate) secrets: &'a mut Vec<String>,
-    /// Variables that hold keys of ours.
+    /// Variables that contain keys of ours.
     pub(crate) key_variables: &'a mut Vec<String>,
-    /// What a variable that is not set does to the rest.
+    /// The effect of an unset variable.
     pub(crate) fault: Severity,
-    /// Whether a text that cannot be filled in counts as empty.
+    /// Whether a text that cannot be expanded counts as empty.
     pub(crate) empties: bool,
     pub(crate) problems: &'a mut Vec<Problem>,
 }
 
-/// What a string is for, which tells whether it may be secret.
+/// The purpose of a string, which determines whether it may be secret.
 #[derive(Clone, Copy)]
 pub(crate) enum Holds<'a> {
     /// A plain setting.
@@ -50,12 +50,12 @@ pub(crate) enum Holds<'a> {
     Argument,
     /// The value of this header or environment variable.
     Pair(&'a str),
-    /// As a pair of this name, and for us alone: children do not inherit the variables that went into it.
+    /// As a pair of this name, but only for us: children do not inherit the variables in it.
     OwnKey(&'a str),
 }
 
 impl Scope<'_> {
-    /// Fills in the settings, those that are no entries. What cannot be filled in counts as empty, and is told of.
+    /// Expands the settings that are not entries. A text that cannot be expanded counts as empty, and is reported.
     pub(crate) fn fill_settings(&mut self, merged: &mut Node) {
         let Data::Map(sections) = &mut merged.data else { return };
         for section in sections {
@@ -73,7 +73,7 @@ impl Scope<'_> {
         (self.fault, self.empties) = (Severity::EntryDisabled, false);
     }
 
-    /// Fills in what `node` holds, by its schema. Each fault is told of as one of `field`, of what stands at `at`.
+    /// Expands the texts in `node`, by its schema. Each fault is reported for `field` at the place `at`.
     pub(crate) fn fill_in(&mut self, node: &mut Node, schema: &Value, at: &At, field: &str) {
         if let Some(purpose) = schema.get(VARIABLES).and_then(Value::as_str) {
             self.fill_texts(node, purpose, "", at, field);
@@ -133,7 +133,7 @@ impl Scope<'_> {
             Data::Map(members) => {
                 for member in members {
                     let field = format!("{field}.{}", member.key);
-                    // What is below a pair is part of it.
+                    // Values below a pair are part of it.
                     let key = if key.is_empty() { member.key.as_str() } else { key };
                     self.fill_texts(&mut member.value, purpose, key, at, &field);
                 }
@@ -142,8 +142,8 @@ impl Scope<'_> {
         }
     }
 
-    /// An entry of `section` as the part reads it that uses it, variables filled in; `None`, with the reason among the
-    /// problems, when it cannot be read.
+    /// Reads an entry of `section` as its type, and expands its variables; `None`, with the reason among the problems,
+    /// if it is invalid.
     pub(crate) fn entry<T: DeserializeOwned>(
         &mut self,
         member: &mut Member,
@@ -155,8 +155,8 @@ impl Scope<'_> {
         if self.problems.len() == before { self.read(member, section) } else { None }
     }
 
-    /// An entry of `section` whose variables are filled in; `None`, with the reason among the problems, when it cannot be
-    /// read.
+    /// Reads an entry of `section` whose variables are expanded; `None`, with the reason among the problems, if it is
+    /// invalid.
     pub(crate) fn read<T: DeserializeOwned>(&mut self, member: &Member, section: &str) -> Option<T> {
         let compare = "compare it with `toolwright config schema`";
         serde_json::from_value(member.value.to_value())
@@ -182,12 +182,12 @@ impl Scope<'_> {
         }
     }
 
-    /// Notes a fault that leaves the entry out.
+    /// Reports a fault that leaves the entry out.
     pub(crate) fn leave_out(&mut self, at: &At, field: &str, message: String, remedy: impl Into<String>) {
         self.problems.push(Problem::new(Severity::EntryDisabled, at, field, message, remedy));
     }
 
-    /// Checks that a queue is defined; without one, what was meant to bound the calls would not.
+    /// Checks that a queue is defined. Otherwise the calls would not be limited as intended.
     pub(crate) fn check_queue(&mut self, at: &At, field: &str, queue: &str) {
         if queue == DEFAULT_QUEUE || self.queues.iter().any(|known| known == queue) {
             return;
@@ -199,8 +199,8 @@ impl Scope<'_> {
     }
 }
 
-/// Collects what must not be printed: what variables brought into headers and environment, values whose
-/// key says that they are secret, and passwords in addresses.
+/// Collects values that must not be printed: values of variables in headers and environment, values whose key names a
+/// secret, and passwords in addresses.
 fn note_secrets(expanded: &Expanded, holds: Holds<'_>, secrets: &mut Vec<String>) {
     for (name, value) in &expanded.used {
         let secret = match holds {
@@ -211,7 +211,7 @@ fn note_secrets(expanded: &Expanded, holds: Holds<'_>, secrets: &mut Vec<String>
             note(value, secrets);
         }
     }
-    // What is still a placeholder is filled in by a call.
+    // Remaining placeholders are filled in by a call.
     if expanded.text.contains("${") {
         return;
     }
@@ -225,12 +225,12 @@ fn note_secrets(expanded: &Expanded, holds: Holds<'_>, secrets: &mut Vec<String>
     }
 }
 
-/// The variables of a key of ours that hold it, or a part of it.
+/// Returns the variables that contain a key of ours or a part of it.
 fn key_variables(expanded: &Expanded) -> impl Iterator<Item = String> {
     expanded.used.iter().filter(|(name, _)| !is_surroundings(name)).map(|(name, _)| name.clone())
 }
 
-/// Adds a secret that is not there yet.
+/// Adds a new secret.
 fn note(value: &str, secrets: &mut Vec<String>) {
     if !value.is_empty() && !secrets.iter().any(|have| have == value) {
         secrets.push(value.to_owned());
@@ -241,11 +241,11 @@ fn note(value: &str, secrets: &mut Vec<String>) {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Expanded {
     pub(crate) text: String,
-    /// Name and value of every variable that went into it.
+    /// Name and value of every variable in it.
     pub(crate) used: Vec<(String, String)>,
 }
 
-/// Why a string cannot be expanded.
+/// The reason why a string cannot be expanded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExpandError {
     #[error("the variable {0} is not set")]
@@ -266,7 +266,7 @@ impl ExpandError {
     }
 }
 
-/// Expands one string, once: what a variable holds is not expanded again.
+/// Expands one string once: values of variables are not expanded again.
 pub(crate) fn expand(text: &str, variables: Variables<'_>) -> Result<Expanded, ExpandError> {
     let mut out = String::with_capacity(text.len());
     let mut used = Vec::new();
@@ -317,21 +317,21 @@ pub(in crate::config) fn is_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Bytes of the file that are read at most.
+/// The most bytes of the file that are read.
 const MAX_FILE: u64 = 1 << 20;
 
-/// A variable of the environment, or else of the user's file of secrets. One that is not Unicode counts as unset.
+/// Returns a variable of the environment, or else of the user's file of secrets. A non-Unicode value counts as unset.
 #[must_use]
 pub fn variable(name: &str) -> Option<String> {
     environment(name).or_else(|| stored(name))
 }
 
-/// A variable of the environment.
+/// Returns a variable of the environment.
 pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Reads the file again only when it is another one than at the last look.
+/// Returns a stored secret. The file is read again only after a change.
 fn stored(name: &str) -> Option<String> {
     static READ: Mutex<Option<(Version, BTreeMap<String, String>)>> = Mutex::new(None);
     let version = Version::of(secret_file(&environment)?)?;
@@ -345,7 +345,7 @@ fn stored(name: &str) -> Option<String> {
     value
 }
 
-/// Tells contents and permissions of the file apart.
+/// Identifies a version of the file's content and permissions.
 #[derive(Debug, PartialEq, Eq)]
 struct Version {
     path: PathBuf,
@@ -370,13 +370,13 @@ impl Version {
     }
 }
 
-/// All of a file; nothing, with a warning, where it is not the user's alone.
+/// Reads all variables of a file; empty, with a warning, if the file is not private to the user.
 fn secrets_in(path: &Path) -> BTreeMap<String, String> {
     let text = read_secrets(path).unwrap_or_else(|error| {
         tracing::warn!("{}: these secrets are not used: {error}", path.display());
         String::new()
     });
-    // Of two lines for one name the last counts.
+    // Of two lines with the same name the last counts.
     let of = |line: &str| {
         let (key, value) = line.trim().split_once('=')?;
         Some((key.trim_end().to_owned(), read_value(value.trim())))
@@ -388,16 +388,16 @@ fn read_secrets(path: &Path) -> std::io::Result<String> {
     private_file::read(path, Others::Nothing, MAX_FILE)
 }
 
-/// Where the file is; nowhere without a home.
+/// Returns the path of the file; `None` without a home.
 #[must_use]
 pub fn secret_file(variables: Variables<'_>) -> Option<PathBuf> {
     Some(config_home(variables)?.join("toolwright/secrets.env"))
 }
 
-/// Adds these variables to the file at `path`, in one step; one that is there already gets the new value.
+/// Adds these variables to the file at `path` atomically; existing ones get the new value.
 ///
 /// # Errors
-/// Those of the file system; a name that is no name of a variable.
+/// Errors of the file system; an invalid name of a variable.
 pub fn keep_secrets(path: &Path, secrets: &[(String, String)]) -> std::io::Result<()> {
     let before = match read_secrets(path) {
         Ok(text) => text,
@@ -417,11 +417,11 @@ pub fn keep_secrets(path: &Path, secrets: &[(String, String)]) -> std::io::Resul
     write_private(path, &text)
 }
 
-/// Removes the variables that an edit has taken out of a configuration: those that `before` names, and of which
-/// `is_named` says that nothing else does. Returns their names.
+/// Removes the variables that an edit removed from a configuration: those in the text `before` for which `is_named`
+/// returns that nothing else names them. Returns their names.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn forget_secrets(path: &Path, before: &str, is_named: &dyn Fn(&str) -> bool) -> std::io::Result<Vec<String>> {
     let text = match read_secrets(path) {
         Ok(text) => text,
@@ -438,7 +438,7 @@ pub fn forget_secrets(path: &Path, before: &str, is_named: &dyn Fn(&str) -> bool
     Ok(gone)
 }
 
-/// Whether a text has the name of a variable in it, as a word: it may stand in `${NAME}`, or by itself.
+/// Returns whether a text contains the name of a variable as a word, in `${NAME}` or alone.
 #[must_use]
 pub fn names_variable(text: &str, name: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -446,7 +446,7 @@ pub fn names_variable(text: &str, name: &str) -> bool {
         .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + name.len()..].starts_with(is_part))
 }
 
-/// The name of the variable that a line sets.
+/// Returns the name of the variable that a line sets.
 fn name_of(line: &str) -> Option<&str> {
     line.split_once('=').map(|(key, _)| key.trim()).filter(|name| is_name(name))
 }
@@ -463,7 +463,7 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Plain where it is read back as it is, else as a JSON string.
+/// Writes a value plain if it is read back unchanged, else as a JSON string.
 fn written_value(value: &str) -> String {
     let is_plain = value.trim() == value && !value.starts_with('"') && !value.chars().any(char::is_control);
     if is_plain { value.to_owned() } else { Value::String(value.to_owned()).to_string() }

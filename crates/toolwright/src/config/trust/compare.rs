@@ -6,7 +6,7 @@ use toolwright_core::tool_id::server_namespace;
 /// Sections whose entries only add tools, so that their removal is harmless.
 const SOURCES: [&str; 4] = ["mcp_servers", "rest_tools", "openapi", "catalogues"];
 
-/// One difference that waits for approval.
+/// A change that waits for approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// Its place, like `mcp_servers.git.args`.
@@ -18,14 +18,14 @@ pub struct Change {
 }
 
 impl Change {
-    /// The change for JSON answers, without secrets.
+    /// Returns the change for JSON answers, without secrets.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let (was, is) = self.masked();
         json!({"path": self.path, "was": was, "is": is})
     }
 
-    /// Both values without secrets. A value is secret if its key names a secret.
+    /// Returns both values without secrets. A value is secret if its key names a secret.
     #[must_use]
     pub fn masked(&self) -> (Option<Value>, Option<Value>) {
         let mask = |value: &Option<Value>| {
@@ -38,9 +38,9 @@ impl Change {
     }
 }
 
-/// The changes from an approved configuration to another that wait for approval; none if all are harmless. Known as
-/// harmless: removed or disabled sources, further denials, a stricter profile, descriptions. All else waits. Both
-/// values are from [`super::Content::value`].
+/// Returns the changes from an approved configuration to another that wait for approval; none if all are harmless.
+/// Harmless are removed or disabled sources, further denials, a stricter profile, and descriptions. All others wait.
+/// Both values are from [`super::Content::value`].
 #[must_use]
 pub fn waiting(approved: &Value, new: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
@@ -87,8 +87,8 @@ const LOCATION_KEYS: [&str; 8] = ["command", "args", "env", "cwd", "url", "heade
 fn is_harmless(path: &[&str], was: Option<&Value>, is: Option<&Value>, new: &Value) -> bool {
     match (path, is) {
         ([section, name], None) if SOURCES.contains(section) => {
-            // A file of lower priority may have the entry too, which would lose what this one adds: that it is disabled,
-            // sandboxed, or has fewer tools.
+            // A file of lower priority may have the entry too, and would then lose the restrictions of this one: that
+            // it is disabled, sandboxed, or has fewer tools.
             let keys = was.and_then(Value::as_object).into_iter().flat_map(Map::keys);
             keys.into_iter().all(|key| LOCATION_KEYS.contains(&key.as_str())) && is_prefix_free(name, section, new)
         }
@@ -108,7 +108,7 @@ fn is_harmless(path: &[&str], was: Option<&Value>, is: Option<&Value>, new: &Val
     }
 }
 
-/// Whether no other server takes over the tool prefix of the removed one: rules may name it.
+/// Returns whether no other server takes over the tool prefix of the removed one, which rules may name.
 fn is_prefix_free(name: &str, section: &str, new: &Value) -> bool {
     let namespace = |name: &str| server_namespace(name, &|_| false);
     let others = new.get(section).and_then(Value::as_object);
@@ -119,8 +119,8 @@ fn items(list: Option<&Value>) -> &[Value] {
     list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Whether rules only gained denials and lost allowances. The first rule that matches decides, so neither lets anything
-/// run that did not run before.
+/// Returns whether rules only gained denials and lost allowances. The first rule that matches decides, so neither
+/// allows anything new.
 fn is_stricter(was: &[Value], is: &[Value]) -> bool {
     let effect = |rule: &Value, effect: &str| rule.get("effect").and_then(Value::as_str) == Some(effect);
     let (mut was, mut is) = (was, is);
@@ -168,10 +168,10 @@ mod tests {
             check(git(json!({})), git(more), &[path]);
         }
         check(json!({"mcp_servers": {"git": {"enabled": false}}}), json!({}), &["mcp_servers.git"]);
-        // A file of lower priority may have the same server, or denials of its own.
+        // A file of lower priority may have the same server, or its own denials.
         check(json!({"mcp_servers": {"git": {"tools_denied": ["*"]}}}), json!({}), &["mcp_servers.git"]);
         check(json!({}), json!({"defaults": {"withheld_env": []}}), &["defaults.withheld_env"]);
-        // The other one would get the prefix that rules name.
+        // The other server would get the prefix that rules name.
         let two = json!({"mcp_servers": {"mcp-a": {"command": "x"}, "A": {"command": "y"}}});
         check(two, json!({"mcp_servers": {"A": {"command": "y"}}}), &["mcp_servers.mcp-a"]);
     }

@@ -1,9 +1,9 @@
-//! Decides which configuration files of projects apply, and with which content: those that the owner has approved.
+//! Decides which configuration files of projects apply, and with which content. Only approved ones do.
 //!
-//! A project's `toolwright.yaml` and `.mcp.json` come with the project, so a stranger may have written them. Such a file
-//! takes no part in anything until the owner approves its content. The approved content is kept: when the file
-//! changes, the approved version stays in force until the change is approved too, unless the change is harmless
-//! ([`waiting`]). Files in the owner's home, of the system, and those that are named with `--config` need no approval.
+//! A project's `toolwright.yaml` and `.mcp.json` come with the project, so they are untrusted. Such a file has no
+//! effect until the owner approves its content. The approved content is stored: when the file changes, the approved
+//! version stays in force until the change is approved too, unless the change is harmless ([`waiting`]). Files in the
+//! owner's home, of the system, and those given with `--config` need no approval.
 
 mod compare;
 mod store;
@@ -28,16 +28,16 @@ pub enum TrustState {
     Approved,
     /// It differs from the approved version, which stays in force.
     Changed,
-    /// It was approved and is gone; the approved version stays in force, since it guards something.
+    /// It was approved and is gone; the approved version stays in force, because it restricts something.
     Gone,
-    /// Nobody has approved it: it is left out.
+    /// It is not approved, and so left out.
     Unapproved,
-    /// Nobody has approved it, and all of it is faulty, so that nothing in it applies. It needs no approval.
+    /// It is not approved, and all of it is faulty, so that nothing in it applies. It needs no approval.
     Faulty,
 }
 
 impl TrustState {
-    /// The state as JSON answers name it.
+    /// Returns the name of the state in JSON answers.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl TrustState {
     }
 }
 
-/// A project's file and its state by the stored approvals.
+/// A project's file, and its state by the stored approvals.
 #[derive(Debug, Clone)]
 pub struct Judged {
     /// The file, absolute.
@@ -63,7 +63,7 @@ pub struct Judged {
     pub now: Option<Content>,
     /// Changes that wait for approval.
     pub waits: Vec<Change>,
-    /// Why the current file cannot be read or parsed.
+    /// The reason why the current file cannot be read or parsed.
     pub fault: Option<String>,
     /// The problems of a faulty file.
     pub faults: Vec<Problem>,
@@ -72,7 +72,7 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// What a command says about the file, and the remedy; `None` if there is nothing to say.
+    /// Returns the message of commands about the file, and the remedy; `None` without a message.
     #[must_use]
     pub fn notice(&self) -> Option<(String, String)> {
         let nested = is_nested();
@@ -109,7 +109,7 @@ impl Judged {
         })
     }
 
-    /// What the current file would do.
+    /// Returns a summary of the current file's effects.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         let now = self.now.as_ref()?;
@@ -117,7 +117,7 @@ impl Judged {
         Some(Summary::of(&value, &now.servers(&self.file, summary::MAX_SERVERS)))
     }
 
-    /// The file for JSON answers.
+    /// Returns the file for JSON answers.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut value = json!({
@@ -143,7 +143,7 @@ impl Judged {
     }
 }
 
-/// The paths of the first changes.
+/// Returns the paths of the first changes.
 fn named(waits: &[Change]) -> String {
     const SHOWN: usize = 6;
     if waits.is_empty() {
@@ -156,8 +156,8 @@ fn named(waits: &[Change]) -> String {
     format!(": {}", paths.join(", "))
 }
 
-/// Judges a project's file; `None` if there is none and nothing to say about it. Approves and stores a harmless change,
-/// unless this process may not approve.
+/// Determines a project's file's state; `None` if it does not exist and no approval of it matters. Approves and stores
+/// a harmless change, unless this process may not approve.
 #[must_use]
 pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
     let approved = store.approved(file);
@@ -180,7 +180,7 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
         }
     };
     let Some(now) = now else {
-        // Without a file nothing of it applies, unless that would remove a guard.
+        // A missing file does not apply, unless that would remove a restriction.
         let was = approved?.content.value(file).ok()?;
         judged.waits = waiting(&was, &json!({}));
         judged.standing = TrustState::Gone;
@@ -194,7 +194,7 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
         if let Ok((value, faults)) = parsed
             && value == json!({})
         {
-            // An empty file needs no approval and counts as none: sandboxes hold names by such files.
+            // An empty file needs no approval and counts as missing: sandboxes use such files to block names.
             if faults.is_empty() {
                 return None;
             }
@@ -235,16 +235,16 @@ fn keep(store: &TrustStore, file: &Path, content: &Content, how: Approval) {
         return;
     }
     if let Err(error) = store.approve(file, content, how) {
-        // It applies all the same, and is judged again the next time.
+        // It applies anyway, and is checked again the next time.
         tracing::debug!("{}: its approval is not kept: {error}", file.display());
     }
 }
 
-/// Writes a project's file in its owner's name, and keeps it approved if it was approved before or is new. Returns
+/// Writes a project's file on its owner's behalf, and keeps it approved if it was approved before or is new. Returns
 /// whether it is approved now. Other files need no approval and are only written.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn write_approved(file: &Path, text: &str, store: &TrustStore) -> io::Result<bool> {
     let was_approved = judge(file, store).is_none_or(|judged| judged.standing == TrustState::Approved);
     crate::private_file::write_atomically(file, text)?;
@@ -259,11 +259,11 @@ pub fn write_approved(file: &Path, text: &str, store: &TrustStore) -> io::Result
     Ok(true)
 }
 
-/// Writes an agent file of `folder` in its owner's name, and keeps the folder approved if it was approved before or is new.
-/// Returns whether it is approved now.
+/// Writes an agent file of `folder` on its owner's behalf, and keeps the folder approved if it was approved before or
+/// is new. Returns whether it is approved now.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn write_approved_agent(folder: &Path, file: &Path, text: &str, store: &TrustStore) -> io::Result<bool> {
     let judged = judge(folder, store);
     let was_approved = judged.as_ref().is_none_or(|judged| judged.standing == TrustState::Approved);
@@ -271,7 +271,7 @@ pub fn write_approved_agent(folder: &Path, file: &Path, text: &str, store: &Trus
     if !was_approved || is_nested() {
         return Ok(false);
     }
-    // Approves what was there and the written text, not what is there now: others may write there too.
+    // Approves the earlier content and the written text, not the current content: others may write there too.
     let before = judged.and_then(|judged| judged.now);
     let mut content = before.unwrap_or_else(|| Content {
         text: String::new(),

@@ -20,7 +20,7 @@ use crate::private_file::{self, Others, private_folder};
 const FOLDER: &str = "trust";
 /// Extension of the record of a refusal.
 const REFUSED: &str = "refused";
-/// Contents of one file that stay approved beside the newest: a repository's branches differ.
+/// Approved contents of one file that are kept besides the newest, because a repository's branches differ.
 const MAX_OLDER: usize = 16;
 /// Maximum records; the oldest are removed first.
 const MAX_RECORDS: usize = 1024;
@@ -32,8 +32,8 @@ const MAX_RECORD: u64 = 64 << 20;
 pub enum Approval {
     /// By a person who saw it: earlier approved contents stay approved.
     ByPerson,
-    /// As the owner's own edit, or as harmless. Nothing older stays approved: an entry that the owner has removed does not
-    /// come back unasked.
+    /// As the owner's own edit, or as harmless. Older contents lose their approval, so that an entry that the owner has
+    /// removed does not come back.
     Harmless,
 }
 
@@ -54,39 +54,40 @@ pub struct TrustStore {
 }
 
 impl TrustStore {
-    /// The approvals of this state directory. Creates nothing before the first approval.
+    /// Opens the approvals of this state directory. Creates nothing before the first approval.
     #[must_use]
     pub fn in_state(state_dir: &Path) -> Self {
         Self { folder: state_dir.join(FOLDER) }
     }
 
-    /// Their folder.
+    /// Returns their folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The path of a file's record.
+    /// Returns the path of a file's record.
     #[must_use]
     pub fn record_of(&self, file: &Path) -> PathBuf {
         let place = place_of(file);
         self.folder.join(format!("{}.json", ContentHash::of_bytes(place.as_os_str().as_encoded_bytes()).to_hex()))
     }
 
-    /// The record of a file. A record that cannot be read, or that another user may have written, does not count.
+    /// Returns the record of a file. A record that cannot be read, or that another user may have written, does not
+    /// count.
     pub(super) fn approved(&self, file: &Path) -> Option<Approved> {
         read(&self.record_of(file))
     }
 
-    /// Whether the owner refused this content when they were last asked.
+    /// Returns whether the owner refused this content when last asked.
     pub(super) fn is_refused(&self, file: &Path, content: &Content) -> bool {
         read(&self.refusal_of(file)).is_some_and(|refused: ContentHash| refused == content.hash())
     }
 
-    /// Stores that the owner refused this content, so that nobody is asked about it again.
+    /// Stores that the owner refused this content, so that the question is not repeated.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn refuse(&self, file: &Path, content: &Content) -> io::Result<()> {
         private_folder(&self.folder)?;
         write_atomically(&self.refusal_of(file), &serde_json::to_string(&content.hash())?)?;
@@ -100,7 +101,7 @@ impl TrustStore {
     /// Stores this content as approved.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn approve(&self, file: &Path, content: &Content, how: Approval) -> io::Result<()> {
         private_folder(&self.folder)?;
         let before = self.approved(file).filter(|_| how == Approval::ByPerson);
@@ -121,13 +122,13 @@ impl TrustStore {
     /// Removes the approvals and refusals of a file. Returns whether there were any.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn revoke(&self, file: &Path) -> io::Result<bool> {
         let refused = remove(&self.refusal_of(file))?;
         Ok(remove(&self.record_of(file))? || refused)
     }
 
-    /// The approved texts of all files.
+    /// Returns the approved texts of all files.
     #[must_use]
     pub fn texts(&self) -> Vec<String> {
         let records = std::fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -146,7 +147,7 @@ impl TrustStore {
     }
 }
 
-/// Reads a record. One that cannot be read, or that another user may have written, counts as missing.
+/// Reads a record. An unreadable record, or one that another user may have written, counts as missing.
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
     let text = private_file::read(path, Others::Read, MAX_RECORD);
     if text.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
@@ -156,7 +157,7 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
     read.inspect_err(|error| tracing::warn!("{}: this record is not used: {error}", path.display())).ok()
 }
 
-/// Returns whether there was one.
+/// Removes a record. Returns whether it existed.
 fn remove(record: &Path) -> io::Result<bool> {
     match std::fs::remove_file(record) {
         Ok(()) => Ok(true),
@@ -165,7 +166,7 @@ fn remove(record: &Path) -> io::Result<bool> {
     }
 }
 
-/// The file under the canonical path of its folder. The file itself may be a link to its content.
+/// Returns the file under the canonical path of its folder. Links of the file itself are not resolved.
 fn place_of(file: &Path) -> PathBuf {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match (std::fs::canonicalize(folder), file.file_name()) {
@@ -184,8 +185,8 @@ const MAX_BYTES: usize = 8 << 20;
 pub struct Content {
     /// Its text.
     pub text: String,
-    /// The texts of the files under `llmTools`, by their written names; of a folder those of its agents or skills, by
-    /// their paths in it. `None` for unreadable ones.
+    /// The texts of the files under `llmTools`, by their written names; for a folder, those of its agents or skills, by
+    /// their relative paths. `None` for unreadable ones.
     #[serde(default)]
     pub files: BTreeMap<String, Option<String>>,
     /// The hashes of the local documents under `openapi`, by their written names; `None` for unreadable ones.
@@ -193,17 +194,17 @@ pub struct Content {
     pub documents: BTreeMap<String, Option<ContentHash>>,
 }
 
-/// Whether a file of this name is found as a project's configuration.
+/// Returns whether a file of this name is a project's configuration.
 #[must_use]
 pub fn is_project_file(file: &Path) -> bool {
     project_kind(file).is_some()
 }
 
 impl Content {
-    /// Reads the file; `None` if there is none.
+    /// Reads the file; `None` if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be read or is too large to store.
+    /// It cannot be read or is too large to store.
     pub fn read(file: &Path) -> io::Result<Option<Self>> {
         if let Some(kind) = FolderKind::of(file) {
             let of = |files| Self { text: String::new(), files, documents: BTreeMap::new() };
@@ -219,10 +220,10 @@ impl Content {
         Self::of(file, text).map(Some)
     }
 
-    /// The content of the file with this text.
+    /// Creates the content of the file with this text.
     ///
     /// # Errors
-    /// If it is too large to store, with the files that it names.
+    /// It is too large to store, together with the files that it names.
     pub fn of(file: &Path, text: String) -> io::Result<Self> {
         let mut content = Self { text, files: BTreeMap::new(), documents: BTreeMap::new() };
         let value = content.value(file).unwrap_or_default();
@@ -249,22 +250,22 @@ impl Content {
         Ok(content)
     }
 
-    /// Its hash.
+    /// Returns its hash.
     #[must_use]
     pub fn hash(&self) -> ContentHash {
         ContentHash::of_value(&json!({"text": self.text, "files": self.files, "documents": self.documents}))
     }
 
-    /// The configuration as a value with our keys, with the named files under `files` and the hashes of documents under
-    /// `documents`.
+    /// Returns the configuration as a value with our keys, with the named files under `files` and the hashes of
+    /// documents under `documents`.
     ///
     /// # Errors
-    /// If it is not YAML or JSON.
+    /// It is neither YAML nor JSON.
     pub fn value(&self, file: &Path) -> Result<Value, Problem> {
         Ok(self.checked(file)?.0)
     }
 
-    /// The same, and the problems of its faulty parts, which are left out.
+    /// Returns the same without faulty parts, and their problems.
     pub(super) fn checked(&self, file: &Path) -> Result<(Value, Vec<Problem>), Problem> {
         if let Some(kind) = FolderKind::of(file) {
             return Ok((folder_summary(kind, &self.files), Vec::new()));
@@ -283,18 +284,18 @@ impl Content {
         Ok((value, problems))
     }
 
-    /// The approved hash of the document at this path; `None` if it was not approved.
+    /// Returns the approved hash of the document at this path; `None` if it was not approved.
     pub(crate) fn document(&self, file: &Path, path: &Path) -> Option<ContentHash> {
         let folder = file.parent().unwrap_or(Path::new(""));
         let is_it =
             |name: &String| matches!(Origin::from(name.clone()).within(folder), Origin::File(named) if named == path);
         let (_, approved) = self.documents.iter().find(|(name, _)| is_it(name))?;
-        // An unreadable document was approved as an empty one, which is no document.
+        // An unreadable document was approved as an empty one, which is invalid.
         Some(approved.unwrap_or_else(|| ContentHash::of_bytes(&[])))
     }
 
-    /// The servers that the documents name, by the documents' names as written; `None` for one that cannot be read, or is
-    /// another by now. At most `max` of each.
+    /// Returns at most `max` servers of each document, by the documents' names as written; `None` for a document that
+    /// is unreadable or has changed.
     pub(super) fn servers(&self, file: &Path, max: usize) -> BTreeMap<String, Option<Vec<String>>> {
         let folder = file.parent().unwrap_or(Path::new(""));
         let servers = |name: &str, hash: Option<ContentHash>| {
@@ -305,14 +306,14 @@ impl Content {
         self.documents.iter().map(|(name, hash)| (name.clone(), servers(name, *hash))).collect()
     }
 
-    /// The texts of the named files, by their paths.
+    /// Returns the texts of the named files, by their paths.
     pub(crate) fn texts<'a>(&'a self, file: &'a Path) -> impl Iterator<Item = (PathBuf, Option<String>)> + 'a {
         let folder = if FolderKind::of(file).is_some() { file } else { file.parent().unwrap_or(Path::new("")) };
         self.files.iter().map(move |(name, text)| (folder.join(name), text.clone()))
     }
 }
 
-/// The texts under a key of a section's entries.
+/// Returns the texts under a key of a section's entries.
 fn named(value: &Value, section: &str, key: &str) -> Vec<String> {
     let entries = value.get(section).and_then(Value::as_object);
     let named = entries.into_iter().flat_map(|entries| entries.values()).filter_map(|entry| entry.get(key)?.as_str());

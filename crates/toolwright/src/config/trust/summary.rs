@@ -1,4 +1,4 @@
-//! Summarises what a configuration file would do. The text is the file's: show it as data.
+//! Summarises the effects of a configuration file. The text is the file's, so display it as data.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,27 @@ use crate::secrets::decides_what_runs;
 const MAX_VALUE: usize = 400;
 /// Maximum lines of a list.
 const MAX_LINES: usize = 200;
-/// Servers of one document that are named.
+/// The most servers of one document that are named.
 pub(super) const MAX_SERVERS: usize = 20;
 
-/// What a file would start, reach and change, a line each.
+/// What a file would start, reach and change, one line each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Commands that it starts.
     pub starts: Vec<String>,
     /// Addresses and documents that it uses.
     pub reaches: Vec<String>,
-    /// All else that it sets.
+    /// All other settings.
     pub changes: Vec<String>,
 }
 
 impl Summary {
-    /// Of a configuration as [`super::Content::value`] gives it, with the servers of its local documents by their names.
+    /// Summarises a configuration from [`super::Content::value`], with the servers of its local documents by name.
     #[must_use]
     pub fn of(written: &Value, servers: &BTreeMap<String, Option<Vec<String>>>) -> Self {
         let mut value = crate::config::masked(written);
         let mut summary = Self::default();
-        // A hash says nothing to a person; the servers of a document do.
+        // A hash is meaningless to a person; the document's servers are shown instead.
         value.as_object_mut().and_then(|sections| sections.shift_remove("documents"));
         for (name, entry) in entries(&mut value, "mcp_servers") {
             summary.server(&name, entry, &written["mcp_servers"][&name]);
@@ -65,7 +65,7 @@ impl Summary {
         summary
     }
 
-    /// `entry` has no secrets, `written` is as in the file.
+    /// Adds a server. `entry` has no secrets, `written` is as in the file.
     fn server(&mut self, name: &str, mut entry: Map<String, Value>, written: &Value) {
         let is_off =
             entry.get("enabled") == Some(&Value::Bool(false)) || entry.get("disabled") == Some(&Value::Bool(true));
@@ -104,7 +104,7 @@ impl Summary {
     }
 }
 
-/// What a document says of its servers. Their addresses are the document's text.
+/// Describes the servers of a document. Their addresses are the document's text.
 fn servers_in_words(servers: Option<&[String]>) -> String {
     match servers {
         None => ", which cannot be read".to_owned(),
@@ -133,8 +133,8 @@ fn take_text(entry: &mut Map<String, Value>, key: &str) -> Option<String> {
     entry.shift_remove(key)?.as_str().map(str::to_owned)
 }
 
-/// Names of variables or headers, each with the user's own variables in its value, which are sent with it. The value of a
-/// variable that decides which code runs is shown.
+/// Returns the names of variables or headers, each with the user's own variables in its value, which are sent with it.
+/// The value of a variable that decides which code runs is shown.
 fn named(members: &Map<String, Value>) -> String {
     let shown = members.iter().map(|(name, value)| {
         let text = value.as_str().unwrap_or_default();
@@ -152,7 +152,7 @@ fn named(members: &Map<String, Value>) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// A word of a command line, in quotes if it would not read as one word.
+/// Returns a word of a command line, quoted if it would not be read as one word.
 fn word(text: &str) -> String {
     let is_plain = !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "-_./:=@+,%~${}".contains(c));
     if is_plain { text.to_owned() } else { Value::String(text.to_owned()).to_string() }
@@ -165,7 +165,7 @@ fn short(text: &str) -> String {
     }
 }
 
-/// Every setting below a path, a line each.
+/// Writes every setting below a path, one line each.
 fn flatten(path: &str, value: &Value, out: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
