@@ -1,4 +1,4 @@
-//! Defines the command line and its help. `--help` is one line an option, `toolwright help COMMAND` says everything.
+//! Defines the command line and its help. `--help` has one line per option, `toolwright help COMMAND` the full text.
 
 use std::fmt::Write as _;
 
@@ -34,7 +34,7 @@ use crate::use_tools::run::{Chat, Run};
 use crate::use_tools::serve::Serve;
 use crate::use_tools::tools::Tools;
 
-/// What `--help` says about exit codes.
+/// The text of `--help` about exit codes.
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
@@ -173,7 +173,7 @@ pub(crate) enum Command {
     },
 }
 
-/// The commands by what they are for. A command that stands nowhere is listed in the last group.
+/// The groups of commands by purpose. A command in no group is listed in the last one.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Start", &["demo", "init", "add", "import", "remove", "trust", "config", "doctor"]),
     ("Use", &["serve", "run", "chat", "agents", "call", "plan", "tools", "pick", "prompt"]),
@@ -257,33 +257,33 @@ const EXAMPLES: [(&str, &[&str]); 22] = [
 const LAYOUT: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}\
     \u{1b}[1mOptions:\u{1b}[0m\n{options}{after-help}";
 
-/// Columns of help at most.
+/// The most columns of help.
 const WIDEST: usize = 100;
-/// Where all of it stands.
+/// Note on where the full help is.
 const MORE: &str = "`toolwright COMMAND --help` is short; `toolwright help COMMAND` says everything.";
 
-/// The definition of the command line, with its help.
+/// Returns the definition of the command line, with its help.
 pub(crate) fn command() -> clap::Command {
     let mut command = shortened(Cli::command(), "");
     let groups = groups(&command);
-    // Its own text of the groups, so the list that clap would write is left out.
+    // The groups have their own text, so the list that clap would write is left out.
     command = command.help_template(LAYOUT).before_help(StyledStr::from(groups.clone())).before_long_help(groups);
     command = command.styles(Styles::styled().header(BOLD).usage(BOLD));
     let exit_codes = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     command.after_help(MORE).after_long_help(format!("{exit_codes}\n\n{MORE}"))
 }
 
-/// The command line of this process.
+/// Parses the command line of this process.
 ///
 /// # Errors
-/// Help, the version, or a command line that is none.
+/// Help, the version, or an invalid command line.
 pub(crate) fn parse() -> Result<Cli, clap::Error> {
     let mut command = command().term_width(columns().map_or(WIDEST, |columns| columns.min(WIDEST)));
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// The command and those below it: the short help of each thing is its first sentence, the long one is all.
+/// Sets help texts of a command and its subcommands: the short one is the first sentence, the long one the whole.
 fn shortened(command: clap::Command, path: &str) -> clap::Command {
     let about = command.get_long_about().or(command.get_about()).map(ToString::to_string);
     let mut command = command;
@@ -310,7 +310,7 @@ fn shortened(command: clap::Command, path: &str) -> clap::Command {
     })
 }
 
-/// Up to the first full stop before a capital letter, without it, or the end of the paragraph.
+/// Returns the text before the first full stop that precedes a capital letter, or the whole paragraph.
 fn first_sentence(text: &str) -> &str {
     let paragraph = text.split("\n\n").next().unwrap_or(text);
     let ends = paragraph.match_indices(". ").map(|(at, _)| at);
@@ -318,7 +318,7 @@ fn first_sentence(text: &str) -> &str {
     ends.into_iter().find(is_end).map_or(paragraph.trim_end_matches('.'), |at| &paragraph[..at])
 }
 
-/// The groups, each with its commands and what they do.
+/// Returns the groups, each with its commands and their purposes.
 fn groups(command: &clap::Command) -> String {
     let known = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
     let visible = || command.get_subcommands().filter(|sub| !sub.is_hide_set());
@@ -357,7 +357,7 @@ mod tests {
         }
     }
 
-    /// The words of an example, up to what belongs to the shell.
+    /// Returns the words of an example, up to shell operators.
     fn words(example: &str) -> Vec<String> {
         let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
         for c in example.chars() {

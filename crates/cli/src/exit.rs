@@ -11,13 +11,13 @@ use toolwright::core::store::StoreError;
 pub(crate) enum Exit {
     /// Done.
     Ok,
-    /// Invalid arguments, a timeout, or the tool or run failed.
+    /// Invalid arguments, a timeout, or a failed tool or run.
     Failed,
     /// Bad usage or configuration.
     Usage,
-    /// No such tool.
+    /// The tool does not exist.
     NoTool,
-    /// Nothing else has the name that was given: no job, question, run, definition, server or entry.
+    /// The named job, question, run, definition, server or entry does not exist.
     NotFound,
     /// Denied or not permitted.
     Denied,
@@ -26,7 +26,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// The number.
+    /// Returns the exit code as a number.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
@@ -38,7 +38,7 @@ impl Exit {
         }
     }
 
-    /// The kind of a failure in JSON, where a tool's own error gives none.
+    /// Returns the kind of a failure in JSON, if a tool's own error has none.
     fn kind(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -68,7 +68,7 @@ impl From<ErrorKind> for Exit {
     }
 }
 
-/// Why a command failed: the code, and what to print on standard error.
+/// A failure of a command: the exit code, and the message for standard error.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
@@ -81,22 +81,22 @@ impl Failure {
         Self { exit: Exit::Usage, message: message.to_string() }
     }
 
-    /// Nothing has the name that was given.
+    /// The named object does not exist.
     pub(crate) fn not_found(message: impl Display) -> Self {
         Self { exit: Exit::NotFound, message: message.to_string() }
     }
 
-    /// Cancelled before there was anything to show.
+    /// Cancelled before there was any output.
     pub(crate) fn cancelled() -> Self {
         Self { exit: Exit::Cancelled, message: "cancelled".into() }
     }
 
-    /// What `--json` prints: `{"error": {"kind", "message"}}`.
+    /// Returns the output of `--json`: `{"error": {"kind", "message"}}`.
     pub(crate) fn to_json(&self) -> Value {
         json!({"error": {"kind": self.exit.kind(), "message": self.message}})
     }
 
-    /// Something failed.
+    /// A general failure.
     pub(crate) fn failed(message: impl Display) -> Self {
         Self { exit: Exit::Failed, message: message.to_string() }
     }
@@ -106,21 +106,21 @@ impl Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
-            // Whoever read the output has seen enough (`| head`): nothing to complain of.
+            // The reader has stopped reading (`| head`), which is not an error.
             std::io::ErrorKind::BrokenPipe => Self { exit: Exit::Ok, message: String::new() },
             _ => Self::failed(format!("cannot write: {error}")),
         }
     }
 }
 
-/// What is kept cannot be read or written.
+/// Stored data cannot be read or written.
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::failed(error)
     }
 }
 
-/// What commands return.
+/// The result of commands.
 pub(crate) type Done = Result<Exit, Failure>;
 
 #[cfg(test)]

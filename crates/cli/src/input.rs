@@ -12,18 +12,18 @@ use toolwright_eval::select::{AdjustedRecords, CatalogueFile, MAX_CATALOGUE_BYTE
 use crate::exit::Failure;
 use crate::terminal::screen::{harmless, say_warning};
 
-/// Bytes that are read of one input: as many as of the longest answer of a model.
+/// The most bytes of one input, as many as of a model's longest answer.
 const MAX_INPUT: u64 = 64 << 20;
 
-/// The byte order mark that some writers begin with.
+/// The byte order mark that some programs write.
 const MARK: char = '\u{feff}';
 
-/// The text of `file`, or of standard input for `-`, without a byte order mark.
+/// Reads the text of `file`, or of standard input for `-`, without a byte order mark.
 pub(crate) fn read(file: &Path) -> Result<String, Failure> {
     read_up_to(file, MAX_INPUT)
 }
 
-/// As [`read`], with a bound of its own, in bytes.
+/// As [`read`], with its own limit in bytes.
 pub(crate) fn read_up_to(file: &Path, max: u64) -> Result<String, Failure> {
     let mut text = String::from_utf8(bytes_up_to(file, max)?)
         .map_err(|error| Failure::usage(format!("{} is not UTF-8: {}", name(file), error.utf8_error())))?;
@@ -33,7 +33,7 @@ pub(crate) fn read_up_to(file: &Path, max: u64) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The input of a run: JSON, or a file of it. An object is the input, an array many inputs.
+/// Reads the input of a run: JSON, or a file with JSON. An object is one input, an array many inputs.
 pub(crate) fn run_input(written: &str) -> Result<RunInput, Failure> {
     let is_json = written.trim_start().starts_with(['{', '[']);
     let text = if is_json { written.to_owned() } else { read(Path::new(written))? };
@@ -42,7 +42,7 @@ pub(crate) fn run_input(written: &str) -> Result<RunInput, Failure> {
     RunInput::of_value(value).map_err(|why| Failure::usage(format!("--input: {why}")))
 }
 
-/// The tools of a file. What is odd about it is said.
+/// Reads the tools of a file. Warns of adjusted records.
 pub(crate) fn read_catalogue(file: &Path) -> Result<CatalogueFile, Failure> {
     let (tools, again) = CatalogueFile::parse(&read_up_to(file, MAX_CATALOGUE_BYTES)?)
         .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
@@ -50,14 +50,14 @@ pub(crate) fn read_catalogue(file: &Path) -> Result<CatalogueFile, Failure> {
     Ok(tools)
 }
 
-/// Says what is odd about records of a file: how many, `what` of them, and the first.
+/// Warns of a file's adjusted records: how many, `what` was adjusted, and the first.
 pub(crate) fn warn_of(file: &Path, records: &AdjustedRecords, what: &str) {
     if let Some(odd) = records.in_words(what) {
         say_warning(&harmless(&format!("{}: {odd}", file.display())));
     }
 }
 
-/// The bytes of `file`, or of standard input for `-`.
+/// Reads the bytes of `file`, or of standard input for `-`.
 pub(crate) fn read_bytes(file: &Path) -> Result<Vec<u8>, Failure> {
     bytes_up_to(file, MAX_INPUT)
 }
@@ -77,13 +77,12 @@ fn bytes_up_to(file: &Path, max: u64) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// `bytes` without the byte order mark that some writers begin with.
+/// Removes the byte order mark that some programs write.
 pub(crate) fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(MARK.encode_utf8(&mut [0; 4]).as_bytes()).unwrap_or(bytes)
 }
 
-/// The text that `json` is. Half a surrogate pair, which several languages write but no text can hold, becomes
-/// U+FFFD.
+/// Parses a JSON text. Half a surrogate pair, which several languages write but no string can contain, becomes U+FFFD.
 pub(crate) fn json_text(json: &[u8]) -> serde_json::Result<String> {
     struct Bytes;
     impl Visitor<'_> for Bytes {
@@ -100,7 +99,7 @@ pub(crate) fn json_text(json: &[u8]) -> serde_json::Result<String> {
     let mut reader = serde_json::Deserializer::from_slice(json);
     let mut bytes = reader.deserialize_bytes(Bytes)?;
     reader.end()?;
-    // Half a pair comes as the three bytes that UTF-8 would have for it, were it allowed.
+    // Half a pair arrives as the three bytes of its (invalid) UTF-8 encoding.
     for at in 0..bytes.len().saturating_sub(2) {
         if bytes[at] == 0xED && bytes[at + 1] >= 0xA0 {
             bytes[at..at + 3].copy_from_slice("\u{fffd}".as_bytes());

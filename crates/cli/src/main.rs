@@ -1,4 +1,4 @@
-//! The program `toolwright`: a folder for each group of commands, and what they share.
+//! The program `toolwright`: a folder for each group of commands, and shared parts.
 
 mod app;
 mod command_line;
@@ -29,12 +29,12 @@ use terminal::{logging, screen};
 use use_tools::{agents, call, console, pick, plan, prompt, run, serve, tools};
 use values::ImportSource;
 
-/// Calls make many small allocations on several threads, for which the system's allocator takes a fifth of their time.
-/// Without huge pages, which double what an idle gateway keeps.
+/// Calls make many small allocations on several threads, and the system's allocator takes a fifth of their time.
+/// Without huge pages, which double an idle gateway's memory.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Parses the command line and does what it says.
+/// Parses the command line and runs the command.
 fn main() -> ExitCode {
     let cli = match command_line::parse() {
         Ok(cli) => cli,
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     };
     let keep = match cli.command {
         Command::Doctor => logging::Keep::Warnings,
-        // Whoever operates a server sees what fails.
+        // The operator of a server must see failures.
         Command::Serve(_) => logging::Keep::Failures,
         _ => logging::Keep::Nothing,
     };
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
                     Command::Encode(_) | Command::Decode(_) | Command::Validate(_) | Command::Policy(_)
                 )
             {
-                // The exit code tells a program whose standard output is gone.
+                // If standard output is closed, the exit code still tells the caller.
                 let _ = screen::print_json(&failure.to_json());
             }
             screen::say_error(&screen::harmless(&failure.message));
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-/// Help, the version, or a command line that is none.
+/// Prints help, the version, or the error of an invalid command line.
 fn not_a_command(error: &clap::Error) -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).take_while(|word| word != "--").collect();
     let command = words.iter().find(|word| command_line::command().find_subcommand(word).is_some());
@@ -105,7 +105,7 @@ fn not_a_command(error: &clap::Error) -> ExitCode {
         0 => None,
         _ => Some(Failure::usage(error.to_string().trim()).to_json()),
     };
-    // Output that nobody reads is nobody's loss, and the exit code stands.
+    // A failed write is ignored; the exit code stays.
     match document.filter(|_| json) {
         Some(document) => {
             let _ = screen::print_json(&document);
@@ -120,10 +120,10 @@ fn not_a_command(error: &clap::Error) -> ExitCode {
     ExitCode::from(if error.exit_code() == 0 { Exit::Ok } else { Exit::Usage }.code())
 }
 
-/// The commands that need Toolwright.
+/// Runs the commands that need Toolwright.
 fn in_runtime(cli: &Cli) -> Done {
     toolwright::sandbox::harden_self();
-    // Where there are none, process trees are counted; `doctor` says which holds.
+    // Without control groups, process trees are counted; `doctor` reports which is in use.
     let _ = toolwright::sandbox::use_control_groups();
     let threads = threads(&cli.command, std::thread::available_parallelism().map_or(2, std::num::NonZero::get));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -175,14 +175,14 @@ fn in_runtime(cli: &Cli) -> Done {
             | Command::Completions { .. } => Ok(Exit::Ok),
         }
     });
-    // What is blocked in a system call, as a read of the terminal, must not hold up the end.
+    // A blocked system call, such as a read of the terminal, must not delay the exit.
     runtime.shutdown_background();
     done
 }
 
-/// On how many threads a command runs. A server leaves half of the cores to its clients and sources, which mostly
-/// share the machine, and one for a single client has one: a call that moves between threads takes its caches along.
-/// What computes for long has threads of its own, whatever this says.
+/// Returns the number of runtime threads for a command. A server leaves half of the cores to its clients and sources,
+/// which are mostly on the same machine. A server for a single client has one thread, because a call that moves between
+/// threads loses its caches. Long computations have their own threads in any case.
 fn threads(command: &Command, cores: usize) -> usize {
     match command {
         Command::Serve(serve) if serve.stdio => 1,

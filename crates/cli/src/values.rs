@@ -1,4 +1,4 @@
-//! The values of options on the command line: their names, and what help says of them.
+//! The values of options on the command line: their names, and their help.
 
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
@@ -15,10 +15,10 @@ use toolwright::import::Source;
 use toolwright::models::Api;
 use toolwright::textcalls::Reasoning;
 
-/// The port that examples have.
+/// The port in examples.
 const DEFAULT_PORT: u16 = 7117;
 
-/// Reads one of these values by its name. Each is a name, what help says of it, and the value.
+/// Parses one of these values by its name. Each has a name, a help text and the value.
 pub(crate) fn one_of<T: Copy + Debug + Send + Sync + 'static>(
     values: impl IntoIterator<Item = (&'static str, &'static str, T)>,
 ) -> impl TypedValueParser<Value = T> {
@@ -33,7 +33,7 @@ pub(crate) fn one_of<T: Copy + Debug + Send + Sync + 'static>(
     })
 }
 
-/// What a final report is written in.
+/// The format of a final report.
 pub(crate) fn report_format() -> impl TypedValueParser<Value = Format> {
     one_of([
         ("text", "Plain text", Format::Text),
@@ -44,7 +44,7 @@ pub(crate) fn report_format() -> impl TypedValueParser<Value = Format> {
     ])
 }
 
-/// Who is asked by an agent or a call.
+/// Who answers questions of an agent or a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AskName {
     Terminal,
@@ -52,7 +52,7 @@ pub(crate) enum AskName {
     Nobody,
 }
 
-/// Who is asked by an agent or a call.
+/// Who answers questions of an agent or a call.
 pub(crate) fn ask() -> impl TypedValueParser<Value = AskName> {
     one_of([
         ("terminal", "You, here", AskName::Terminal),
@@ -61,7 +61,7 @@ pub(crate) fn ask() -> impl TypedValueParser<Value = AskName> {
     ])
 }
 
-/// Who is asked by the server.
+/// Who answers questions of the server.
 pub(crate) fn serve_ask() -> impl TypedValueParser<Value = Ask> {
     one_of([
         ("client", "The client's user, by elicitation; the inbox, of clients that lack it", Ask::Client),
@@ -93,7 +93,7 @@ pub(crate) fn dispatch() -> impl TypedValueParser<Value = Dispatch> {
     ])
 }
 
-/// How tools are put before a model.
+/// How tools are exposed to a model.
 pub(crate) fn exposure() -> impl TypedValueParser<Value = ExposureChoice> {
     one_of([
         ("auto", "All while they are few or small, else deferred or search", ExposureChoice::Auto),
@@ -104,7 +104,7 @@ pub(crate) fn exposure() -> impl TypedValueParser<Value = ExposureChoice> {
     ])
 }
 
-/// What becomes of reasoning in a text.
+/// How reasoning in a text is treated.
 pub(crate) fn reasoning() -> impl TypedValueParser<Value = Reasoning> {
     one_of([
         ("split", "It is apart from the text", Reasoning::Split),
@@ -131,12 +131,12 @@ pub(crate) fn draft() -> impl TypedValueParser<Value = Draft> {
     one_of(Draft::ALL.map(|draft| (draft.as_str(), "", draft)))
 }
 
-/// How much a model thinks.
+/// A model's reasoning effort.
 pub(crate) fn effort() -> impl TypedValueParser<Value = Effort> {
     one_of(Effort::ALL.map(|effort| (effort.as_str(), "", effort)))
 }
 
-/// What `import` reads.
+/// The source of `import`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ImportSource {
     /// Another client's configuration.
@@ -145,7 +145,7 @@ pub(crate) enum ImportSource {
     OpenApi,
 }
 
-/// What `import` reads.
+/// The source of `import`.
 pub(crate) fn import_source() -> impl TypedValueParser<Value = ImportSource> {
     let clients = Source::ALL.map(|source| (source.as_str(), "", ImportSource::Client(source)));
     one_of(clients.into_iter().chain([("openapi", "", ImportSource::OpenApi)]))

@@ -1,5 +1,5 @@
-//! Provides the parts that `run`, `chat` and `call` share: the model, the person who is asked, and the options of a
-//! run.
+//! Provides the parts that `run`, `chat` and `call` share: the model, the person who answers questions, and the options
+//! of a run.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -90,14 +90,14 @@ pub(crate) struct Record {
     pub(crate) to: Option<PathBuf>,
 }
 
-/// Records requests to models, if that is wanted.
+/// Starts recording requests to models, if requested.
 pub(crate) fn record(app: &Toolwright, record: &Record) -> Result<(), Failure> {
     let Some(file) = &record.to else { return Ok(()) };
     let refused = |error| Failure::usage(format!("--record {}: {error}", file.display()));
     app.record_models(file).map_err(refused)
 }
 
-/// Who answers where policy asks. `remedy` says what helps where nobody does.
+/// Returns the approver. `remedy` is the advice if nobody can answer.
 pub(crate) fn approver(
     terminal: &Terminal,
     ask: AskName,
@@ -118,7 +118,8 @@ pub(crate) fn approver(
     }
 }
 
-/// Who fills in forms and opens pages for the sources of tools, in calls of this session: whoever `ask` says.
+/// Returns the person who fills in forms and opens pages for the sources of tools, in calls of this session, as `ask`
+/// selects.
 pub(crate) fn person(
     terminal: &Terminal,
     ask: AskName,
@@ -136,15 +137,15 @@ pub(crate) fn person(
     }
 }
 
-/// Who is asked: as given, else the terminal if there is one.
+/// Returns who is asked: as given, else the terminal if there is one.
 pub(crate) fn who(given: Option<AskName>) -> AskName {
     given.unwrap_or(if is_interactive() { AskName::Terminal } else { AskName::Nobody })
 }
 
-/// Whether the terminal that is to be asked is there.
+/// Checks that a terminal to be asked exists.
 ///
 /// # Errors
-/// It is not; what to do.
+/// It does not; with a remedy.
 pub(crate) fn can_be_asked(ask: AskName) -> Result<(), Failure> {
     if ask == AskName::Terminal && !is_interactive() {
         return Err(Failure::usage("--ask terminal needs a terminal; --ask inbox asks without one"));
@@ -152,8 +153,8 @@ pub(crate) fn can_be_asked(ask: AskName) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What helps where a policy of `profile` asks and nobody is there. A wider profile is named only where there
-/// is one, and with what no profile lifts.
+/// Returns the advice if a policy of `profile` asks and nobody can answer. A wider profile is mentioned only if there
+/// is one, with what no profile permits.
 fn remedy(profile: Profile) -> String {
     let wider = match profile {
         Profile::Ask => " --policy workspace or trusted,",
@@ -163,10 +164,10 @@ fn remedy(profile: Profile) -> String {
     format!("use a terminal, --ask inbox,{wider} or a rule under policy.rules")
 }
 
-/// What is written of the agent that was named.
+/// Returns the definition of the named agent.
 ///
 /// # Errors
-/// There is none of this name.
+/// No agent has this name.
 pub(crate) fn named(agent: &Agent, app: &Arc<Toolwright>) -> Result<Option<AgentConfig>, Failure> {
     let Some(name) = &agent.agent else { return Ok(None) };
     let config = app.config();
@@ -174,7 +175,7 @@ pub(crate) fn named(agent: &Agent, app: &Arc<Toolwright>) -> Result<Option<Agent
     found.map(Some).ok_or_else(|| unknown(&config, name))
 }
 
-/// The profile of an agent's policy: without a terminal it must be chosen.
+/// Returns the profile of an agent's policy, which must be chosen if there is no terminal.
 pub(crate) fn profile(agent: &Agent, spec: Option<&AgentConfig>, app: &Toolwright) -> Result<Option<Profile>, Failure> {
     let own = spec.and_then(|spec| spec.policy);
     if agent.policy.or(own).is_none()
@@ -189,12 +190,12 @@ pub(crate) fn profile(agent: &Agent, spec: Option<&AgentConfig>, app: &Toolwrigh
     Ok(agent.policy.or(own))
 }
 
-/// The model: given, configured, or found.
+/// Returns the model: given, configured, or found.
 pub(crate) async fn model(agent: &Agent, spec: Option<&AgentConfig>, app: &Toolwright) -> Result<String, Failure> {
     chosen_model(agent.model.clone().or_else(|| spec.and_then(|spec| spec.model.clone())), app).await
 }
 
-/// The model that was `given`, or the configured one, or what the environment offers.
+/// Returns the `given` model, or the configured one, or one that the environment offers.
 pub(crate) async fn chosen_model(given: Option<String>, app: &Toolwright) -> Result<String, Failure> {
     let models = app.models();
     match given.or_else(|| app.config().sections.models.default.clone()) {
@@ -206,12 +207,12 @@ pub(crate) async fn chosen_model(given: Option<String>, app: &Toolwright) -> Res
     }
 }
 
-/// Whether this model can be asked, as far as that is known before it is.
+/// Checks that this model can be asked, as far as that is known in advance.
 ///
 /// # Errors
-/// Why it cannot.
+/// The reason why not.
 pub(crate) async fn can_answer(app: &Toolwright, model: &str) -> Result<(), String> {
-    // What is wrong the card says.
+    // The model's card has the error.
     let _ = app.models().ready(model).await;
     let is_id = || model.split_once('/').is_some_and(|(provider, name)| !provider.is_empty() && !name.is_empty());
     let why = match app.executor().services().model.card(model).usability {
@@ -223,8 +224,8 @@ pub(crate) async fn can_answer(app: &Toolwright, model: &str) -> Result<(), Stri
     Err(format!("{model} cannot be asked: {why}"))
 }
 
-/// The agent that the options describe, as the run `id`. Its session has the run's name, so that a resumed run finds its
-/// stored outputs. Its tools have been waited for.
+/// Returns the agent with these options, as the run `id`. Its session has the run's name, so that a resumed run finds
+/// its stored outputs. Waits for its tools.
 pub(crate) fn agent(
     given: &Agent,
     app: &Arc<Toolwright>,
@@ -281,7 +282,7 @@ pub(crate) fn agent(
     Ok(agent)
 }
 
-/// Why an agent could not begin or go on.
+/// Returns the failure for an agent that could not begin or continue.
 pub(crate) fn failed(error: Error) -> Failure {
     match error {
         Error::Agent(DriverError::NotFound(_)) => Failure::not_found(error),
@@ -294,7 +295,7 @@ pub(crate) fn failed(error: Error) -> Failure {
 struct TranscriptFile(Mutex<Option<File>>);
 
 impl TranscriptFile {
-    /// Makes the file, or appends to it: a resumed run goes on in the same one.
+    /// Creates the file, or appends to it, because a resumed run continues the same one.
     fn open(path: &Path) -> Result<Self, Failure> {
         let mut options = OpenOptions::new();
         options.create(true).append(true);
@@ -319,7 +320,7 @@ impl Transcript for TranscriptFile {
     }
 }
 
-/// No agent has this name: which is near, or why it is left out.
+/// Returns the failure for an unknown agent: similar names, or why it is left out.
 pub(crate) fn unknown(config: &Config, name: &str) -> Failure {
     let names = config.agents.iter().map(|agent| agent.spec.name.as_str());
     let is_of = |problem: &&Problem| {

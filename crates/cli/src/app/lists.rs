@@ -10,20 +10,20 @@ use toolwright::core::{Event, Health};
 
 use crate::terminal::screen::{StatusLine, harmless, is_interactive, say_warning};
 
-/// After how long a person is told whom all wait for.
+/// How long to wait before a person is told which providers are awaited.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// Which providers are waited for. All of them are listed anyhow.
+/// The providers to wait for. All are listed in any case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitFor {
-    /// Those of which no tools are known, not even from their last list.
+    /// Those without known tools, not even from a cached list.
     Unlisted,
     /// All.
     All,
 }
 
-/// Lists every provider, waits at most `bound` for those that are wanted, and says which of them are
-/// still starting then, which are down, and why.
+/// Lists every provider, waits at most `bound` for the wanted ones, and reports those that are still starting or down,
+/// with reasons.
 pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: WaitFor, bound: Duration) {
     let mut events = app.events().subscribe();
     let mut pending = starting(app, wanted);
@@ -32,7 +32,7 @@ pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: WaitFor, bound: Dura
     let (mut is_shown, mut status) = (!is_interactive(), StatusLine::default());
     loop {
         tokio::select! {
-            // First, so that the lists are begun even where nobody is waited for.
+            // First, so that the lists are begun even if nothing is awaited.
             biased;
             () = &mut listing => break,
             () = std::future::ready(()), if pending.is_empty() => break,
@@ -45,7 +45,7 @@ pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: WaitFor, bound: Dura
                         }
                     }
                 }
-                // What was missed is made up for by the end of the lists.
+                // The end of the lists makes up for missed events.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => break,
             },
@@ -65,7 +65,7 @@ pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: WaitFor, bound: Dura
     }
 }
 
-/// Does `work`. Where that takes long, a person is told the providers that it waits for.
+/// Runs `work`. If it takes long, a person is told which providers are awaited.
 pub(crate) async fn wait_with_notice<T>(
     waits_for: impl FnOnce() -> BTreeSet<String>,
     work: impl Future<Output = T>,
@@ -87,7 +87,7 @@ fn say_waiting(status: &mut StatusLine, providers: &BTreeSet<String>) {
     }
 }
 
-/// The providers that have not listed yet.
+/// Returns the providers that have not listed yet.
 pub(crate) fn starting(app: &Toolwright, wanted: WaitFor) -> BTreeSet<String> {
     let providers = match wanted {
         WaitFor::Unlisted => app.catalogue().unlisted(),
@@ -97,7 +97,7 @@ pub(crate) fn starting(app: &Toolwright, wanted: WaitFor) -> BTreeSet<String> {
     starting.map(|provider| provider.name().to_owned()).collect()
 }
 
-/// The providers that may have the tool of that name and have not listed yet: the one that it names, and all where it
+/// Returns the providers that may have the tool of that name and have not listed yet: the one in the name, or all if it
 /// names none.
 pub(crate) fn starting_for(app: &Toolwright, wanted: WaitFor, tool: &str) -> BTreeSet<String> {
     let separator = if tool.contains("__") { "__" } else { ":" };
@@ -110,14 +110,14 @@ pub(crate) fn starting_for(app: &Toolwright, wanted: WaitFor, tool: &str) -> BTr
     starting(app, wanted).into_iter().filter(may_have).collect()
 }
 
-/// Says which providers may have the tool of that name and have not listed yet.
+/// Reports which providers may have the tool of that name and have not listed yet.
 pub(crate) fn say_starting(app: &Toolwright, tool: &str) {
     for name in starting_for(app, WaitFor::Unlisted, tool) {
         say_warning(&format!("{}: still starting; its tools are missing until it is there", harmless(&name)));
     }
 }
 
-/// Says which providers are down, and why.
+/// Reports which providers are down, and why.
 pub(crate) fn say_failures(app: &Toolwright) {
     let snapshot = app.catalogue().snapshot();
     for provider in snapshot.providers() {

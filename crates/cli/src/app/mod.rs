@@ -1,5 +1,5 @@
-//! Provides the parts that commands share: the global options, the configuration and its approval, the instance, and an
-//! agent on it.
+//! The shared parts of commands: the global options, the configuration and its approval, the instance, and an agent on
+//! it.
 
 pub(crate) mod agent;
 pub(crate) mod lists;
@@ -56,7 +56,7 @@ pub(crate) enum ConfigCommand {
     Show,
 }
 
-/// Where the command line says that the configuration is.
+/// Returns the location of the configuration by the command line.
 pub(crate) fn options(global: &Global) -> Result<LoadOptions, Failure> {
     Ok(LoadOptions {
         config: global.config.clone(),
@@ -67,18 +67,17 @@ pub(crate) fn options(global: &Global) -> Result<LoadOptions, Failure> {
     })
 }
 
-/// The current folder.
+/// Returns the current folder.
 pub(crate) fn cwd() -> Result<PathBuf, Failure> {
     std::env::current_dir().map_err(|error| Failure::usage(format!("the current folder cannot be used: {error}")))
 }
 
-/// Loads the configuration that the options name.
+/// Loads the configuration of the options.
 pub(crate) fn read(global: &Global) -> Result<Config, Failure> {
     Ok(load(&options(global)?, &variable))
 }
 
-/// As [`read`], for commands that work with it: problems are said, and one that cannot be used ends
-/// the command.
+/// As [`read`], for commands that need a usable configuration: reports problems, and fails if it is unusable.
 pub(crate) fn usable(global: &Global) -> Result<Config, Failure> {
     let mut config = read(global)?;
     if trust::ask_first(global, &config)? {
@@ -95,23 +94,23 @@ pub(crate) fn usable(global: &Global) -> Result<Config, Failure> {
     Err(Failure::usage(errors.iter().map(|problem| harmless(&problem.to_string())).collect::<Vec<_>>().join("\n")))
 }
 
-/// Which files hold, in a line.
+/// Returns a line with the files in force.
 pub(crate) fn files_in_force(config: &Config) -> String {
     let files: Vec<String> = config.files.iter().map(|file| harmless(&file.display().to_string())).collect();
     if files.is_empty() { "no configuration file, the built-in tools only".to_owned() } else { files.join(", ") }
 }
 
-/// Opens Toolwright on the configuration that the options name.
+/// Opens Toolwright on the configuration of the options.
 pub(crate) async fn open(global: &Global) -> Result<Arc<Toolwright>, Failure> {
     open_config(global, usable(global)?).await
 }
 
-/// As [`open`], on what a command made of the configuration that [`usable`] gave.
+/// As [`open`], on a configuration that a command has changed after [`usable`].
 pub(crate) async fn open_config(global: &Global, config: Config) -> Result<Arc<Toolwright>, Failure> {
     open_with(options(global)?, config, Box::new(variable)).await
 }
 
-/// Opens Toolwright on a configuration that was loaded with these options and variables.
+/// Opens Toolwright on a configuration loaded with these options and variables.
 pub(crate) async fn open_with(
     options: LoadOptions,
     config: Config,
@@ -135,16 +134,16 @@ pub(crate) async fn open_with(
     Ok(app)
 }
 
-/// Milliseconds since the epoch.
+/// Returns the milliseconds since the epoch.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Refuses to go on below a Toolwright. `what` completes "a process that Toolwright started cannot …".
+/// Fails in a process that Toolwright started. `what` completes "a process that Toolwright started cannot …".
 ///
 /// # Errors
-/// This process is a command of a model's shell, a server's, or something that these started.
+/// This process was started by a model's shell or a server, directly or indirectly.
 pub(crate) fn not_nested(what: &str) -> Result<(), Failure> {
     if is_nested() {
         let message =
@@ -154,7 +153,7 @@ pub(crate) fn not_nested(what: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `config schema` and `config show`.
+/// Runs `config schema` and `config show`.
 pub(crate) fn config(global: &Global, command: &ConfigCommand) -> Done {
     match command {
         ConfigCommand::Schema => print_json(&json_schema())?,

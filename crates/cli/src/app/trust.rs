@@ -1,5 +1,5 @@
-//! `trust`: shows what a project's configuration would do, and approves it. Other commands ask the same question at
-//! a terminal when they find an unapproved file.
+//! `trust`: shows the effects of a project's configuration, and approves it. Other commands ask the same question at a
+//! terminal when they find an unapproved file.
 
 use std::io::{BufRead as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::terminal::screen::{
 
 /// Characters of a changed value that are shown.
 const MAX_VALUE: usize = 400;
-/// Of them, those before the first difference.
+/// The most characters before the first difference.
 const MAX_BEFORE: usize = 60;
 
 #[derive(Debug, Args)]
@@ -86,8 +86,7 @@ pub(crate) fn command(global: &Global, trust: &Trust) -> Done {
     Ok(if declined { Exit::Denied } else { Exit::Ok })
 }
 
-/// Asks about what waits and was not refused before, where a person is there to answer. Returns whether anything was
-/// answered.
+/// Asks about changes that wait and were not refused before, if a person is present. Returns whether any was answered.
 pub(crate) fn ask_first(global: &Global, config: &Config) -> Result<bool, Failure> {
     if global.json || is_nested() || !is_interactive() {
         return Ok(false);
@@ -104,13 +103,13 @@ pub(crate) fn ask_first(global: &Global, config: &Config) -> Result<bool, Failur
     Ok(answered)
 }
 
-/// Writes a configuration file for its owner. A project's file stays approved if it was or is new; else its
-/// owner is told that it is not.
+/// Writes a configuration file on its owner's behalf. A project's file stays approved if it was or is new; otherwise
+/// the owner is told that it is not.
 pub(crate) fn write(global: &Global, path: &Path, text: &str) -> Result<(), Failure> {
     let state_dir = toolwright::config::state_dir(&options(global)?, &variable);
     let approved = write_approved(path, text, &TrustStore::in_state(&state_dir))
         .map_err(|error| Failure::usage(format!("{}: cannot be written: {error}", path.display())))?;
-    // The user's own file needs no approval, nor one that is given.
+    // The user's own file needs no approval, nor does a given one.
     let is_own = global.config.is_some() || user_file(&variable).is_some_and(|own| own == path);
     if !approved && !is_own {
         let file = harmless(&path.display().to_string());
@@ -119,8 +118,8 @@ pub(crate) fn write(global: &Global, path: &Path, text: &str) -> Result<(), Fail
     Ok(())
 }
 
-/// Writes an agent file for its owner, in a folder that is the `user`'s own or the project's. The project's stays approved
-/// if it was or is new; else its owner is told that it is not.
+/// Writes an agent file on its owner's behalf, in the `user`'s own folder or the project's. The project's stays
+/// approved if it was or is new; otherwise the owner is told that it is not.
 pub(crate) fn write_agent(global: &Global, folder: &Path, path: &Path, text: &str, user: bool) -> Result<(), Failure> {
     let state_dir = toolwright::config::state_dir(&options(global)?, &variable);
     let failed = |error| Failure::usage(format!("{}: cannot be written: {error}", path.display()));
@@ -137,7 +136,7 @@ fn waits(judged: &Judged) -> bool {
     !matches!(judged.standing, TrustState::Approved | TrustState::Faulty)
 }
 
-/// The project files of a path: the file itself, or those in the folder.
+/// Returns the project files of a path: the file itself, or those in the folder.
 fn named(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     if path.is_dir() && !is_project_file(path) {
         let names = ["toolwright.yaml", ".mcp.json", "agents", ".claude/agents", "skills", ".claude/skills"];
@@ -189,7 +188,7 @@ fn approve(judged: &Judged, store: &TrustStore) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Asks, and keeps a no: the same content is not asked about again by the next command.
+/// Asks, and stores a refusal, so that the next command does not ask about the same content.
 fn asked(judged: &Judged, store: &TrustStore) -> Result<bool, Failure> {
     let answer = ask(judged)?;
     if let (Some(false), Some(content)) = (answer, &judged.now) {
@@ -200,19 +199,19 @@ fn asked(judged: &Judged, store: &TrustStore) -> Result<bool, Failure> {
     Ok(answer == Some(true))
 }
 
-/// The answer; none where the input ends without one.
+/// Returns the answer; `None` at the end of the input.
 fn ask(judged: &Judged) -> Result<Option<bool>, Failure> {
     for line in in_words(judged) {
         say(line);
     }
     let mut screen = anstream::stderr();
-    // A standard error that is gone leaves the question unasked, and the end of the input answers it.
+    // If standard error is closed, the question is lost, and the end of the input answers it.
     let _ = write!(screen, "Use this configuration? [y/N] ");
     let _ = screen.flush();
     let mut answer = String::new();
     let is_there = std::io::stdin().lock().read_line(&mut answer)? > 0;
     if !is_there {
-        // Ctrl-D leaves the cursor behind the question.
+        // Ctrl-D leaves the cursor after the question.
         say("");
     }
     Ok(is_there.then(|| matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
@@ -229,7 +228,7 @@ fn show(global: &Global, judged: &[Judged]) -> Done {
     Ok(Exit::Ok)
 }
 
-/// A file in plain words. Its text is data: nothing in it moves the cursor or hides.
+/// Describes a file. Its text is data: it can neither move the cursor nor hide anything.
 fn in_words(judged: &Judged) -> Vec<String> {
     let file = one_line(&judged.file.display().to_string(), MAX_VALUE);
     let state = match judged.standing {
@@ -267,7 +266,7 @@ fn in_words(judged: &Judged) -> Vec<String> {
 
 fn change(change: &Change) -> Vec<String> {
     let (was, is) = change.masked();
-    // Of long texts, from a little before the first difference.
+    // Long texts are shown from shortly before the first difference.
     let text = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), Value::to_string);
     let (was, is) = (text(&was), text(&is));
     let same = was.chars().zip(is.chars()).take_while(|(was, is)| was == is).count();
@@ -279,8 +278,8 @@ fn change(change: &Change) -> Vec<String> {
     vec![format!("{}: was {}, is {}", change.path, shown(was), shown(is))]
 }
 
-/// The file that edits go to: the user's own where that is wanted, else the one given, else the nearest
-/// `toolwright.yaml` of the project, else a new one.
+/// Returns the file to edit: the user's own if requested, else the given one, else the nearest `toolwright.yaml` of the
+/// project, else a new one.
 pub(crate) fn target(global: &Global, user: bool) -> Result<PathBuf, Failure> {
     let cwd = cwd()?;
     if user {

@@ -1,4 +1,4 @@
-//! `bench`: how well models do with tools, and what that costs.
+//! `bench`: measures how well models use tools, and the cost.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -25,17 +25,17 @@ use crate::terminal::table::{Cell, Table};
 
 /// The file of measurements in its folder.
 const FILE: &str = "measurements.jsonl";
-/// Calls at once where nobody says.
+/// The default number of concurrent calls.
 const CONCURRENCY: usize = 4;
-/// How long others are waited for that write the compat file: each needs a moment.
+/// How long to wait for other processes that write the compat file; each needs only a moment.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// How often it is looked whether they are done.
+/// How often to check whether they are done.
 const LOCK_POLL: Duration = Duration::from_millis(20);
 /// Characters of the bar.
 const WIDTH: usize = 24;
-/// Characters of what ended last.
+/// The most characters of the last result.
 const LAST: usize = 40;
-/// How often the bar is drawn at most.
+/// The least time between two drawings of the bar.
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) async fn command(global: &Global, args: &Bench) -> Done {
@@ -57,7 +57,7 @@ pub(crate) async fn command(global: &Global, args: &Bench) -> Done {
     done
 }
 
-/// Whether every file that is named is another.
+/// Checks that all named files are different.
 fn apart(args: &Bench) -> Result<(), Failure> {
     let written = [("--out", &args.out), ("--html", &args.html), ("--compat", &args.compat)];
     let mut known: Vec<(&str, PathBuf)> = args.cases.iter().map(|file| ("--cases", place(file))).collect();
@@ -75,7 +75,7 @@ fn apart(args: &Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The path of a file that may not be there, without links as far as it is.
+/// Returns the path of a file that may not exist, with links resolved as far as possible.
 fn place(file: &Path) -> PathBuf {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let whole = std::fs::canonicalize(&file);
@@ -85,7 +85,7 @@ fn place(file: &Path) -> PathBuf {
     })
 }
 
-/// Whether nothing is said of a measurement where none is made.
+/// Checks that no measurement options are given if nothing is measured.
 fn only_read(args: &Bench) -> Result<(), Failure> {
     let said = [
         ("--tools", !args.tools.is_empty()),
@@ -107,7 +107,8 @@ fn only_read(args: &Bench) -> Result<(), Failure> {
     }
 }
 
-/// The compat file that the run writes. What own cases find is not what the shipped ones do: it goes where somebody says.
+/// Returns the compat file to write. Results of the user's own cases are not comparable with those of the shipped ones,
+/// so they are only written to a named file.
 fn compat(args: &Bench, config: &Config) -> Option<PathBuf> {
     if args.no_compat {
         return None;
@@ -120,7 +121,7 @@ async fn measured(global: &Global, args: &Bench, app: &Arc<Toolwright>) -> Done 
     let config = app.config();
     let compat = compat(args, &config);
     if let Some(file) = compat.as_ref().filter(|file| file.exists()) {
-        // Better now than when all is paid for.
+        // Checked now, before any cost arises.
         read_compat(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
     }
     let prepared = bench_plan::prepare(app, args).await?;
@@ -152,7 +153,7 @@ async fn measured(global: &Global, args: &Bench, app: &Arc<Toolwright>) -> Done 
     let BenchOutcome { rows, partial, cancelled, .. } = ended;
     let judge = prepared.plan.judge.clone();
     let report = Report { rows, partial, judge, at: duration::iso(now_ms()) }.redacted(&*services.redactor);
-    // Files first: whoever reads standard output may be gone.
+    // Files first, because standard output may be closed.
     let page = args.html.as_ref().map(|file| write_page(file, &report));
     let kept = compat.as_ref().map(|file| tokio::task::block_in_place(|| write_compat(file, &report.rows)));
     let printed = print(global, args, &report);
@@ -184,7 +185,7 @@ fn print(global: &Global, args: &Bench, report: &Report) -> std::io::Result<()> 
         print_json(&json(report, if args.full { Detail::Full } else { Detail::Contract }))
     } else {
         let report::Table { head, rows, notes } = report::table(report);
-        // Names stand to the left, figures to the right.
+        // Names are left-aligned, figures right-aligned.
         let head =
             head.iter().enumerate().map(|(at, head)| if at < 2 { (*head).to_owned() } else { format!("{head}>") });
         let mut table = Table::new(head);
@@ -194,7 +195,7 @@ fn print(global: &Global, args: &Bench, report: &Report) -> std::io::Result<()> 
     }
 }
 
-/// What measures, in a session and traces of its own.
+/// Returns the bencher, in its own session and traces.
 fn bencher<'a>(app: &Toolwright, prepared: &'a Prepared) -> Bencher<'a> {
     let name = format!("bench-{}", uuid::Uuid::new_v4().simple());
     Bencher {
@@ -206,7 +207,7 @@ fn bencher<'a>(app: &Toolwright, prepared: &'a Prepared) -> Bencher<'a> {
     }
 }
 
-/// The folder of measurements in the state directory, which nobody else reads.
+/// Returns the folder of measurements in the state directory, readable by the user alone.
 fn private_folder(state_dir: &Path) -> Result<PathBuf, Failure> {
     let folder = state_dir.join("bench");
     let mut builder = DirBuilder::new();
@@ -217,8 +218,8 @@ fn private_folder(state_dir: &Path) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// Takes what was measured wholly into the compat file. Processes that do the same to the file wait for each other, ten
-/// seconds at most.
+/// Adds complete measurements to the compat file. Concurrent writers of the file wait for each other, at most ten
+/// seconds.
 fn write_compat(file: &Path, rows: &[Row]) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("{} is not written: {error}", file.display()));
     let lock = lock(file, LOCK_WAIT).map_err(|error| failed(&error))?;
@@ -234,8 +235,8 @@ fn write_compat(file: &Path, rows: &[Row]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Holds a file beside `file`, which itself is replaced. Whoever comes to it by a link holds the same. Blocks the thread
-/// while others hold it.
+/// Locks a file beside `file`, which itself is replaced. All links to the file share the lock. Blocks the thread while
+/// another process holds it.
 fn lock(file: &Path, timeout: Duration) -> std::io::Result<File> {
     let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -270,11 +271,11 @@ fn write_page(file: &Path, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How far the run is, at a terminal.
+/// The progress of a run, at a terminal.
 #[derive(Default)]
 struct ProgressBar {
     total: usize,
-    /// Those that were measured before this run.
+    /// The number of calls that were measured before this run.
     before: usize,
     ended: usize,
     unmeasured: usize,
@@ -310,7 +311,7 @@ impl ProgressBar {
         }
     }
 
-    /// Shows how far it is, where that is due.
+    /// Draws the progress, if it is due.
     fn draw(&mut self, spent: f64) {
         let done = self.before + self.ended;
         if self.drawn.is_none_or(|drawn| drawn.elapsed() >= PAUSE) || done >= self.total {
@@ -336,7 +337,7 @@ impl ProgressBar {
         figures
     }
 
-    /// How long the rest takes if it goes on like this, in seconds.
+    /// Estimates the remaining time.
     fn left(&self, done: usize) -> Option<Duration> {
         let rest = self.total.checked_sub(done).filter(|rest| *rest > 0)?;
         let each = self.started?.elapsed().checked_div(u32::try_from(self.ended).ok().filter(|ended| *ended > 0)?)?;
@@ -366,7 +367,7 @@ mod tests {
         "tool: llm:classify\ncases:\n  - id: c\n    input: {request: r, suggestions: [a, b]}\n    checks: []\n";
     const PRICED: &str = "models: {openai: {prices: {input: 100000, output: 0}}}\n";
 
-    /// What one call comes to while so many other events come at once.
+    /// Returns the result of one call during this many other concurrent events.
     async fn measured(others: usize) -> Measured {
         let answer = || Reply::text(r#"{"reasoning": "r", "selected_index": 0, "confidence": 1}"#);
         let turn = Turn::computed(move |_| answer()).with_delay(Duration::from_millis(100));
@@ -404,7 +405,7 @@ mod tests {
             while server.requests().is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            // Within the task of the run, which sees none of them before the last.
+            // Within the task of the run, which gets none of them before the last.
             for number in 0..others {
                 app.events().emit(Event::Warning { code: "other".to_owned(), message: number.to_string() });
             }

@@ -24,9 +24,9 @@ use crate::exit::{Exit, Failure};
 use crate::input;
 use crate::terminal::screen::{WARN, say, say_warning, styled};
 
-/// How long the provider of a tool may take to list.
+/// Time limit of a tool's provider to list.
 const LIST_WAIT: Duration = Duration::from_secs(60);
-/// The tool that judges.
+/// The judging tool.
 const JUDGE: &str = "llm:score";
 
 /// What `bench` takes.
@@ -89,7 +89,7 @@ fn money(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Looks everything up that is measured.
+/// Looks up everything that is measured.
 pub(super) async fn prepare(app: &Arc<Toolwright>, args: &Bench) -> Result<Prepared, Failure> {
     let suites = suites(args)?;
     let models = models(app, args).await?;
@@ -154,7 +154,7 @@ fn suites(args: &Bench) -> Result<Vec<Suite>, Failure> {
     if faults.is_empty() { Ok(suites) } else { Err(failure(faults)) }
 }
 
-/// The models, each once, all of which can be asked.
+/// Returns the models, each once, and checks that all can be asked.
 async fn models(app: &Arc<Toolwright>, args: &Bench) -> Result<Vec<String>, Failure> {
     let mut models: Vec<String> = Vec::new();
     for model in args.models.iter().map(|model| model.trim()).filter(|model| !model.is_empty()) {
@@ -172,7 +172,7 @@ async fn models(app: &Arc<Toolwright>, args: &Bench) -> Result<Vec<String>, Fail
     Ok(models)
 }
 
-/// Whether all of these can be asked; names those that cannot.
+/// Checks that all of these can be asked; names those that cannot.
 async fn usable(app: &Toolwright, models: &[String]) -> Result<(), Failure> {
     let mut faults = Vec::new();
     for model in models {
@@ -190,7 +190,7 @@ fn found(snapshot: &Snapshot, tool: &str) -> Option<Arc<Entry>> {
     }
 }
 
-/// The tool of a suite. A shipped one that is switched off is left out.
+/// Returns the tool of a suite. A disabled shipped tool is left out.
 fn entry(snapshot: &Snapshot, suite: &Suite, args: &Bench) -> Result<Option<Arc<Entry>>, Failure> {
     match snapshot.resolve(&suite.tool) {
         Resolution::Found(index, _) => Ok(snapshot.list().get(index).cloned()),
@@ -210,7 +210,7 @@ fn failure(faults: Vec<CaseError>) -> Failure {
     Failure::usage(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
 }
 
-/// Who judges; `None` where nobody needs to, or may.
+/// Returns the judge; `None` if none is needed or allowed.
 async fn judge(
     app: &Toolwright,
     args: &Bench,
@@ -238,7 +238,7 @@ async fn judge(
     Ok(judge)
 }
 
-/// Leaves rubrics out, which nobody judges, and says so.
+/// Removes rubrics if there is no judge, and says so.
 fn leave_out(tools: &mut [(Planned, Arc<Entry>)]) {
     let (rubrics, cases) = leave_out_rubrics(tools.iter_mut().map(|(planned, _)| planned));
     if rubrics == 0 {
@@ -251,10 +251,10 @@ fn leave_out(tools: &mut [(Planned, Arc<Entry>)]) {
     ));
 }
 
-/// The prices of all models that are asked.
+/// Returns the prices of all models that are asked.
 ///
 /// # Errors
-/// A bound is wanted that cannot be held.
+/// The requested limit cannot be enforced.
 pub(super) fn pricing<'a>(
     app: &'a Toolwright,
     services: &'a Services,
@@ -291,10 +291,10 @@ pub(super) fn pricing<'a>(
     Ok(pricing)
 }
 
-/// Whether a model's server is on this machine and wants no key.
+/// Returns whether a model's server is on this machine and needs no key.
 fn is_free(app: &Toolwright, model: &str) -> bool {
     let provider = model.split_once('/').map(|(provider, _)| provider).unwrap_or_default();
-    // Headers may hold a key.
+    // Headers may contain a key.
     let keyless = |endpoint: &&Endpoint| endpoint.key.is_none() && endpoint.headers.is_empty();
     let Some(endpoint) = app.models().endpoints().get(provider).filter(keyless) else { return false };
     match Url::parse(&endpoint.base_url).ok().as_ref().and_then(Url::host) {

@@ -120,7 +120,7 @@ fn signed(file: &Path, key: &Path, expires: Option<Duration>, out: Option<&Path>
     if let (Some(expires), Some(fields)) = (expires, document.as_object_mut()) {
         fields.insert("issued".to_owned(), json!(now()));
         fields.insert("expires".to_owned(), json!(now().saturating_add(expires.as_secs())));
-        // Signatures over other dates are none.
+        // Signatures of other content become invalid.
         fields.shift_remove("signatures");
     }
     let signed = sign(&document, &key).map_err(|refusal| unusable(file, refusal.to_string()))?;
@@ -188,7 +188,7 @@ fn report(global: &Global, verified: &Verified, grants: &Grants) -> Done {
     Ok(exit)
 }
 
-/// A file's bytes, or those of standard input, up to a bound.
+/// Reads the bytes of a file or of standard input, up to a limit.
 fn read(file: &Path) -> Result<Vec<u8>, String> {
     let opened: Box<dyn std::io::Read> = match file.to_str() {
         Some("-") => Box::new(std::io::stdin()),

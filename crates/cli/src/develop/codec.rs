@@ -1,4 +1,4 @@
-//! `validate`, `encode`, `decode`: arguments, tools and model output by themselves, printed as JSON.
+//! `validate`, `encode`, `decode`: convert arguments, tools and model output without a call, and print JSON.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufWriter, Write as _};
@@ -110,15 +110,15 @@ pub(crate) struct Decode {
     pub(crate) file: Option<PathBuf>,
 }
 
-/// An answer as it is printed, and how the program ends if it was the only one.
+/// An answer to print, and the exit code if it is the only one.
 type Answer = (Value, Exit);
 
-/// The format of arguments by themselves.
+/// The format of bare arguments.
 const ARGUMENTS: &str = "arguments";
-/// The format that the model's name tells, or the text.
+/// The format is determined by the model's name, or the text.
 const AUTO: &str = "auto";
 
-/// Every value of `--format`.
+/// Returns every value of `--format`.
 pub(crate) fn formats() -> impl Iterator<Item = &'static str> {
     let apis = API_NAMES.into_iter().map(|(name, _)| name);
     [ARGUMENTS, AUTO].into_iter().chain(apis).chain(textcalls::formats().iter().map(|format| format.name()))
@@ -135,7 +135,7 @@ pub(crate) fn decode(decode: &Decode) -> Done {
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut whole = Exit::Ok;
     let bytes = input::without_mark(&bytes);
-    // Each line has its answer, whatever it holds, so that they pair up; the last need not have its end.
+    // Each line gets an answer, whatever its content, so that they correspond. The last line may lack its end.
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         let (document, exit) = match input::json_text(line) {
             Ok(text) => reader.read(text.as_bytes()),
@@ -150,12 +150,12 @@ pub(crate) fn decode(decode: &Decode) -> Done {
     Ok(whole)
 }
 
-/// Reads answers of one format.
+/// Parses answers of one format.
 struct Reader {
     format: Format,
-    /// Bytes that are fed at a time.
+    /// Bytes per chunk.
     chunk: usize,
-    /// The names that the tools have in their file, by wire name.
+    /// The tools' names in their file, by wire name.
     given: HashMap<String, String>,
 }
 
@@ -228,7 +228,7 @@ impl Reader {
         self.document(ModelResponse { text, reasoning, calls, ..ModelResponse::default() }).into()
     }
 
-    /// What an answer holds; the rest is its API's.
+    /// Returns the content of an answer, independent of its API.
     fn document(&self, response: ModelResponse) -> Map<String, Value> {
         let mut document = Map::new();
         document.insert("text".into(), response.text.into());
@@ -243,7 +243,7 @@ impl Reader {
         document
     }
 
-    /// `[{id, name, arguments}]`: calls without an id are counted, and tools have the names of their file.
+    /// Returns `[{id, name, arguments}]`: calls without an id are numbered, and tools have the names of their file.
     fn calls(&self, calls: Vec<WrittenCall>) -> Value {
         let mut ids: HashSet<String> = calls.iter().map(|call| call.id.clone()).collect();
         let each = calls.into_iter().enumerate().map(|(index, mut call)| {
@@ -261,7 +261,7 @@ impl Reader {
         each.collect()
     }
 
-    /// An answer that could not be read.
+    /// Returns the answer for text that could not be parsed.
     fn failed(&self, kind: &str, message: &str) -> Answer {
         let mut document = match self.format {
             Format::Arguments => json!({"value": null, "repaired": false}),
@@ -272,7 +272,7 @@ impl Reader {
     }
 }
 
-/// The object that a call's arguments are, the empty one if there are none; else their text.
+/// Returns the object of a call's arguments, empty if there are none; or their text if they are not an object.
 fn object(arguments: &str) -> Value {
     match serde_json::from_str(arguments) {
         Ok(object @ Value::Object(_)) => object,
@@ -282,7 +282,7 @@ fn object(arguments: &str) -> Value {
     }
 }
 
-/// The reason in one word.
+/// Returns the stop reason as one word.
 fn stop_reason(stop: &StopReason) -> Value {
     match stop {
         StopReason::Other(word) => word.as_str().into(),
@@ -290,7 +290,7 @@ fn stop_reason(stop: &StopReason) -> Value {
     }
 }
 
-/// `{tools, losses, names, quarantined}`. A tool that is left out is no failure: the answer says why.
+/// Prints `{tools, losses, names, quarantined}`. A tool that is left out is not a failure: the answer has the reason.
 pub(crate) fn encode(encode: &Encode) -> Done {
     let file = ToolFile::read(&encode.tools)?;
     let set = translate(encode.api.dialect(), &file.shown, encode.strict);
@@ -303,7 +303,7 @@ pub(crate) fn encode(encode: &Encode) -> Done {
     Ok(Exit::Ok)
 }
 
-/// The configuration itself, with its agent files. Starts nothing.
+/// Validates the configuration with its agent files. Starts nothing.
 pub(crate) fn validate_configuration(global: &Global) -> Done {
     let config = read(global)?;
     let valid = config.problems.iter().all(|problem| problem.severity == Severity::Warning);
@@ -313,7 +313,7 @@ pub(crate) fn validate_configuration(global: &Global) -> Done {
     Ok(if valid { Exit::Ok } else { Exit::Failed })
 }
 
-/// Against a file, without any configuration. Any JSON value may be an instance.
+/// Validates against a file, without any configuration. Any JSON value may be an instance.
 pub(crate) fn validate_by_schema(file: &Path, validate: &Validate) -> Done {
     let name = file.display();
     let written_schema: Value = serde_json::from_str(&input::read(file)?)
@@ -345,12 +345,13 @@ pub(crate) fn validate_by_schema(file: &Path, validate: &Validate) -> Done {
     answer(&text, fitted)
 }
 
-/// Bytes of a document that a schema refers to.
+/// The most bytes of a document that a schema refers to.
 const MAX_DOCUMENT: usize = 16 << 20;
-/// How long one is fetched.
+/// Time limit of fetching one.
 const FETCH: Duration = Duration::from_secs(30);
 
-/// The schema with what its references lead to: files in its folder and below, and addresses where they are allowed.
+/// Returns the schema with the targets of its references: files in its folder and below, and addresses if they are
+/// allowed.
 fn bundled(schema: &Value, file: &Path, allow_remote: bool) -> Result<Value, Failure> {
     let path = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let beside = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -381,7 +382,7 @@ fn bundled(schema: &Value, file: &Path, allow_remote: bool) -> Result<Value, Fai
     bundle(schema, &path.display().to_string(), &mut load).map_err(Failure::usage)
 }
 
-/// A document at a public address.
+/// Fetches a document at a public address.
 fn fetched(url: Url) -> Result<String, String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
@@ -401,7 +402,7 @@ fn fetched(url: Url) -> Result<String, String> {
     })
 }
 
-/// Against a tool of the catalogue, as a call of it would be.
+/// Validates against a tool of the catalogue, as for a call.
 pub(crate) async fn validate_by_tool(global: &Global, tool: &str, validate: &Validate) -> Done {
     let text = written(validate)?;
     let app = open(global).await?;
@@ -414,7 +415,7 @@ pub(crate) async fn validate_by_tool(global: &Global, tool: &str, validate: &Val
             let mut fitted = Fitted::to(entry, RawArguments::Text(text.clone()), &mut CallMeta::default(), None);
             let schema = entry.tool.schema().ok().flatten();
             let valid = schema.is_some() && fitted.as_ref().is_ok_and(|fitted| fitted.violations.is_empty());
-            // A call by a guessed name that does not fit is a call of no tool.
+            // An invalid call by a guessed name counts as a call of an unknown tool.
             if matched.is_guess() && !valid {
                 return Err(tools::unknown(&snapshot, tool, std::slice::from_ref(&entry.wire_name)));
             }
@@ -432,7 +433,7 @@ pub(crate) async fn validate_by_tool(global: &Global, tool: &str, validate: &Val
     }
 }
 
-/// What was written; nothing stands for an empty object.
+/// Returns the written arguments; an empty text means an empty object.
 fn written(validate: &Validate) -> Result<String, Failure> {
     match validate.arguments.as_deref() {
         None => Ok("{}".into()),
@@ -472,19 +473,18 @@ fn answer(text: &str, fitted: Result<Fitted, String>) -> Done {
 /// The tools of a file, in its order.
 #[derive(Debug, Default)]
 pub(crate) struct ToolFile {
-    /// As a request shows them, by their wire names.
+    /// The tools as a request shows them, by their wire names.
     pub(crate) shown: Vec<ShownTool>,
     /// The names in the file.
     given: Vec<String>,
-    /// What stands for each tool: its `id` in the file, else its name.
+    /// The id of each tool: its `id` in the file, else its name.
     ids: Vec<String>,
 }
 
 impl ToolFile {
-    /// Reads JSON, a list of tools, an object with one under `tools` or with tools as its members, or one tool
-    /// a line. A tool is
-    /// `{name, description?, parameters? | inputSchema? | input_schema?, id?, strict?, body_argument?}`, by
-    /// itself or under `function`.
+    /// Parses a JSON list of tools, an object with a list under `tools` or with tools as its members, or one tool per
+    /// line. A tool is `{name, description?, parameters? | inputSchema? | input_schema?, id?, strict?,
+    /// body_argument?}`, by itself or under `function`.
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
         let name = file.display();
         let text = input::read(file)?;
@@ -510,7 +510,7 @@ impl ToolFile {
         let body_argument = record.text("body_argument")?;
         let parameters = record.value(&SCHEMA);
         let strict = match record.0.get("strict").and_then(Value::as_bool) {
-            // Nobody said what its arguments are.
+            // The arguments are undeclared.
             _ if parameters.is_none() => Some(false),
             said => said,
         };
@@ -527,20 +527,20 @@ impl ToolFile {
         Ok(())
     }
 
-    /// The tools by their wire names and, where the file has others, by those too: a model that was shown them
-    /// in a prompt may write either.
+    /// Returns the tools by their wire names and, if they differ, by those in the file: a model that was shown them in
+    /// a prompt may use either.
     pub(crate) fn by_every_name(&self) -> Vec<ShownTool> {
         let other = self.shown.iter().zip(&self.given).filter(|(tool, given)| tool.name != **given);
         let other = other.map(|(tool, given)| ShownTool { name: given.clone(), ..tool.clone() });
         self.shown.iter().cloned().chain(other).collect()
     }
 
-    /// `{wire name: id}`.
+    /// Returns `{wire name: id}`.
     pub(crate) fn names(&self) -> Map<String, Value> {
         self.shown.iter().zip(&self.ids).map(|(tool, id)| (tool.name.clone(), id.as_str().into())).collect()
     }
 
-    /// The names in the file, by wire name.
+    /// Returns the names in the file, by wire name.
     pub(crate) fn given(&self) -> HashMap<String, String> {
         self.shown.iter().zip(&self.given).map(|(tool, given)| (tool.name.clone(), given.clone())).collect()
     }

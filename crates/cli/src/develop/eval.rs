@@ -1,4 +1,4 @@
-//! `eval`: measures how well tools are found, and what that costs.
+//! `eval`: measures how well tools are found, and the cost.
 
 use std::path::{Path, PathBuf};
 
@@ -95,7 +95,7 @@ async fn select(global: &Global, args: &SelectArgs) -> Done {
     let file = read_catalogue(&args.catalogue)?;
     let queries = read_queries(&args.cases, &file)?;
     let vectors = match &args.embeddings {
-        // The vectors of tools are kept, as those of `pick` are: a large catalogue takes minutes.
+        // The vectors of tools are stored, as for `pick`, because a large catalogue takes minutes.
         Some(path) => {
             let kept = read(global)?.state_dir.join("vectors");
             Some(ToolVectors::new(embedder(path).await.map_err(Failure::usage)?, Some(&kept)))

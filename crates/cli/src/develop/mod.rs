@@ -1,4 +1,5 @@
-//! Commands for whoever writes tools or measures models: `validate`, `encode`, `decode`, `catalogue`, `eval`, `bench`.
+//! Commands for authors of tools and for measuring models: `validate`, `encode`, `decode`, `catalogue`, `eval`,
+//! `bench`.
 
 pub(crate) mod bench;
 pub(crate) mod bench_plan;

@@ -19,11 +19,11 @@ use crate::terminal::person::{MAX_SHOWN, field_lines, page_lines};
 use crate::terminal::screen::{DIM, WARN, harmless, one_line, print_json, say, styled};
 use crate::terminal::table::{Cell, Table, name, print_list};
 
-/// Rows that are listed.
+/// The most rows that are listed.
 const LISTED: usize = 1000;
-/// Characters of arguments in a list for people; of those that wait, as many as of a form.
+/// Characters of arguments in a list for people; of waiting ones, as many as of a form.
 const SHOWN: usize = 200;
-/// Who answers here.
+/// The name of the decider here.
 const OWNER: &str = "owner";
 
 #[derive(Debug, Subcommand)]
@@ -133,16 +133,16 @@ async fn run(global: &Global, command: &ApprovalsCommand, app: &Toolwright) -> D
     }
 }
 
-/// One question of either kind, as it is shown.
+/// A question of either kind, as shown.
 struct Row {
     created_ms: u64,
     json: Value,
     cells: [Cell; 3],
-    /// All that is asked: whoever answers has read it.
+    /// The complete question, so that the person has read it before the answer.
     below: String,
 }
 
-/// What is asked of calls and what sources ask, the newest first.
+/// Returns questions about calls and forms of sources, the newest first.
 async fn question_rows(inbox: &dyn InboxStore, state: Option<QuestionState>) -> Result<Vec<Row>, StoreError> {
     let (calls, forms) = (inbox.questions(state, LISTED).await?, inbox.forms(state, LISTED).await?);
     let calls = calls.iter().map(|asked| Row {
@@ -162,10 +162,10 @@ async fn question_rows(inbox: &dyn InboxStore, state: Option<QuestionState>) -> 
     Ok(rows)
 }
 
-/// The answer that these words are, if the form takes it.
+/// Parses the answer in these words, if the form accepts it.
 fn reply(form: &FormQuestion, words: &[String]) -> Result<FormReply, String> {
     if form.state != QuestionState::Pending {
-        // What it asked is no longer kept; the inbox says that this comes too late.
+        // The form is no longer stored; the inbox reports that the answer is too late.
         return Ok(FormReply::Accept { content: Map::new() });
     }
     let Wants::Form(schema) = &form.request.wants else {
@@ -204,7 +204,7 @@ fn print_answered<Q, A>(global: &Global, id: &str, answer: Answered<InboxItem<Q,
     }
 }
 
-/// How a question stands that was answered before, and by whose word.
+/// Returns the state of an answered question, and who answered it.
 fn settled<Q, A>(asked: &InboxItem<Q, A>) -> String {
     let by = asked.settled_by().map(|by| format!(" by {by}")).unwrap_or_default();
     format!("{}{by}", asked.state.as_str())
@@ -250,7 +250,7 @@ fn form_lines(form: &FormQuestion) -> String {
             }
             Err(why) => lines.push(harmless(&why)),
         },
-        // One that cannot be read cannot be answered either.
+        // A form that cannot be parsed cannot be answered either.
         Wants::Form(schema) => match Form::new(request.message.clone(), schema) {
             Ok(form) => lines.extend(form.fields.iter().flat_map(|field| {
                 let described = field_lines(field).into_iter().map(|line| format!("  {line}"));
@@ -290,7 +290,7 @@ fn add_standing(table: &mut Table, standing: &StandingApproval) {
     table.row_with(cells, covers);
 }
 
-/// From one moment to the other, in whole seconds.
+/// Returns the time from one moment to the other, in whole seconds.
 fn span(later: u64, earlier: u64) -> String {
     duration::format(Duration::from_secs(later.saturating_sub(earlier) / 1000))
 }

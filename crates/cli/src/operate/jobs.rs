@@ -16,7 +16,7 @@ use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_
 use crate::terminal::table::{Cell, Table, print_list};
 use crate::values::duration;
 
-/// How long a job that is stopped may take to end.
+/// How long a stopped job may take to end.
 const STOP_WAIT: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Subcommand)]
@@ -108,7 +108,7 @@ async fn answer(global: &Global, command: &JobsCommand, app: &Toolwright) -> Don
             let mut exit = Exit::Ok;
             let mut answers = Vec::with_capacity(ids.len());
             for id in ids {
-                // One that cannot be stopped keeps no other going.
+                // A job that cannot be stopped does not prevent stopping the others.
                 match stop(jobs, id).await {
                     Ok(job) => {
                         answers.push(job.to_json());
@@ -131,7 +131,7 @@ async fn answer(global: &Global, command: &JobsCommand, app: &Toolwright) -> Don
     Ok(Exit::Ok)
 }
 
-/// Stops a job and waits for its end, for a while.
+/// Stops a job and waits a while for its end.
 async fn stop(jobs: &dyn Jobs, id: &str) -> Result<JobRecord, StoreError> {
     jobs.stop(JobScope::All, id).await?;
     jobs.wait(JobScope::All, id, STOP_WAIT).await

@@ -94,7 +94,7 @@ pub(crate) async fn command(global: &Global, command: &McpCommand) -> Done {
     }
 }
 
-/// Why a token may be used still after a logout.
+/// Returns why a token may still be usable after a logout.
 fn still_good(revocation: &Revocation) -> Option<String> {
     match revocation {
         Revocation::NoToken | Revocation::Revoked => None,
@@ -103,7 +103,7 @@ fn still_good(revocation: &Revocation) -> Option<String> {
     }
 }
 
-/// The OAuth of the server of that name.
+/// Returns the OAuth options of the server of that name.
 fn parts(settings: &Config, redactor: &Arc<SecretRedactor>, name: &str) -> Result<OAuthOptions, Failure> {
     let Some(server) = settings.servers.iter().find(|server| server.entry == name || server.namespace == name) else {
         let near = nearest(name, settings.servers.iter().map(|server| server.entry.as_str()));
@@ -113,7 +113,7 @@ fn parts(settings: &Config, redactor: &Arc<SecretRedactor>, name: &str) -> Resul
     authorization(server, settings, redactor).ok_or_else(|| Failure::usage(unneeded(server)))
 }
 
-/// Why there is nothing to log in to.
+/// Returns why there is nothing to log in to.
 fn unneeded(server: &Server) -> String {
     let name = &server.entry;
     match server.config.transport.url() {
@@ -147,7 +147,7 @@ async fn list(global: &Global, settings: &Config, redactor: &Arc<SecretRedactor>
     print_list(global.json, rows, &table, "the configuration has no MCP servers; `toolwright add` adds one")
 }
 
-/// An address without what may be secret in it.
+/// Returns an address without possible secrets.
 fn shown(url: &str) -> String {
     let Ok(mut url) = Url::parse(url) else { return String::new() };
     url.set_query(None);
@@ -170,7 +170,7 @@ fn row(server: &str, state: &LoginState) -> Value {
     })
 }
 
-/// A login in words.
+/// Describes the state of a login.
 fn described(state: &LoginState) -> String {
     let Some(token) = &state.token else { return "not logged in".to_owned() };
     let mut words = match (token.expires_at.map(remaining), token.renewable) {
@@ -188,19 +188,19 @@ fn described(state: &LoginState) -> String {
     words
 }
 
-/// How long until a moment in seconds since 1970; `None` when it has passed.
+/// Returns the time until a moment in seconds since 1970; `None` if it has passed.
 fn remaining(end: u64) -> Option<Duration> {
     end.checked_sub(now_ms() / 1000).filter(|rest| *rest > 0).map(Duration::from_secs)
 }
 
-/// What is done about a browser.
+/// How a browser is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Browser {
     Tried,
     Never,
 }
 
-/// The person at the terminal.
+/// Asks the person at the terminal.
 struct TerminalConsent {
     browser: Browser,
     console: Console,

@@ -1,4 +1,4 @@
-//! Commands for what runs and waits: `approvals`, `jobs`, `trace`, `policy`, `pins`, `mcp`, `state`, `triggers`.
+//! Commands for running and waiting work: `approvals`, `jobs`, `trace`, `policy`, `pins`, `mcp`, `state`, `triggers`.
 
 pub(crate) mod approvals;
 pub(crate) mod jobs;

@@ -21,11 +21,11 @@ use crate::terminal::screen::{
 };
 use crate::terminal::table::{Cell, Table, name, print_list};
 
-/// In whose name it is decided here.
+/// The name of the decider here.
 const OWNER: &str = "owner";
-/// Digits of a hash that are shown, and that are enough to name it.
+/// Digits of a hash that are shown, which are enough to identify it.
 const SHOWN_DIGITS: usize = 12;
-/// Characters of a difference, which core has cut already.
+/// The most characters of a difference, which core has already cut.
 const MAX_LINE: usize = 40_000;
 
 #[derive(Debug, Subcommand)]
@@ -78,13 +78,12 @@ pub(crate) enum PinsCommand {
 }
 
 pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
-    // What is forgotten is let in as on its first day.
+    // A forgotten definition is admitted as if it were new.
     if matches!(command, PinsCommand::Approve { .. } | PinsCommand::Forget { .. }) {
         not_nested("approve definitions")?;
     }
     let mut config = usable(global)?;
-    // Without the sources themselves: with them Toolwright would note, of what they offered last, whatever it does not
-    // find.
+    // Without the sources themselves, because Toolwright would otherwise pin new definitions of their cached lists.
     let mut in_force =
         InForce { files: std::mem::take(&mut config.pin_scopes), sources: taken_out(&mut config), pins: Vec::new() };
     let app = open_config(global, config).await?;
@@ -96,19 +95,19 @@ pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
     done
 }
 
-/// What the configuration in force has to say about pins.
+/// The part of the configuration in force that concerns pins.
 struct InForce {
     /// Its files.
     files: Vec<String>,
-    /// Its sources, as far as they can be used now.
+    /// Its sources that can be used at present.
     sources: Vec<PinSource>,
-    /// What is pinned of it, by provider and tool.
+    /// Its pins, by provider and tool.
     pins: Vec<Pin>,
 }
 
 impl InForce {
-    /// Reads the pins of its sources, and of the entries of its files that are none at present: one may be disabled, or
-    /// lack a variable that is set where the gateway runs.
+    /// Reads the pins of its sources, and of entries in its files that are not sources at present: they may be
+    /// disabled, or lack a variable that is set where the gateway runs.
     async fn read(&mut self, app: &Toolwright) -> Result<(), StoreError> {
         self.pins = app.pins_of(self.sources.clone()).await?;
         let mut others = app.pins().pins(None).await?;
@@ -123,7 +122,7 @@ impl InForce {
     }
 }
 
-/// Takes the sources whose definitions are pinned out of a configuration.
+/// Removes the sources with pinned definitions from a configuration, and returns them.
 fn taken_out(config: &mut Config) -> Vec<PinSource> {
     let servers = config.servers.drain(..).map(|server| (server.namespace, server.defined_in));
     let documents = config.openapi.drain(..).map(|spec| (spec.name, spec.defined_in));
@@ -167,7 +166,7 @@ async fn run(global: &Global, command: &PinsCommand, app: &Toolwright, in_force:
             for pin in waiting {
                 let Some(mark) = &pin.waiting else { continue };
                 check_hash(pin, mark, hash.as_deref(), of)?;
-                // What is approved is what was just read, not what a list brings meanwhile.
+                // Approves the definition that was just read, not one that a list brings meanwhile.
                 let decision = PinDecision::Approve(Some(mark.hash));
                 decided.push((pin, decide(store, pin, decision).await?));
             }
@@ -196,8 +195,8 @@ async fn decide(store: &dyn PinStore, pin: &Pin, decision: PinDecision) -> Resul
     Ok(store.decide_pin(&pin.source, &pin.tool, decision, OWNER).await?)
 }
 
-/// The pins that a name means: those of a provider, or one tool's; all without a name. Of the configuration in force, or of
-/// all that there were.
+/// Returns the pins for a name: those of a provider, or of one tool; all without a name. Of the configuration in force,
+/// or of all that are stored.
 async fn named(
     app: &Toolwright,
     in_force: &InForce,
@@ -244,7 +243,7 @@ fn meant(pins: &[Pin], name: &str) -> Vec<Pin> {
     }
 }
 
-/// The file that defines its source, where one is known.
+/// Returns the file that defines its source, if known.
 fn scope(pin: &Pin) -> Option<&str> {
     Some(pin.source.scope.as_str()).filter(|scope| !scope.is_empty())
 }
@@ -263,7 +262,7 @@ async fn contracts(store: &dyn PinStore, pin: &Pin) -> Result<PinContracts, Fail
     Ok(contracts.into_iter().next().unwrap_or_default())
 }
 
-/// What changed: its name, and where something was approved before that.
+/// Returns the changes: of the name, and of the definition if one was approved before.
 fn changes(pin: &Pin, contracts: &PinContracts) -> Vec<Change> {
     let name = pin.renamed.as_deref().map(|name| renamed(&pin.tool, name));
     let contract = contracts.approved.as_ref().zip(contracts.waiting.as_ref());
@@ -272,7 +271,7 @@ fn changes(pin: &Pin, contracts: &PinContracts) -> Vec<Change> {
 
 fn check_hash(pin: &Pin, mark: &PinMark, given: Option<&str>, of: &str) -> Result<(), Failure> {
     let Some(given) = given else { return Ok(()) };
-    // The hash does not tell of the name.
+    // The hash does not include the name.
     let name = format!("{}/{}", pin.source.provider, pin.waiting_name());
     if pin.renamed.is_some() && of != name {
         let message = format!("{} waits as {}: look at it again, and name it so", pin.name(), one_line(&name, 200));
@@ -307,7 +306,7 @@ fn list(global: &Global, pins: &[Pin], with_scope: bool) -> Done {
     print_list(global.json, pins.iter().map(to_json).collect(), &table, "nothing is pinned")
 }
 
-/// An element of `pins ls --json`; times in milliseconds since the epoch.
+/// Returns an element of `pins ls --json`; times in milliseconds since the epoch.
 fn to_json(pin: &Pin) -> Value {
     json!({
         "provider": pin.source.provider,
@@ -405,7 +404,7 @@ fn print_decided(global: &Global, decided: &[(&Pin, bool)], state: &str) -> Done
     }
 }
 
-/// What waits for `pins approve`, in one line; `None` when nothing does.
+/// Returns a line about definitions that wait for `pins approve`; `None` if there are none.
 pub(crate) async fn waiting(app: &Toolwright) -> Option<String> {
     let pins = app.pins_in_force().await.ok()?;
     let waiting: Vec<&Pin> = pins.iter().filter(|pin| pin.waiting.is_some()).collect();

@@ -1,4 +1,4 @@
-//! `policy test`: what the policy says of a call, and why, without making it.
+//! `policy test`: shows the policy's decision about a call, and the reason, without making the call.
 
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::terminal::screen::print_json;
 use crate::use_tools::call::LIST_WAIT;
 use crate::use_tools::tools;
 
-/// The namespace of tools that only a policy or a line knows, where it names none.
+/// The namespace of tools that only a policy or a line names, if it names none.
 const UNLISTED: &str = "unlisted";
 
 #[derive(Debug, Subcommand)]
@@ -81,19 +81,19 @@ fn policy(file: Option<&Path>, settings: &Config) -> Result<Policy, Failure> {
     Ok(section.under(section.profile.unwrap_or_default()))
 }
 
-/// One call to decide on.
+/// A call to decide about.
 struct TestedCall {
     tool: String,
     arguments: Value,
     request: Option<Arc<UserRequest>>,
     roles: Vec<String>,
     tainted: Vec<Tainted>,
-    /// What is said of the tool beside the call.
+    /// The declared effects of the tool.
     effects: Option<EffectSelector>,
     tags: Vec<String>,
 }
 
-/// What decides, and where tools are looked up.
+/// Decides about calls, and looks up their tools.
 struct Tester<'a> {
     app: &'a Arc<Toolwright>,
     policy: Policy,
@@ -143,7 +143,7 @@ impl Tester<'_> {
         Ok(whole)
     }
 
-    /// Reads one line.
+    /// Parses one line.
     fn asked(&self, line: &[u8]) -> Result<TestedCall, String> {
         let record: Value =
             serde_json::from_slice(line).map_err(|error| format!("the line is not JSON: {}", fault(&error)))?;
@@ -185,8 +185,8 @@ impl Tester<'_> {
         Ok(found.decide(&policy, asked, &session))
     }
 
-    /// Looks a tool up: in the catalogue as it is known, then in what the policy or the line says, then in the
-    /// catalogue with its servers connected.
+    /// Looks up a tool: in the present catalogue, then in the policy or the line, then in the catalogue with its
+    /// servers connected.
     async fn find(&self, asked: &TestedCall) -> Result<TestedTool, Failure> {
         let snapshot = self.app.catalogue().snapshot();
         if let Some(entry) = known(&snapshot, &asked.tool) {
@@ -213,7 +213,7 @@ impl Tester<'_> {
     }
 }
 
-/// The places that are said to have come out of an untrusted tool.
+/// Returns the places declared to derive from an untrusted tool.
 fn tainted<'a>(places: impl IntoIterator<Item = &'a String>) -> Vec<Tainted> {
     let Ok(tool) = ToolId::foreign(UNLISTED, "untrusted") else { return Vec::new() };
     let place = |written: &String| {
@@ -238,7 +238,7 @@ fn known(snapshot: &Snapshot, tool: &str) -> Option<Arc<Entry>> {
 enum TestedTool {
     /// It is in the catalogue.
     Listed(Arc<Entry>, Arc<Snapshot>),
-    /// All that is known of it was said by the policy or the line.
+    /// Only the policy or the line describes it.
     Unlisted(Box<ToolDefinition>),
 }
 
@@ -250,7 +250,7 @@ impl TestedTool {
         }
     }
 
-    /// As the executor asks, with the arguments that it would run with if they are valid.
+    /// Decides as the executor does, with the arguments after validation if they are valid.
     fn decide(&self, policy: &Policy, asked: &TestedCall, session: &Session) -> Decision {
         let query = PolicyQuery {
             definition: self.definition(),
@@ -285,17 +285,18 @@ impl TestedTool {
         );
         let caller = Caller::of(&session.principal);
         let Ok(valid) = check(call, snapshot, caller) else {
-            // What is no call yet has the effects of whoever would run it.
+            // An incomplete call has the effects of the tool that would run.
             let definition = ToolDefinition { effects: entry.effects(), ..entry.definition().clone() };
             return decide_as(entry, &definition, &asked.arguments, None);
         };
         let judged = valid.judge(snapshot, caller, |call| decide(&call.entry, &call.arguments, call.unvalidated));
-        // An activity that does not fit is judged all the same, as a call that does not is.
+        // An activity with invalid arguments is judged anyway, as is any other invalid call.
         judged.unwrap_or_else(|rejection| decide(rejection.entry.as_ref().unwrap_or(entry), &valid.arguments, None))
     }
 }
 
-/// The id of a tool that is in no catalogue: an id as it is, a wire name or a bare name as a foreign tool's.
+/// Returns the id of a tool that is in no catalogue: an id unchanged, a wire name or a bare name as a third-party
+/// tool's.
 fn unlisted(name: &str) -> Result<ToolId, Failure> {
     let name = name.trim();
     let (namespace, raw) = name
@@ -309,7 +310,7 @@ fn unlisted(name: &str) -> Result<ToolId, Failure> {
         .map_err(Failure::usage)
 }
 
-/// The effects that a line gives: ours, or the hints of an MCP server (`readOnlyHint`, …).
+/// Reads the effects of a line: ours, or the hints of an MCP server (`readOnlyHint`, …).
 fn effects(line: &mut Members) -> Result<Option<EffectSelector>, String> {
     let flag = |members: &Map<String, Value>, ours: &str, hint: &str| {
         members.get(ours).or_else(|| members.get(hint)).and_then(Value::as_bool)

@@ -1,4 +1,4 @@
-//! `state ls | get`: what calls of a run have kept under their `_outputPath`.
+//! `state ls | get`: shows the values that calls of a run stored under their `_outputPath`.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};

@@ -19,18 +19,18 @@ use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, WARN, one_line, print_json, print_text, say, size, styled};
 use crate::terminal::table::{Cell, Table, print_list};
 
-/// Characters of a name.
+/// The most characters of a name.
 const NAME: usize = 48;
-/// Characters of an id in a list.
+/// The most characters of an id in a list.
 const ID: usize = 40;
-/// Characters of a note.
+/// The most characters of a note.
 const NOTE: usize = 160;
-/// How many characters a line's bar has.
+/// The number of characters of a bar.
 const BAR: usize = 20;
-/// How often `--follow` looks.
+/// The polling interval of `--follow`.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What `--help` says of the JSON form.
+/// The text of `--help` about the JSON form.
 pub(crate) const JSON_FORM: &str = "\
 With --json and a run: {run, session, started_ms, latency_ms, totals: {tool_calls, model_calls, jobs, failures,
 usage: {input_tokens, output_tokens, cached_tokens, cache_written_tokens and reasoning_tokens unless they are 0},
@@ -109,7 +109,7 @@ pub(crate) async fn command(global: &Global, args: &TraceArgs) -> Done {
     }
 }
 
-/// The trees of what the name means, the newest first; JSON has the newest only.
+/// Reads the trees that the name means, the newest first; JSON has only the newest.
 async fn read(store: &dyn LedgerStore, name: &str) -> Result<Vec<Trace>, Failure> {
     let traces = trace::read(store, name, MAX_OPERATIONS).await?;
     if traces.is_empty() {
@@ -121,7 +121,7 @@ async fn read(store: &dyn LedgerStore, name: &str) -> Result<Vec<Trace>, Failure
     Ok(traces)
 }
 
-/// A line of the list as JSON, and as columns.
+/// Returns a line of the list as JSON, and as columns.
 fn listed(trace: &TraceSummary) -> (Value, [String; 8]) {
     let id = trace.run.as_deref().unwrap_or(trace.session.as_str());
     let TraceSums { tool_calls, model_calls, failures, usage, cost_usd, open_costs, .. } = trace.sums;
@@ -145,7 +145,7 @@ fn list(rows: Vec<[String; 8]>) -> Table {
     table
 }
 
-/// The tree with a bar for each operation, over the time of the whole.
+/// Draws the tree, with a bar for each operation over the whole time.
 fn draw(trace: &Trace) -> String {
     let mut out = String::new();
     let title = match &trace.run {
@@ -201,11 +201,11 @@ fn lines(op: &TraceOp, depth: usize, trace: &Trace, name_width: usize, out: &mut
     }
 }
 
-/// Where in the time of the whole the operation was.
+/// Draws the time of the operation within the whole.
 fn bar(offset_ms: u64, latency_ms: f64, whole_ms: u64) -> String {
     let cells = |ms: f64| {
         let share = ms / milliseconds(whole_ms.max(1)) * BAR as f64;
-        // Between 0 and the number of cells.
+        // It is between 0 and the number of cells.
         share.clamp(0.0, BAR as f64).round() as usize
     };
     let from = cells(milliseconds(offset_ms)).min(BAR - 1);
@@ -283,7 +283,7 @@ fn facts(op: &TraceOp) -> String {
     facts.join(", ")
 }
 
-/// What was done to a call on its way, what a request showed, and why it failed.
+/// Returns notes on how a call was changed, what a request showed, and why it failed.
 fn remarks(op: &TraceOp) -> Vec<String> {
     let mut remarks = Vec::new();
     let Provenance { repaired, unwrapped, coerced, cut, unvalidated, repair, .. } = &op.provenance;
@@ -333,8 +333,8 @@ pub(super) fn totals(trace: &Trace) -> String {
     format!("{} {}", styled(BOLD, "total"), parts.join(", "))
 }
 
-/// What is known of a whole cost of which so many parts are open; `None` where that is nothing. That some requests were
-/// never sent says nothing of what the others cost.
+/// Returns the known part of a cost of which `open` parts are unknown; `None` if nothing is known. Requests that were
+/// never sent do not count.
 fn known(usd: Option<f64>, open: u64) -> Option<String> {
     match (usd?, open) {
         (usd, 0) => Some(money(usd)),
@@ -360,7 +360,7 @@ fn time(ms: f64) -> String {
     }
 }
 
-/// Date and time of day, UTC.
+/// Returns date and time of day in UTC.
 pub(super) fn clock(ms: u64) -> String {
     crate::terminal::logging::timestamp(ms)
 }
@@ -466,12 +466,12 @@ mod tests {
         let paid = || of("ok", 9, Some(0.5));
         for (others, cost, tokens) in [
             (vec![], "$0.50", "9"),
-            // Without a price, without figures, and without either.
+            // Without a price, without usage, and without either.
             (vec![of("ok", 7, None)], "at least $0.50", "16"),
             (vec![of("ok", 0, None)], "at least $0.50", "9"),
             (vec![of("unavailable", 0, None)], "at least $0.50", "9"),
             (vec![of("rate_limit", 7, None)], "at least $0.50", "16"),
-            // What was refused or never began cost nothing.
+            // Refused and unsent requests cost nothing.
             (vec![of("rate_limit", 0, None), of("auth", 0, None)], "$0.50", "9"),
             (vec![LedgerEntry { attempts: 0, ..of("canceled", 0, None) }], "$0.50", "9"),
             (vec![entry(2, None, OpKind::Tool, "t:t@1.0.0", 500, 5)], "$0.50", "9"),

@@ -23,7 +23,7 @@ border-radius:6px;padding:.5rem .7rem;margin:.3rem 0}\
 @media(max-width:760px){body{padding:1rem}details details,details .in{margin-left:.6rem}\
 summary{grid-template-columns:minmax(0,1fr) auto auto}summary svg{display:none}}";
 
-/// The page, with the arguments and results of `entries` where the ledger keeps them.
+/// Returns the page, with the recorded arguments and results of `entries`.
 pub(super) fn page(trace: &Trace, entries: &[LedgerEntry]) -> String {
     let known: HashMap<OpId, &LedgerEntry> = entries.iter().map(|entry| (entry.op.id, entry)).collect();
     let title = escaped(trace.run.as_deref().unwrap_or(&trace.session));

@@ -1,4 +1,4 @@
-//! `triggers ls | add | rm | fire | next`: what starts runs by itself.
+//! `triggers ls | add | rm | fire | next`: manages the triggers of runs.
 
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
@@ -23,7 +23,7 @@ use crate::terminal::table::{Table, name, print_list};
 const NUMBERS: [&str; 2] = ["every", "hourly_at"];
 const LISTS: [&str; 2] = ["globs", "secret_env"];
 
-/// What installs the triggers of the configuration.
+/// The processes that install the triggers of the configuration.
 const INSTALLS: &str = "`toolwright serve` and `toolwright chat` do that when they start";
 
 #[derive(Debug, Subcommand)]
@@ -220,8 +220,8 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
     Ok(Exit::Ok)
 }
 
-/// The triggers of this workspace or of all: first those of the store, and how many these are, then those of the
-/// configuration that no process has installed.
+/// Returns the triggers of this workspace or of all: those of the store, then those of the configuration that are not
+/// installed. Also returns the number of the former.
 async fn known(app: &Toolwright, all: bool) -> Result<(Vec<Trigger>, usize), Failure> {
     let of = app.triggers();
     let list = if all { of.list(None).await } else { of.of_root(&app.config().root).await };
@@ -253,7 +253,7 @@ fn table(app: &Toolwright, triggers: &[(Trigger, Vec<Firing>)]) -> Table {
     table
 }
 
-/// The trigger that these words write.
+/// Parses a trigger from these words.
 fn config(kind: TriggerKind, keys: &[String]) -> Result<TriggerConfig, Failure> {
     let mut written = Map::new();
     for pair in keys {
@@ -277,7 +277,7 @@ fn config(kind: TriggerKind, keys: &[String]) -> Result<TriggerConfig, Failure> 
         .map_err(|error| Failure::usage(format!("the trigger cannot be read: {error}")))
 }
 
-/// The value of a key, by what the key is.
+/// Parses the value of a key by the key's type.
 fn typed(key: &str, text: &str) -> Value {
     let json = || serde_json::from_str::<Value>(text).ok();
     let read = match key {

@@ -1,5 +1,5 @@
-//! `demo`: a run that needs no key and no network. Executor, policy and loop are the real ones; the model and three MCP servers
-//! are part of the program. It reads no configuration and leaves nothing behind.
+//! `demo`: a run without keys and network. Executor, policy and loop are real; the model and three MCP servers are part
+//! of the program. It reads no configuration and leaves no files.
 
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ use crate::values::address;
 
 /// How long the three servers may take to start.
 const START: Duration = Duration::from_secs(20);
-/// Columns that nothing here goes beyond.
+/// The most columns of the output.
 const COLUMNS: usize = 80;
 
 #[derive(Debug, Args)]
@@ -95,13 +95,14 @@ pub(crate) async fn command(global: &Global, args: &DemoArgs) -> Done {
     Ok(exit(report.status))
 }
 
-/// Besides the servers.
+/// Settings in addition to the servers.
 const SECTIONS: &str = r#"
 defaults: {tool_response_max_bytes: 2048, builtins_denied: ["llm__*"]}
 models: {MODEL: {prices: {input: 1.25, output: 10.0}}}
 "#;
 
-/// An instance over the three servers and these sections in a folder of its own, whatever else is configured on this machine.
+/// Opens an instance with the three servers and these sections in its own folder, independent of any other
+/// configuration on this machine.
 pub(super) async fn open_sample(folder: &Path, sections: &str) -> Result<Arc<Toolwright>, Failure> {
     let unusable = |error: std::io::Error| Failure::failed(format!("the demo cannot be prepared: {error}"));
     let program = std::env::current_exe().map_err(unusable)?;
@@ -119,7 +120,7 @@ pub(super) async fn open_sample(folder: &Path, sections: &str) -> Result<Arc<Too
         cwd: folder.to_owned(),
         ..LoadOptions::default()
     };
-    // Neither home nor keys of this machine are looked at.
+    // Neither the home nor the keys of this machine are used.
     let variables = |name: &str| (name == "PATH").then(|| std::env::var(name).ok()).flatten();
     let config = load(&options, &variables);
     open_with(options, config, Box::new(variables)).await
@@ -127,10 +128,10 @@ pub(super) async fn open_sample(folder: &Path, sections: &str) -> Result<Arc<Too
 
 /// Prints the events of the run in order.
 struct StoryPrinter {
-    /// Standard output belongs to the report.
+    /// Whether standard output is reserved for the report.
     to_stderr: bool,
     screen: Arc<Screen>,
-    /// What the model has said and nobody was told yet: its text comes in pieces.
+    /// The model's text that has not been printed, because it arrives in pieces.
     unsaid: String,
     usage: Usage,
     cost: f64,
@@ -141,7 +142,7 @@ impl StoryPrinter {
         if self.to_stderr {
             say(line);
         } else {
-            // Whoever read the output has seen enough.
+            // The reader may have stopped reading.
             let _ = print_text(&line.to_string());
         }
     }
@@ -206,7 +207,7 @@ impl StoryPrinter {
         }
     }
 
-    /// What it came to, and what to do next.
+    /// Prints the result, and what to do next.
     fn end(&self, report: &RunReport) {
         self.print("");
         for call in &report.calls {
@@ -235,7 +236,7 @@ impl StoryPrinter {
     }
 }
 
-/// Whose models the script answers for.
+/// The provider of the scripted models.
 pub(super) const PROVIDER: &str = "demo";
 /// The id of the model.
 const MODEL: &str = "demo/scripted";
@@ -260,10 +261,10 @@ impl ModelClient for ScriptedModel {
     }
 }
 
-/// The answer of a script: its text and its calls.
+/// An answer of a script: its text and its calls.
 pub(super) type Answer = (String, Vec<(&'static str, Value)>);
 
-/// The same as a model's, told word by word.
+/// Returns it as a model's response, streamed word by word.
 pub(super) fn written((text, calls): Answer, request: &ModelRequest, events: &dyn ModelEvents) -> ModelResponse {
     for word in text.split_inclusive(' ') {
         events.on_event(ModelEvent::Text(word.to_owned()));
@@ -274,7 +275,7 @@ pub(super) fn written((text, calls): Answer, request: &ModelRequest, events: &dy
         arguments: arguments.to_string(),
     };
     let calls: Vec<WrittenCall> = calls.into_iter().enumerate().map(call).collect();
-    // Four characters a token, so that there is something to account for.
+    // Four characters per token, so that there is usage to account for.
     let tokens = |characters: usize| u64::try_from(characters.div_ceil(4)).unwrap_or(u64::MAX);
     let sent = serde_json::to_string(request).map_or(0, |sent| sent.len());
     let length = text.len() + calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
@@ -325,7 +326,7 @@ fn answer(turn: usize, request: &ModelRequest) -> Answer {
     }
 }
 
-/// The last result of a tool.
+/// Returns the last result of a tool.
 pub(super) fn result<'r>(request: &'r ModelRequest, tool: &str) -> Option<&'r CallResult> {
     let results = request.messages.iter().rev().filter_map(|message| match message {
         Message::Tool { results } => Some(results),
@@ -338,16 +339,16 @@ pub(super) fn text(result: &CallResult) -> String {
     result.content.iter().filter_map(|block| block.as_text()).collect::<Vec<_>>().join("\n")
 }
 
-/// What follows `mark` in its line, up to ` bytes` if that is there.
+/// Returns the text after `mark` in its line, up to ` bytes` if present.
 fn after<'t>(text: &'t str, mark: &str) -> Option<&'t str> {
     let rest = text.split_once(mark)?.1;
     let line = rest.lines().next().unwrap_or_default();
     Some(line.split_once(" bytes").map_or(line, |(number, _)| number))
 }
 
-/// Bytes of one message.
+/// The most bytes of one message.
 const MAX_MESSAGE: u64 = 1 << 20;
-/// The revision that a client is answered with; Toolwright speaks it.
+/// The protocol revision for clients; Toolwright supports it.
 const REVISION: &str = "2025-11-25";
 
 /// A sample server.
@@ -362,7 +363,7 @@ pub(crate) enum Sample {
 }
 
 impl Sample {
-    /// Every server.
+    /// All servers.
     const ALL: [Self; 3] = [Self::Weather, Self::Notes, Self::Shop];
 
     fn name(self) -> &'static str {
@@ -418,7 +419,7 @@ fn tool(name: &str, description: &str, is_read_only: bool, properties: Value) ->
     })
 }
 
-/// What a server remembers while it runs.
+/// The state of a running server.
 struct Memory {
     notes: Vec<String>,
     orders: Vec<String>,
@@ -440,7 +441,7 @@ pub(crate) fn serve(sample: Sample) -> Done {
             return Ok(Exit::Ok);
         }
         let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
-        // Notifications have no id, and nothing here follows from them.
+        // Notifications have no id, and none has an effect here.
         let Some(id) = message.get("id") else { continue };
         let mut answer = json!({"jsonrpc": "2.0", "id": id});
         match answered(sample, &message, &mut memory) {
@@ -512,7 +513,7 @@ fn call(sample: Sample, name: &str, arguments: &Value, memory: &mut Memory) -> R
     }
 }
 
-/// What the shop has, with prices in cents.
+/// The shop's articles, with prices in cents.
 const ARTICLES: [(&str, u64); 4] =
     [("lemonade", 240), ("lemonade, sugar-free", 260), ("picnic blanket", 1890), ("sun cream", 995)];
 
@@ -520,7 +521,7 @@ fn euros(cents: u64) -> String {
     format!("{}.{:02}", cents / 100, cents % 100)
 }
 
-/// A line an hour, from Thursday on: made up, and long enough that it is not shown whole.
+/// Returns an invented forecast with one line per hour from Thursday on, too long to be shown whole.
 fn forecast(city: &str, days: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const SKIES: [&str; 4] = ["clear sky", "few clouds", "overcast", "light rain"];

@@ -1,5 +1,5 @@
-//! `demo --serve`: a team of agents at work, for the web console. The model is a script; executor, policy, loop and console are
-//! the real ones. It reads no configuration and leaves nothing behind.
+//! `demo --serve`: a team of agents at work, for the web console. The model is a script; executor, policy, loop and
+//! console are real. It reads no configuration and leaves no files.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,11 +20,12 @@ use crate::exit::{Done, Exit, Failure};
 use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::screen::{BOLD, open_page, say, styled};
 
-/// How long the team rests between two tasks.
+/// The pause between two tasks.
 const REST: Duration = Duration::from_secs(15);
-/// How long a text of the model takes to come, so that there is something to see.
+/// The duration of a model's text, so that progress is visible.
 const THINKS: Duration = Duration::from_millis(120);
-/// Besides the servers: agents, a policy, triggers, a channel, and a token with a budget. TOKEN is new at each start.
+/// Settings in addition to the servers: agents, a policy, triggers, a channel, and a token with a budget. TOKEN is new
+/// at each start.
 const SECTIONS: &str = r#"
 defaults:
   tool_response_max_bytes: 2048
@@ -102,7 +103,8 @@ pub(super) async fn serve(address: SocketAddr, show: bool) -> Done {
     Ok(Exit::Ok)
 }
 
-/// Pins a tool as if it had been less at an earlier start: what it says of itself now waits for a person.
+/// Pins a less destructive definition of a tool, as if from an earlier start, so that the present one waits for
+/// approval.
 async fn withhold(app: &Toolwright) -> Result<(), StoreError> {
     let pins = app.pins_in_force().await?;
     let Some(pin) = pins.iter().find(|pin| pin.source.provider == "notes" && pin.tool == "write") else {
@@ -120,7 +122,7 @@ async fn withhold(app: &Toolwright) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Two outings that are over, and then one after the other: each waits for a person's word on its order.
+/// Runs two complete outings, and then one after the other, each of which waits for approval of its order.
 async fn work(app: Arc<Toolwright>, shutdown: Cancel) {
     app.list_all(Duration::from_secs(20)).await;
     if let Err(error) = withhold(&app).await {
@@ -152,7 +154,7 @@ async fn work(app: Arc<Toolwright>, shutdown: Cancel) {
     }
 }
 
-/// A member of a group that rests, with mail; a wish in a channel, which starts a run; and a job.
+/// Adds an idle member of a group with mail, a channel message that starts a run, and a job.
 async fn mail(app: &Arc<Toolwright>) {
     let message = |text: &str| json!({"name": "keeper", "message": text});
     let wish = json!({"channel": "wishes", "message": "Could we go to the lake in Bergen on Sunday?"});
@@ -173,7 +175,7 @@ async fn mail(app: &Arc<Toolwright>) {
     }
 }
 
-/// The scripted model of the team. Who is asked stands in the system prompt.
+/// The scripted model of the team. The system prompt names the agent.
 struct TeamModel;
 
 #[async_trait]
@@ -247,7 +249,7 @@ fn planner(turn: usize, city: &str) -> Answer {
 
 fn scout(turn: usize, city: &str) -> Answer {
     match turn {
-        // More days than the server knows, as models ask.
+        // More days than the server has, as models request.
         0 => (
             "I ask for the forecast and look through the notes.".into(),
             vec![
@@ -281,7 +283,7 @@ fn buyer(turn: usize, request: &ModelRequest) -> Answer {
     }
 }
 
-/// Whoever talks to the model without an agent of the team.
+/// Answers clients without an agent of the team.
 fn alone(turn: usize, request: &ModelRequest) -> Answer {
     match turn {
         0 => (
@@ -303,7 +305,7 @@ fn ordered(request: &ModelRequest) -> String {
     }
 }
 
-/// The city that the conversation is about.
+/// Returns the city of the conversation.
 fn city(request: &ModelRequest) -> String {
     let sent = serde_json::to_string(&request.messages).unwrap_or_default();
     let known = ["Bergen", "Rome", "Lisbon", "Porto", "Nice"].into_iter().find(|city| sent.contains(city));

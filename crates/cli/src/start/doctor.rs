@@ -1,4 +1,4 @@
-//! `doctor`: finds problems of the configuration, its providers and models, and says how to fix them.
+//! `doctor`: finds problems of the configuration, its providers and models, with remedies.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -32,51 +32,51 @@ use crate::terminal::screen::{BAD, DIM, GOOD, WARN, harmless, print_json, print_
 use crate::use_tools::serve::as_served;
 use crate::use_tools::tools::left_out;
 
-/// Server and tool name together that some clients still take.
+/// The longest server and tool name together that some clients accept.
 const CLIENT_LIMIT: usize = 60;
-/// The name under which clients know this server, when they follow the README.
+/// The name of this server in clients set up by the README.
 const SERVER_NAME: &str = "toolwright";
-/// Measurements of tools that have changed which are named.
+/// The most measurements of changed tools that are named.
 const MAX_STALE: usize = 20;
-/// Tools of which it is told that their schemas are listed otherwise.
+/// The most tools that are reported for changed schemas in lists.
 const MAX_LISTED: usize = 20;
-/// A start that people notice.
+/// A start that is noticeably slow.
 const SLOW: Duration = Duration::from_secs(5);
-/// How long whoever has the port of `serve` may take to say that it is a Toolwright.
+/// How long the process at the port of `serve` may take to identify itself as Toolwright.
 const HEALTH_WAIT: Duration = Duration::from_millis(300);
-/// Bytes of its answer that are read.
+/// The most bytes of its answer.
 const MAX_HEALTH: u64 = 4096;
-/// How long a provider of models may take to list them. Nothing that is asked costs anything.
+/// Time limit of a model provider's list. None of the requests costs anything.
 const MODELS_WAIT: Duration = Duration::from_secs(5);
-/// Models of a provider that are named.
+/// The most models of a provider that are named.
 const MAX_NAMED: usize = 5;
 
-/// What a probe of one provider found.
+/// The result of probing a provider.
 struct Probe {
     name: String,
     kind: Value,
     tools: usize,
-    /// Why it has none, where it should have some.
+    /// Why it has no tools, although it should.
     empty: Option<String>,
     error: Option<String>,
     took: Duration,
 }
 
-/// Findings besides the problems of the configuration and the state of each provider.
+/// Findings in addition to the problems of the configuration and the states of providers.
 #[derive(Default)]
 struct Diagnosis {
-    /// What is to be mended, with the remedy.
+    /// Problems with remedies.
     findings: Vec<String>,
-    /// What works all the same, and is not as it may have been meant.
+    /// Warnings about what works, but may not be intended.
     warnings: Vec<String>,
     models: Vec<ModelProbe>,
-    /// Which model is asked where none is named.
+    /// The default model.
     default_model: String,
-    /// Tools of the catalogue.
+    /// The number of tools in the catalogue.
     tools: usize,
-    /// What sources have and the catalogue does not.
+    /// Tools of sources that the catalogue lacks.
     left_out: Vec<String>,
-    /// Tools whose schemas clients are listed in another form, with what that form loses.
+    /// Tools whose schemas are listed in another form, with the losses.
     listed: Vec<(String, Vec<Loss>)>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) async fn command(global: &Global) -> Done {
     let app = open_config(global, settings).await?;
     as_served(&app).await;
     if !app.config().compat.written.tools.is_empty() {
-        // Of tools that were measured it is told whether they have changed.
+        // For measured tools, changes are reported.
         app.offer_llm_tools().await;
     }
     let probes = wait_with_notice(|| starting(&app, WaitFor::All), probe(&app)).await;
@@ -98,7 +98,7 @@ pub(crate) async fn command(global: &Global) -> Done {
     let (default_model, unusable) = default_model(&app, &models).await;
     let unmatched = app.unmatched().await;
     let unrun = idle_triggers(&app).await;
-    // Before the end: that servers are shut down is no news.
+    // Before the shutdown, whose messages are not interesting.
     let logged = logging::warnings();
     app.shut_down().await;
     let settings = app.config();
@@ -116,7 +116,7 @@ pub(crate) async fn command(global: &Global) -> Done {
     report(global, &settings, &problems, &probes, &diagnosis)
 }
 
-/// Says which triggers fire nothing, and that nothing runs those that there are.
+/// Reports triggers that never fire, and triggers that no process runs.
 async fn idle_triggers(app: &Toolwright) -> Vec<String> {
     let installed = app.triggers().of_root(&app.config().root).await.unwrap_or_default();
     let issue = |trigger: &Trigger| {
@@ -136,7 +136,7 @@ async fn unrun_triggers(app: &Toolwright, installed: &[Trigger]) -> Option<Strin
     Some(format!("{there_are}, and no process runs them: start `toolwright serve` or `toolwright chat`"))
 }
 
-/// The tools whose schemas are listed in another form than their sources give them, as far as some address lists them so.
+/// Returns the tools whose schemas some address lists in another form than their sources.
 fn listed_otherwise(settings: &Config, snapshot: &Snapshot) -> Vec<(String, Vec<Loss>)> {
     let of_views = settings.sections.views.values().filter_map(|view| view.schemas);
     if of_views.chain([settings.sections.server.schemas]).all(|form| form == ListedSchemas::Raw) {
@@ -149,7 +149,7 @@ fn listed_otherwise(settings: &Config, snapshot: &Snapshot) -> Vec<(String, Vec<
     snapshot.list().iter().filter_map(losses).collect()
 }
 
-/// One line for each such tool, on the keywords that are listed otherwise.
+/// Describes the keywords of such a tool that are listed differently.
 fn in_words((tool, losses): &(String, Vec<Loss>)) -> String {
     let mut keywords: Vec<&str> = losses.iter().map(|loss| loss.keyword.as_str()).collect();
     keywords.sort_unstable();
@@ -157,7 +157,7 @@ fn in_words((tool, losses): &(String, Vec<Loss>)) -> String {
     format!("{tool}: clients are listed its schema in a form that all of them take ({})", keywords.join(", "))
 }
 
-/// Lists each provider, some at once.
+/// Lists each provider, several concurrently.
 async fn probe(app: &Toolwright) -> Vec<Probe> {
     let providers = app.catalogue().providers().await;
     let concurrency = app.config().sections.defaults.mcp_init_concurrency;
@@ -183,7 +183,7 @@ async fn probe(app: &Toolwright) -> Vec<Probe> {
         .collect()
 }
 
-/// Why a provider that lists has no tools; `None` where it has some, or where it has something else to give.
+/// Returns why a provider has no tools, although its list succeeded; `None` if it has tools, or offers something else.
 fn why_empty(provider: &dyn Provider, status: &ProviderStatus) -> Option<String> {
     let has_none_to_list = provider.capabilities().is_some_and(|offers| !offers.contains_key("tools"));
     if status.tools > 0 || status.error.is_some() || has_none_to_list {
@@ -198,7 +198,8 @@ fn why_empty(provider: &dyn Provider, status: &ProviderStatus) -> Option<String>
     })
 }
 
-/// One that is withheld for the reason that most are. Of as many, the last: what is filtered out comes first.
+/// Returns a tool that is withheld for the most common reason. If several are equally common, the last, because
+/// filtered tools come first.
 fn most_common(withheld: &[Withheld]) -> Option<&Withheld> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for one in withheld {
@@ -207,7 +208,7 @@ fn most_common(withheld: &[Withheld]) -> Option<&Withheld> {
     withheld.iter().max_by_key(|one| counts.get(one.why.as_str()))
 }
 
-/// What was logged on the way and not told as something else, and what its operator may not have meant.
+/// Returns logged warnings that are not reported otherwise, and settings that may not be intended.
 fn warnings(settings: &Config, logged: Vec<String>, probes: &[Probe], findings: &[String]) -> Vec<String> {
     let is_reported = |warning: &String| {
         let errors = probes.iter().filter_map(|probe| probe.error.as_ref());
@@ -227,8 +228,8 @@ fn warnings(settings: &Config, logged: Vec<String>, probes: &[Probe], findings: 
     all
 }
 
-/// What a tool's own definition promises and does not keep: examples that its schema refuses, required arguments that
-/// it does not describe. Of tools written in the configuration.
+/// Returns how a tool's definition contradicts itself: examples that its schema rejects, required arguments without a
+/// description. Only for tools in the configuration.
 fn broken_promises(entry: &Entry) -> Vec<String> {
     let (Ok(Some(schema)), true) =
         (entry.tool.schema(), matches!(entry.provider.kind(), ProviderKind::Rest | ProviderKind::Llm))
@@ -261,7 +262,7 @@ fn broken_promises(entry: &Entry) -> Vec<String> {
     all
 }
 
-/// Faults of the catalogue as a whole: each is a sentence with its remedy.
+/// Returns problems of the whole catalogue, each as a sentence with its remedy.
 fn findings_of(settings: &Config, snapshot: &Snapshot) -> Vec<String> {
     let mut all: Vec<String> =
         snapshot.issues().iter().map(|issue| format!("{}: {}", issue.provider, issue.message)).collect();
@@ -296,7 +297,7 @@ fn findings_of(settings: &Config, snapshot: &Snapshot) -> Vec<String> {
     all
 }
 
-/// The finding that another program has the port of `serve`. A Toolwright that runs there is none.
+/// Reports if a program other than Toolwright uses the port of `serve`.
 async fn taken_port(http: &str) -> Option<String> {
     let error = std::net::TcpListener::bind(http).err()?;
     if error.kind() != std::io::ErrorKind::AddrInUse || answers_health(http.parse().ok()?).await {
@@ -305,7 +306,7 @@ async fn taken_port(http: &str) -> Option<String> {
     Some(format!("{http} is taken by another program: set server.http, or start `serve` with --http 127.0.0.1:PORT"))
 }
 
-/// Whether a Toolwright listens there.
+/// Returns whether a Toolwright listens there.
 async fn answers_health(mut address: SocketAddr) -> bool {
     if address.ip().is_unspecified() {
         address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
@@ -403,7 +404,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
     lines.extend(diagnosis.findings.iter().map(|finding| styled(BAD, format_args!("to mend: {}", harmless(finding)))));
     lines.push(match (well, problems.is_empty() && diagnosis.warnings.is_empty()) {
         (true, true) => styled(GOOD, "all is well"),
-        // Nothing is lost by a warning, and something is not as it was meant.
+        // A warning loses nothing, but something is not as intended.
         (true, false) => styled(WARN, "all works, but for the warnings above"),
         (false, _) => styled(BAD, "see above for what to mend"),
     });
@@ -411,7 +412,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
     Ok(exit)
 }
 
-/// The files that were read, and those that are there and could not be.
+/// Returns the files that were read, and existing ones that could not be.
 fn files_in_words(settings: &Config) -> Vec<String> {
     let there = settings.candidates.iter().map(|layer| &layer.path).filter(|path| path.is_file());
     let unread = there.filter(|path| !settings.files.contains(path)).map(|file| {
@@ -431,7 +432,7 @@ fn files_in_words(settings: &Config) -> Vec<String> {
     lines
 }
 
-/// Whose processes run behind which walls, as far as they are told to run behind any.
+/// Returns the configured sandboxes and what they enforce.
 fn sandboxes(settings: &Config) -> impl Iterator<Item = (String, Enforcement)> {
     let section = &settings.sections.shell;
     let tools = [("shell__bash".to_owned(), section.bash), ("shell__python".to_owned(), section.python)];
@@ -445,12 +446,12 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// One provider of models.
+/// A provider of models.
 struct ModelProbe {
     provider: String,
     base_url: String,
     has_key: bool,
-    /// Whether somebody set it up: an Ollama on this machine is looked for in any case.
+    /// Whether it is configured. An Ollama on this machine is looked for in any case.
     is_configured: bool,
     models: Result<Vec<String>, String>,
     took: Duration,
@@ -461,7 +462,7 @@ impl ModelProbe {
         self.models.is_ok() || !self.is_configured
     }
 
-    /// What is to be mended of it.
+    /// Returns its problem.
     fn finding(&self) -> Option<String> {
         let error = self.models.as_ref().err().filter(|_| self.is_configured)?;
         Some(format!("model provider {}: {error}", self.provider))
@@ -497,13 +498,13 @@ impl ModelProbe {
             Err(_) if !self.is_configured => {
                 styled(DIM, format_args!("- models of {provider}: nothing answers at {url}"))
             }
-            // The finding says why.
+            // The finding has the reason.
             Err(_) => format!("{} models of {provider} at {url}, {key} {about}", styled(BAD, "✗")),
         }
     }
 }
 
-/// Asks each provider for its list.
+/// Requests each provider's list.
 async fn probe_models(app: &Toolwright) -> Vec<ModelProbe> {
     let config = app.config();
     let asked = app.models().endpoints().iter().map(async |endpoint: &Endpoint| {
@@ -518,7 +519,7 @@ async fn probe_models(app: &Toolwright) -> Vec<ModelProbe> {
                 || default_variables(&endpoint.provider).iter().any(is_set),
             models: match listed {
                 Ok(models) => Ok(models),
-                // A server without such a list may answer all the same.
+                // A server without such a list may still answer requests.
                 Err(error) if error.kind == ModelErrorKind::Invalid => Ok(Vec::new()),
                 Err(error) => Err(error.message),
             },
@@ -539,7 +540,7 @@ fn without_userinfo(url: &str) -> String {
     }
 }
 
-/// Whether the default model can be asked, in a line; and what is to be mended of it.
+/// Returns a line on whether the default model can be asked, and its problem.
 async fn default_model(app: &Toolwright, probes: &[ModelProbe]) -> (String, Option<String>) {
     let Some(model) = app.config().sections.models.default.clone() else {
         let found = probes.iter().any(|probe| probe.models.as_ref().is_ok_and(|models| !models.is_empty()));
@@ -562,7 +563,7 @@ async fn default_model(app: &Toolwright, probes: &[ModelProbe]) -> (String, Opti
         Ok(()) => {
             let listed = model.split_once('/').and_then(|(provider, name)| {
                 let models = probes.iter().find(|probe| probe.provider == provider)?.models.as_ref().ok()?;
-                // An alias, or a tag that is left out, is no name of the list.
+                // The list may lack aliases, and names without a tag.
                 let known = models.iter().any(|known| known.starts_with(name) || name.starts_with(known.as_str()));
                 (!known && !models.is_empty()).then(|| format!("{line} (not in the list of {provider})"))
             });

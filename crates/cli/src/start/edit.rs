@@ -20,7 +20,7 @@ use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{WARN, harmless, has_unseen, one_line, print_json, say, say_warning, styled};
 use crate::values::{ImportSource, import_source};
 
-/// What `init` writes.
+/// The content that `init` writes.
 const STARTER: &str = "\
 # Configuration of Toolwright. Every section may be left out; `toolwright config schema` lists all keys,
 # `toolwright doctor` checks this file and everything it names.
@@ -114,7 +114,7 @@ pub(crate) struct DocumentOptions {
 }
 
 impl DocumentOptions {
-    /// The first of them that was given.
+    /// Returns the first option that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let given = [
             ("--prefix", self.prefix.is_some()),
@@ -199,7 +199,7 @@ fn check_name(name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An address with variables in it is looked at when they are filled in.
+/// Checks an address. Addresses with variables are checked after expansion.
 fn check_url(url: &str) -> Result<(), Failure> {
     let is_http = |url: url::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
     if url.contains("${") || url::Url::parse(url).is_ok_and(is_http) {
@@ -300,9 +300,8 @@ pub(crate) fn remove(global: &Global, name: &str) -> Done {
     Err(Failure::not_found(format!("no server, document, catalogue or tool is called `{name}`; {near}{places}")))
 }
 
-/// Removes the secrets that the text of a file named before an edit, and that nothing names now: no file that is looked at, none
-/// that is approved in any folder, and no kind of model that finds its key by itself. Returns where they were, and their
-/// names.
+/// Removes the secrets that a file named before an edit and that nothing names now: no file that is read, none that is
+/// approved in any folder, and no model provider that finds its key itself. Returns their file and their names.
 fn forget(config: &Config, before: &str, files: &[PathBuf]) -> Result<Option<(PathBuf, Vec<String>)>, Failure> {
     let Some(file) = secret_file(&variable) else { return Ok(None) };
     let mut texts = TrustStore::in_state(&config.state_dir).texts();
@@ -321,7 +320,7 @@ fn forget(config: &Config, before: &str, files: &[PathBuf]) -> Result<Option<(Pa
     Ok((!gone.is_empty()).then_some((file, gone)))
 }
 
-/// Where a Toolwright of this configuration listens, and where one without any does.
+/// Returns the addresses of a Toolwright with this configuration, and the default ones.
 fn own_addresses(global: &Global) -> Result<Vec<SocketAddr>, Failure> {
     let configured = read(global)?.sections.server.http;
     let http = [configured, ServerConfig::default().http];
@@ -389,14 +388,14 @@ pub(crate) fn import(global: &Global, import: &Import, source: Source) -> Done {
     Ok(Exit::Ok)
 }
 
-/// Secrets that were written into entries, and the file that they go to.
+/// Secrets removed from entries, and their file.
 struct Secrets {
     file: PathBuf,
     taken: Vec<(String, String)>,
 }
 
 impl Secrets {
-    /// Takes the secrets out of the entries, unless they are to stay or there is no home to keep them in.
+    /// Removes the secrets from the entries, unless they must stay or there is no home to store them.
     fn of(entries: &mut [(String, Value)], target: &Target) -> Self {
         let file = secret_file(&variable).filter(|_| !target.inline_secrets);
         let mut secrets = Self { taken: Vec::new(), file: file.clone().unwrap_or_default() };
@@ -411,7 +410,7 @@ impl Secrets {
         secrets
     }
 
-    /// Before the entries are written, which name them.
+    /// Stores them, before the entries that name them are written.
     fn keep(&self) -> Result<(), Failure> {
         if self.taken.is_empty() {
             return Ok(());
@@ -435,7 +434,7 @@ impl Secrets {
     }
 }
 
-/// Says it where secrets stay in a file that lies in a git repository.
+/// Warns if secrets stay in a file of a git repository.
 fn warn_of_repository(path: &Path, entries: &[(String, Value)]) {
     let holds = |(name, entry): &(String, Value)| !take_secrets(name, &mut entry.clone(), &|_| None).is_empty();
     let Some(repository) = path.ancestors().skip(1).find(|folder| folder.join(".git").exists()) else { return };

@@ -15,7 +15,7 @@ use crate::exit::{Done, Exit, Failure};
 use crate::start::edit::{Import, at, text_of};
 use crate::terminal::screen::{DIM, WARN, harmless, print_json, print_text, say, say_warning, styled};
 
-/// Refusals that are shown to a person; all are in the JSON.
+/// The most refusals that are shown to a person; the JSON has all.
 const SHOWN: usize = 20;
 
 pub(crate) async fn command(global: &Global, import: &Import) -> Done {
@@ -72,7 +72,7 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
     } else {
         show_document(&found, import, &named, &path)?;
     }
-    // What gives no tool is no document for this, or is not meant so. A dry run has said what it was asked.
+    // A document without tools is an error, except in a dry run, which has answered its question.
     Ok(if found.tools.is_empty() && !import.dry_run { Exit::Usage } else { Exit::Ok })
 }
 
@@ -123,7 +123,7 @@ fn listed(tools: &[Imported]) -> Vec<Value> {
         .collect()
 }
 
-/// What the configuration says of it. A file is written relative to the configuration where it lies beside or below it.
+/// Returns the configuration entry. A file's path is relative if it is beside or below the configuration.
 fn document_entry(written: &str, origin: &Origin, configuration: &Path, import: &Import) -> Value {
     let options = &import.document;
     let mut entry = Map::new();
@@ -150,7 +150,7 @@ fn document_entry(written: &str, origin: &Origin, configuration: &Path, import: 
     entry.into()
 }
 
-/// A namespace out of the document's file name, or its host.
+/// Returns a namespace from the document's file name or host.
 fn name_of(origin: &Origin) -> String {
     let source = match origin {
         Origin::File(path) => path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default(),

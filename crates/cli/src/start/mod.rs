@@ -1,4 +1,4 @@
-//! Commands to begin with: `demo`, `init`, `add`, `remove`, `import`, `doctor`.
+//! Commands for the first steps: `demo`, `init`, `add`, `remove`, `import`, `doctor`.
 
 pub(crate) mod demo;
 mod demo_team;

@@ -1,4 +1,4 @@
-//! Reads from the terminal: lines, on one thread and only on request, and the signals that a person sends with keys.
+//! Reads from the terminal: lines, on one thread and only on request, and signals from keys.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use toolwright::core::{Cancel, CancelCause, SessionId};
 use crate::exit::Exit;
 use crate::terminal::screen::{is_interactive, say};
 
-/// Lines of the history that are kept.
+/// The most lines of the history.
 const HISTORY: usize = 1000;
 
-/// What came of a question.
+/// The answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Typed {
     Line(String),
@@ -31,14 +31,14 @@ pub(crate) enum Typed {
 /// How a line is read.
 enum ReadMode {
     Plain,
-    /// With an editor that has this prompt and keeps a history in this file.
+    /// With a line editor that has this prompt and keeps a history in this file.
     Edited(String, PathBuf),
 }
 
 struct Reader {
     wanted: std::sync::mpsc::Sender<ReadMode>,
     lines: mpsc::Receiver<Typed>,
-    /// Whether it reads for a question that was withdrawn: what comes answers the next one.
+    /// Whether it reads for a withdrawn question. The line then answers the next one.
     is_reading: bool,
 }
 
@@ -57,7 +57,7 @@ impl Console {
         }
     }
 
-    /// As [`Console::ask`], with an editor for the line. Both ends must be a terminal.
+    /// As [`Console::ask`], with a line editor. Both ends must be a terminal.
     pub(crate) async fn edit(&self, prompt: &str, history: &Path) -> Typed {
         self.read(prompt, ReadMode::Edited(prompt.to_owned(), history.to_owned())).await
     }
@@ -66,10 +66,10 @@ impl Console {
         use std::io::Write as _;
         let mut reader = self.reader.lock().await;
         let reader = reader.get_or_insert_with(start);
-        // An editor writes its own prompt, unless the thread is in a plain read already.
+        // An editor writes its own prompt, unless the thread is already in a plain read.
         if reader.is_reading || matches!(mode, ReadMode::Plain) {
             let mut screen = anstream::stderr();
-            // A standard error that is gone leaves the question unasked; the answer may still come.
+            // If standard error is closed, the question is lost; an answer may still arrive.
             let _ = write!(screen, "{prompt}");
             let _ = screen.flush();
         }
@@ -81,26 +81,26 @@ impl Console {
         let typed = reader.lines.recv().await.unwrap_or(Typed::End);
         reader.is_reading = false;
         if is_plain && typed == Typed::End && is_interactive() {
-            // Ctrl-D leaves the cursor behind the question.
+            // Ctrl-D leaves the cursor after the question.
             say("");
         }
         typed
     }
 
-    /// Forgets what was typed before the question that comes next.
+    /// Discards input typed before the next question.
     pub(crate) async fn forget_typed_ahead(&self) {
         if let Some(reader) = self.reader.lock().await.as_mut()
             && reader.lines.try_recv().is_ok()
         {
             reader.is_reading = false;
         }
-        // Without a terminal there is nobody who types.
+        // Without a terminal there is no typed input.
         #[cfg(unix)]
         let _ = rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush);
     }
 }
 
-/// Puts the terminal back as it was when this was made: an editor that is left in the middle of a line does not.
+/// Restores the terminal to its state at creation, which an editor that is interrupted within a line does not.
 pub(crate) struct TerminalGuard {
     #[cfg(unix)]
     settings: Option<rustix::termios::Termios>,
@@ -127,7 +127,7 @@ impl Drop for TerminalGuard {
 fn start() -> Reader {
     let (wanted, wants) = std::sync::mpsc::channel();
     let (sender, lines) = mpsc::channel(1);
-    // Not a task: a read of the terminal cannot be stopped, and must not hold up the end.
+    // Not a task: a read of the terminal cannot be stopped, and must not delay the exit.
     std::thread::spawn(move || {
         let mut editor = None;
         for mode in wants {
@@ -156,7 +156,7 @@ fn edited(editor: &mut Option<Editor<(), FileHistory>>, prompt: &str, history: &
         let config = Config::builder().max_history_size(HISTORY).map(|builder| builder.build());
         *editor = config.and_then(Editor::with_config).ok();
         if let Some(editor) = editor {
-            // The first time there is none.
+            // The first time there is no history.
             let _ = editor.load_history(history);
         }
     }
@@ -174,22 +174,22 @@ fn edited(editor: &mut Option<Editor<(), FileHistory>>, prompt: &str, history: &
     }
 }
 
-/// How long a server may take to end before whoever waits for it at a terminal is told why.
+/// How long a server may take to end before a person at a terminal is told the reason.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// What a signal means while something runs.
+/// The effect of a signal while something runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnSignal {
     /// Work is cancelled; a second signal ends the process at once.
     Cancel,
-    /// Nothing more is begun, and what runs ends by itself; a second signal ends the process at once.
+    /// Nothing more is started, and running work ends by itself; a second signal ends the process at once.
     Finish,
     /// The server shuts down; a second signal ends the process at once.
     ShutDown,
 }
 
-/// Cancels `cancel` at the first signal, until the watch is aborted. Children of a process that is
-/// ended at once are ended by their watchers.
+/// Cancels `cancel` at the first signal, until the watch is aborted. If the process is ended at once, watchers end its
+/// children.
 pub(crate) fn watch(cancel: Cancel, action: OnSignal) -> AbortHandle {
     let watch = tokio::spawn(async move {
         let cause = next_signal().await;
@@ -198,7 +198,7 @@ pub(crate) fn watch(cancel: Cancel, action: OnSignal) -> AbortHandle {
         match action {
             OnSignal::Cancel => say("cancelling; once more to stop at once"),
             OnSignal::Finish => say("finishing what runs; once more to stop at once"),
-            // A server that ends as it is told to has nothing to say, unless somebody waits for it.
+            // A server that shuts down as requested prints nothing, unless somebody waits for it.
             OnSignal::ShutDown => {
                 tokio::select! {
                     _ = next_signal() => std::process::exit(i32::from(Exit::Cancelled.code())),
@@ -215,8 +215,8 @@ pub(crate) fn watch(cancel: Cancel, action: OnSignal) -> AbortHandle {
     watch.abort_handle()
 }
 
-/// At a terminal, Ctrl-\ (SIGQUIT) lets the running calls of a session go on as background jobs: the person's word,
-/// never the model's.
+/// At a terminal, Ctrl-\ (SIGQUIT) turns the running calls of a session into background jobs. Only the person can do
+/// this, never the model.
 pub(crate) fn background_on_quit(app: &Arc<Toolwright>, session: &SessionId) {
     if !is_interactive() {
         return;
@@ -252,7 +252,7 @@ pub(crate) async fn next_signal() -> CancelCause {
         }
     }
     if tokio::signal::ctrl_c().await.is_err() {
-        // Without signals nothing is ever cancelled this way.
+        // Without signals nothing is cancelled this way.
         std::future::pending::<()>().await;
     }
     CancelCause::User

@@ -21,7 +21,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::terminal::screen::{one_line, redacted, size};
 
-/// Characters of arguments and messages on a line.
+/// The most characters of arguments and messages in a line.
 const WIDTH: usize = 2000;
 
 /// How log lines are written.
@@ -34,7 +34,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// What is done with failures besides what `-v` asks for.
+/// How failures are treated, in addition to `-v`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// Nothing.
@@ -45,17 +45,17 @@ pub(crate) enum Keep {
     Failures,
 }
 
-/// Warnings that are kept at most.
+/// The most warnings that are kept.
 const MAX_KEPT: usize = 200;
 
 static KEPT: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// The warnings that were kept, each once, in their order.
+/// Returns the kept warnings, each once, in their order.
 pub(crate) fn warnings() -> Vec<String> {
     std::mem::take(&mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Keeps Toolwright's own warnings, without the log of calls.
+/// Keeps Toolwright's own warnings, except the log of calls.
 struct KeepWarnings;
 
 impl<S: Subscriber> Layer<S> for KeepWarnings {
@@ -74,7 +74,7 @@ impl<S: Subscriber> Layer<S> for KeepWarnings {
     }
 }
 
-/// Starts logging. `RUST_LOG` beats `-v`.
+/// Starts logging. `RUST_LOG` overrides `-v`.
 pub(crate) fn start(verbose: u8, format: LogFormat, keep: Keep) {
     let ours = |level: &str, ours: &str| {
         let crates = ["", "_core", "_runtime", "_providers", "_server", "_agent", "_models", "_telemetry"];
@@ -82,7 +82,7 @@ pub(crate) fn start(verbose: u8, format: LogFormat, keep: Keep) {
         format!("{level}{crates}")
     };
     let default = match verbose {
-        // What the MCP library complains of is told in our own words.
+        // Toolwright reports the MCP library's complaints itself.
         0 if keep == Keep::Failures => "error,rmcp=off,toolwright::calls=warn".to_owned(),
         0 => "error,rmcp=off,toolwright::calls=off".to_owned(),
         1 => ours("warn", "info") + ",toolwright::calls=debug",
@@ -90,7 +90,7 @@ pub(crate) fn start(verbose: u8, format: LogFormat, keep: Keep) {
         _ => "trace".to_owned(),
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    // A second subscriber in one process is an embedder's, and stays.
+    // A subscriber that an embedding program has installed stays.
     if keep == Keep::Warnings {
         let ours = filter_fn(|event| {
             let target = event.target();
@@ -109,7 +109,7 @@ pub(crate) fn start(verbose: u8, format: LogFormat, keep: Keep) {
         .try_init();
 }
 
-/// Logs calls and requests from now on: every one, or what is not routine of them, as the level has it.
+/// From now on logs calls and requests: all, or those that are not routine, by the log level.
 pub(crate) fn observe(events: &EventHub) -> Option<Observation> {
     if tracing::enabled!(target: "toolwright::calls", Level::DEBUG) {
         return Some(events.observe(log));
@@ -117,7 +117,7 @@ pub(crate) fn observe(events: &EventHub) -> Option<Observation> {
     tracing::enabled!(target: "toolwright::calls", Level::WARN).then(|| events.observe_notable(log))
 }
 
-/// Logs what an operation did.
+/// Logs an operation.
 macro_rules! log_call {
     ($level:ident, $op:expr, $($what:tt)*) => {
         tracing::$level!(
@@ -291,7 +291,7 @@ fn label(level: Level) -> &'static str {
     }
 }
 
-/// What an event says. Text of others cannot break out of its line.
+/// Formats the fields of an event. Text of other programs cannot begin a new line.
 #[derive(Default)]
 struct Fields {
     message: String,
@@ -340,14 +340,14 @@ impl Visit for Fields {
     }
 }
 
-/// `2026-01-31 23:59:59`, UTC.
+/// Formats a time as `2026-01-31 23:59:59`, UTC.
 pub(crate) fn timestamp(ms: u64) -> String {
     let mut text = duration::iso(ms).replace('T', " ");
     text.truncate("2026-01-31 23:59:59".len());
     text
 }
 
-/// Standard error behind the redactor. The subscriber writes one event at a time.
+/// Standard error with redaction. The subscriber writes one event at a time.
 struct Log;
 
 impl Write for Log {

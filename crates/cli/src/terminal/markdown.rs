@@ -1,4 +1,4 @@
-//! Renders Markdown at a terminal, block by block as each is complete.
+//! Renders Markdown at a terminal, each block as soon as it is complete.
 
 use anstyle::Style;
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
@@ -6,15 +6,15 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::terminal::screen::{BOLD, DIM};
 
-/// Bytes of a block that are waited for.
+/// The most bytes of an incomplete block.
 const MAX_BLOCK: usize = 64 << 10;
 const CODE: Style = anstyle::AnsiColor::Cyan.on_default();
 
-/// Text that comes in pieces.
+/// A text that arrives in pieces.
 pub(crate) struct Markdown {
     width: usize,
     waiting: String,
-    /// Whether anything was shown: blocks stand a line apart.
+    /// Whether any block was shown; blocks are separated by an empty line.
     begun: bool,
 }
 
@@ -23,7 +23,7 @@ impl Markdown {
         Self { width, waiting: String::new(), begun: false }
     }
 
-    /// What can be shown after this piece.
+    /// Adds a piece. Returns what can be shown now.
     pub(crate) fn push(&mut self, text: &str) -> String {
         self.waiting.push_str(text);
         match block_end(&self.waiting) {
@@ -37,7 +37,7 @@ impl Markdown {
         }
     }
 
-    /// What is left at the end.
+    /// Returns the rest at the end.
     pub(crate) fn end(&mut self) -> String {
         let rest = std::mem::take(&mut self.waiting);
         self.show(&rest)
@@ -53,8 +53,7 @@ impl Markdown {
     }
 }
 
-/// Where the last block ends of which more cannot come: at an empty line, outside of a fence, before a line that is not
-/// indented.
+/// Returns the end of the last complete block: at an empty line outside of a fence, before a line that is not indented.
 fn block_end(text: &str) -> Option<usize> {
     let (mut at, mut end, mut fence, mut empty) = (0, None, None::<&str>, false);
     for line in text.split_inclusive('\n') {
@@ -74,7 +73,7 @@ fn block_end(text: &str) -> Option<usize> {
     end
 }
 
-/// Whole blocks, as lines at most `width` columns wide but for code and tables.
+/// Renders whole blocks as lines of at most `width` columns, except code and tables.
 pub(crate) fn render(text: &str, width: usize) -> String {
     let mut out = Writer { width, ..Writer::default() };
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
@@ -88,12 +87,12 @@ pub(crate) fn render(text: &str, width: usize) -> String {
 struct Writer {
     width: usize,
     lines: Vec<String>,
-    /// The paragraph, heading or cell that is being read: pieces of text, each in a style.
+    /// The current paragraph, heading or cell: pieces of text, each in a style.
     words: Vec<(Style, String)>,
     styles: Vec<Style>,
-    /// The number of the next item of each list around.
+    /// The next item's number in each enclosing list.
     lists: Vec<Option<u64>>,
-    /// What the first line of the next block begins with.
+    /// The beginning of the next block's first line.
     mark: String,
     quotes: usize,
     code: Option<String>,
@@ -206,7 +205,7 @@ impl Writer {
         }
     }
 
-    /// An empty line, unless there is one, or the items of a list go on.
+    /// Writes an empty line, unless there is one, or the items of a list continue.
     fn gap(&mut self) {
         if self.lists.is_empty() && self.lines.last().is_some_and(|line| !line.is_empty()) {
             self.lines.push(String::new());
@@ -220,7 +219,7 @@ impl Writer {
         }
     }
 
-    /// Lines of words, as wide as there is room.
+    /// Writes words in lines as wide as possible.
     fn block(&mut self, words: Vec<(Style, String)>) {
         let quote = "│ ".repeat(self.quotes);
         let mark = std::mem::take(&mut self.mark);

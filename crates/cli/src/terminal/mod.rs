@@ -1,4 +1,4 @@
-//! The person at the terminal: what is shown, asked, logged and interrupted.
+//! The terminal: output, questions, logs and signals.
 
 pub(crate) mod console;
 pub(crate) mod logging;

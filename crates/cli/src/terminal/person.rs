@@ -15,14 +15,14 @@ use toolwright::mcp::elicitation::{Choice, Field, Form, Kind, Page};
 use crate::terminal::console::Console;
 use crate::terminal::screen::{BOLD, DIM, Screen, WARN, harmless, one_line, say, styled};
 
-/// Characters of a source's own words that are shown.
+/// The most characters of a source's own text that are shown.
 pub(crate) const MAX_SHOWN: usize = 4000;
-/// Characters of arguments that are shown; nobody reads more before an answer.
+/// The most characters of arguments that are shown, more than people read.
 const MAX_ARGUMENTS: usize = 8000;
-/// Characters of one label.
+/// The most characters of a label.
 const MAX_LABEL: usize = 120;
 
-/// The person at the terminal, who approves calls, fills in forms and opens pages. They are asked one question at a time,
+/// The person at the terminal, who approves calls, fills in forms and opens pages. Questions are asked one at a time,
 /// and the progress display pauses meanwhile.
 #[derive(Clone)]
 pub(crate) struct Terminal {
@@ -35,7 +35,7 @@ impl Terminal {
         Self { console: Arc::default(), screen: Arc::new(Screen::new(Arc::clone(app.catalogue()))) }
     }
 
-    /// A field's value, `None` where it is left out; `Err` at the end of the input.
+    /// Asks for a field's value. `None` if it is left out; `Err` at the end of the input.
     async fn field(&self, field: &Field) -> Result<Option<Value>, Filled> {
         for line in field_lines(field) {
             say(line);
@@ -46,7 +46,7 @@ impl Terminal {
                 match (&field.default, field.is_required) {
                     (Some(default), _) => return Ok(Some(default.clone())),
                     (None, false) => return Ok(None),
-                    // An empty text, or no choice, may be just what is meant.
+                    // An empty text or no choice may be intended.
                     (None, true) => {}
                 }
             }
@@ -57,7 +57,7 @@ impl Terminal {
         }
     }
 
-    /// Whether the person says yes; `None` at the end of the input.
+    /// Returns whether the person agrees; `None` at the end of the input.
     async fn agrees(&self, question: &str) -> Option<bool> {
         self.console.forget_typed_ahead().await;
         loop {
@@ -157,7 +157,7 @@ impl Person for Terminal {
     }
 }
 
-/// Says who asks, and why.
+/// Prints who asks, and why.
 fn say_question(what: &str, source: &str, message: &str) {
     say(format_args!("\n{} {}", styled(WARN, what), styled(BOLD, harmless(source))));
     for line in harmless(message).chars().take(MAX_SHOWN).collect::<String>().lines() {
@@ -165,7 +165,7 @@ fn say_question(what: &str, source: &str, message: &str) {
     }
 }
 
-/// The whole address of a page, and its host apart: it alone tells whose page that is.
+/// Returns the whole address of a page, and separately its host, which identifies its owner.
 pub(crate) fn page_lines(page: &Page) -> [String; 2] {
     let host = page.host();
     let odd = if host.split('.').any(|label| label.starts_with("xn--")) {
@@ -179,7 +179,7 @@ pub(crate) fn page_lines(page: &Page) -> [String; 2] {
     ]
 }
 
-/// A field in lines for a person.
+/// Describes a field in lines for a person.
 pub(crate) fn field_lines(field: &Field) -> Vec<String> {
     let title = one_line(field.title.as_deref().unwrap_or(&field.name), MAX_LABEL);
     let mut kind = match &field.kind {
@@ -209,13 +209,13 @@ pub(crate) fn field_lines(field: &Field) -> Vec<String> {
     lines
 }
 
-/// What a person is told once a tool's source asks.
+/// Returns the message for a form of a tool's source.
 pub(crate) fn asked_for(form: &FormQuestion) -> String {
     let (source, id) = (harmless(&form.request.source), &form.id);
     format!("the server of {source} asks you something: toolwright approvals ls shows it, answer {id} or deny {id}")
 }
 
-/// Effects in words.
+/// Describes effects.
 pub(crate) fn effects_in_words(effects: Effects) -> String {
     let mut words = Vec::new();
     words.push(match (effects.read_only, effects.destructive) {

@@ -22,29 +22,29 @@ use crate::terminal::screen::{
     BAD, DIM, GOOD, Screen, StatusLine, WARN, columns, one_line, prose, say, say_warning, size, stdout, styled,
 };
 
-/// Characters of arguments and messages on a line.
+/// The most characters of arguments and messages in a line.
 const WIDTH: usize = 160;
 
-/// The namespace of what sources ask of their client.
+/// The namespace of sources' requests to their client.
 const CLIENT: &str = "client";
 
-/// Where the model's text goes.
+/// The target of the model's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Text {
-    /// To standard output as it comes.
+    /// Standard output, as it arrives.
     Streamed,
-    /// Nowhere: the caller prints the answer at the end.
+    /// None: the caller prints the answer at the end.
     Held,
 }
 
 impl Text {
-    /// Streamed to a person, held for a program, which wants the answer alone.
+    /// Returns `Streamed` for a person, and `Held` for a program, which wants only the answer.
     pub(crate) fn for_output(json: bool) -> Self {
         if !json && std::io::stdout().is_terminal() { Self::Streamed } else { Self::Held }
     }
 }
 
-/// What the display shows.
+/// The extent of the display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Detail {
     /// All events of a run.
@@ -64,17 +64,17 @@ pub(crate) struct ProgressDisplay {
 pub(crate) enum TextShown {
     /// All of it.
     Whole,
-    /// Some is missing: the screen was too slow.
+    /// Some is missing, because the screen was too slow.
     Gaps,
 }
 
 impl ProgressDisplay {
-    /// Starts the display. `screen` is held while a line is written.
+    /// Starts the display. `screen` is locked while a line is written.
     pub(crate) fn begin(events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
         Self::with_detail(Detail::All, events, text, screen)
     }
 
-    /// The display of a single call, whose result the caller prints.
+    /// Starts the display of a single call, whose result the caller prints.
     pub(crate) fn of_call(events: Receiver<Arc<Event>>, screen: Arc<Screen>) -> Self {
         Self::with_detail(Detail::Delays, events, Text::Held, screen)
     }
@@ -115,7 +115,7 @@ impl ProgressDisplay {
     }
 }
 
-/// Events as they come until they are stopped, then those that were sent by then.
+/// Events as they arrive until the stream is stopped, followed by those sent before.
 pub(crate) struct EventStream {
     events: Receiver<Arc<Event>>,
     stopped: Option<oneshot::Receiver<()>>,
@@ -126,7 +126,7 @@ impl EventStream {
         Self { events, stopped: Some(stopped) }
     }
 
-    /// The next, or how many were lost before it; `None` at the end.
+    /// Returns the next event, or how many were lost before it; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Result<Arc<Event>, u64>> {
         if let Some(stopped) = &mut self.stopped {
             tokio::select! {
@@ -150,24 +150,24 @@ struct Writer {
     detail: Detail,
     text: Text,
     screen: Arc<Screen>,
-    /// The model's text, as far as it is not shown.
+    /// The part of the model's text that was not shown.
     markdown: Markdown,
-    /// What each call last reported, so that equal reports are shown once.
+    /// The last report of each call, so that equal reports are shown once.
     progress: HashMap<CallId, String>,
-    /// Why a request to a model was made again last.
+    /// The reason of the last retry of a request to a model.
     retried: String,
-    /// How far a call says that it is.
+    /// The progress of a call.
     status: StatusLine,
-    /// What models were asked for cost, and whether that is all of it.
+    /// The cost of requests to models, and whether it is complete.
     cost: Cost,
     shown: TextShown,
 }
 
-/// What a task cost, as far as prices are known.
+/// The cost of a task, as far as prices are known.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Cost {
     usd: f64,
-    /// Of some requests the price is not known.
+    /// Whether the price of some requests is unknown.
     is_open: bool,
 }
 
@@ -188,7 +188,7 @@ impl std::fmt::Display for Cost {
     }
 }
 
-/// What became of old results, of which so many can be read by a handle.
+/// Describes evicted results, of which `kept` can be read by a handle.
 fn gave_way(results: u64, kept: u64) -> String {
     match (kept, results.saturating_sub(kept)) {
         (kept, 0) => format!("{kept} old results gave way to handles"),
@@ -197,18 +197,18 @@ fn gave_way(results: u64, kept: u64) -> String {
     }
 }
 
-/// What is said of so many events that were lost. Of a call next to none would have been shown, so nothing is said of them.
+/// Returns the message about lost events. For a single call hardly any would have been shown, so there is no message.
 fn gap(detail: Detail, missed: u64) -> Option<String> {
     (detail == Detail::All).then(|| format!("{missed} events were too fast to be shown"))
 }
 
-/// Whether it tells why a call takes so long, or what did not come as it was asked for.
+/// Returns whether an event explains why a call takes long, or why a result differs from the request.
 fn is_delay(event: &Event) -> bool {
     match event {
         Event::ModelWait { .. } | Event::ModelRetried { .. } | Event::Fallback { .. } => true,
-        // What there is so far, where the end takes a while: it stands on the line of the status, and goes.
+        // An intermediate result, if the end takes long. It is shown in the status line, and disappears.
         Event::ToolPartial { .. } => true,
-        // What a source asks of a model is a call of its own, and the source is told nothing of why it failed.
+        // A source's request to a model is a separate call, and the source is not told why it failed.
         Event::ToolFinished { ok: false, tool: Some(tool), .. } => tool.namespace() == CLIENT,
         _ => false,
     }
@@ -289,7 +289,7 @@ impl Writer {
             }
             Event::ModelRetried { model, message, again_in_ms, .. } => {
                 let again = format!("{model}: again in {again_in_ms} ms");
-                // The end of a run says why a model failed for good. The same again says nothing new.
+                // The end of a run reports the final failure of a model, so repeating it is unnecessary.
                 let why =
                     if message == self.retried { String::new() } else { format!(": {}", one_line(&message, WIDTH)) };
                 match self.detail {
@@ -308,7 +308,7 @@ impl Writer {
             Event::PinNotice { raw_name, provider, message, .. } => {
                 self.warn(&one_line(&format!("{provider}: {raw_name} is {message}"), 4 * WIDTH));
             }
-            // Said by every command alike.
+            // Every command reports it in the same way.
             Event::Warning { code, .. } if code == "replayed" => {}
             Event::Compacted { layer, before, after, results, kept, messages, .. } => {
                 let what = match layer {
@@ -327,7 +327,7 @@ impl Writer {
                 };
                 self.line(styled(DIM, format_args!("  the arguments of {name} {came} {}", record.model)));
             }
-            // The end of the run says why a model failed; the rest is no news.
+            // The end of the run reports a model's failure; other ends are not shown.
             _ => {}
         }
     }
@@ -346,7 +346,7 @@ impl Writer {
         }
         self.status.clear();
         let mut out = stdout();
-        // Whoever read the output has gone: the run goes on, for its effects and its transcript.
+        // If the reader has gone, the run continues for its effects and its transcript.
         let _ = write!(out, "{text}");
         let _ = out.flush();
     }

@@ -15,7 +15,7 @@ use toolwright::runtime::{Catalogue, SecretRedactor};
 use unicode_width::UnicodeWidthStr as _;
 use url::Url;
 
-/// The redactor of Toolwright, once there is one: the boundary that all output of the program passes.
+/// Toolwright's redactor, once it exists, through which all output passes.
 static REDACTOR: OnceLock<Arc<SecretRedactor>> = OnceLock::new();
 
 pub(crate) const BOLD: Style = Style::new().bold();
@@ -24,7 +24,7 @@ pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
 
-/// The screen of a run: one writes to it at a time, and tools have the names that commands take.
+/// The screen of a run: one writer at a time, and tools under the names that commands take.
 pub(crate) struct Screen {
     turn: Mutex<()>,
     catalogue: Arc<Catalogue>,
@@ -35,17 +35,17 @@ impl Screen {
         Self { turn: Mutex::default(), catalogue }
     }
 
-    /// Held by whoever writes.
+    /// Locks the screen for writing.
     pub(crate) async fn hold(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
-    /// How many tools there are now.
+    /// Returns the present number of tools.
     pub(crate) fn tools(&self) -> usize {
         self.catalogue.snapshot().list().len()
     }
 
-    /// The tool's wire name; as it would be, for a tool that is gone.
+    /// Returns the tool's wire name; for a removed tool, the name it would have.
     pub(crate) fn name(&self, tool: &ToolId) -> String {
         match self.catalogue.snapshot().get(tool.as_str()) {
             Some(entry) => entry.wire_name.clone(),
@@ -54,40 +54,40 @@ impl Screen {
     }
 }
 
-/// From now on, what this redactor knows is not printed.
+/// From now on redacts output by this redactor.
 pub(crate) fn redact_with(redactor: &Arc<SecretRedactor>) {
-    // A process opens one instance.
+    // A process opens only one instance.
     let _ = REDACTOR.set(Arc::clone(redactor));
 }
 
-/// The text without secrets.
+/// Returns the text without secrets.
 pub(crate) fn redacted(text: &str) -> Cow<'_, str> {
     REDACTOR.get().map_or(Cow::Borrowed(text), |redactor| redactor.redact(text))
 }
 
-/// The value without secrets.
+/// Returns the value without secrets.
 pub(crate) fn redacted_value(value: &Value) -> Value {
     REDACTOR.get().map_or_else(|| value.clone(), |redactor| redactor.redact_value(value))
 }
 
-/// Standard output, styles taken out unless it is a terminal.
+/// Returns standard output, which removes styles unless it is a terminal.
 pub(crate) fn stdout() -> impl Write {
     anstream::stdout()
 }
 
-/// One line on standard error. A standard error that is gone is nobody's to tell.
+/// Prints a line on standard error. A failure is ignored.
 pub(crate) fn say(line: impl std::fmt::Display) {
     clear_status();
     let line = line.to_string();
     let _ = writeln!(anstream::stderr(), "{}", wrapped(&redacted(&line), error_columns()));
 }
 
-/// What went wrong, on standard error. Of problems with a file each line names file, line and severity already.
+/// Prints an error on standard error. Problems of a file already contain file, line and severity.
 pub(crate) fn say_error(message: &str) {
     say_under(BAD, "error:", message);
 }
 
-/// What may go wrong, or was left out.
+/// Prints a warning.
 pub(crate) fn say_warning(message: &str) {
     say_under(WARN, "warning:", message);
 }
@@ -100,7 +100,7 @@ fn say_under(style: Style, label: &str, message: &str) {
     }
 }
 
-/// Whether a message is `error: …`, or `FILE:LINE: error: …` as problems with configuration are.
+/// Returns whether a message begins with `error: …`, or with `FILE:LINE: error: …` as problems of the configuration do.
 fn has_severity(message: &str) -> bool {
     let severities = ["error: ", "warning: ", "entry left out: "];
     let behind_place = || {
@@ -111,29 +111,29 @@ fn has_severity(message: &str) -> bool {
     severities.iter().any(|severity| message.starts_with(severity)) || behind_place().unwrap_or(false)
 }
 
-/// Text in a style, for a stream that takes styles out where they do not belong.
+/// Returns text in a style, for a stream that removes unsupported styles.
 pub(crate) fn styled(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Text on standard output, in lines that fit a terminal, and a line feed.
+/// Prints text on standard output, wrapped for a terminal, and a line feed.
 pub(crate) fn print_text(text: &str) -> std::io::Result<()> {
     print_drawn(&wrapped(&redacted(text), columns()))
 }
 
-/// As [`print_text`], of lines that are laid out already, or are to be copied as they are.
+/// As [`print_text`], for lines that must not be wrapped.
 pub(crate) fn print_drawn(text: &str) -> std::io::Result<()> {
     clear_status();
     writeln!(stdout(), "{}", redacted(text))
 }
 
-/// As [`print_text`], of a tool's own result: only secrets of this instance are taken out.
+/// As [`print_text`], for a tool's own result: only this instance's secrets are redacted.
 pub(crate) fn print_result_text(text: &str) -> std::io::Result<()> {
     let known = REDACTOR.get().map(|redactor| redactor.of_known_values());
     print_foreign(&known.as_ref().map_or(Cow::Borrowed(text), |known| known.redact(text)))
 }
 
-/// As [`print_text`], of what a tool has written: a program gets every character, a terminal what does it no harm.
+/// As [`print_text`], for text that a tool has written: unchanged for a program, made harmless for a terminal.
 pub(crate) fn print_written(text: &str) -> std::io::Result<()> {
     print_foreign(&redacted(text))
 }
@@ -143,66 +143,66 @@ fn print_foreign(text: &str) -> std::io::Result<()> {
     if out.is_terminal() { writeln!(out, "{}", harmless(text)) } else { writeln!(out, "{text}") }
 }
 
-/// As [`print_json`], of a tool's own result: of all but `error` only secrets of this instance are taken out.
+/// As [`print_json`], for a tool's own result: except in `error`, only this instance's secrets are redacted.
 pub(crate) fn print_result_json(result: &Value) -> std::io::Result<()> {
     print_safe_json(&REDACTOR.get().map_or_else(|| result.clone(), |redactor| redactor.redact_result(result)))
 }
 
-/// One JSON document on standard output: indented for a person, one line for a program.
+/// Prints a JSON document on standard output: indented for a person, in one line for a program.
 pub(crate) fn print_json(value: &Value) -> std::io::Result<()> {
     print_safe_json(&redacted_value(value))
 }
 
 fn print_safe_json(value: &Value) -> std::io::Result<()> {
-    // Not by way of `stdout`: that takes out bytes which JSON leaves as they are, as U+007F.
+    // Not through `stdout`, which would remove bytes that are valid in JSON, such as U+007F.
     let mut out = std::io::stdout();
     if out.is_terminal() { writeln!(out, "{}", seen_json(&format!("{value:#}"))) } else { writeln!(out, "{value}") }
 }
 
-/// Whether a person can be asked: both ends are a terminal.
+/// Returns whether a person can be asked: both ends are a terminal.
 pub(crate) fn is_interactive() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Columns of the terminal that standard output is; `None` where it is none.
+/// Returns the columns of the terminal at standard output; `None` without one.
 pub(crate) fn columns() -> Option<usize> {
     let out = std::io::stdout();
     out.is_terminal().then(|| width_of(terminal_size::terminal_size_of(&out)))
 }
 
-/// The same of standard error.
+/// Returns the same for standard error.
 fn error_columns() -> Option<usize> {
     let err = std::io::stderr();
     err.is_terminal().then(|| width_of(terminal_size::terminal_size_of(&err)))
 }
 
-/// `COLUMNS`, the terminal's own width, or what every terminal has.
+/// Returns `COLUMNS`, the terminal's width, or the minimum of all terminals.
 fn width_of(size: Option<(terminal_size::Width, terminal_size::Height)>) -> usize {
     let configured = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     configured.or(size.map(|(width, _)| usize::from(width.0))).filter(|width| *width > 0).unwrap_or(80)
 }
 
-/// One line at the end of the screen that says how far something is: it is drawn anew, and goes when there is something
-/// else to say. Without a terminal it is not shown.
+/// A status line at the end of the screen. It is redrawn, and disappears before other output. Not shown without a
+/// terminal.
 #[derive(Default)]
 pub(crate) struct StatusLine(());
 
-/// Whether one is shown.
+/// Whether a status line is shown.
 static STATUS: AtomicBool = AtomicBool::new(false);
 
 impl StatusLine {
-    /// Shows this in place of what was shown.
+    /// Replaces the shown status.
     pub(crate) fn show(&mut self, text: &str) {
         let Some(width) = error_columns() else { return };
         let line = styled(DIM, redacted(&one_line(text, width.saturating_sub(2))));
-        // A standard error that is gone is nobody's to tell.
+        // A failure is ignored.
         let _ = write!(std::io::stderr(), "\r\u{1b}[K");
         let _ = write!(anstream::stderr(), "{line}");
         let _ = std::io::stderr().flush();
         STATUS.store(true, Ordering::Relaxed);
     }
 
-    /// Takes it away.
+    /// Removes the status line.
     pub(crate) fn clear(&mut self) {
         clear_status();
     }
@@ -221,7 +221,7 @@ impl Drop for StatusLine {
     }
 }
 
-/// The text on one line, at most `max` characters of it; otherwise as [`harmless`].
+/// Returns the text on one line of at most `max` characters; otherwise as [`harmless`].
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let spaced = |c: char| if matches!(c, '\n' | '\t' | '\r' | '\u{1b}') { ' ' } else { c };
     let mut out = harmless(&text.chars().take(max).map(spaced).collect::<String>());
@@ -231,9 +231,8 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
     out
 }
 
-/// The text as it can be shown without deceiving: what would move a terminal's cursor, turn the
-/// direction of writing or not be seen is written as `\u{…}`. Line feeds and tabs stay; carriage returns
-/// and the escapes of colours go.
+/// Makes a text safe to show: characters that would move the cursor, change the writing direction or be invisible are
+/// written as `\u{…}`. Line feeds and tabs stay; carriage returns and colour escapes are removed.
 pub(crate) fn harmless(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut before = ' ';
@@ -253,7 +252,7 @@ pub(crate) fn harmless(text: &str) -> String {
     out
 }
 
-/// JSON as it can be shown without deceiving, and the same document: in its texts, what is not seen is written as `\uXXXX`.
+/// Makes JSON safe to show without changing its meaning: invisible characters in its strings are written as `\uXXXX`.
 pub(crate) fn seen_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -268,19 +267,19 @@ pub(crate) fn seen_json(json: &str) -> String {
     out
 }
 
-/// What a model wrote, for whoever reads it or its next program: every character as it is but for control
-/// characters other than line feeds and tabs. Pieces of a stream come out as the whole does.
+/// Prepares a model's text for its reader or another program: unchanged except that control characters other than line
+/// feeds and tabs are removed. Applying it to the pieces of a stream gives the same result.
 pub(crate) fn prose(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
-/// Whether anything in the text is not seen when it is shown as it is.
+/// Returns whether the text contains invisible characters.
 pub(crate) fn has_unseen(text: &str) -> bool {
     text.chars().any(is_unseen)
 }
 
-/// Control characters, and those of Unicode that are not seen themselves: they join, hide, turn the
-/// direction of writing or choose a variant.
+/// Returns whether a character is a control character, or an invisible one of Unicode: these join, hide, change the
+/// writing direction or choose a variant.
 fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -291,13 +290,13 @@ fn is_unseen(c: char) -> bool {
             | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Joiners and variants belong to the spelling of many scripts and to emoji, after a letter that is not
-/// ASCII; elsewhere they only hide.
+/// Returns whether a character is a joiner or variant selector. After a non-ASCII letter these belong to the spelling
+/// of many scripts and to emoji; elsewhere they only hide.
 fn is_joiner(c: char) -> bool {
     matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
 }
 
-/// Bytes as people read them.
+/// Formats bytes for people.
 pub(crate) fn size(bytes: usize) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
@@ -310,11 +309,11 @@ fn kilo(bytes: usize) -> f64 {
     f64::from(u32::try_from(bytes).unwrap_or(u32::MAX)) / 1024.0
 }
 
-/// Columns that continued lines stand further to the right.
+/// The indentation of continued lines.
 const HANGING: usize = 2;
 
-/// The text in lines of at most `width` columns, broken between words; a longer word stays whole, as a path or an address
-/// does that somebody copies. `None` is no terminal: the text stays as it is.
+/// Wraps the text to lines of at most `width` columns between words. Longer words, such as paths and addresses, stay
+/// whole for copying. `None`: no terminal, so the text is unchanged.
 pub(crate) fn wrapped(text: &str, width: Option<usize>) -> Cow<'_, str> {
     match width {
         Some(width) if text.lines().any(|line| visible(line) > width) => {
@@ -350,12 +349,12 @@ fn broken(line: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Columns of a text, whose styles take none.
+/// Returns the columns of a text; styles take none.
 fn visible(text: &str) -> usize {
     if text.contains('\u{1b}') { anstream::adapter::strip_str(text).to_string().width() } else { text.width() }
 }
 
-/// Opens a page in the user's browser, which goes on by itself. Whether one was there to ask.
+/// Opens a page in the user's browser, without waiting for it. Returns whether a browser was found.
 pub(crate) fn open_page(url: &Url) -> bool {
     let (program, before): (_, &[&str]) = if cfg!(target_os = "macos") {
         ("open", &[])

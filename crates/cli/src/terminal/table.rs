@@ -7,11 +7,11 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 use crate::exit::{Done, Exit};
 use crate::terminal::screen::{BOLD, DIM, columns, one_line, print_drawn, print_json, say, styled, wrapped};
 
-/// Characters of a cell.
+/// The most characters of a cell.
 const MAX_CELL: usize = 10_000;
-/// Columns that a cut column keeps at least.
+/// The least width of a shortened column.
 const LEAST: usize = 8;
-/// Columns that the last one keeps before others are cut.
+/// The width of the last column below which other columns are shortened first.
 const LEAST_LAST: usize = 24;
 const GAP: usize = 2;
 
@@ -38,7 +38,7 @@ pub(crate) fn name(text: impl std::fmt::Display) -> Cell {
     Cell::of(BOLD, text)
 }
 
-/// A table with a head. A column whose head ends with `>` stands to the right.
+/// A table with a head. A column whose head ends with `>` is right-aligned.
 pub(crate) struct Table {
     head: Vec<String>,
     rows: Vec<Row>,
@@ -46,7 +46,7 @@ pub(crate) struct Table {
 
 struct Row {
     cells: Vec<Cell>,
-    /// What stands whole in lines below it.
+    /// Lines below the row that are not cut.
     below: Option<String>,
 }
 
@@ -55,23 +55,23 @@ impl Table {
         Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row: a cell for each column.
+    /// Adds a row with a cell for each column.
     pub(crate) fn row(&mut self, cells: impl Into<Vec<Cell>>) {
         self.rows.push(Row { cells: cells.into(), below: None });
     }
 
-    /// Adds a row with lines below it, none of which is cut.
+    /// Adds a row with uncut lines below it.
     pub(crate) fn row_with(&mut self, cells: impl Into<Vec<Cell>>, below: String) {
         self.rows.push(Row { cells: cells.into(), below: Some(below) });
     }
 
-    /// On standard output: cut to the terminal, or whole where it is none.
+    /// Prints it on standard output: cut to the terminal, or whole without one.
     pub(crate) fn print(&self) -> std::io::Result<()> {
         print_drawn(&self.draw(columns()))
     }
 
-    /// The lines, at most `width` columns wide. Where that is too little for so many columns, each row is a paragraph that
-    /// names its figures.
+    /// Returns the lines, at most `width` columns wide. If that is too narrow for the columns, each row becomes a
+    /// paragraph with labels.
     pub(crate) fn draw(&self, width: Option<usize>) -> String {
         let head: Vec<Cell> =
             self.head.iter().map(|head| Cell::of(DIM, head.trim_end_matches('>').to_uppercase())).collect();
@@ -121,7 +121,7 @@ impl Table {
     }
 }
 
-/// A list as a command prints it: JSON for a program, else the table, or what is said where there is nothing.
+/// Prints a list: JSON for a program, else the table, or `none` if it is empty.
 pub(crate) fn print_list(json: bool, rows: Vec<Value>, table: &Table, none: &str) -> Done {
     if json {
         print_json(&Value::Array(rows))?;
@@ -133,7 +133,7 @@ pub(crate) fn print_list(json: bool, rows: Vec<Value>, table: &Table, none: &str
     Ok(Exit::Ok)
 }
 
-/// Takes from the last column first, then from whichever is the widest, until all fit. Returns whether they do.
+/// Shortens the last column first, then always the widest, until all fit. Returns whether they do.
 fn fit(widths: &mut [usize], width: usize) -> bool {
     let over =
         |widths: &[usize]| (widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)).saturating_sub(width);
@@ -148,7 +148,7 @@ fn fit(widths: &mut [usize], width: usize) -> bool {
     true
 }
 
-/// The text in at most so many columns.
+/// Cuts the text to at most `width` columns.
 fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! `agents ls | show | new`: the agents that are defined, and a first file for another.
+//! `agents ls | show | new`: shows the defined agents, and creates a file for a new one.
 
 use std::fmt::Write as _;
 
@@ -127,13 +127,13 @@ fn show(global: &Global, config: &Config, name: &str) -> Done {
     Ok(Exit::Ok)
 }
 
-/// What starts an agent without a request.
+/// Returns the triggers that start an agent.
 fn triggers(spec: &AgentConfig) -> Vec<String> {
     let read = |written: &serde_json::Map<String, Value>| serde_json::from_value(written.clone().into()).ok();
     spec.triggers.iter().filter_map(read).map(|trigger: TriggerConfig| trigger.describe()).collect()
 }
 
-/// What the file of a new agent says.
+/// The front matter of a new agent's file.
 struct Front<'a> {
     name: &'a str,
     description: Option<&'a str>,
@@ -143,7 +143,7 @@ struct Front<'a> {
 
 impl Front<'_> {
     fn text(&self) -> String {
-        // A text of JSON is one of YAML.
+        // A JSON string is also YAML.
         let description = self.description.unwrap_or("Say in a sentence when to use this agent.");
         let mut text = format!("---\nname: {}\ndescription: {}\n", self.name, json!(description));
         let _ = match self.model {

@@ -35,11 +35,11 @@ use crate::terminal::progress::ProgressDisplay;
 use crate::terminal::screen::{harmless, one_line, print_result_json, print_result_text, say_error, say_warning};
 use crate::values::{AskName, ask, duration, effort};
 
-/// How long the provider of the tool may take to answer with its list.
+/// How long the tool's provider may take to list.
 pub(crate) const LIST_WAIT: Duration = Duration::from_secs(60);
-/// Characters of the last line of a failed tool's output, which its error repeats.
+/// The most characters of the last line of a failed tool's output in its error.
 const MAX_LAST: usize = 300;
-/// Characters by which a message is known again.
+/// The number of characters by which a message is recognised.
 const TELLING: usize = 80;
 
 #[derive(Debug, Args)]
@@ -95,7 +95,7 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     if let Resolution::Found(index, _) = snapshot.resolve(&call.tool)
         && let Some(entry) = snapshot.list().get(index)
     {
-        // Manuals are for models: what the owner calls runs without one.
+        // Manuals are for models: the owner's calls do not require them.
         app.executor().services().manuals.read(&app.call_session().id, entry.tool.hash());
         if let Some(other) = manual_of(&arguments).filter(|_| entry.id().as_str() == INFO_ID) {
             list(&app, &other, &cancel).await?;
@@ -111,7 +111,8 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let terminal = Terminal::new(&app);
     let client = client(&terminal, &app, who(call.ask));
     let progress = ProgressDisplay::of_call(app.events().subscribe(), terminal.screen);
-    // A person and a program get all of it: nobody's window is filled. The result of a job is kept, and read by others.
+    // People and programs get the whole result, because it fills no context window. A job's result is stored, and
+    // limited as usual.
     let whole = app.config().sections.defaults.calls.whole_result_max_bytes;
     let max_output = call.max_output.or((!call.background).then_some(whole));
     let options = CallOptions {
@@ -135,7 +136,7 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
         let cut = cut(&app, &outcome, max_output.unwrap_or(whole)).await;
         print_outcome(&outcome, cut)
     };
-    // What went on as a job goes on here: there is no other process to do it.
+    // A call that became a job continues here, because no other process would run it.
     tokio::select! {
         () = app.jobs().all_ended() => {}
         _ = cancel.cancelled() => {}
@@ -145,7 +146,7 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     Ok(outcome.error.as_ref().map_or(Exit::Ok, |error| error.kind().into()))
 }
 
-/// Waits until the sources that may have this tool have listed theirs.
+/// Waits until the sources that may have this tool have listed.
 async fn list(app: &Arc<Toolwright>, tool: &str, cancel: &Cancel) -> Result<(), Failure> {
     tokio::select! {
         () = wait_with_notice(|| starting_for(app, WaitFor::All, tool), app.list_for(tool, LIST_WAIT)) => Ok(()),
@@ -153,7 +154,7 @@ async fn list(app: &Arc<Toolwright>, tool: &str, cancel: &Cancel) -> Result<(), 
     }
 }
 
-/// The tool whose manual is asked for by these arguments.
+/// Returns the tool whose manual these arguments request.
 fn manual_of(arguments: &RawArguments) -> Option<String> {
     let name = |arguments: &Value| arguments.get("name").and_then(Value::as_str).map(str::to_owned);
     match arguments {
@@ -163,14 +164,14 @@ fn manual_of(arguments: &RawArguments) -> Option<String> {
     }
 }
 
-/// What is wrong with arguments that are no JSON.
+/// Returns the error in arguments that are not JSON.
 fn json_fault(arguments: &str) -> String {
     let read = serde_json::from_str::<serde::de::IgnoredAny>(arguments);
     read.err().map(|error| format!(": {}", fault(&error))).unwrap_or_default()
 }
 
-/// The model and the mode that were asked for. A tool for which nothing says a model, neither benchmarks nor its author
-/// nor the configuration, has one that the environment offers.
+/// Returns the requested model and mode. A tool without a model from benchmarks, its author or the configuration gets
+/// one that the environment offers.
 async fn llm_options(call: &Call, app: &Toolwright, snapshot: &Snapshot) -> Result<LlmOptions, Failure> {
     let given = LlmOptions {
         model: call.model.as_deref().map(Arc::from),
@@ -178,7 +179,7 @@ async fn llm_options(call: &Call, app: &Toolwright, snapshot: &Snapshot) -> Resu
         effort: call.effort,
         ..LlmOptions::default()
     };
-    // A name that means nothing is the executor's to refuse.
+    // The executor reports an unknown name.
     let Resolution::Found(index, _) = snapshot.resolve(&call.tool) else { return Ok(given) };
     let Some(entry) = snapshot.list().get(index) else { return Ok(given) };
     let definition = llm_definition(entry);
@@ -205,7 +206,8 @@ async fn llm_options(call: &Call, app: &Toolwright, snapshot: &Snapshot) -> Resu
     Ok(LlmOptions { default: Some(found.into()), ..given })
 }
 
-/// Whom the tool's source may ask back. That the owner calls the tool is no word for what its source asks of a model.
+/// Returns the client that the tool's source may ask. The owner's call is no permission for the source's own requests
+/// to a model.
 fn client(terminal: &Terminal, app: &Toolwright, ask: AskName) -> Arc<dyn CallClient> {
     let remedy = || {
         "there is no terminal to ask at: run it in one or with --ask inbox, or allow client:sample by a rule under \
@@ -218,15 +220,15 @@ fn client(terminal: &Terminal, app: &Toolwright, ask: AskName) -> Arc<dyn CallCl
     app.client(ClientOptions { session, policy, approver, person, model: None })
 }
 
-/// What is shown of a result that was cut.
+/// The shown part of a result that was cut.
 struct Cut {
-    /// Its beginning, where that is kept apart from what a model is told.
+    /// Its beginning, if stored separately from the text for models.
     beginning: Option<String>,
-    /// What is said of the rest.
+    /// The note about the rest.
     notice: String,
 }
 
-/// The first bytes of a result that did not fit, at most `max`, and how to get the rest.
+/// Returns the first bytes of a result that did not fit, at most `max`, and how to get the rest.
 async fn cut(app: &Toolwright, outcome: &Outcome, max: usize) -> Option<Cut> {
     const REMEDY: &str = "--max-output BYTES, or defaults.whole_result_max_bytes, lets more through";
     if !outcome.is_truncated() {
@@ -245,7 +247,7 @@ async fn cut(app: &Toolwright, outcome: &Outcome, max: usize) -> Option<Cut> {
     if let Err(error) = std::str::from_utf8(&beginning)
         && error.error_len().is_none()
     {
-        // A character that the cap goes through.
+        // A character that the limit cuts.
         beginning.truncate(error.valid_up_to());
     }
     let shown = beginning.len();
@@ -259,7 +261,7 @@ async fn cut(app: &Toolwright, outcome: &Outcome, max: usize) -> Option<Cut> {
 fn print_outcome(outcome: &Outcome, cut: Option<Cut>) -> std::io::Result<()> {
     let (beginning, notice) = cut.map_or((None, None), |cut| (cut.beginning, Some(cut.notice)));
     let text = outcome.model_text();
-    // Where the tool itself had something to say, that is its output; else there is only the error.
+    // If the tool itself has written text, that is its output; otherwise there is only the error.
     let spoke = outcome.error.as_ref().is_none_or(|error| text != error.for_model());
     if spoke {
         print_result_text(beginning.as_deref().unwrap_or(&text))?;
@@ -277,20 +279,21 @@ fn print_outcome(outcome: &Outcome, cut: Option<Cut>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The last line of an output, which mostly says how it failed. The whole stands above it, or in a file.
+/// Returns the last line of an output, which usually has the reason of the failure. The whole is above it, or in a
+/// file.
 fn ending(output: &str) -> String {
     let last = output.lines().map(str::trim).rfind(|line| !line.is_empty());
     one_line(last.unwrap_or_default(), MAX_LAST)
 }
 
-/// Whether the message says what the output has said. A long one is cut in the middle, so its beginning
-/// decides.
+/// Returns whether the message repeats the output. Long messages are cut in the middle, so the beginning is compared.
 fn repeats(output: &str, message: &str) -> bool {
     let end = message.char_indices().nth(TELLING).map_or(message.len(), |(at, _)| at);
     output.contains(&message[..end])
 }
 
-/// One JSON object, `-`, or key=value pairs. JSON stays text: the checks parse it and say what is wrong.
+/// Parses arguments: one JSON object, `-`, or key=value pairs. JSON stays text, because the later check parses it and
+/// reports errors.
 fn parse_arguments(words: &[String], tool: &str, snapshot: &Snapshot) -> Result<RawArguments, Failure> {
     match words {
         [] => Ok(RawArguments::Value(Value::Object(Map::new()))),
@@ -321,7 +324,7 @@ fn parse_arguments(words: &[String], tool: &str, snapshot: &Snapshot) -> Result<
     }
 }
 
-/// A value as its schema's type wants it: text stays text, anything else is read as JSON where it is.
+/// Converts a value to its schema's type: strings stay text, other types are read as JSON if valid.
 fn typed(value: &str, wanted: Option<&Value>) -> Value {
     let text = || Value::String(value.to_owned());
     if wanted.and_then(Value::as_str) == Some("string") {

@@ -21,9 +21,9 @@ use crate::terminal::screen::{DIM, harmless, one_line, print_json, say, say_warn
 use crate::terminal::table::{Table, name};
 use crate::values::{duration, one_of, share};
 
-/// How long the lists of providers are waited for, as in `tools search`.
+/// How long the lists of providers are awaited, as in `tools search`.
 const LIST_WAIT: Duration = Duration::from_secs(30);
-/// Tools whose exclusion is explained.
+/// The most tools whose exclusion is explained.
 const MAX_EXPLAINED: usize = 100;
 
 /// What `pick` takes.
@@ -155,7 +155,7 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
 }
 
 impl PickArgs {
-    /// The options, where `configured` says what is not given.
+    /// Returns the options; `configured` provides defaults.
     fn options(&self, selection: &SelectionConfig) -> PickOptions {
         let mut selection = selection.clone();
         if let Some([.., lexical, semantic]) = self.weights.as_deref() {
@@ -184,7 +184,7 @@ impl PickArgs {
     }
 }
 
-/// What is put out.
+/// The output.
 struct PickReport<'a> {
     picked: &'a Picked,
     snapshot: &'a Snapshot,
@@ -193,7 +193,7 @@ struct PickReport<'a> {
 }
 
 impl PickReport<'_> {
-    /// The id, as the file has it if there is one.
+    /// Returns the id, as in the file if there is one.
     fn id(&self, position: usize) -> &str {
         match self.file {
             Some(file) => &file.tools[position].id,
@@ -247,7 +247,7 @@ impl PickReport<'_> {
     }
 }
 
-/// Four places are more than any score is good for.
+/// Rounds a score to four decimals, which is precise enough.
 fn rounded(score: f32) -> f64 {
     (f64::from(score) * 1e4).round() / 1e4
 }

@@ -26,7 +26,7 @@ use crate::terminal::person::Terminal;
 use crate::terminal::screen::{BAD, DIM, WARN, harmless, one_line, print_json, print_text, say, say_error, styled};
 use crate::values::{AskName, ask, profile_name, usd};
 
-/// Columns of a line of a plan that is shown.
+/// The most columns of a line of a shown plan.
 const WIDTH: usize = 80;
 
 #[derive(Debug, Subcommand)]
@@ -139,7 +139,7 @@ impl PlanFile {
         input(self.input.as_ref())
     }
 
-    /// The name of a plan that is kept.
+    /// Returns the name of a stored plan.
     fn name(&self) -> Option<&str> {
         self.file.to_str().filter(|name| name.starts_with("plan-") && !self.file.exists())
     }
@@ -263,13 +263,13 @@ async fn save(
     Ok(Exit::Ok)
 }
 
-/// A run's report of a plan that cannot run, with what is wrong in `errors`.
+/// Returns the report of a plan that cannot run, with its faults in `errors`.
 fn not_begun(mut found: Value) -> Value {
     (found["status"], found["calls"], found["state"]) = (json!("refused"), json!([]), json!({}));
     found
 }
 
-/// Says what is wrong.
+/// Prints the faults.
 fn refused(global: &Global, document: &Value, issues: &[PlanIssue]) -> Done {
     if global.json {
         print_json(document)?;
@@ -280,12 +280,12 @@ fn refused(global: &Global, document: &Value, issues: &[PlanIssue]) -> Done {
     Ok(Exit::Failed)
 }
 
-/// For how many inputs the plan is repeated.
+/// Returns for how many inputs the plan is repeated.
 fn repeated(plan: &PlanDocument, input: &RunInput) -> Option<usize> {
     plan.repeats(input).then_some(input.instances.len())
 }
 
-/// The check for a program, with the number of inputs that the plan is repeated for.
+/// Returns the check as JSON, with the number of inputs that the plan is repeated for.
 fn as_json(check: &PlanCheck, inputs: Option<usize>) -> Value {
     let mut value = check.to_json();
     if let Some(inputs) = inputs {
@@ -327,7 +327,7 @@ fn show(global: &Global, (plan, check): (&PlanDocument, &PlanCheck), inputs: Opt
     Ok(if check.is_valid() { Exit::Ok } else { Exit::Failed })
 }
 
-/// The plan in steps: calls of one step run in parallel.
+/// Draws the plan in steps; the calls of a step run in parallel.
 pub(crate) fn drawn(plan: &PlanDocument, check: &PlanCheck) -> String {
     let mut text = String::new();
     for (step, calls) in check.graph.levels().into_iter().enumerate() {
@@ -350,7 +350,7 @@ pub(crate) fn drawn(plan: &PlanDocument, check: &PlanCheck) -> String {
             let line = format!("  {index} {}{by}{path}{after}{verdict}", call.tool);
             let _ = writeln!(text, "{}", one_line(&harmless(&line), WIDTH - 2));
             let arguments = Value::Object(call.arguments.clone()).to_string();
-            // What a person is to approve is shown whole.
+            // A call that needs approval is shown whole.
             let width = if effect == Some(Effect::Ask) { usize::MAX } else { WIDTH - 6 };
             let _ = writeln!(text, "    {}", one_line(&harmless(&arguments), width));
         }
@@ -358,7 +358,7 @@ pub(crate) fn drawn(plan: &PlanDocument, check: &PlanCheck) -> String {
     text
 }
 
-/// The plan as a Mermaid flowchart. A dotted arrow only keeps an order.
+/// Returns the plan as a Mermaid flowchart. A dotted arrow only means an order.
 fn flowchart(plan: &PlanDocument, check: &PlanCheck) -> String {
     let mut text = "flowchart TD\n".to_owned();
     for (index, call) in plan.calls.iter().enumerate() {
@@ -409,7 +409,7 @@ async fn run(
         Err(error) => return Err(not_run(error)),
     };
     if let Some(writer) = writer.filter(|_| matches!(report.status, Status::Partial | Status::Failure)) {
-        // Whatever becomes of the repair, calls have run: the report of them is printed.
+        // Calls have run, so their report is printed even if the repair fails.
         match app.repair_plan(&report, &writer, options).await {
             Ok(repaired) => report = repaired,
             Err(PlanRefused::Check(check)) => {

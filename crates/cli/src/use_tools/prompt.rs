@@ -1,4 +1,4 @@
-//! `prompt show`: what a run shows its model before the task.
+//! `prompt show`: shows what a run shows its model before the task.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub(crate) async fn command(global: &Global, command: &PromptCommand) -> Done {
         None => None,
     };
     let named = show.model.clone().or(spec.and_then(|spec| spec.model));
-    // Nothing is sent, so that no key is needed.
+    // Nothing is sent, so no key is needed.
     let is_known = |model: &String| app.models().endpoints().known(model).is_ok();
     let model = match named.clone().or_else(|| config.sections.models.default.clone()).filter(is_known) {
         Some(model) => model,
@@ -76,7 +76,7 @@ pub(crate) async fn command(global: &Global, command: &PromptCommand) -> Done {
 struct Sections {
     sections: Vec<(&'static str, String, usize)>,
     exactness: Exactness,
-    /// Tokens of the definitions that the API carries, or that stand in the last section.
+    /// Tokens of the definitions that the API carries, or that are in the last section.
     tools: usize,
     in_text: bool,
 }

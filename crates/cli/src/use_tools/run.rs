@@ -1,4 +1,4 @@
-//! `run` and `chat`: an agent on one task, or once for each message of the user.
+//! `run` and `chat`: runs an agent on one task, or on each message of the user.
 
 use std::cell::RefCell;
 use std::io::Read as _;
@@ -38,16 +38,15 @@ use crate::use_tools::plan::drawn;
 use crate::use_tools::serve::say_reload;
 use crate::values::{AskName, report_format, usd};
 
-/// How long the first request waits for providers of which no tools are known; what comes later is shown
-/// from the next turn on.
+/// How long the first request waits for providers without known tools. Later tools are shown from the next turn on.
 pub(crate) const LIST_WAIT: Duration = Duration::from_secs(5);
-/// Bytes of a task on standard input.
+/// The most bytes of a task from standard input.
 const MAX_TASK: u64 = 4 << 20;
-/// The history of lines, in the state directory.
+/// The line history, in the state directory.
 const HISTORY: &str = "chat_history";
-/// Tools that `/tools WORDS` finds.
+/// The most tools that `/tools WORDS` lists.
 const FOUND: usize = 20;
-/// What `/help` says.
+/// The text of `/help`.
 const HELP: &str = "\
 /help          this list
 /tools [WORDS] the tools, or those that the words find
@@ -116,7 +115,7 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
     };
     let app = open(global).await?;
     record(&app, &run.agent.record)?;
-    // The model of the run answers them, where nothing else says one.
+    // The run's model answers them if nothing else names one.
     app.offer_llm_tools().await;
     app.catalogue().offer_extraction(true).await;
     let spec = named(&run.agent, &app)?;
@@ -149,7 +148,7 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
         if run.plan && inputs.len() > 1 {
             say("each hundred inputs is planned by itself; after an interruption, begin anew with those that are left");
         }
-        // All are kept before any begins: after a kill the first one's name goes on with the others, too.
+        // All are stored before any starts: after a crash, resuming the first one's name also continues the others.
         if let Some(task) = task.as_ref().filter(|_| !run.plan) {
             for batch in 1..inputs.len() {
                 conversation(batch).await?.keep(task.as_str()).await.map_err(failed)?;
@@ -185,7 +184,7 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
                 whole = exit;
             }
             batch += 1;
-            // A call that is let run is one of this batch.
+            // A call that is allowed to run belongs to this batch.
             let is_last = if task.is_some() { batch == inputs.len() } else { !is_full || !run.calls.is_empty() };
             if is_last || cancel.is_cancelled() {
                 break;
@@ -198,7 +197,7 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
     ended
 }
 
-/// The name of the run for a batch of inputs of the run `id`.
+/// Returns the name of the run for a batch of inputs of the run `id`.
 fn batch_id(id: &str, batch: usize) -> String {
     if batch == 0 { id.to_owned() } else { format!("{id}-{}", batch + 1) }
 }
@@ -238,7 +237,7 @@ async fn one(
     Ok(exit(report.status))
 }
 
-/// Has the model plan the work, shows the plan, and lets it run as far as that is said.
+/// Lets the model plan the work, shows the plan, and runs it if that is requested or confirmed.
 async fn plan_first(
     conversation: &mut Conversation,
     task: &str,
@@ -269,7 +268,7 @@ async fn plan_first(
     Ok(())
 }
 
-/// What the run is to end with.
+/// Returns the report that the run must end with.
 fn report_spec(run: &Run) -> Result<Option<ReportConfig>, Failure> {
     let Some(file) = &run.output_schema else { return Ok(run.format.map(ReportConfig::in_format)) };
     if run.format.is_some_and(|format| format != Format::Json) {
@@ -322,8 +321,8 @@ fn print_report(
     Ok(())
 }
 
-/// The answer, where it is not on the screen already: what was streamed whole is, what a call said is not. Where there is
-/// none, the summary says why.
+/// Prints the answer unless it is on the screen already: a streamed answer is, an answer by a call is not. If there is
+/// none, the summary has the reason.
 pub(crate) fn print_answer(report: &RunReport, text: Text, shown: TextShown) -> std::io::Result<()> {
     if report.has_answer() && (report.is_delivered() || text == Text::Held || shown == TextShown::Gaps) {
         let answer = prose(&report.answer);
@@ -336,14 +335,14 @@ pub(crate) fn print_answer(report: &RunReport, text: Text, shown: TextShown) -> 
     Ok(())
 }
 
-/// The report of the run `id`, with the id that `run --resume` takes.
+/// Returns the report of the run `id`, with the id for `run --resume`.
 pub(crate) fn with_id(report: &RunReport, id: &str) -> Value {
     let mut value = report.to_json();
     value["run"] = id.into();
     value
 }
 
-/// What became of an agent that still worked when the run ended.
+/// Describes what happened to an agent that was still working when the run ended.
 fn ended(child: &ChildNote) -> String {
     let end = match child.end {
         ChildEnd::Cancelled => "was cancelled",
@@ -352,7 +351,7 @@ fn ended(child: &ChildNote) -> String {
     format!("agent {} (job {}) had not ended: it {end}", harmless(&child.agent), harmless(&child.job))
 }
 
-/// One line about a finished task, after those about its sources, its files and agents that had not ended.
+/// Prints a line about a finished task, after lines about its sources, files and unfinished agents.
 pub(crate) fn summary(report: &RunReport, cost: Cost) {
     for source in &report.sources {
         let url = source.url.as_deref().filter(|url| *url != source.title).map(|url| format!(" {url}"));
@@ -386,7 +385,7 @@ pub(crate) fn summary(report: &RunReport, cost: Cost) {
     }
 }
 
-/// The exit code of a run.
+/// Returns the exit code of a run.
 pub(crate) fn exit(status: Status) -> Exit {
     match status {
         Status::Success => Exit::Ok,
@@ -396,7 +395,7 @@ pub(crate) fn exit(status: Status) -> Exit {
     }
 }
 
-/// What a line asks for.
+/// The request in a line.
 #[derive(Debug, PartialEq, Eq)]
 enum Line<'a> {
     Empty,
@@ -405,10 +404,10 @@ enum Line<'a> {
     Cost,
     New,
     Exit,
-    /// A command that there is not.
+    /// An unknown command.
     Unknown(&'a str),
     Message(&'a str),
-    /// Nobody typed: messages came that wake the conversation.
+    /// No input: messages have arrived that wake the conversation.
     Mail,
 }
 
@@ -423,14 +422,14 @@ impl<'a> Line<'a> {
             "/cost" => Self::Cost,
             "/new" | "/clear" => Self::New,
             "/exit" | "/quit" => Self::Exit,
-            // A path is a message.
+            // A path counts as a message.
             _ if word.starts_with('/') && !word[1..].contains('/') => Self::Unknown(word),
             _ => Self::Message(line),
         }
     }
 }
 
-/// What a chat took so far.
+/// The totals of a chat.
 #[derive(Default)]
 struct Total {
     turns: u32,
@@ -458,7 +457,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     let id = format!("chat-{}", uuid::Uuid::new_v4());
     let terminal = Terminal::new(&app);
     let agent = agent(&chat.agent, &app, &terminal, (&id, &model), profile, None)?;
-    // Jobs that go on wake the conversation when they end.
+    // Jobs that continue wake the conversation when they end.
     let mut conversation = agent.job_wait(None).reading_mailbox().conversation().await.map_err(failed)?;
     app.follow_pins();
     app.recover_jobs_of(conversation.session().clone());
@@ -476,7 +475,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     }
     let (mut status, mut total) = (Exit::Ok, Total::default());
     let prompt = if is_interactive() { "> " } else { "" };
-    // An editor needs both ends; elsewhere lines are read as they come.
+    // An editor needs a terminal at both ends; otherwise lines are read plainly.
     let history = (is_interactive() && columns().is_some()).then(|| app.config().state_dir.join(HISTORY));
     let _terminal = TerminalGuard::new();
     loop {
@@ -565,14 +564,14 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     if is_interactive() && total.turns > 0 {
         total.say();
     }
-    // What they drive is left to others before calls are cancelled.
+    // Other processes take over their work before calls are cancelled.
     drop((triggers, groups));
     reloading.abort();
     app.shut_down().await;
     Ok(status)
 }
 
-/// Lists the tools, or those that the words find.
+/// Lists all tools, or those that match the words.
 fn tools(app: &Toolwright, words: &str) -> std::io::Result<()> {
     let snapshot = app.catalogue().snapshot();
     let mut table = Table::new(["tool", "description"]);

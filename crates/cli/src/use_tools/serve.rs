@@ -1,4 +1,4 @@
-//! `serve`: runs the gateway on standard streams or HTTP, and says how clients connect.
+//! `serve`: runs the gateway on standard streams or HTTP, and prints how clients connect.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -26,9 +26,9 @@ use crate::terminal::screen::{DIM, harmless, one_line, print_json, say, say_erro
 use crate::use_tools::tools::MAX_UNREADABLE;
 use crate::values::{address, profile_name, serve_ask};
 
-/// How long slow providers are waited for before what is odd about the whole is told.
+/// How long slow providers are awaited before warnings about the whole catalogue are printed.
 const LIST_WAIT: Duration = Duration::from_secs(120);
-/// Characters of a warning that are said.
+/// The most characters of a warning.
 const MAX_WARNING: usize = 1000;
 
 #[derive(Debug, Args)]
@@ -96,7 +96,7 @@ pub(crate) async fn command(global: &Global, args: &Serve) -> Done {
     Ok(Exit::Ok)
 }
 
-/// The gateway as the command line and the configuration say it.
+/// Returns the gateway configured by the command line and the configuration.
 fn serve(app: &Arc<Toolwright>, args: &Serve) -> toolwright::Serve {
     let mut serve = app
         .serve()
@@ -122,7 +122,7 @@ fn serve(app: &Arc<Toolwright>, args: &Serve) -> toolwright::Serve {
     serve
 }
 
-/// Which profiles hold, and what runs unasked under each.
+/// Prints the profiles in force, and what runs under each without approval.
 fn say_profiles(config: &Config, profile: Profile) {
     say(format_args!("toolwright: {}", unasked(profile)));
     for (name, view) in &config.sections.views {
@@ -132,7 +132,7 @@ fn say_profiles(config: &Config, profile: Profile) {
     }
 }
 
-/// What runs under a profile without a question, where no rule says otherwise.
+/// Returns what runs under a profile without approval if no rule matches.
 fn unasked(profile: Profile) -> &'static str {
     match profile {
         Profile::Ask => "profile ask: tools that only read run unasked, all others wait for your approval",
@@ -146,13 +146,13 @@ fn unasked(profile: Profile) -> &'static str {
     }
 }
 
-/// Offers what `serve` lists beyond what a run has: a question may have to wait for its answer as a job, under any profile,
-/// and many clients list tools once.
+/// Offers the tools that `serve` lists in addition to those of a run: under any profile a question may have to wait as
+/// a job, and many clients list tools only once.
 pub(crate) async fn as_served(app: &Toolwright) {
     app.catalogue().offer_jobs().await;
 }
 
-/// The one line that programs wait for. Returns the number of tools it gives.
+/// Prints the line that programs wait for. Returns the number of tools in it.
 fn ready(app: &Toolwright, address: &str) -> usize {
     let tools = tool_count(app);
     say(format_args!("toolwright: ready {address} {tools} tools"));
@@ -179,7 +179,7 @@ fn refused(error: Error) -> Failure {
     }
 }
 
-/// Lists fill while clients are served already, who were told of `announced` tools.
+/// Completes the lists while clients are already served, who were told of `announced` tools.
 fn background(app: &Arc<Toolwright>, announced: usize) {
     let listed = Arc::new(AtomicBool::new(false));
     tokio::spawn(report_providers(app.events().subscribe_providers(), Arc::clone(&listed)));
@@ -190,7 +190,7 @@ fn background(app: &Arc<Toolwright>, announced: usize) {
         if tools != announced {
             say(format_args!("toolwright: {tools} tools"));
         }
-        // Before the snapshot is taken: what comes between is said twice, and nothing is not said.
+        // Before the snapshot is taken, so that a change in between is reported twice rather than never.
         listed.store(true, Ordering::Release);
         let snapshot = listing.catalogue().snapshot();
         for issue in snapshot.issues() {
@@ -202,8 +202,8 @@ fn background(app: &Arc<Toolwright>, announced: usize) {
     });
 }
 
-/// Says when a provider fails, when it is there again, and when it goes on with what it had. What pins hold back of the first
-/// lists is among the issues, which are said once all are `listed`.
+/// Reports when a provider fails, recovers, or continues with its cached tools. Definitions that pins withhold in first
+/// lists are among the issues, which are reported once all are `listed`.
 async fn report_providers(mut events: Receiver<Arc<Event>>, listed: Arc<AtomicBool>) {
     let mut failed: HashMap<String, String> = HashMap::new();
     loop {
@@ -229,7 +229,7 @@ async fn report_providers(mut events: Receiver<Arc<Event>>, listed: Arc<AtomicBo
     }
 }
 
-/// What a reload did to the providers, in words.
+/// Describes a reload's changes of providers.
 fn changes(reloaded: &Reloaded) -> String {
     let verbs = [("added", &reloaded.added), ("replaced", &reloaded.changed), ("removed", &reloaded.removed)];
     let mut changes = Vec::new();
@@ -256,7 +256,7 @@ pub(super) fn say_reload(reloaded: &Result<Reloaded, Error>) {
     }
 }
 
-/// How each known client connects to this server; `token` is whether one is needed.
+/// Returns how each known client connects to this server; `token` is whether one is needed.
 fn client_lines(url: &str, token: bool) -> Vec<(&'static str, String)> {
     let header = if token { " --header \"Authorization: Bearer $TOOLWRIGHT_TOKEN\"" } else { "" };
     let headers = if token { ", \"headers\": {\"Authorization\": \"Bearer ${env:TOOLWRIGHT_TOKEN}\"}" } else { "" };

@@ -1,4 +1,4 @@
-//! `tools ls | show | search`, and what tools take of a context window.
+//! `tools ls | show | search`, and the share of a context window that tools take.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,9 +30,9 @@ use crate::terminal::table::{Table, name};
 use crate::use_tools::serve::as_served;
 use crate::values::share;
 
-/// How long the lists of providers are waited for: as long as fetching a server at its first start takes.
+/// How long the lists of providers are awaited: long enough for downloading a server at its first start.
 const LIST_WAIT: Duration = Duration::from_secs(30);
-/// Lines on what could not be read of one source; `doctor` and `--json` have all.
+/// The most lines on unreadable tools of one source; `doctor` and `--json` have all.
 pub(crate) const MAX_UNREADABLE: usize = 10;
 
 #[derive(Debug, Subcommand)]
@@ -102,7 +102,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
     let is_job_free = app.catalogue().snapshot().get(JOB_IDS[0]).is_none();
     as_served(&app).await;
     if matches!(command, Tools::Ls(Ls { model: Some(_), .. })) {
-        // Whoever names a model wants to know of the tools that it answers, too.
+        // With a model, LLM-backed tools are of interest too.
         app.offer_llm_tools().await;
     }
     match command {
@@ -144,7 +144,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
                     value
                 };
                 print_json(&entries.iter().map(listed).collect::<Value>())?;
-                // The list on standard output is of tools alone.
+                // Standard output has only the list of tools.
                 for status in snapshot.providers() {
                     status.unreadable(usize::MAX).iter().for_each(|line| say_warning(&harmless(line)));
                 }
@@ -234,7 +234,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
     Ok(Exit::Ok)
 }
 
-/// Why no tool is listed for a model: it cannot be asked at all, or nothing says that it does well enough.
+/// Returns why no tool is listed for a model: it cannot be asked, or no score is high enough.
 async fn none_for(app: &Toolwright, model: &str, min_score: f64) -> String {
     let measured = format!(
         "no tool is known that {model} does well with ({min_score} or more): `toolwright bench --models {model}` measures it"
@@ -245,7 +245,7 @@ async fn none_for(app: &Toolwright, model: &str, min_score: f64) -> String {
     }
 }
 
-/// Why no model can be asked by tools: none is `named` nor the default, or that one cannot be asked.
+/// Returns why tools cannot ask a model: neither `named` nor a default exists, or it cannot be asked.
 async fn no_model(app: &Toolwright, named: Option<String>) -> String {
     let unset = || "no model is set".to_owned();
     match named.or_else(|| app.config().sections.models.default.clone()) {
@@ -254,7 +254,7 @@ async fn no_model(app: &Toolwright, named: Option<String>) -> String {
     }
 }
 
-/// No tool has this name: why, and which ones are near.
+/// Returns the failure for an unknown tool: the reason, and similar names.
 pub(crate) fn unknown(snapshot: &Snapshot, tool: &str, near: &[String]) -> Failure {
     Failure { exit: Exit::NoTool, message: snapshot.unknown_message(tool, near) }
 }
@@ -277,7 +277,7 @@ fn print_one(entry: &Entry) -> std::io::Result<()> {
     }
 }
 
-/// The effects in a word.
+/// Describes the effects in one word.
 fn short_effects(effects: toolwright::core::Effects) -> String {
     let what = match (effects.read_only, effects.destructive) {
         (true, _) => "reads",
@@ -287,8 +287,8 @@ fn short_effects(effects: toolwright::core::Effects) -> String {
     format!("{what}{}", if effects.open_world { " +net" } else { "" })
 }
 
-/// What sources have and the catalogue does not: of each source a line for what is meant to be left out, and lines for what
-/// could not be read, `most` of them at most.
+/// Returns lines on tools of sources that the catalogue lacks: for each source one line for intended exclusions, and at
+/// most `most` lines for unreadable tools.
 pub(crate) fn left_out(snapshot: &Snapshot, most: usize) -> Vec<String> {
     let sources = snapshot.providers().iter().flat_map(|provider| {
         let meant: Vec<&Withheld> = provider.withheld().iter().filter(|one| !one.is_unreadable).collect();
@@ -303,7 +303,7 @@ pub(crate) fn left_out(snapshot: &Snapshot, most: usize) -> Vec<String> {
     sources.collect()
 }
 
-/// How clients are listed its schema, where that is another one.
+/// Prints how its schema is listed to clients, if that differs.
 fn print_losses(losses: &[Loss]) -> std::io::Result<()> {
     if losses.is_empty() {
         return Ok(());
@@ -318,18 +318,18 @@ fn print_losses(losses: &[Loss]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// For which model tools are shown.
+/// The model for which tools are shown.
 struct Reader {
-    /// Tokens that it takes in; `None` if nobody says.
+    /// Its context window in tokens; `None` if unknown.
     window: Option<usize>,
     /// Whether its API loads deferred tools.
     has_tool_search: bool,
-    /// Tools that the exposure `pick` begins with.
+    /// The number of tools that the exposure `pick` starts with.
     pick_size: usize,
 }
 
 impl Reader {
-    /// Toolwright's default model, with a `window` that was given, else its configured one.
+    /// Creates it for Toolwright's default model, with the given `window`, else its configured one.
     fn of(app: &Toolwright, window: Option<usize>) -> Self {
         let config = app.config();
         let (models, pick_size) = (&config.sections.models, config.sections.selection.pick_size);
@@ -340,10 +340,10 @@ impl Reader {
     }
 }
 
-/// Estimated tokens of tools, and of ways to put them before a model.
+/// Estimated tokens of tools, and of the ways to expose them.
 struct Costs<'a> {
     tools: Vec<(&'a Entry, usize)>,
-    /// By name: how many tools, and their tokens.
+    /// By provider: the number of tools, and their tokens.
     providers: IndexMap<&'a str, Cost>,
     total: usize,
     exposures: [(&'static str, usize); 4],
@@ -351,7 +351,7 @@ struct Costs<'a> {
 }
 
 impl<'a> Costs<'a> {
-    /// Of `entries`, tools of `snapshot`.
+    /// Creates it for `entries`, tools of `snapshot`.
     fn of(snapshot: &Arc<Snapshot>, entries: &[&'a Arc<Entry>], reader: &Reader) -> Self {
         let tools: Vec<(&Entry, usize)> = entries.iter().map(|entry| (&***entry, entry.tokens())).collect();
         let mut providers: IndexMap<&str, Cost> = IndexMap::new();
