@@ -1,4 +1,4 @@
-//! Reads cases: inputs of a tool and checks of its output, from files: YAML (and so JSON) or JSON lines.
+//! Reads cases (inputs of a tool and checks of its output) from files in YAML, which includes JSON, or JSON lines.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,22 +11,22 @@ use toolwright_core::pointer::push;
 
 use super::check::{Check, CheckFault, Kind, Order, WrittenCheck, check_weight, present};
 
-/// Bytes that a file of cases may have.
+/// The largest file of cases, in bytes.
 pub const MAX_FILE_BYTES: usize = 4 << 20;
 /// Characters of an id.
 const MAX_ID: usize = 100;
-/// How often a case may be measured.
+/// The most repeats of a case.
 const MAX_REPEAT: u32 = 100;
-/// Digits of an id that is made of the input.
+/// Length of an id that is derived from the input, in digits.
 const ID_DIGITS: usize = 12;
-/// Faults that are told at once.
+/// The most faults that are reported at once.
 const MAX_SHOWN: usize = 20;
 
 const COMPARE: &str = "compare it with docs/bench.md";
-/// The values that a file of that size has, with room to spare; aliases may not make more of it.
+/// The most values in a file, with room to spare. Aliases may not expand to more.
 const MAX_VALUES: usize = 1_000_000;
 
-/// The cases that come with Toolwright, for the six tools that do. They are our own.
+/// The cases that come with Toolwright, for its six tools.
 const SHIPPED: [(&str, &str); 6] = [
     ("summarize.yaml", include_str!("../../cases/summarize.yaml")),
     ("classify.yaml", include_str!("../../cases/classify.yaml")),
@@ -39,23 +39,23 @@ const SHIPPED: [(&str, &str); 6] = [
 /// The cases of one tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suite {
-    /// The tool, as it is called: id with or without version, wire name, alias.
+    /// The tool's id with or without version, wire name or alias.
     pub tool: String,
-    /// The mode in which it asks.
+    /// The mode of its requests to models.
     pub mode: Option<String>,
-    /// How often each case is measured; without it as often as the run says.
+    /// How often each case is measured. Default: as the run sets it.
     pub repeat: Option<u32>,
-    /// The cases, in order; no two have one id.
+    /// The cases, in order; their ids are unique.
     pub cases: Vec<Case>,
-    /// The file that they stand in, for messages.
+    /// The file that contains them, for messages.
     pub file: String,
     /// Where it names the tool.
     pub tool_at: Spot,
-    /// Where it names the mode; where it names the tool if it names none.
+    /// Where it names the mode; if it names none, where it names the tool.
     pub mode_at: Spot,
 }
 
-/// Where something stands in a file of cases.
+/// A place in a file of cases.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Spot {
     /// Line, from 1.
@@ -64,43 +64,43 @@ pub struct Spot {
     pub key: String,
 }
 
-/// One case.
+/// A case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
-    /// Its name: as written, else made of its input.
+    /// Its name: as written, else derived from its input.
     pub id: String,
     /// The arguments of the call.
     pub input: Value,
-    /// Its share in the mean.
+    /// Its weight in the mean.
     pub weight: f64,
-    /// What is looked at besides the tool's own output schema.
+    /// The checks in addition to the tool's own output schema.
     pub checks: Vec<Check>,
-    /// The line that it stands on.
+    /// Its line.
     pub line: u32,
-    /// Its key in the file, like `cases[2]`; empty where it is the whole line.
+    /// Its key in the file, like `cases[2]`; empty if it is the whole line.
     pub key: String,
 }
 
 impl Case {
-    /// Whether a judge is asked for it.
+    /// Returns whether it needs a judge.
     #[must_use]
     pub fn is_judged(&self) -> bool {
         self.checks.iter().any(|check| matches!(check.kind, Kind::Rubric { .. }))
     }
 }
 
-/// What is wrong with a file of cases. `Display` is `file:line: key: message; remedy`.
+/// An error in a file of cases. `Display` is `file:line: key: message; remedy`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaseError {
     /// The file.
     pub file: String,
-    /// Line, from 1; 0 where it is not known.
+    /// Line, from 1; 0 if unknown.
     pub line: u32,
     /// The key, like `cases[2].checks[0].numeric`; empty for the whole file.
     pub key: String,
-    /// What is wrong.
+    /// The error.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: &'static str,
 }
 
@@ -130,7 +130,7 @@ struct WrittenSuite {
     cases: Spanned<Vec<Spanned<WrittenCase>>>,
 }
 
-/// A case. What it says of its tool counts before what stands above the cases.
+/// A case as written. Its own settings override those above the cases.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenCase {
@@ -146,7 +146,7 @@ struct WrittenCase {
     checks: Vec<Spanned<WrittenCheck>>,
 }
 
-/// `yes` and `no` are texts, as in the configuration.
+/// `yes` and `no` are strings, as in the configuration.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         strict_booleans: true,
@@ -154,7 +154,7 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// What `expect` is short for: each of its members is there as it says, or the whole is.
+/// Returns the checks that `expect` abbreviates: each of its members has its value, or the whole does.
 fn expected(value: Value) -> Vec<Check> {
     let check = |path: String, value| Check {
         weight: 1.0,
@@ -169,11 +169,11 @@ fn expected(value: Value) -> Vec<Check> {
     members.into_iter().map(member).collect()
 }
 
-/// Reads the cases of a file. One whose name ends in `.jsonl` has a case a line; every other is YAML, with the cases of a
-/// tool a document, or a list of cases that name their tools.
+/// Reads the cases of a file. A `.jsonl` file has one case per line. Any other file is YAML, with one document per
+/// tool, or a list of cases that name their tools.
 ///
 /// # Errors
-/// Each fault with its place; what cannot be read at all is one.
+/// All faults with their places. A file that cannot be parsed has one.
 pub fn parse(text: &str, file: &str) -> Result<Vec<Suite>, Vec<CaseError>> {
     let mut reader = Reader { file, faults: Vec::new(), groups: Vec::new() };
     let whole = At { line: 0, key: "" };
@@ -197,7 +197,7 @@ pub fn parse(text: &str, file: &str) -> Result<Vec<Suite>, Vec<CaseError>> {
     if faults.is_empty() { Ok(groups.into_iter().map(|(suite, _)| suite).collect()) } else { Err(faults) }
 }
 
-/// Whether the first thing that a YAML text says is an item of a list.
+/// Returns whether a YAML text begins with an item of a list.
 fn is_list(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim_start);
     let first = lines.find(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("---"));
@@ -207,11 +207,11 @@ fn is_list(text: &str) -> bool {
 struct Reader<'a> {
     file: &'a str,
     faults: Vec<CaseError>,
-    /// The cases by tool, mode and repeat, and the ids that are taken.
+    /// The cases by tool, mode and repeat, and the used ids.
     groups: Vec<(Suite, HashSet<String>)>,
 }
 
-/// Where something is written.
+/// The place of a value.
 #[derive(Clone, Copy)]
 struct At<'a> {
     line: u32,
@@ -219,13 +219,13 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    /// The key of a member here.
+    /// Returns the key of a member here.
     fn member(&self, name: &str) -> String {
         if self.key.is_empty() { name.to_owned() } else { format!("{}.{name}", self.key) }
     }
 }
 
-/// What stands above cases, for those that do not say it themselves.
+/// The settings above cases, which are defaults for them.
 #[derive(Default)]
 struct Above {
     tool: Option<Spanned<String>>,
@@ -249,7 +249,7 @@ impl Reader<'_> {
         });
     }
 
-    /// What the parser says; `before` are the lines before its text.
+    /// Reports a parser error; `before` is the number of lines before its text.
     fn syntax(&mut self, error: &serde_saphyr::Error, before: u32) {
         let within = error.location().map_or(0, |location| u32::try_from(location.line()).unwrap_or(0));
         let said = error.without_snippet().to_string();
@@ -296,7 +296,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Looks at what is said of a tool.
+    /// Checks the settings of a tool.
     fn above(&mut self, above: &Above, at: At<'_>, before: u32) {
         if let Some(tool) = above.tool.as_ref().filter(|tool| tool.value.trim().is_empty()) {
             let here = At { line: before + line_of(tool), key: &at.member("tool") };
@@ -309,7 +309,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Where the cases of this tool are gathered.
+    /// Returns the index of this tool's group of cases.
     fn group(&mut self, (tool, tool_at): (String, Spot), mode: Option<(String, Spot)>, repeat: Option<u32>) -> usize {
         let (mode, mode_at) = mode.map_or((None, tool_at.clone()), |(mode, at)| (Some(mode), at));
         let same = |suite: &Suite| suite.tool == tool && suite.mode == mode && suite.repeat == repeat;
@@ -325,7 +325,7 @@ impl Reader<'_> {
         let WrittenCase { tool, mode, repeat, id, input, weight, expect, checks } = written;
         let own = Above { tool, mode, repeat };
         self.above(&own, at, before);
-        // What a case says itself, else what stands above the cases.
+        // A case's own setting, else the one above the cases.
         let said = |own: &Option<Spanned<String>>, above: &Option<Spanned<String>>, name: &str| {
             let key = if own.is_some() { at.member(name) } else { name.to_owned() };
             let text = own.as_ref().or(above.as_ref())?;
@@ -383,10 +383,10 @@ impl Reader<'_> {
     }
 }
 
-/// The cases of the shipped tools, in their order.
+/// Returns the cases of the shipped tools, in their order.
 ///
 /// # Errors
-/// What is wrong with a file; a test holds that nothing is.
+/// The faults of a file; a test checks that there are none.
 pub fn shipped_cases() -> Result<Vec<Suite>, Vec<CaseError>> {
     let mut suites = Vec::new();
     for (file, text) in SHIPPED {

@@ -1,4 +1,4 @@
-//! Checks outputs: defines how a file of cases writes a check, runs it, and reports the result.
+//! Checks outputs: defines the format of checks in a file of cases, runs them, and reports the results.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -7,59 +7,59 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolwright_core::schema::CompiledSchema;
 
-/// Characters of a note.
+/// The most characters of a note.
 const MAX_NOTE: usize = 200;
 /// The largest weight.
 const MAX_WEIGHT: f64 = 1000.0;
 
-/// One thing that is looked at.
+/// A check of an output.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
-    /// Its share in the case.
+    /// Its weight in the case.
     pub weight: f64,
-    /// What it is.
+    /// Its kind.
     #[serde(flatten)]
     pub kind: Kind,
 }
 
-/// What a check looks at. Every `path` is a JSON Pointer into the output, empty for all of it; the output of a tool
+/// The kind of a check. Every `path` is a JSON Pointer into the output, empty for the whole. The output of a tool
 /// without a structured result is its text.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// The value is one of these. Numbers are equal by their value.
+    /// The value is one of these. Numbers are compared by value.
     Exact {
-        /// Where.
+        /// The path of the value.
         path: String,
-        /// The values that will do, one at least.
+        /// The accepted values, at least one.
         one_of: Vec<Value>,
-        /// Whether the order of a list counts.
+        /// Whether the order of a list matters.
         order: Order,
     },
-    /// A number is within bounds.
+    /// A number is within limits.
     Numeric {
-        /// Where.
+        /// The path of the value.
         path: String,
-        /// Which number is taken of what is there.
+        /// The number that is taken from the value.
         of: Of,
-        /// The least that will do.
+        /// The least accepted number.
         min: f64,
-        /// The most that will do.
+        /// The largest accepted number.
         max: f64,
     },
-    /// A text has these parts. What is no text is looked at as compact JSON.
+    /// A text contains these parts. Other values are compared as compact JSON.
     Contains {
-        /// Where.
+        /// The path of the text.
         path: String,
-        /// Each of them: the share that is there counts.
+        /// All of these; the share that it contains counts.
         all: Vec<String>,
-        /// One of them at least.
+        /// At least one of these.
         any: Vec<String>,
-        /// None of them: where one is, nothing else counts.
+        /// None of these; if it contains one, nothing else counts.
         none: Vec<String>,
-        /// Whether upper and lower case are the same.
+        /// Whether case is ignored.
         ignore_case: bool,
-        /// Whether they are whole words: neither a letter nor a digit stands before or behind them.
+        /// Whether they must be whole words: no letter or digit before or after them.
         words: bool,
     },
     /// A value fits a JSON Schema.
@@ -67,47 +67,47 @@ pub enum Kind {
         /// The schema.
         schema: Value,
     },
-    /// Another model judges, by `llm:score`.
+    /// Another model judges it, by `llm:score`.
     Rubric {
-        /// Where the text is that is judged.
+        /// The path of the judged text.
         path: String,
-        /// What the output was to do, for the judge.
+        /// The task of the output, for the judge.
         task: String,
-        /// What it is judged by; without any, by what `llm:score` judges by itself.
+        /// The criteria; the default are those of `llm:score`.
         criteria: Vec<String>,
-        /// The judge's score, 0 to 100, below which it counts for nothing.
+        /// The least score of the judge, 0 to 100, that counts.
         min: f64,
     },
 }
 
-/// Whether the order of a list counts.
+/// Whether the order of a list matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// It does.
+    /// It matters.
     #[default]
     Given,
-    /// It does not.
+    /// It does not matter.
     Any,
 }
 
-/// Which number a numeric check takes.
+/// The number that a numeric check takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Of {
-    /// The number that is there.
+    /// The value itself.
     #[default]
     Value,
-    /// How many words a text has.
+    /// The number of words in a text.
     Words,
-    /// How many characters a text has.
+    /// The number of characters in a text.
     Characters,
-    /// How many items a list has, or members an object.
+    /// The number of items in a list, or of members in an object.
     Items,
 }
 
 impl Kind {
-    /// The word for it in files and reports.
+    /// Returns its name in files and reports.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -120,7 +120,7 @@ impl Kind {
     }
 }
 
-/// A check as a file of cases has it.
+/// A check as a file of cases writes it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WrittenCheck {
@@ -196,14 +196,14 @@ struct WrittenRubric {
     min: f64,
 }
 
-/// A null that is written is a value.
+/// An explicit null is a value.
 pub(super) fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// What is wrong with a check as it is written.
+/// An error in a written check.
 pub(super) struct CheckFault {
-    /// Where, below the check, like `.exact.path`.
+    /// The place below the check, like `.exact.path`.
     pub(super) key: &'static str,
     pub(super) message: String,
     pub(super) remedy: &'static str,
@@ -213,7 +213,7 @@ fn fault<T>(key: &'static str, message: impl Into<String>, remedy: &'static str)
     Err(CheckFault { key, message: message.into(), remedy })
 }
 
-/// Whether a number may be the weight of a check or a case.
+/// Checks that a number may be the weight of a check or a case.
 pub(super) fn check_weight(weight: f64) -> Result<f64, CheckFault> {
     if weight > 0.0 && weight <= MAX_WEIGHT {
         return Ok(weight);
@@ -222,7 +222,7 @@ pub(super) fn check_weight(weight: f64) -> Result<f64, CheckFault> {
 }
 
 impl WrittenCheck {
-    /// The check that is meant.
+    /// Converts it to a check.
     pub(super) fn read(self) -> Result<Check, CheckFault> {
         const KINDS: &str = "write one of exact, numeric, contains, schema and rubric in each item of the list";
         let weight = check_weight(self.weight.unwrap_or(1.0))?;
@@ -243,7 +243,7 @@ impl WrittenCheck {
 }
 
 fn check_path(path: &str, key: &'static str) -> Result<(), CheckFault> {
-    // RFC 6901, section 3: `~` stands before 0 or 1 alone.
+    // RFC 6901, section 3: `~` precedes only 0 or 1.
     let is_escaped = path.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
     if is_escaped && (path.is_empty() || path.starts_with('/')) {
         return Ok(());
@@ -316,12 +316,12 @@ impl WrittenRubric {
     }
 }
 
-/// What a check says.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// 0 for nothing of it, to 1.
+    /// From 0, failed, to 1.
     pub value: f64,
-    /// What is missing, where something is.
+    /// The missing part, if any.
     pub note: Option<String>,
 }
 
@@ -339,7 +339,7 @@ impl Verdict {
     }
 }
 
-/// The beginning of a text, on one line.
+/// Returns the beginning of a text, on one line.
 #[must_use]
 pub(super) fn clipped(text: &str, max: usize) -> String {
     let mut out: String = text.chars().take(max).map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -349,7 +349,7 @@ pub(super) fn clipped(text: &str, max: usize) -> String {
     out
 }
 
-/// What a judge's score, 0 to 100, comes to under a rubric with this least score.
+/// Returns the result for a judge's score, 0 to 100, under a rubric with this least score.
 #[must_use]
 pub(super) fn judged(score: f64, min: f64) -> Verdict {
     if !(0.0..=100.0).contains(&score) {
@@ -360,7 +360,7 @@ pub(super) fn judged(score: f64, min: f64) -> Verdict {
 }
 
 impl Kind {
-    /// What the check says of an output; `None` where a judge has to say it.
+    /// Returns the result of the check for an output; `None` if a judge is needed.
     #[must_use]
     pub fn verdict(&self, output: &Value) -> Option<Verdict> {
         let there =
@@ -378,7 +378,7 @@ impl Kind {
         Some(verdict.unwrap_or_else(|missed| missed))
     }
 
-    /// The text that a judge is shown of an output; `None` for other checks, and where there is nothing.
+    /// Returns the part of an output for the judge; `None` for other checks, or without a text.
     #[must_use]
     pub fn judged_text<'v>(&self, output: &'v Value) -> Option<Cow<'v, str>> {
         let Self::Rubric { path, .. } = self else { return None };
@@ -401,7 +401,7 @@ fn exact(value: &Value, one_of: &[Value], order: Order) -> Verdict {
     Verdict::missed(format!("{}, not {}", clipped(&value.to_string(), 80), clipped(&wanted, 80)))
 }
 
-/// Equal as JSON values: 1 is 1.0, and members have no order. The order that may not count is that of the outermost
+/// Returns whether two JSON values are equal: 1 equals 1.0, and members have no order. `order` applies to the outermost
 /// list.
 fn same(a: &Value, b: &Value, order: Order) -> bool {
     match (a, b) {
@@ -440,7 +440,7 @@ fn numeric(value: &Value, of: Of, min: f64, max: f64) -> Verdict {
     }
 }
 
-/// What counts as a part of a text.
+/// How parts of a text are compared.
 #[derive(Clone, Copy)]
 struct Holds {
     ignore_case: bool,
@@ -452,9 +452,9 @@ impl Holds {
         if self.ignore_case { Cow::Owned(text.to_lowercase()) } else { Cow::Borrowed(text) }
     }
 
-    /// Whether a part is in a text; both are folded.
+    /// Returns whether a text contains a part; both are folded.
     fn has(self, text: &str, part: &str) -> bool {
-        // Where the part itself begins or ends with a mark, anything may stand beside it.
+        // If the part itself begins or ends with punctuation, anything may be beside it.
         let joins = |outer: Option<char>, inner: Option<char>| {
             outer.is_some_and(char::is_alphanumeric) && inner.is_some_and(char::is_alphanumeric)
         };

@@ -1,4 +1,4 @@
-//! Computes which models work with which tools.
+//! Determines which models work with which tools.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,11 +6,10 @@ use std::sync::Arc;
 use toolwright_core::{Entry, Snapshot};
 use toolwright_search::SearchFilter;
 
-/// The score from which a model counts as fit for a tool, where nobody says otherwise.
+/// The default score from which a model counts as fit for a tool.
 pub const FIT: f64 = 0.8;
 
-/// How well models do with tools, measured: 0 to 1. A pair that was never measured has no score and never
-/// passes.
+/// Measured scores of models with tools, from 0 to 1. A pair that was never measured has no score and never passes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Compat {
     models: Vec<(String, HashMap<String, f64>)>,
@@ -18,8 +17,8 @@ pub struct Compat {
 }
 
 impl Compat {
-    /// Notes how `model` (`provider/model`) does with the tool of canonical id `tool`. Models keep the order
-    /// in which they first come.
+    /// Adds the score of `model` (`provider/model`) with the tool of canonical id `tool`. Models keep the order in
+    /// which they were added.
     pub fn insert(&mut self, model: &str, tool: &str, score: f64) {
         let index = self.models.iter().position(|(known, _)| known == model).unwrap_or_else(|| {
             self.models.push((model.to_owned(), HashMap::new()));
@@ -28,25 +27,24 @@ impl Compat {
         self.models[index].1.insert(tool.to_owned(), score);
     }
 
-    /// Notes the models that are recommended for the tool of canonical id `tool`, in the order in which they are to be
-    /// asked.
+    /// Sets the recommended models of the tool of canonical id `tool`, in the order in which they are asked.
     pub fn recommend(&mut self, tool: &str, models: Vec<String>) {
         self.recommended.insert(tool.to_owned(), models);
     }
 
-    /// The models that are recommended for a tool, in order.
+    /// Returns the recommended models of a tool, in order.
     #[must_use]
     pub fn recommended(&self, tool: &str) -> &[String] {
         self.recommended.get(tool).map_or(&[], Vec::as_slice)
     }
 
-    /// How `model` does with `tool`.
+    /// Returns the score of `model` with `tool`.
     #[must_use]
     pub fn score(&self, model: &str, tool: &str) -> Option<f64> {
         self.models.iter().find(|(known, _)| known == model)?.1.get(tool).copied()
     }
 
-    /// Whether `model` does at least `min_score` with `tool`. One that is recommended without a score is as good as
+    /// Returns whether `model` scores at least `min_score` with `tool`. A recommended model without a score counts as
     /// [`FIT`].
     #[must_use]
     pub fn is_fit(&self, model: &str, tool: &str, min_score: f64) -> bool {
@@ -54,8 +52,8 @@ impl Compat {
         self.score(model, tool).or_else(recommended).is_some_and(|score| score >= min_score)
     }
 
-    /// The models that do at least `min_score` with the tool of canonical id `tool`, in their order, those that have no
-    /// score last.
+    /// Returns the models that score at least `min_score` with the tool of canonical id `tool`, in their order, those
+    /// without a score last.
     pub fn models_for<'a>(&'a self, tool: &'a str, min_score: f64) -> impl Iterator<Item = &'a str> {
         let scored = self.models.iter().map(|(model, _)| model.as_str());
         let scored = scored.filter(move |model| self.score(model, tool).is_some());
@@ -65,14 +63,14 @@ impl Compat {
     }
 }
 
-/// What [`find`] looks for.
+/// The filter of [`find`].
 #[derive(Debug, Clone)]
 pub struct Find {
     /// By namespace, prefix of the id, and tag.
     pub listed: SearchFilter,
-    /// Only tools that this model, `provider/model`, is fit for.
+    /// Only tools for which this model, `provider/model`, is fit.
     pub model: Option<String>,
-    /// The score from which it is.
+    /// The least score of a fit model.
     pub min_score: f64,
 }
 
@@ -82,7 +80,7 @@ impl Default for Find {
     }
 }
 
-/// The tools that pass every part of `wanted`, in the order of registration.
+/// Returns the tools that match all of `wanted`, in registration order.
 pub fn find<'a>(snapshot: &'a Snapshot, wanted: &'a Find, compat: &'a Compat) -> impl Iterator<Item = &'a Arc<Entry>> {
     snapshot.list().iter().filter(move |entry| {
         let fits = |model: &str| compat.is_fit(model, entry.id().as_str(), wanted.min_score);

@@ -1,5 +1,5 @@
 //! Reads and writes the compat file, which benchmarks write and the runner reads: `{tool id: {recommended: [model…]}}`,
-//! with the figures behind each recommendation.
+//! with the measurements behind each recommendation.
 
 use std::collections::BTreeMap;
 
@@ -13,42 +13,42 @@ use toolwright_core::tool_id::ToolId;
 
 use super::report::summary::{Row, steady};
 
-/// Bytes that such a file may have.
+/// The largest compat file, in bytes.
 pub const MAX_COMPAT_BYTES: usize = 4 << 20;
 
-/// What benchmarks found, by canonical id of the tool.
+/// The results of benchmarks, by canonical id of the tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CompatFile {
     /// The tools, in order.
     pub tools: IndexMap<String, ToolCompat>,
-    /// What stands there and cannot be used; it is written again as it is.
+    /// Entries that cannot be used; they are preserved in the file.
     pub unused: Vec<Unused>,
 }
 
-/// An entry of a compat file that does not count.
+/// An unused entry of a compat file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unused {
     /// Its key.
     pub key: String,
-    /// What it says.
+    /// Its value.
     pub value: Value,
-    /// Why it does not count.
+    /// The reason.
     pub why: String,
 }
 
-/// What they found of one tool.
+/// The results for one tool.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ToolCompat {
-    /// The models at or over the tool's threshold, `provider/model`, cheapest first.
+    /// The models that reach the tool's threshold, `provider/model`, cheapest first.
     pub recommended: Vec<String>,
-    /// How well models do, 0 to 1.
+    /// The scores of models, 0 to 1.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub scores: IndexMap<String, f64>,
-    /// What the scores were measured by.
+    /// The measurements of the scores.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub measured: IndexMap<String, MeasuredCompat>,
-    /// What others keep here.
+    /// Fields of other programs.
     #[serde(flatten)]
     pub others: Map<String, Value>,
 }
@@ -57,21 +57,21 @@ pub struct ToolCompat {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MeasuredCompat {
-    /// Calls.
+    /// The number of calls.
     pub calls: u64,
-    /// US dollars of all of them; null where a price was not known.
+    /// The cost of all calls in US dollars; null if a price was unknown.
     pub cost_usd: Option<f64>,
     /// Mean milliseconds of a call.
     pub latency_ms: f64,
-    /// The hash of the tool's contract as it was measured: other prompts make another tool of it.
+    /// The hash of the tool's contract when measured. Other prompts make a different tool.
     pub contract: String,
 }
 
 impl CompatFile {
-    /// Reads a file. An entry of a tool that is wrong is [`Unused`], and the others count.
+    /// Parses a file. An invalid entry becomes [`Unused`], and the others count.
     ///
     /// # Errors
-    /// It is too large, or no JSON object.
+    /// It is too large, or not a JSON object.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_COMPAT_BYTES {
             return Err(format!("it has {} bytes, and {MAX_COMPAT_BYTES} at most are read", text.len()));
@@ -93,19 +93,19 @@ impl CompatFile {
         Ok(file)
     }
 
-    /// The file's text.
+    /// Returns the text of the file.
     #[must_use]
     pub fn write(&self) -> String {
         let unused = self.unused.iter().map(|entry| (&entry.key, entry.value.clone()));
         let used = self.tools.iter().map(|(tool, found)| (tool, serde_json::to_value(found).unwrap_or_default()));
-        // Of a tool of which both are there, what counts is written.
+        // If a tool has both, the used entry is written.
         let entries: IndexMap<&String, Value> = unused.chain(used).collect();
         let mut text = serde_json::to_string_pretty(&entries).unwrap_or_else(|_| "{}".to_owned());
         text.push('\n');
         text
     }
 
-    /// What it says, as a report has it.
+    /// Returns its content as rows of a report.
     #[must_use]
     pub fn rows(&self) -> Vec<Row> {
         let mut rows = Vec::new();
@@ -131,15 +131,15 @@ impl CompatFile {
         rows
     }
 
-    /// Takes measurements in: of each tool and model the newer ones take the place of the older. Only models that were
-    /// measured wholly count, and no recordings of models. Returns how many were taken.
+    /// Adds measurements, which replace older ones of the same tool and model. Only completely measured models count,
+    /// and no recordings of models. Returns how many were added.
     pub fn take(&mut self, rows: &[Row]) -> usize {
         let mut taken = 0;
         let mut thresholds: BTreeMap<&str, u8> = BTreeMap::new();
         for row in rows.iter().filter(|row| row.is_whole() && !is_replay(&row.model)) {
             let (Some(score), Some(threshold)) = (row.score, row.threshold) else { continue };
             let found = self.tools.entry(row.tool.clone()).or_default();
-            // Thousandths are enough, and rounding may not lift a model over a threshold.
+            // Thousandths are precise enough, and rounding must not lift a model over a threshold.
             found.scores.insert(row.model.clone(), steady(score * 10.0).floor() / 1000.0);
             let measured = MeasuredCompat {
                 calls: row.done as u64,
@@ -159,8 +159,8 @@ impl CompatFile {
         taken
     }
 
-    /// What the runner and `find` go by: this file, and over it what the operator says of models, by model and tool.
-    /// A model that he gives less than [`FIT`] is not recommended, and a recording of one never is.
+    /// Returns the table for the runner and `find`: this file, overridden by the operator's scores by model and tool. A
+    /// model with an operator's score below [`FIT`] is not recommended, and a recording never is.
     #[must_use]
     pub fn compat(&self, operator: &[(String, String, f64)]) -> Compat {
         let mut compat = Compat::default();
@@ -170,7 +170,7 @@ impl CompatFile {
                     || operator.iter().any(|(of, about, score)| of == model && about == tool && *score < FIT)
             };
             let recommended: Vec<String> = found.recommended.iter().filter(|model| !refused(model)).cloned().collect();
-            // Cheapest first, then the others.
+            // Cheapest first, followed by the others.
             let others = found.scores.keys().filter(|model| !found.recommended.contains(model));
             for model in found.recommended.iter().chain(others).filter(|model| !is_replay(model)) {
                 if let Some(score) = found.scores.get(model) {
@@ -185,8 +185,8 @@ impl CompatFile {
         compat
     }
 
-    /// Entries whose tool has changed since they were measured: tool and model. `contract` gives the hash of a tool as it
-    /// is now.
+    /// Returns entries, tool and model, whose tool has changed since they were measured. `contract` returns the present
+    /// hash of a tool.
     pub fn stale<'a>(
         &'a self,
         contract: &'a dyn Fn(&str) -> Option<String>,
@@ -214,9 +214,9 @@ impl ToolCompat {
         }
     }
 
-    /// Puts the models at or over a threshold of 0 to 100 in order: by what a call costs, those of unknown cost after
-    /// the others, then by latency, then by name. What somebody else recommended and nobody measured stays, at the end, whatever
-    /// its score.
+    /// Sorts the models that reach a threshold of 0 to 100: by the cost of a call, with unknown costs last, then by
+    /// latency, then by name. Models that were recommended by others and not measured stay at the end, regardless of
+    /// score.
     fn recommend(&mut self, threshold: u8) {
         let least = f64::from(threshold) / 100.0;
         let mut fit: Vec<String> =

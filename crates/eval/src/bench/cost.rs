@@ -1,4 +1,4 @@
-//! Bounds and counts the cost of a run: estimates its calls beforehand, reads their actual cost from events, and
+//! Limits and counts the cost of a run: estimates its calls in advance, reads their actual cost from events, and
 //! reserves room within the run's limits.
 
 use std::collections::HashMap;
@@ -17,39 +17,39 @@ use super::check::Kind;
 use super::measure::Prepared;
 use super::plan::Cell;
 
-/// Tokens of an answer whose limit is not known.
+/// Assumed tokens of an answer without a known limit.
 const ANSWER_TOKENS: u32 = 4096;
-/// Tokens that say what is wrong with an answer, at most.
+/// The most tokens of the message about an invalid answer.
 const AGAIN_TOKENS: usize = 400;
 
-/// What is known of a model's price.
+/// The price of a model, if known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Price {
-    /// It is this.
+    /// Known prices.
     Known(Prices),
-    /// Nothing: a server on this machine that wants no key.
+    /// Free: a server on this machine that needs no key.
     Free,
-    /// It may be anything.
+    /// Unknown, and so unlimited.
     Unknown,
 }
 
-/// What asking a model may come to.
+/// The price and the retries of a model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModelPrice {
     /// Its price.
     pub price: Price,
-    /// How often one request is tried at most.
+    /// The most attempts of one request.
     pub attempts: u32,
 }
 
-/// The prices of all models that are asked, judge included.
+/// The prices of all models, including the judge's.
 pub struct Pricing<'a> {
     prepared: &'a Prepared,
     services: &'a Services,
     models: HashMap<String, ModelPrice>,
 }
 
-/// What a call may come to.
+/// The highest cost of a call.
 pub(super) struct Estimate {
     /// US dollars.
     pub(super) cost: f64,
@@ -57,20 +57,20 @@ pub(super) struct Estimate {
     pub(super) each: f64,
     /// US dollars of one request to its judge.
     pub(super) each_of_judge: f64,
-    /// Attempts at requests.
+    /// The number of attempts at requests.
     pub(super) requests: u64,
-    /// Those that it makes at least: one, and one of each judge.
+    /// The least number: one, and one for each judge.
     pub(super) least: u64,
 }
 
 impl<'a> Pricing<'a> {
-    /// Of the calls of a plan, by these prices.
+    /// Creates it for the calls of a plan, by these prices.
     #[must_use]
     pub fn new(prepared: &'a Prepared, services: &'a Services, models: HashMap<String, ModelPrice>) -> Self {
         Self { prepared, services, models }
     }
 
-    /// The models whose price is not known, in order.
+    /// Returns the models with an unknown price, in order.
     #[must_use]
     pub fn unknown(&self) -> Vec<&str> {
         let unknown = self.models.iter().filter(|(_, model)| model.price == Price::Unknown);
@@ -83,22 +83,23 @@ impl<'a> Pricing<'a> {
         self.models.get(model).is_some_and(|model| model.price == Price::Free)
     }
 
-    /// Whether a price is known of any of them.
+    /// Returns whether any price is known.
     pub fn has_price(&self) -> bool {
         self.models.values().any(|model| matches!(model.price, Price::Known(_)))
     }
 
-    /// US dollars of what a model did, where they are known.
+    /// Returns the cost of a model's usage in US dollars, if known.
     pub(super) fn cost(&self, model: &str, spent: &Spent) -> Option<f64> {
         if self.is_free(model) { Some(0.0) } else { spent.known_cost() }
     }
 
-    /// US dollars of what a model did, as far as they are known.
+    /// Returns the known part of the cost of a model's usage in US dollars.
     pub(super) fn known(&self, model: &str, spent: &Spent) -> f64 {
         if self.is_free(model) { 0.0 } else { spent.cost }
     }
 
-    /// What a call may come to: its prompt, the longest answer, as often as it may be asked, and the same of its judge.
+    /// Estimates the highest cost of a call: its prompt and the longest answer, for the most requests, and the same for
+    /// its judge.
     pub(super) fn estimate(&self, cell: &Cell) -> Estimate {
         let plan = &self.prepared.plan;
         let (planned, model) = (&plan.tools[cell.tool], &plan.models[cell.model]);
@@ -121,7 +122,7 @@ impl<'a> Pricing<'a> {
         estimate
     }
 
-    /// What a judge may come to, for itself, that is shown an answer of so many tokens.
+    /// Estimates the highest cost of a judge that is shown an answer of this many tokens.
     fn judged(&self, tool: &Entry, judge: &str, arguments: &Value, answer: u32) -> Estimate {
         let tokens = &*self.services.tokens;
         let asked = PromptQuestion { arguments, model: judge, mode: None, tokens };
@@ -132,19 +133,19 @@ impl<'a> Pricing<'a> {
     fn asked(&self, model: &str, size: &PromptSize) -> Estimate {
         let answer = self.longest_answer(model, size);
         let asks = 1.0 + f64::from(size.asks_again);
-        // Each time more, it is shown what it said before.
+        // Each further request also contains the earlier answers.
         let more = (answer as usize + AGAIN_TOKENS).saturating_mul(size.asks_again as usize);
         let asked_model = self.models.get(model);
         let each = match asked_model.map(|model| model.price) {
             Some(Price::Known(prices)) => {
-                // Cheaper reads from a cache are not counted on; dearer writes to it are.
+                // Cheaper reads from a cache are not assumed; dearer writes to it are.
                 let input = prices.input.max(prices.cache_written.unwrap_or(0.0));
                 let prompt = size.input.saturating_add(more) as f64;
                 (prompt * input + f64::from(answer) * prices.output) / 1e6
             }
             _ => 0.0,
         };
-        // What is refused for its form costs nothing, and is a request.
+        // A request that is refused for its form is free, but counts as a request.
         let most = asked_model.map_or(1, |model| model.attempts);
         let asked = 1 + u64::from(size.asks_again);
         let requests = asked.saturating_mul(u64::from(most));
@@ -156,31 +157,31 @@ impl<'a> Pricing<'a> {
     }
 }
 
-/// What the operations of one trace came to.
+/// The sum of one trace's operations.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Spent {
-    /// US dollars, as far as they are known.
+    /// The known cost in US dollars.
     pub(super) cost: f64,
-    /// Whether something was used whose price is not known, or answered without a word of what it used.
+    /// Whether usage had an unknown price, or was not reported.
     pub(super) is_unknown: bool,
-    /// Attempts of which nobody said what they used, and which may be charged: answers without a word of it, and failures
-    /// on their way back.
+    /// The number of attempts with unknown usage that may be charged: answers without usage, and failures after the
+    /// request was sent.
     pub(super) unseen: u64,
-    /// Tokens.
+    /// Token usage.
     pub(super) usage: Usage,
-    /// Attempts at requests.
+    /// The number of attempts at requests.
     pub(super) requests: u64,
     /// Microseconds in queues and between attempts.
     pub(super) waited_us: u64,
 }
 
 impl Spent {
-    /// US dollars, where all of them are known.
+    /// Returns the cost in US dollars, if completely known.
     pub(super) fn known_cost(&self) -> Option<f64> {
         (!self.is_unknown).then_some(self.cost)
     }
 
-    /// Adds what another trace came to.
+    /// Adds the sum of another trace.
     pub(super) fn add(&mut self, other: &Self) {
         self.cost += other.cost;
         self.is_unknown |= other.is_unknown;
@@ -195,7 +196,7 @@ impl Spent {
         self.usage.add(usage);
         match (cost, failed) {
             (Some(cost), _) => self.cost += cost,
-            // Of a model without a price.
+            // A model without a price.
             (None, _) if usage != Usage::default() => self.is_unknown = true,
             (None, None) => {
                 self.is_unknown = true;
@@ -206,7 +207,7 @@ impl Spent {
     }
 }
 
-/// Watches the events of Toolwright.
+/// Sums costs from Toolwright's events.
 pub(super) struct Meter {
     events: Receiver<Arc<Event>>,
     by_trace: HashMap<TraceId, Spent>,
@@ -218,7 +219,7 @@ impl Meter {
         Self { events, by_trace: HashMap::new(), lags: 0 }
     }
 
-    /// Takes events in for as long as it is polled.
+    /// Reads events while it is polled.
     pub(super) async fn watch(&mut self) -> Infallible {
         loop {
             match self.events.recv().await {
@@ -229,7 +230,7 @@ impl Meter {
         }
     }
 
-    /// What a trace that has ended came to: its events have been sent by now.
+    /// Returns the sum of an ended trace, whose events have all been sent.
     pub(super) fn take(&mut self, trace: TraceId) -> Spent {
         loop {
             match self.events.try_recv() {
@@ -241,7 +242,7 @@ impl Meter {
         self.by_trace.remove(&trace).unwrap_or_default()
     }
 
-    /// How often events were lost: of what was under way then, nothing is known for sure.
+    /// Returns how often events were lost: the sums of calls in progress then are uncertain.
     pub(super) fn lags(&self) -> u64 {
         self.lags
     }
@@ -267,12 +268,12 @@ impl Meter {
     }
 }
 
-/// The bounds of a run, and what is spent and taken of them.
+/// The limits of a run, and what is spent and reserved.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Cap {
-    /// US dollars; `None` for any number. Under one that is no amount nothing is made.
+    /// US dollars; `None`: unlimited. With an invalid amount nothing runs.
     max_cost: Option<f64>,
-    /// Requests to models; `None` for any number.
+    /// Requests to models; `None`: unlimited.
     max_requests: Option<u64>,
     spent_cost: f64,
     spent_requests: u64,
@@ -280,7 +281,7 @@ pub(super) struct Cap {
     taken_requests: u64,
 }
 
-/// Room that is taken; it is given back by [`Cap::settle`].
+/// Reserved room, which [`Cap::settle`] returns.
 #[derive(Debug, PartialEq)]
 #[must_use = "room that is not given back is lost"]
 pub(super) struct Reservation {
@@ -289,46 +290,46 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// How many requests it has room for.
+    /// Returns the number of requests that fit.
     #[must_use]
     pub(super) fn requests(&self) -> u64 {
         self.requests
     }
 }
 
-/// Why there is no room.
+/// The reason why a call does not fit.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Refusal {
-    /// There may be, once what runs has settled.
+    /// It may fit once running calls have settled.
     Later,
-    /// There will not be: which bound leaves none, what is spent of it, what the call may take, and what sets it.
+    /// It will not fit: the limit, what is spent, what the call may take, and the setting.
     Never(String),
 }
 
 impl Cap {
-    /// Bounds, of which so much is spent already.
+    /// Creates limits of which this much is already spent.
     #[must_use]
     pub(super) fn new(max_cost: Option<f64>, max_requests: Option<u64>, spent_cost: f64, spent_requests: u64) -> Self {
         Self { max_cost, max_requests, spent_cost, spent_requests, ..Self::default() }
     }
 
-    /// US dollars that are spent.
+    /// Returns the US dollars spent.
     #[must_use]
     pub(super) fn spent(&self) -> f64 {
         self.spent_cost
     }
 
-    /// Whether there is a bound of requests.
+    /// Returns whether requests are limited.
     #[must_use]
     pub(super) fn bounds_requests(&self) -> bool {
         self.max_requests.is_some()
     }
 
-    /// Takes room for a call that may cost so much and make so many requests. Where the bound leaves less than these
-    /// but `least` of them, it takes what is left, so that nothing of it is unused.
+    /// Reserves room for a call with at most this cost and this many requests. If fewer requests are left, but at least
+    /// `least`, it reserves the rest, so that none is unused.
     ///
     /// # Errors
-    /// [`Refusal`] where it does not fit.
+    /// [`Refusal`] if it does not fit.
     pub(super) fn reserve(&mut self, cost: f64, requests: u64, least: u64) -> Result<Reservation, Refusal> {
         let left = self.max_requests.map_or(u64::MAX, |max| max.saturating_sub(self.spent_requests));
         let requests = if left >= least { requests.min(left) } else { least };
@@ -356,7 +357,7 @@ impl Cap {
         Ok(Reservation { cost, requests })
     }
 
-    /// Gives room back: the call cost so much and made so many requests.
+    /// Returns the room of a call with this actual cost and number of requests.
     pub(super) fn settle(&mut self, reservation: Reservation, cost: f64, requests: u64) {
         let Reservation { cost: taken, requests: taken_requests } = reservation;
         self.taken_cost = (self.taken_cost - taken).max(0.0);
@@ -472,7 +473,7 @@ mod tests {
         assert_eq!(granted, [4, 4, 4, 4, 2], "each took two");
         let over = "10 of 10 requests are made, and a call takes 2 at least; see --max-requests";
         assert_eq!(cap.reserve(0.0, 4, 2), never(over));
-        // What may still be used by what runs is not given twice.
+        // Room that a running call may still use is not given twice.
         let mut two = Cap::new(None, Some(5), 0.0, 0);
         let first = two.reserve(0.0, 4, 1).expect("room");
         assert_eq!(two.reserve(0.0, 4, 1), Err(Refusal::Later));

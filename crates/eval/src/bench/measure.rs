@@ -21,30 +21,30 @@ use super::check::{Check, Kind, Verdict, clipped, judged};
 use super::plan::{Cell, Plan};
 use super::report::summary::{Measured, Scored};
 
-/// Characters of an output that are kept.
+/// The most characters of an output that are stored.
 const MAX_OUTPUT: usize = 2000;
-/// Characters of an error.
+/// The most characters of an error.
 const MAX_ERROR: usize = 500;
-/// Violations that are told of one input.
+/// The most violations of one input that are reported.
 const MAX_SHOWN: usize = 3;
 
-/// What is measured, with what.
+/// The prepared parts of a measurement.
 pub struct Prepared {
     /// The calls.
     pub plan: Plan,
-    /// What names mean.
+    /// The catalogue in which names resolve.
     pub snapshot: Arc<Snapshot>,
     /// The tools of the plan, in its order.
     pub entries: Vec<Arc<Entry>>,
-    /// The tool that judges, where one is asked.
+    /// The judging tool, if one is needed.
     pub judge: Option<Arc<Entry>>,
 }
 
 impl Suite {
-    /// Whether the tool asks models, in the mode of these cases, and takes their inputs.
+    /// Checks that the tool asks models, in the mode of these cases, and accepts their inputs.
     ///
     /// # Errors
-    /// Each fault with its place.
+    /// All faults with their places.
     pub fn check(&self, entry: &Entry) -> Result<(), Vec<CaseError>> {
         let refused = |at: &Spot, message: String, remedy| Err(vec![self.fault(at, message, remedy)]);
         let (id, definition) = (entry.id(), llm_definition(entry));
@@ -80,7 +80,7 @@ impl Suite {
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
-    /// What is wrong with what the file says of its tool.
+    /// Returns an error in the file's settings for its tool.
     #[must_use]
     pub fn fault(&self, at: &Spot, message: String, remedy: &'static str) -> CaseError {
         let Spot { line, key } = at.clone();
@@ -88,63 +88,63 @@ impl Suite {
     }
 }
 
-/// What measures: it makes the calls of a plan and looks at what came of each.
+/// Makes the calls of a plan and evaluates their results.
 pub struct Bencher<'a> {
-    /// What is measured.
+    /// The prepared parts.
     pub prepared: &'a Prepared,
-    /// What runs the calls.
+    /// The executor of the calls.
     pub executor: Arc<Executor>,
-    /// Whose calls they are.
+    /// The session of the calls.
     pub session: Arc<Session>,
-    /// What may run.
+    /// The policy of the calls.
     pub policy: Arc<Policy>,
-    /// Tells the traces of this run from those of others.
+    /// Distinguishes the traces of this run from those of others.
     pub name: String,
 }
 
-/// A call that has ended.
+/// An ended call.
 pub(super) struct FinishedCall {
-    /// What it came to; what it cost is not in it yet.
+    /// Its measurement, without its cost.
     pub(super) measured: Measured,
     /// The trace of the call.
     pub(super) trace: TraceId,
-    /// Those of its judges.
+    /// The traces of its judges.
     pub(super) judged: Vec<TraceId>,
-    /// Why no result says anything of the model, where that is so.
+    /// The fault, if there is no result that is about the model.
     pub(super) fault: Option<Fault>,
-    /// Whether that is so of the judge.
+    /// Whether that is the judge's fault.
     pub(super) by_judge: bool,
 }
 
-/// Whose fault a failure is.
+/// A failure and its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Fault {
-    /// Whose.
+    /// Its origin.
     pub(super) whose: FaultOrigin,
-    /// What went wrong.
+    /// The error.
     pub(super) what: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FaultOrigin {
-    /// The model's: its answer was no valid result.
+    /// The model: its answer was not a valid result.
     Model,
-    /// That of the way to it, which may pass.
+    /// The way to the model, with a failure that may pass.
     Transport,
-    /// That of the way to it, which will not pass by itself: a key, an account, a rule.
+    /// The way to the model, with a failure that will not pass by itself: a key, an account, a rule.
     Setup,
 }
 
-/// What a judge says of a check.
+/// A judge's result for a check.
 enum Judged {
-    /// This.
+    /// A verdict.
     Verdict(Verdict),
-    /// Nothing: it could not be asked, or answered nothing that can be used.
+    /// None: the judge could not be asked, or its answer was unusable.
     Failed(Fault),
 }
 
 impl Fault {
-    /// Whose fault this error of a tool is.
+    /// Returns the fault of a tool's error.
     fn of(error: &ToolError, redactor: &dyn Redactor) -> Self {
         let whose = match (asked(error), error.kind()) {
             (Some(kind), _) => match kind {
@@ -153,14 +153,14 @@ impl Fault {
                 | ModelErrorKind::Unavailable
                 | ModelErrorKind::BadResponse
                 | ModelErrorKind::Canceled
-                // An API may refuse one request, for its schema, and take the next.
+                // An API may refuse one request for its schema and accept the next.
                 | ModelErrorKind::Invalid
                 | ModelErrorKind::Unsupported => FaultOrigin::Transport,
                 ModelErrorKind::Auth | ModelErrorKind::Quota => FaultOrigin::Setup,
             },
-            // A queue that is full is so for a while.
+            // A queue is full only for a while.
             (None, ErrorKind::LimitExceeded) if error.is_retryable() => FaultOrigin::Transport,
-            // A window that is too small is the model's, too.
+            // A context window that is too small is also the model's fault.
             (None, ErrorKind::ExecutionError | ErrorKind::LimitExceeded) => FaultOrigin::Model,
             (None, ErrorKind::NotPermitted | ErrorKind::Denied | ErrorKind::UnknownTool) => FaultOrigin::Setup,
             (None, _) => FaultOrigin::Transport,
@@ -169,7 +169,7 @@ impl Fault {
     }
 }
 
-/// The kind of the failed request behind an error, if one is.
+/// Returns the kind of the failed request behind an error, if there is one.
 fn asked(error: &ToolError) -> Option<ModelErrorKind> {
     let mut cause: Option<&(dyn Error + 'static)> = error.source();
     while let Some(error) = cause {
@@ -182,7 +182,7 @@ fn asked(error: &ToolError) -> Option<ModelErrorKind> {
 }
 
 impl Bencher<'_> {
-    /// Calls a tool with one model, which no other takes the place of, behind everything that somebody waits for.
+    /// Calls a tool with one model and no fallback, at the lowest priority.
     async fn call(
         &self,
         tool: &Entry,
@@ -218,7 +218,7 @@ impl Bencher<'_> {
         (outcome.unwrap_or_else(none), id)
     }
 
-    /// Makes a call of the plan, with these requests at most, and looks at what came of it.
+    /// Makes a call of the plan, with at most these requests, and evaluates the result.
     pub(super) async fn measure(&self, cell: &Cell, requests: &RequestAllowance) -> FinishedCall {
         let redactor = &*self.executor.services().redactor;
         let plan = &self.prepared.plan;
@@ -260,7 +260,7 @@ impl Bencher<'_> {
             let shown = redactor.redact_value(&output);
             for (index, check) in case.checks.iter().enumerate() {
                 let verdict = match check.kind.verdict(&output) {
-                    // A note has the beginnings of texts: of a secret that is cut, the rest would not be known for one.
+                    // A note contains the beginnings of texts. Redaction could not recognise the rest of a cut secret.
                     Some(verdict) if shown != output => {
                         let note = check.kind.verdict(&shown).and_then(|verdict| verdict.note);
                         Verdict { note: verdict.note.and(note), ..verdict }
@@ -297,7 +297,7 @@ impl Bencher<'_> {
         took
     }
 
-    /// Has a rubric judged, as a call with a trace of its own.
+    /// Has a rubric judged, by a call with its own trace.
     async fn judged(
         &self,
         check: &Check,
@@ -335,7 +335,7 @@ impl FinishedCall {
     }
 }
 
-/// The beginning of an output.
+/// Returns the beginning of an output.
 fn kept(text: &str) -> String {
     let mut out: String = text.chars().take(MAX_OUTPUT).collect();
     if text.chars().nth(MAX_OUTPUT).is_some() {

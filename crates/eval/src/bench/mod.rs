@@ -1,5 +1,5 @@
-//! Measures models with tools: cases and their checks, the plan of a run, its cost, the run itself, its figures and
-//! reports, and the compat file.
+//! Measures how well models use tools: cases and their checks, the plan of a run, its cost, the run itself, its results
+//! and reports, and the compat file.
 
 mod case;
 mod check;

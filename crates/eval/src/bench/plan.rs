@@ -10,7 +10,7 @@ use toolwright_core::tool_id::ToolId;
 use super::case::Case;
 use super::check::Kind;
 
-/// Calls that a run may have.
+/// The most calls of a run.
 pub const MAX_CELLS: usize = 100_000;
 
 /// The cases of one tool of the catalogue.
@@ -18,11 +18,11 @@ pub const MAX_CELLS: usize = 100_000;
 pub struct Planned {
     /// The tool.
     pub tool: ToolId,
-    /// The hash of its contract: prompts belong to it, so that other prompts are measured anew.
+    /// The hash of its contract. It includes prompts, so changed prompts are measured again.
     pub contract: ContentHash,
     /// The score, 0 to 100, from which a model is recommended for it.
     pub threshold: u8,
-    /// The mode in which it asks.
+    /// The mode of its requests to models.
     pub mode: Option<String>,
     /// How often each case is measured.
     pub repeat: u32,
@@ -30,27 +30,27 @@ pub struct Planned {
     pub cases: Vec<Case>,
 }
 
-/// One call: a case of a tool, by one model, for the n-th time.
+/// A call: a case of a tool, with one model, for the n-th time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
-    /// Equal for calls that measure the same, in whichever run.
+    /// Equal for calls of any run that measure the same.
     pub key: String,
-    /// Place in [`Plan::tools`].
+    /// Index in [`Plan::tools`].
     pub tool: usize,
-    /// Place among its cases.
+    /// Index among its cases.
     pub case: usize,
-    /// Place in [`Plan::models`].
+    /// Index in [`Plan::models`].
     pub model: usize,
     /// From 1.
     pub repeat: u32,
 }
 
-/// What besides names decides how models answer and are judged.
+/// Further inputs, besides names, that affect how models answer and are judged.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PlanOptions {
-    /// By model, judge included: a hash of how it is asked and where, as far as answers depend on it.
+    /// By model, including the judge: a hash of the settings and the endpoint that affect its answers.
     pub of_models: BTreeMap<String, ContentHash>,
-    /// The hash of the contract of the tool that judges, where one does.
+    /// The hash of the contract of the judging tool, if there is one.
     pub judge_contract: Option<ContentHash>,
 }
 
@@ -61,20 +61,20 @@ pub struct Plan {
     pub tools: Vec<Planned>,
     /// The models, `provider/model`, each once.
     pub models: Vec<String>,
-    /// Who judges rubrics, where there are any.
+    /// The judge of rubrics, if there are any.
     pub judge: Option<String>,
-    /// The calls: what different models do with one case stands side by side, so that a run that breaks off has
-    /// measured all of them alike.
+    /// The calls. Those of different models for the same case are adjacent, so that an interrupted run has measured all
+    /// models equally.
     pub cells: Vec<Cell>,
 }
 
-/// A run has more calls than may be.
+/// A run has too many calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it would be {0} calls, and a run may have {MAX_CELLS}: measure fewer models, tools or repeats at a time")]
 pub struct TooMany(pub usize);
 
 impl Plan {
-    /// Lays the calls out. With other options they measure something else.
+    /// Creates the calls. With different options they measure something else.
     ///
     /// # Errors
     /// [`TooMany`].
@@ -89,7 +89,7 @@ impl Plan {
         if count > MAX_CELLS {
             return Err(TooMany(count));
         }
-        // A case that stands in two places is measured once.
+        // A case that occurs twice is measured once.
         let mut known = HashSet::new();
         let mut cells = Vec::with_capacity(count);
         for (tool_at, tool) in tools.iter().enumerate() {
@@ -109,8 +109,8 @@ impl Plan {
     }
 }
 
-/// Leaves rubrics out, for all models alike, and cases of rubrics alone with them, which would be right whatever is answered.
-/// Returns how many rubrics and cases.
+/// Removes rubrics, for all models alike, and cases with rubrics only, which would pass with any answer. Returns how
+/// many rubrics and cases.
 pub fn leave_out_rubrics<'p>(tools: impl Iterator<Item = &'p mut Planned>) -> (usize, usize) {
     let (mut rubrics, mut cases) = (0, 0);
     for planned in tools {
@@ -126,7 +126,8 @@ pub fn leave_out_rubrics<'p>(tools: impl Iterator<Item = &'p mut Planned>) -> (u
     (rubrics, cases)
 }
 
-/// The weight of the case is not in it: it changes no measurement. The judge is, where one is asked.
+/// Returns the key of a call. The weight of the case is not part of it, because it changes no measurement. The judge
+/// is, if there is one.
 fn key(tool: &Planned, case: &Case, model: &str, repeat: u32, judge: Option<&str>, options: &PlanOptions) -> String {
     let asked = |model: &str| options.of_models.get(model).map(ContentHash::to_hex);
     let judge = judge.filter(|_| case.is_judged()).map(|judge| {
@@ -147,7 +148,7 @@ fn key(tool: &Planned, case: &Case, model: &str, repeat: u32, judge: Option<&str
     })))
 }
 
-/// 128 bits of a hash.
+/// Returns 128 bits of a hash.
 fn short(hash: &ContentHash) -> String {
     let mut hex = hash.to_hex();
     hex.truncate(32);
@@ -201,7 +202,7 @@ mod tests {
             plan.cells.into_iter().map(|cell| cell.key).collect()
         };
         let before = keys(options("1", "1", "1"));
-        // Plain and judged, by the one model and the other.
+        // Without and with a judge, by each model.
         for (options, same) in [
             (options("1", "1", "1"), [true, true, true, true]),
             (options("2", "1", "1"), [false, true, false, true]),

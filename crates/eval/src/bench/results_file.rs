@@ -1,5 +1,5 @@
-//! The file of measurements: a line a call, on the disk before the next is counted, so that a run that is killed goes on
-//! where it was.
+//! The file of measurements: one line per call, flushed to disk before the next is counted, so that an interrupted run
+//! can continue.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -10,19 +10,19 @@ use serde::{Deserialize, Serialize};
 
 use super::report::summary::Measured;
 
-/// Bytes that such a file may have.
+/// The largest file, in bytes.
 const MAX_BYTES: u64 = 256 << 20;
-/// The version of the form.
+/// The version of the format.
 const VERSION: u32 = 1;
 
 /// The first line.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Head {
-    /// Tells that it is such a file.
+    /// Identifies the format.
     bench: u32,
 }
 
-/// A line that says which calls are measured anew: what stands before it of them does not count.
+/// A line with the calls that are measured again: their earlier lines do not count.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Remeasured {
@@ -30,26 +30,26 @@ struct Remeasured {
     anew: BTreeSet<String>,
 }
 
-/// The file, which no other process writes meanwhile.
+/// The file, locked against other processes.
 #[derive(Debug)]
 pub struct ResultsFile {
     file: File,
     path: PathBuf,
-    /// Bytes of it, all of them whole lines.
+    /// Its length in bytes, of complete lines only.
     length: u64,
-    /// What it had of the calls that are wanted.
+    /// Its measurements of the wanted calls.
     pub measured: Vec<Measured>,
-    /// Lines that are no measurements, and do not count.
+    /// The number of unknown lines, which are ignored.
     pub unknown_lines: usize,
 }
 
 impl ResultsFile {
-    /// Opens the file, or makes it. What a killed process left of a line is cut off. Only measurements of the calls with these
-    /// keys count; those of others are left as they are. If the calls are measured anew (`fresh`), what is there of them stays
-    /// in the file too, and does not count.
+    /// Opens or creates the file. An incomplete last line is removed. Only measurements of the calls with these keys
+    /// count; others are left unchanged. With `fresh` the calls are measured again: their earlier lines stay in the
+    /// file, but do not count.
     ///
     /// # Errors
-    /// Why it cannot be used, with its path.
+    /// The reason why it cannot be used, with its path.
     pub fn open(path: &Path, keys: &BTreeSet<String>, fresh: bool) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -57,7 +57,7 @@ impl ResultsFile {
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        // What models were told and said is nobody else's.
+        // Requests and answers are private to the user.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let opened = options.open(path);
@@ -124,11 +124,11 @@ impl ResultsFile {
         Ok(())
     }
 
-    /// Writes a line, or nothing of it.
+    /// Writes a complete line, or nothing.
     fn write(&mut self, line: &str) -> Result<(), String> {
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
         if let Err(error) = written {
-            // Where not even that is possible, whoever opens it next cuts it off.
+            // If even that fails, the next one to open the file cuts it.
             let _ = self.cut(self.length);
             return Err(self.failed(&error));
         }
@@ -136,10 +136,10 @@ impl ResultsFile {
         Ok(())
     }
 
-    /// Adds a measurement; it is on the disk when this returns.
+    /// Adds a measurement, which is on disk when this returns.
     ///
     /// # Errors
-    /// Why it is not, with the path.
+    /// The reason of a failure, with the path.
     pub fn add(&mut self, measured: &Measured) -> Result<(), String> {
         self.entry(measured)
     }

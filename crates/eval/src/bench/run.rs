@@ -1,4 +1,4 @@
-//! The run: calls side by side, within what they may cost, until all are made or the run is stopped.
+//! The run: makes concurrent calls within the cost limits, until all are made or the run is stopped.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -15,60 +15,60 @@ use super::plan::{Cell, Plan};
 use super::report::summary::{Measured, Row, summarize};
 use super::results_file::ResultsFile;
 
-/// US dollars that a run may cost where nobody says.
+/// The default cost limit of a run, in US dollars.
 const DEFAULT_COST: f64 = 5.0;
-/// How often in a row the way to a model may fail before it is not tried any more.
+/// The number of consecutive failures to reach a model after which it is given up.
 const FAILURES: u32 = 5;
 
 /// How a run ended.
 pub struct BenchOutcome {
-    /// What was measured, now and before.
+    /// All measurements, new and earlier.
     pub measured: Vec<Measured>,
-    /// The figures of that.
+    /// The results.
     pub rows: Vec<Row>,
-    /// Why it is not whole.
+    /// The reason why it is incomplete.
     pub partial: Option<String>,
-    /// Whether somebody stopped it.
+    /// Whether it was stopped.
     pub cancelled: bool,
 }
 
-/// The bounds of a run.
+/// The limits of a run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// US dollars that the whole may cost, what was measured before included; 5 where a price is known and nobody says.
+    /// The cost limit in US dollars, including earlier measurements. Default: 5 if a price is known.
     pub max_cost: Option<f64>,
-    /// Requests to models that the whole may take.
+    /// The limit on requests to models.
     pub max_requests: Option<u64>,
-    /// Calls at once.
+    /// Concurrent calls.
     pub concurrency: usize,
-    /// Nothing more is begun once this is cancelled.
+    /// Stops starting calls once this is cancelled.
     pub stop: Cancel,
 }
 
-/// How far a run is.
+/// The progress of a run.
 pub enum Progress<'a> {
-    /// It begins.
+    /// The run begins.
     Begun {
-        /// Calls of the plan.
+        /// The number of calls of the plan.
         total: usize,
-        /// Those that were measured before.
+        /// The number of earlier measurements.
         before: usize,
-        /// US dollars that are spent.
+        /// US dollars spent.
         spent: f64,
     },
     /// A call ended.
     Ended {
-        /// What it came to.
+        /// Its measurement.
         measured: &'a Measured,
-        /// US dollars that are spent in all.
+        /// Total US dollars spent.
         spent: f64,
     },
-    /// A model is not asked any more, for this reason.
+    /// A model was given up, for this reason.
     GivenUp(&'a str),
 }
 
-/// Makes the calls of the plan that no line of the file has yet, side by side, and adds a line for each. `events` are those of
-/// the executor, `on` is told how far it is.
+/// Makes the calls of the plan that have no line in the file, concurrently, and adds a line for each. `events` are
+/// those of the executor; `on` gets the progress.
 pub async fn run(
     bencher: &Bencher<'_>,
     pricing: &Pricing<'_>,
@@ -81,7 +81,7 @@ pub async fn run(
     let measured = std::mem::take(&mut lines.measured);
     let known: HashSet<String> = measured.iter().filter(|line| line.done).map(|line| line.key.clone()).collect();
     let todo: VecDeque<&Cell> = plan.cells.iter().filter(|cell| !known.contains(&cell.key)).collect();
-    // A sum of nothing would be a negative zero.
+    // An empty sum would be a negative zero.
     let spent = measured.iter().map(Measured::charged).fold(0.0, |sum, cost| sum + cost);
     let max_cost = options.max_cost.or_else(|| pricing.has_price().then_some(DEFAULT_COST));
     let asked = measured.iter().map(|line| line.requests).fold(0, u64::saturating_add);
@@ -126,26 +126,26 @@ struct State<'a> {
     on: &'a mut (dyn FnMut(Progress<'_>) + Send),
     measured: Vec<Measured>,
     lines: &'a mut ResultsFile,
-    /// Models, by their place, that are not asked any more, and why.
+    /// Models that were given up, by index, with the reasons.
     abandoned: BTreeMap<usize, String>,
-    /// How often in a row the way to a model failed, or that to the judge, who has no place.
+    /// The number of consecutive failures to reach each model; the judge has no index.
     in_a_row: HashMap<Option<usize>, u32>,
-    /// Why nothing more is begun.
+    /// The reason why no more calls are started.
     over: Option<String>,
-    /// How many calls did not fit within the bounds, and why the last did not.
+    /// The number of calls that did not fit within the limits, and the reason of the last.
     unfit: Option<(usize, String)>,
-    /// Why the file of measurements does not have what was measured.
+    /// The reason why a measurement is missing in the file.
     unwritten: Option<String>,
 }
 
-/// A call under way, and the room that is taken for it.
+/// A call in progress, and its reserved room.
 struct InFlightCall<'c> {
     cell: &'c Cell,
     room: Reservation,
     estimate: Estimate,
-    /// What its requests are taken of, where they are bounded.
+    /// The allowance of its requests, if they are limited.
     requests: RequestAllowance,
-    /// How often events were lost before it.
+    /// The number of lost events before it.
     lags: u64,
 }
 
@@ -175,11 +175,11 @@ impl State<'_> {
                         running.push(measure(bencher, InFlightCall { cell, room, estimate, requests, lags }));
                     }
                     Err(Refusal::Later) => {
-                        // It fits once something of what runs has settled.
+                        // It may fit once a running call has settled.
                         queue.push_front(cell);
                         break;
                     }
-                    // Another one may fit.
+                    // Another call may fit.
                     Err(Refusal::Never(why)) => self.does_not_fit(why),
                 }
             }
@@ -195,18 +195,18 @@ impl State<'_> {
         }
     }
 
-    /// A call is left out, or was ended, by a bound.
+    /// Records that a call was skipped or ended by a limit.
     fn does_not_fit(&mut self, why: String) {
         let count = self.unfit.take().map_or(0, |(count, _)| count);
         self.unfit = Some((count + 1, why));
     }
 
-    /// Whether nothing more is begun.
+    /// Returns whether no more calls are started.
     fn is_over(&self) -> bool {
         self.over.is_some() || self.unwritten.is_some()
     }
 
-    /// Enters what a call came to.
+    /// Records the result of a call.
     fn settle(&mut self, took: FinishedCall, in_flight: InFlightCall<'_>) {
         let FinishedCall { mut measured, trace, judged, fault, by_judge } = took;
         let InFlightCall { cell, room, estimate, requests: allowed, lags } = in_flight;
@@ -225,25 +225,25 @@ impl State<'_> {
         (measured.input_tokens, measured.output_tokens) = (used.input_tokens, used.output_tokens);
         measured.requests = spent.requests.saturating_add(of_judge.requests);
         measured.latency_ms = (measured.latency_ms - spent.waited_us as f64 / 1e3).max(0.0);
-        // What is not known is taken to have cost what it could: each attempt of which nobody said it, and all that may
-        // have been made where events were lost.
+        // Unknown costs are assumed to be the highest possible: for each attempt without usage, and for all possible
+        // attempts if events were lost.
         let known = self.pricing.known(&measured.model, &spent) + self.pricing.known(judge, &of_judge);
         let guessed = spent.unseen as f64 * estimate.each + of_judge.unseen as f64 * estimate.each_of_judge;
         let charged = if was_missed { estimate.cost.max(known + guessed) } else { known + guessed };
-        // Where they are bounded, they were counted when they were made.
+        // If requests are limited, they were counted when they were made.
         let unseen = if was_missed { estimate.requests.max(measured.requests) } else { measured.requests };
         let requests = allowed.used().unwrap_or(unseen);
         (measured.charged_usd, measured.requests) = (Some(charged), requests);
         self.cap.settle(room, charged, requests);
         if let Err(why) = tokio::task::block_in_place(|| self.lines.add(&measured)) {
-            // What it came to is reported all the same.
+            // The measurement is reported anyway.
             self.unwritten = Some(why);
         }
         (self.on)(Progress::Ended { measured: &measured, spent: self.cap.spent() });
         let is_cut = allowed.is_overdrawn() && !measured.done;
         self.measured.push(measured);
         if is_cut {
-            // Neither the model nor its judge is to blame that it was not asked once more.
+            // Neither the model nor its judge is to blame for a request that was not allowed.
             return self.does_not_fit("a call needed more requests than were left; see --max-requests".to_owned());
         }
         if fault.is_none() || by_judge {
@@ -257,7 +257,7 @@ impl State<'_> {
         }
     }
 
-    /// Gives a model up whose requests come to nothing, or the whole run where it is the judge.
+    /// Gives up a model whose requests fail repeatedly, or the whole run if it is the judge.
     fn failed(&mut self, place: Option<usize>, fault: Fault) {
         let count = self.in_a_row.entry(place).or_insert(0);
         *count += 1;

@@ -1,4 +1,4 @@
-//! Files that hold a whole catalogue of tools, for selection by itself: nothing in them can be called.
+//! Files with a whole catalogue of tools, for selection only: their tools cannot be called.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -17,29 +17,29 @@ use toolwright_search::{Document, DocumentKey, Searchable};
 
 use super::records::{AdjustedRecords, Members, Place, SCHEMA, TOOLS, records, texts};
 
-/// Bytes of a catalogue: a hundred thousand tools have some 80 million.
+/// The largest catalogue, in bytes: a hundred thousand tools take about 80 million.
 pub const MAX_CATALOGUE_BYTES: u64 = 256 << 20;
 
-/// The namespace of tools whose server is not known.
+/// The namespace of tools without a known server.
 const NO_SERVER: &str = "catalogue";
 
-/// The tools of a file. Those of one server stand together, servers in the order in which they first occur.
+/// The tools of a file, grouped by server in the order in which servers first occur.
 #[derive(Debug)]
 pub struct CatalogueFile {
     /// In the file's order.
     pub tools: Vec<CatalogueTool>,
 }
 
-/// One tool as the file has it. Its schema is never compiled.
+/// A tool of the file. Its schema is never compiled.
 #[derive(Debug)]
 pub struct CatalogueTool {
-    /// Any text; no other tool of the file has it. The record's `id`, else `server:name`, else its name.
+    /// A unique id of any form: the record's `id`, else `server:name`, else its name.
     pub id: String,
-    /// As the file has it.
+    /// The name in the file.
     pub name: String,
     /// For people.
     pub title: Option<String>,
-    /// What it does; empty for nothing.
+    /// Its description; may be empty.
     pub description: String,
     /// Its schema.
     pub parameters: Option<Value>,
@@ -47,28 +47,28 @@ pub struct CatalogueTool {
     pub tags: Vec<String>,
     /// Example arguments.
     pub examples: Vec<Value>,
-    /// Empty for none.
+    /// Its server; empty without one.
     pub server: String,
-    /// What the server says about itself; empty for nothing.
+    /// The server's own description; may be empty.
     pub server_description: String,
-    /// Whether it may be picked unasked.
+    /// Whether it may be picked without being requested.
     pub safe: bool,
-    /// Who may pick it; empty for everybody.
+    /// Roles that may pick it; empty for all.
     pub allowed_roles: Vec<String>,
-    /// What it declares.
+    /// Its declared capabilities.
     pub capabilities: Map<String, Value>,
     position: usize,
 }
 
 impl CatalogueFile {
-    /// Reads JSON, a list of tools, an object with one under `tools` or with tools as its members, or one tool a
-    /// line. A tool is `{name, id?, title?, description?, parameters? | inputSchema? | input_schema?, tags?,
-    /// examples?, server?, server_description?, safe?, allowed_roles? | roles?, capabilities?}`; all but its
-    /// server's may stand under `function`. `null` is absence, and other members are ignored. A tool whose id an
-    /// earlier one has is left out, which the second value tells.
+    /// Parses a JSON list of tools, an object with a list under `tools` or with tools as its members, or one tool per
+    /// line. A tool is `{name, id?, title?, description?, parameters? | inputSchema? | input_schema?, tags?, examples?,
+    /// server?, server_description?, safe?, allowed_roles? | roles?, capabilities?}`; all fields except the server's
+    /// may be under `function`. `null` means absent, and other members are ignored. A tool with a duplicate id is left
+    /// out, and counted in the second value.
     ///
     /// # Errors
-    /// What is wrong, with its place.
+    /// The error, with its place.
     pub fn parse(text: &str) -> Result<(Self, AdjustedRecords), String> {
         let mut again = AdjustedRecords::default();
         let mut places: HashMap<String, Place> = HashMap::new();
@@ -89,12 +89,12 @@ impl CatalogueFile {
         Ok((Self { tools }, again))
     }
 
-    /// The position of each id.
+    /// Returns the position of each id.
     pub fn positions(&self) -> HashMap<&str, usize> {
         self.tools.iter().map(|tool| (tool.id.as_str(), tool.position)).collect()
     }
 
-    /// The same, and the position by its name of each tool whose name is no other's, and no other's id.
+    /// Returns the same, and also the positions by name of tools whose name is unique and not another's id.
     pub fn positions_by_name(&self) -> HashMap<&str, usize> {
         let mut names: HashMap<&str, Option<usize>> = HashMap::new();
         for tool in &self.tools {
@@ -106,7 +106,7 @@ impl CatalogueFile {
         positions
     }
 
-    /// One provider a server, in order; listed one after the other they give the tools in the file's order.
+    /// Returns one provider per server, in order. Their lists together give the tools in the file's order.
     pub fn providers(&self) -> Vec<Arc<FileProvider>> {
         let (mut namespaces, mut ids) = (HashSet::new(), HashSet::new());
         let servers = self.tools.chunk_by(|one, next| one.server == next.server);
@@ -122,7 +122,7 @@ impl CatalogueFile {
             .collect()
     }
 
-    /// The catalogue as Toolwright would have it. Positions are those of [`CatalogueFile::tools`].
+    /// Returns the catalogue as a snapshot. Positions are those of [`CatalogueFile::tools`].
     pub fn snapshot(&self) -> Snapshot {
         let listings: Vec<Listing> = self
             .providers()
@@ -197,7 +197,7 @@ impl Searchable for CatalogueTool {
     }
 }
 
-/// A server of a file: it lists and cannot be called.
+/// A server of a file, whose tools cannot be called.
 pub struct FileProvider {
     server: String,
     description: String,
@@ -206,13 +206,13 @@ pub struct FileProvider {
 }
 
 impl FileProvider {
-    /// `taken` holds the ids that other providers gave.
+    /// Creates it. `taken` contains the ids of other providers.
     fn new(server: &str, namespace: &str, tools: &[CatalogueTool], taken: &mut HashSet<ToolId>) -> Self {
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-        // It fails for an illegal namespace alone, and `server_namespace` makes none.
+        // It fails only for an invalid namespace, which `server_namespace` never returns.
         let ids = foreign_ids(namespace, &names).unwrap_or_default();
         let register = |(tool, mut id): (&CatalogueTool, ToolId)| {
-            // A server that names two tools the same has both here.
+            // If a server has two tools of the same name, both are here.
             while !taken.insert(id.clone()) {
                 id = id.with_hash_suffix(&tool.id);
             }

@@ -1,5 +1,5 @@
-//! Measures how well tools are found, and what that costs: catalogues and queries from files, rankings, and tasks that are played through
-//! the agent loop.
+//! Measures how well tools are found, and the cost: catalogues and queries from files, rankings, and tasks that are
+//! played through the agent loop.
 
 mod catalogue_file;
 mod playback;

@@ -1,5 +1,5 @@
 //! Counts the tokens that the tools of a task take under each exposure: plays the task through the agent loop with a
-//! scripted model and counts the tokens of its requests.
+//! scripted model, and counts the tokens of its requests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,24 +26,24 @@ use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, SystemClock};
 use super::catalogue_file::{CatalogueFile, FileProvider};
 use super::tasks::{Call, Task};
 
-/// The ways to put tools before a model that are compared.
+/// The compared exposures.
 pub const EXPOSURES: [Exposure; 4] = [Exposure::Direct, Exposure::Pick, Exposure::Deferred, Exposure::Search];
-/// Answers that a call may take: to search three times, to ask for a description, to call; and some at the end.
+/// The most answers for a call: three searches, a description, the call; and some at the end.
 const TURNS_PER_CALL: usize = 6;
-/// What tools are found, described and called with.
+/// The tools that find, describe and call tools.
 const SEARCH: &str = "tools__search";
 const DESCRIBE: &str = "tools__describe";
 const CALL: &str = "tools__call";
-/// Hits of a search that looks again.
+/// Hits of a repeated search.
 const MORE_HITS: usize = 10;
-/// Hits of a search for the tool itself, by its name.
+/// Hits of a search for the tool by its name.
 const NAMED_HITS: usize = 1;
-/// Schemas inside schemas that are filled in.
+/// The deepest nesting of schemas that is filled in.
 const MAX_DEPTH: usize = 8;
-/// Values that are made for one call.
+/// The most values that are created for one call.
 const MAX_VALUES: usize = 1000;
 
-/// A task and the catalogue that it is played over.
+/// A task, and its catalogue.
 pub struct Playback {
     file: CatalogueFile,
     snapshot: Arc<Snapshot>,
@@ -52,29 +52,29 @@ pub struct Playback {
 }
 
 impl Playback {
-    /// Of a task over the catalogue of a file.
+    /// Creates it for a task over the catalogue of a file.
     #[must_use]
     pub fn new(file: CatalogueFile, task: Task) -> Self {
         let next_result = Arc::new(Mutex::new(String::new()));
         Self { snapshot: Arc::new(scripted(&file, &next_result)), file, task, next_result }
     }
 
-    /// How many tools there are.
+    /// Returns the number of tools.
     #[must_use]
     pub fn tools(&self) -> usize {
         self.file.tools.len()
     }
 
-    /// How many steps the task has.
+    /// Returns the number of steps of the task.
     #[must_use]
     pub fn steps(&self) -> usize {
         self.task.steps.len()
     }
 
-    /// Plays the task through the agent loop, with the catalogue put before the model by `exposure`.
+    /// Plays the task through the agent loop, with the catalogue exposed to the model by `exposure`.
     ///
     /// # Errors
-    /// Where the task stops short of its end, and why.
+    /// Where the task stops early, and why.
     pub async fn under(&self, exposure: Exposure) -> Result<Spent, String> {
         let player = Arc::new(Player::new(self.cues(), BASE_PROMPT.to_owned(), Arc::clone(&self.next_result)));
         let services = Arc::new(Services::none(Arc::new(SystemClock)));
@@ -96,7 +96,7 @@ impl Playback {
         }
     }
 
-    /// What the user asks for: all steps.
+    /// Returns the user's request: all steps.
     fn request(&self) -> String {
         self.task.steps.iter().zip(1..).map(|(query, number)| format!("{number}. {query}\n")).collect()
     }
@@ -129,14 +129,14 @@ fn options() -> RunOptions {
         "eval".into(),
         Arc::new(session),
         Arc::new(Policy::of(Profile::Trusted)),
-        // Nothing that is played does anything.
+        // The played tools have no effects.
         Arc::new(|_: &ApprovalRequest| ApprovalDecision::Approve),
         Arc::new(NoClient),
         Cancel::new(),
     )
 }
 
-/// The catalogue of a file, with tools that give what stands on the stage.
+/// Returns the catalogue of a file, with tools that return `next_result`.
 fn scripted(file: &CatalogueFile, next_result: &Arc<Mutex<String>>) -> Snapshot {
     let listing = |inner: Arc<FileProvider>| Listing {
         tools: inner.tools.clone(),
@@ -182,42 +182,42 @@ impl Provider for ScriptedProvider {
 /// A call of the script.
 #[derive(Debug)]
 struct ScriptedCall {
-    /// What is to be done.
+    /// The action in words.
     query: String,
     /// Wire name of the tool.
     tool: String,
     arguments: Value,
-    /// Whether the script wrote the arguments. If not, a refusal of them counts as an answer.
+    /// Whether the script has the arguments. If not, an error about them counts as an answer.
     is_written: bool,
-    /// What the tool gives.
+    /// The tool's result.
     result: String,
 }
 
 /// Estimated tokens over all requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Of the definitions before the model, and of the line that names what there is to find.
+    /// Tokens of the definitions that the model gets, and of the text about tools to find.
     pub definitions: usize,
-    /// Of the results of tools.
+    /// Tokens of tool results.
     pub results: usize,
 }
 
-/// Plays like a sensible model: it says what it does next and calls the tool if it is before it; else it searches
-/// with the step's query, reads the answer, asks for a description where a line does not show all arguments, and
-/// calls: through `tools__call`, or by name where there is no such tool. What does not turn up it looks for again,
-/// with more hits, and then by the tool's name.
+/// Plays like a sensible model: it writes what it does next, and calls the tool if it has its definition. Otherwise it
+/// searches with the step's query, reads the answer, asks for a description if a line does not show all arguments, and
+/// calls: through `tools__call`, or by name if that tool does not exist. If a tool is not found, it searches again with
+/// more hits, and then by the tool's name.
 struct Player {
     cues: Vec<ScriptedCall>,
-    /// The system prompt as the run was given it.
+    /// The system prompt of the run.
     system: String,
     progress: Mutex<Progress>,
-    /// What the tool that is called next gives.
+    /// The result of the tool that is called next.
     next_result: Arc<Mutex<String>>,
 }
 
 #[derive(Default)]
 struct Progress {
-    /// Calls that are done.
+    /// The number of finished calls.
     done: usize,
     /// Whether the last answer called the tool of the step.
     is_calling: bool,
@@ -228,7 +228,7 @@ struct Progress {
     failure: Option<String>,
 }
 
-/// What the model does.
+/// The model's next action.
 enum PlayerAction {
     Call(Value),
     CallFound(Value),
@@ -242,7 +242,7 @@ impl Player {
         Self { cues, system, progress: Mutex::default(), next_result }
     }
 
-    /// What was spent on the whole script.
+    /// Returns the usage of the whole script.
     ///
     /// # Errors
     /// The first call that could not be made, by its position, and why.
@@ -259,7 +259,7 @@ impl Player {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts what a request carries.
+    /// Counts the tokens of a request.
     fn count(&self, request: &ModelRequest, spent: &mut Spent) {
         let tools =
             request.tools.iter().filter(|tool| tool.exposed != Exposed::Deferred || is_loaded(request, &tool.name));
@@ -270,7 +270,7 @@ impl Player {
         spent.results += results(request).map(of_result).sum::<usize>();
     }
 
-    /// Takes notice of how the call that was made last ended.
+    /// Takes the result of the last call.
     fn take_result(&self, request: &ModelRequest, progress: &mut Progress) {
         if !std::mem::take(&mut progress.is_calling) {
             return;
@@ -296,7 +296,7 @@ impl Player {
             return PlayerAction::Call(cue.arguments.clone());
         }
         if let Some(line) = line_of(request, &cue.tool) {
-            // A line that is cut, or knows no arguments, says so by this sign.
+            // This character marks a line that is cut, or does not show the arguments.
             if line.contains('…') && !std::mem::replace(&mut progress.is_described, true) {
                 return match is_shown(DESCRIBE) {
                     true => PlayerAction::Describe(json!({"names": [cue.tool]})),
@@ -341,7 +341,7 @@ impl Player {
         }
     }
 
-    /// Sets the stage for the tool of the script, whose name it returns.
+    /// Prepares the tool of the script for its call, and returns its name.
     fn begin(&self, progress: &mut Progress) -> String {
         progress.is_calling = true;
         let Some(cue) = self.cues.get(progress.done) else { return String::new() };
@@ -372,7 +372,7 @@ impl ModelClient for Player {
     }
 }
 
-/// To look for the tool by its name: the first hit of a name is its tool.
+/// Searches for the tool by its name: the first hit of a name is its tool.
 fn named(cue: &ScriptedCall) -> PlayerAction {
     PlayerAction::Search(json!({"query": cue.tool, "limit": NAMED_HITS}))
 }
@@ -385,19 +385,19 @@ fn results(request: &ModelRequest) -> impl Iterator<Item = &CallResult> {
     results.flatten()
 }
 
-/// Whether a result has put a deferred tool before the model.
+/// Returns whether a result has loaded a deferred tool.
 fn is_loaded(request: &ModelRequest, tool: &str) -> bool {
     results(request).any(|result| result.loads.iter().any(|name| name == tool))
 }
 
-/// The latest line of a search's answer that is about a tool.
+/// Returns the last line about a tool in search results.
 fn line_of(request: &ModelRequest, tool: &str) -> Option<String> {
     let searches: Vec<_> = results(request).filter(|result| result.name == SEARCH).collect();
     let is_about = |line: &&str| line.strip_prefix(tool).is_some_and(|rest| rest.starts_with('('));
     searches.into_iter().rev().find_map(|result| joined_text(&result.content).lines().find(is_about).map(str::to_owned))
 }
 
-/// Arguments with what `schema` requires and nothing else. Patterns, formats and conditions are not looked at.
+/// Returns arguments with only what `schema` requires. Ignores patterns, formats and conditions.
 fn sample(schema: &Value) -> Value {
     let mut builder = SampleBuilder { root: schema, left: MAX_VALUES };
     match builder.value(schema, 0) {

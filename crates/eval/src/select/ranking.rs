@@ -1,5 +1,5 @@
-//! Measures how well queries find the tools that they need: ranks a catalogue as `pick` does, without the cut-off, and
-//! sums up.
+//! Measures how well queries find the tools that they need: ranks a catalogue as `pick` does but without its cut-off,
+//! and sums up.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,15 +13,15 @@ use toolwright_search::{
 
 use super::tasks::Query;
 
-/// The places that any figure looks at.
+/// The number of ranks that the figures use.
 const DEPTH: usize = 10;
-/// Queries that are answered before any is timed.
+/// Queries that are answered before times are measured.
 const WARM_UP: usize = 50;
 
 /// How tools are scored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scorer {
-    /// The share of the query's words that a tool has.
+    /// The share of the query's words that a tool contains.
     Keyword,
     /// BM25 over the fields of a tool.
     Bm25,
@@ -29,7 +29,7 @@ pub enum Scorer {
     Embedding,
     /// BM25 and embeddings, weighted.
     Hybrid,
-    /// Words, and meaning where there are embeddings.
+    /// Words, and meaning if there are embeddings.
     Auto,
 }
 
@@ -39,7 +39,7 @@ pub struct Ranker {
     index: SnapshotIndex,
     scorer: Scorer,
     meaning: Option<CatalogueVectors>,
-    /// What making the lexical index took.
+    /// The time for building the lexical index.
     index_time: Duration,
 }
 
@@ -47,15 +47,15 @@ pub struct Ranker {
 struct CatalogueVectors {
     source: ToolVectors,
     vectors: Arc<Vectors>,
-    /// What making them took.
+    /// The time for computing them.
     time: Duration,
 }
 
 impl Ranker {
-    /// One for `snapshot`, with sentence embeddings if there are any.
+    /// Creates one for `snapshot`, with sentence embeddings if there are any.
     ///
     /// # Errors
-    /// The scorer needs embeddings and there are none, or they cannot be made.
+    /// The scorer needs embeddings, and there are none or they cannot be computed.
     pub async fn new(snapshot: Snapshot, scorer: Scorer, embeddings: Option<ToolVectors>) -> Result<Self, String> {
         if matches!(scorer, Scorer::Embedding | Scorer::Hybrid) && embeddings.is_none() {
             return Err("this scorer needs sentence embeddings: name their directory with --embeddings".to_owned());
@@ -75,10 +75,10 @@ impl Ranker {
         Ok(Self { snapshot, index, scorer, meaning, index_time })
     }
 
-    /// How well the queries find what they need: of all of them, and of both halves.
+    /// Measures how well the queries find their tools: of all of them, and of both halves.
     ///
     /// # Errors
-    /// A query's vector cannot be made.
+    /// A query's vector cannot be computed.
     pub async fn measure(&self, queries: &[Query]) -> Result<(Figures, [Figures; 2]), String> {
         for Query { text, .. } in queries.iter().take(WARM_UP) {
             self.rank(text, self.embed(text).await?.as_deref(), DEPTH);
@@ -106,12 +106,12 @@ impl Ranker {
         Ok((figures, halves.map(Tally::figures)))
     }
 
-    /// How many tools there are.
+    /// Returns the number of tools.
     fn tools(&self) -> usize {
         self.snapshot.list().len()
     }
 
-    /// The vector of a query, where there are embeddings.
+    /// Returns the vector of a query, if there are embeddings.
     async fn embed(&self, query: &str) -> Result<Option<Arc<[f32]>>, String> {
         match &self.meaning {
             Some(meaning) => meaning.source.query(query).await.map(Some).map_err(|error| error.to_string()),
@@ -119,8 +119,8 @@ impl Ranker {
         }
     }
 
-    /// Positions of the first `limit` tools for `query`, best first. There is no cut: what nothing speaks for comes
-    /// last, in the order of registration.
+    /// Returns the positions of the first `limit` tools for `query`, best first. There is no cut-off: tools without any
+    /// match come last, in registration order.
     fn rank(&self, query: &str, vector: Option<&[f32]>, limit: usize) -> Vec<usize> {
         let options =
             PickOptions { max_candidates: limit, min_score: 0.0, allow_unsafe: true, ..PickOptions::default() };
@@ -158,30 +158,30 @@ struct Tally {
     embed_times: Vec<f64>,
 }
 
-/// What is measured. Shares are from 0 to 1, times of a query in microseconds.
+/// The measured figures. Shares are from 0 to 1, times of a query in microseconds.
 #[derive(Debug, Default)]
 pub struct Figures {
-    /// How many queries.
+    /// The number of queries.
     pub queries: usize,
-    /// How many tools.
+    /// The number of tools.
     pub tools: usize,
     /// Recall at each of [`DEPTHS`].
     pub recall: [f64; DEPTHS.len()],
     /// NDCG at 10.
     pub ndcg: f64,
-    /// The share of queries with all tools among the first 5.
+    /// The share of queries with all of their tools among the first 5.
     pub complete: f64,
-    /// Of a query, the median.
+    /// The median time of a query.
     pub p50: f64,
-    /// Of a query.
+    /// The 99th percentile of a query's time.
     pub p99: f64,
-    /// Of a query's vector, the median.
+    /// The median time of a query's vector.
     pub embed_p50: f64,
-    /// Of the lexical index.
+    /// The time for the lexical index.
     pub index_time: Duration,
-    /// Of the lexical index and the vectors.
+    /// The size of the lexical index and the vectors, in bytes.
     pub index_bytes: usize,
-    /// Of the tools, where there are embeddings.
+    /// The time for the tools' vectors, if there are embeddings.
     pub vectors_time: Option<Duration>,
 }
 
@@ -198,7 +198,7 @@ impl Tally {
         sums.ndcg += ndcg(ranked, relevant, 10);
         sums.complete += f64::from(u8::from(complete(ranked, relevant, 5)));
         self.times.push(ranking.as_secs_f64() * 1e6);
-        // A vector that is remembered takes no time to make.
+        // A cached vector takes no time.
         self.embed_times.extend(embedding.map(|time| time.as_secs_f64() * 1e6));
     }
 
@@ -219,7 +219,7 @@ impl Tally {
 }
 
 impl Figures {
-    /// What depends on nothing but the rankings.
+    /// Returns the figures that depend only on the rankings.
     #[must_use]
     pub fn quality(&self) -> Value {
         let [r1, r3, r5, r10] = self.recall;
@@ -234,7 +234,7 @@ impl Figures {
         })
     }
 
-    /// All of it.
+    /// Returns all figures.
     #[must_use]
     pub fn json(&self) -> Value {
         let mut figures = self.quality();
@@ -251,13 +251,13 @@ impl Figures {
     }
 }
 
-/// As a number.
+/// Returns a time in milliseconds.
 #[must_use]
 pub fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// One place after the point.
+/// Rounds to one decimal.
 fn tenths(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }

@@ -5,25 +5,25 @@ use std::fmt;
 use serde_json::{Map, Value};
 use toolwright_core::json::fault;
 
-/// What a file holds many of.
+/// The kind of records in a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
-    /// One of them, in words.
+    /// The name of one record.
     pub one: &'static str,
-    /// The member of an object that lists them.
+    /// The member of an object that contains the list.
     pub list: &'static str,
-    /// An object without a list but with one of these members is itself a record, as is one that does not hold
-    /// objects only.
+    /// An object without a list but with one of these members is itself a record; so is one whose members are not all
+    /// objects.
     pub marks: &'static [&'static str],
 }
 
-/// What holds the schema of a tool, in the words of MCP, Anthropic and the OpenAI APIs.
+/// The members with a tool's schema, in the names of MCP, Anthropic and the OpenAI APIs.
 pub const SCHEMA: [&str; 3] = ["parameters", "inputSchema", "input_schema"];
 
 /// Tools.
 pub const TOOLS: Kind = Kind { one: "tool", list: "tools", marks: &["name", "function"] };
 
-/// Where a record stands, for messages.
+/// The place of a record, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// On this line, from 1.
@@ -44,11 +44,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// The records of a text, in its order: of a list, of an object with a list, with one record a member or that
-/// is itself a record, or of JSON lines.
+/// Returns the records of a text, in its order: of a list, of JSON lines, or of an object with a list, with one record
+/// per member, or that is itself a record.
 ///
 /// # Errors
-/// Why it has none.
+/// The reason why it has none.
 pub fn records(text: &str, kind: Kind) -> Result<Vec<(Place, Value)>, String> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
@@ -77,7 +77,7 @@ pub fn records(text: &str, kind: Kind) -> Result<Vec<(Place, Value)>, String> {
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         match serde_json::from_str(line) {
             Ok(record) => list.push((Place::Line(number), record)),
-            // Of a text that does not even begin with lines of JSON, what is wrong with it as a whole says more.
+            // If a text does not even begin with lines of JSON, the error of the whole is more helpful.
             Err(_) if list.is_empty() => return Err(format!("it is not JSON: {}", fault(&whole))),
             Err(error) => return Err(format!("line {number}: it is not JSON: {}", fault(&error))),
         }
@@ -85,14 +85,14 @@ pub fn records(text: &str, kind: Kind) -> Result<Vec<(Place, Value)>, String> {
     Ok(list)
 }
 
-/// Takes the members of a record, one at a time. `null` is absence.
+/// Takes the members of a record, one at a time. `null` means absent.
 pub struct Members(pub Map<String, Value>);
 
 impl Members {
-    /// The members of a record.
+    /// Creates it from a record.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is not an object.
     pub fn of(record: Value) -> Result<Self, String> {
         match record {
             Value::Object(members) => Ok(Self(members)),
@@ -100,15 +100,15 @@ impl Members {
         }
     }
 
-    /// Any value under the first of `keys` that has one.
+    /// Takes the value of the first of `keys` that has one.
     pub fn value(&mut self, keys: &[&str]) -> Option<Value> {
         keys.iter().find_map(|key| self.0.get_mut(*key).map(Value::take).filter(|value| !value.is_null()))
     }
 
-    /// A text; a number is one too, as it is written.
+    /// Takes a text; a number counts as text, as written.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is of another type.
     pub fn text(&mut self, key: &str) -> Result<Option<String>, String> {
         match self.value(&[key]) {
             Some(value) => text(value).map(Some).ok_or_else(|| format!("its `{key}` is not a text")),
@@ -116,10 +116,10 @@ impl Members {
         }
     }
 
-    /// A list; empty when absent.
+    /// Takes a list; empty if absent.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is of another type.
     pub fn list(&mut self, key: &str) -> Result<Vec<Value>, String> {
         match self.value(&[key]) {
             Some(Value::Array(list)) => Ok(list),
@@ -128,18 +128,18 @@ impl Members {
         }
     }
 
-    /// A list of texts, or one text; empty when absent.
+    /// Takes a list of texts, or one text; empty if absent.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is of another type.
     pub fn texts(&mut self, key: &str) -> Result<Vec<String>, String> {
         self.value(&[key]).map_or(Ok(Vec::new()), |list| texts(key, list))
     }
 
-    /// A truth value.
+    /// Takes a boolean.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is of another type.
     pub fn flag(&mut self, key: &str) -> Result<Option<bool>, String> {
         match self.value(&[key]) {
             Some(Value::Bool(flag)) => Ok(Some(flag)),
@@ -157,10 +157,10 @@ fn text(value: Value) -> Option<String> {
     }
 }
 
-/// The texts that `list`, found under `key`, holds; or the one that it is.
+/// Returns the texts in the value `list` of `key`, which is a list or a single text.
 ///
 /// # Errors
-/// It is something else.
+/// The value is of another type.
 pub fn texts(key: &str, list: Value) -> Result<Vec<String>, String> {
     match list {
         Value::Array(list) => {
@@ -171,7 +171,7 @@ pub fn texts(key: &str, list: Value) -> Result<Vec<String>, String> {
     }
 }
 
-/// Records of a file that are taken otherwise than they are written: how many, and the first of them.
+/// Records of a file that were adjusted: their number, and the first ones.
 #[derive(Debug, Default)]
 pub struct AdjustedRecords {
     count: usize,
@@ -179,10 +179,10 @@ pub struct AdjustedRecords {
 }
 
 impl AdjustedRecords {
-    /// Examples that are kept.
+    /// The most examples that are kept.
     const MAX_NAMED: usize = 5;
 
-    /// Counts one.
+    /// Counts a record.
     pub fn add(&mut self, example: impl FnOnce() -> String) {
         self.count += 1;
         if self.first.len() < Self::MAX_NAMED {
@@ -190,7 +190,7 @@ impl AdjustedRecords {
         }
     }
 
-    /// In one line: `what` of them, how many, and the first; `None` where there are none.
+    /// Describes them in one line: `what` was adjusted, how many, and the first; `None` if there are none.
     #[must_use]
     pub fn in_words(&self, what: &str) -> Option<String> {
         let more = if self.count > self.first.len() { ", …" } else { "" };

@@ -1,5 +1,5 @@
-//! Reads the test data of selection: files of queries with the tools that answer them, and files of tasks, which are an
-//! agent's steps with the results of its tools.
+//! Reads the test data of selection: files of queries with their tools, and files of tasks, which are an agent's steps
+//! with the results of its tools.
 
 use std::collections::HashMap;
 
@@ -10,46 +10,46 @@ use super::records::{AdjustedRecords, Kind, Members, Place, records};
 
 const CASES: Kind = Kind { one: "case", list: "cases", marks: &["query"] };
 
-/// Unknown ids that are named in one message.
+/// The most unknown ids in one message.
 const MAX_NAMED: usize = 5;
 
 const STEPS: Kind = Kind { one: "step", list: "steps", marks: &["query"] };
 
-/// Steps of one task: each is run under every exposure, and each request holds the results of all before it.
+/// The most steps of a task: each is run under every exposure, and each request contains all earlier results.
 const MAX_STEPS: usize = 1000;
-/// What a tool gives where the task does not say.
+/// The default result of a tool.
 const DONE: &str = "Done.";
 
-/// A query, and the positions of the tools that it needs: at least one, each once. A tool that the catalogue does
-/// not have stands behind all that it has, where no ranking finds it.
+/// A query, and the positions of its tools: at least one, without duplicates. A tool that the catalogue lacks has a
+/// position after all others, where no ranking finds it.
 #[derive(Debug, PartialEq)]
 pub struct Query {
-    /// Which half of the cases it is in, 0 or 1: a matter of its id alone, or of its query if it has none.
+    /// The half of the cases that contains it, 0 or 1: determined by its id, or by its query if it has none.
     pub half: usize,
-    /// What is searched for.
+    /// The search text.
     pub text: String,
     /// The tools.
     pub relevant: Vec<usize>,
 }
 
-/// The queries of a file, and what is odd about it.
+/// The queries of a file, and its oddities.
 #[derive(Debug, Default)]
 pub struct Queries {
-    /// In the file's order.
+    /// The queries in the file's order.
     pub queries: Vec<Query>,
-    /// Ids that the catalogue does not have.
+    /// Ids that are not in the catalogue.
     pub unknown: AdjustedRecords,
     /// Cases without relevant tools.
     pub without: AdjustedRecords,
 }
 
 impl Queries {
-    /// Reads JSON, a list of queries or an object with one under `cases`, or one query a line. It is
-    /// `{id?, query, relevant: [tool id]}`; other members are ignored. One that needs no tool is left out. `positions` are those
-    /// of the catalogue's ids.
+    /// Parses a JSON list of queries, an object with a list under `cases`, or one query per line. A query is `{id?,
+    /// query, relevant: [tool id]}`; other members are ignored. Queries without a tool are left out. `positions` are
+    /// those of the catalogue's ids.
     ///
     /// # Errors
-    /// What is wrong, with its place.
+    /// The error, with its place.
     pub fn parse(text: &str, positions: &HashMap<&str, usize>) -> Result<Self, String> {
         let mut all = Self::default();
         for (place, record) in records(text, CASES)? {
@@ -87,12 +87,12 @@ impl Queries {
     }
 }
 
-/// The last bit of the first byte of the text's SHA-256.
+/// Returns the last bit of the first byte of the text's SHA-256.
 fn half(text: &str) -> usize {
     usize::from(ContentHash::of_bytes(text.as_bytes()).as_bytes()[0] & 1)
 }
 
-/// The positions of tools, each once.
+/// Returns the positions of tools, each once.
 fn positions_of(ids: &[String], positions: &HashMap<&str, usize>) -> Result<Vec<usize>, String> {
     let unknown: Vec<&String> = ids.iter().filter(|id| !positions.contains_key(id.as_str())).collect();
     if !unknown.is_empty() {
@@ -109,33 +109,32 @@ fn positions_of(ids: &[String], positions: &HashMap<&str, usize>) -> Result<Vec<
 /// A task.
 #[derive(Debug, PartialEq)]
 pub struct Task {
-    /// What is to be done in each step.
+    /// The action of each step, in words.
     pub steps: Vec<String>,
-    /// The calls that it takes, in order; at least one a step.
+    /// Its calls, in order; at least one per step.
     pub calls: Vec<Call>,
 }
 
-/// A call that a step takes.
+/// A call of a step.
 #[derive(Debug, PartialEq)]
 pub struct Call {
     /// Position of the step.
     pub step: usize,
     /// Position of the tool.
     pub tool: usize,
-    /// `None` for whatever its schema asks for.
+    /// `None` for what its schema requires.
     pub arguments: Option<Value>,
-    /// What the tool gives.
+    /// The tool's result.
     pub result: String,
 }
 
 impl Task {
-    /// Reads `{steps: […]}`, a list of steps, or one step a line. A step is
-    /// `{query, tool | relevant: [tool id], arguments?, result?}`: what is to be done, the tools that are called for it,
-    /// and with which arguments if there is one. A result is a text, or any JSON; without one the tool says that it is
-    /// done. Cases of `eval select` are steps too.
+    /// Parses `{steps: […]}`, a list of steps, or one step per line. A step is `{query, tool | relevant: [tool id],
+    /// arguments?, result?}`: the action, the tools to call, and the arguments if there is only one tool. A result is a
+    /// text or any JSON; by default the tool reports that it is done. Cases of `eval select` are also steps.
     ///
     /// # Errors
-    /// What is wrong, with its place.
+    /// The error, with its place.
     pub fn parse(text: &str, positions: &HashMap<&str, usize>) -> Result<Self, String> {
         let steps = records(text, STEPS)?;
         if steps.is_empty() || steps.len() > MAX_STEPS {

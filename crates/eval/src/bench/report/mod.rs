@@ -1,4 +1,4 @@
-//! Reports of a run: a table for a person and JSON for a program. The page is by itself.
+//! Reports of a run: a table for a person and JSON for a program. `page` has the HTML file.
 
 pub(super) mod page;
 pub(super) mod summary;
@@ -9,26 +9,26 @@ use toolwright_core::Redactor;
 use self::summary::Row;
 use crate::bench::check::clipped;
 
-/// Characters of a name.
+/// The most characters of a name.
 const MAX_NAME: usize = 60;
-/// Characters of why something is missing.
+/// The most characters of a reason.
 const MAX_WHY: usize = 160;
 
-/// A run as its reports show it.
+/// A run, for reports.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
-    /// The figures.
+    /// The results.
     pub rows: Vec<Row>,
-    /// Why the run is not whole, where it is not.
+    /// The reason why the run is incomplete, if so.
     pub partial: Option<String>,
-    /// Who judged rubrics.
+    /// The judge of rubrics.
     pub judge: Option<String>,
-    /// When it ended, as it is shown; pure code knows no clock.
+    /// The time of its end, as shown. It is a parameter, because this code does not read a clock.
     pub at: String,
 }
 
 impl Report {
-    /// The report without secrets, before anything of it is cut or written in another way.
+    /// Returns the report without secrets, before any of it is cut or reformatted.
     #[must_use]
     pub fn redacted(mut self, redactor: &dyn Redactor) -> Self {
         let clean = |text: &mut String| *text = redactor.redact(text).into_owned();
@@ -43,16 +43,16 @@ impl Report {
     }
 }
 
-/// What a program gets of a row.
+/// The detail of a row in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// `{tool, model, score, cost, latency_ms}`.
     Contract,
-    /// Everything.
+    /// All fields.
     Full,
 }
 
-/// The rows as JSON.
+/// Returns the rows as JSON.
 #[must_use]
 pub fn json(report: &Report, detail: Detail) -> Value {
     let row = |row: &Row| match detail {
@@ -79,17 +79,17 @@ fn rounded(number: f64, places: i32) -> f64 {
     (number * unit).round() / unit
 }
 
-/// US dollars as people read them: three figures that say something.
+/// Formats US dollars for people, with three significant digits.
 pub(super) fn dollars(cost: f64) -> String {
     if cost == 0.0 {
         return "0".to_owned();
     }
-    // Costs are small; beyond these bounds a figure more or less does not matter.
+    // Costs are small; beyond these limits a digit does not matter.
     let places = (2 - cost.abs().log10().floor() as i32).clamp(2, 9);
     format!("{cost:.*}", usize::try_from(places).unwrap_or(2))
 }
 
-/// Milliseconds as people read them.
+/// Formats milliseconds for people.
 fn time(ms: f64) -> String {
     if ms < 1000.0 { format!("{ms:.0} ms") } else { format!("{:.1} s", ms / 1000.0) }
 }
@@ -98,17 +98,17 @@ pub(super) fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "–".to_owned())
 }
 
-/// One figure of a model.
+/// A column with a figure of models.
 pub(super) struct Column {
-    /// What it is called.
+    /// Its head.
     pub(super) head: &'static str,
-    /// Whether it says something of this row; a column that says nothing of any is left out.
+    /// Whether it has a value for this row. A column without any value is left out.
     pub(super) is_shown: fn(&Row) -> bool,
-    /// The figure.
+    /// Returns the figure.
     pub(super) cell: fn(&Row) -> String,
 }
 
-/// The figures that these rows are shown by, in order.
+/// Returns the columns for these rows, in order.
 pub(super) fn columns(rows: &[Row]) -> impl Iterator<Item = &'static Column> {
     COLUMNS.iter().filter(|column| rows.iter().any(column.is_shown))
 }
@@ -138,18 +138,18 @@ fn tenths(value: Option<f64>) -> String {
     or_dash(value.map(|value| format!("{value:.1}")))
 }
 
-/// A report as cells; whoever shows them lays them out.
+/// A report as cells without layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// The heads of the columns: tool and model, then figures.
+    /// The heads of the columns: tool and model, followed by figures.
     pub head: Vec<&'static str>,
-    /// A row a tool and model, the best model of a tool first. `*` marks models that are recommended.
+    /// A row per tool and model, the best model of a tool first. `*` marks recommended models.
     pub rows: Vec<Vec<String>>,
-    /// What is said below.
+    /// Notes below the table.
     pub notes: Vec<String>,
 }
 
-/// The figures as a table.
+/// Returns the results as a table.
 #[must_use]
 pub fn table(report: &Report) -> Table {
     let rows = report.rows.iter().map(|row| {
@@ -226,7 +226,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The text must be that of the file. With `UPDATE_GOLDEN` set, the file is written instead.
+    /// Checks that the text equals that of the file. With `UPDATE_GOLDEN` set, writes the file instead.
     fn is_golden(name: &str, text: &str) {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name);
         if std::env::var_os("UPDATE_GOLDEN").is_some() {

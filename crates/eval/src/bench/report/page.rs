@@ -1,4 +1,4 @@
-//! The report as one HTML file that needs nothing else: no script, no font, no picture from elsewhere. For each tool it draws
+//! The report as one self-contained HTML file, without scripts, fonts or external images. For each tool it plots
 //! quality against cost: up is better, left is cheaper.
 
 use std::fmt::Write as _;
@@ -9,14 +9,14 @@ use super::summary::Row;
 use super::{Report, columns, dollars, or_dash};
 use crate::bench::check::clipped;
 
-/// Cases that are shown one by one; a larger run shows its figures only.
+/// The most cases that are shown one by one; a larger run shows only its figures.
 const MAX_CASES: usize = 200;
-/// Characters of a note.
+/// The most characters of a note.
 const MAX_NOTE: usize = 120;
 
 const STYLE: &str = include_str!("page.css");
 
-/// The picture, and the field in it that is drawn on.
+/// The sizes of the picture, and of the plot area in it.
 const WIDTH: f64 = 920.0;
 const HEIGHT: f64 = 400.0;
 const LEFT: f64 = 46.0;
@@ -25,18 +25,18 @@ const BOTTOM: f64 = 352.0;
 const RIGHT: f64 = 900.0;
 /// The strip for models without a price.
 const STRIP: f64 = 170.0;
-/// Characters of a name beside its point.
+/// The most characters of a name beside its point.
 const MAX_LABEL: usize = 34;
-/// Width of such a character, about.
+/// The approximate width of such a character.
 const CHARACTER: f64 = 7.2;
 /// Height of a line of names.
 const LINE: f64 = 14.0;
-/// Models that are drawn.
+/// The most models that are drawn.
 const MAX_DRAWN: usize = 60;
-/// Decades of cost that are drawn at most.
+/// The most decades of cost that are drawn.
 const MAX_DECADES: i32 = 12;
 
-/// The report as a file: for each tool a plot of quality against cost, the figures, and case by case.
+/// Returns the report as a file: for each tool a plot of quality against cost, the figures, and the cases.
 #[must_use]
 pub fn page(report: &Report) -> String {
     let mut out = String::new();
@@ -143,19 +143,19 @@ fn cases(out: &mut String, rows: &[Row]) {
 struct Point<'a> {
     row: &'a Row,
     score: f64,
-    /// US dollars of a call; `None` where it is not known.
+    /// US dollars of a call; `None` if unknown.
     cost: Option<f64>,
     x: f64,
     y: f64,
 }
 
-/// Where costs are, on a scale of decades.
+/// The scale of costs, in decades.
 struct Scale {
     /// Decimal logarithms of the ends.
     from: i32,
     to: i32,
     right: f64,
-    /// What costs nothing has a place of its own, at the very left.
+    /// Whether free models have their own place, at the left edge.
     has_free: bool,
 }
 
@@ -182,12 +182,12 @@ impl Scale {
     }
 }
 
-/// Where scores are: models lie close together at the top, so the scale begins a little below the worst of them.
+/// The scale of scores. Models are close together at the top, so it begins slightly below the worst of them.
 #[derive(Clone, Copy)]
 struct Height {
     /// The score at the bottom, a multiple of the step.
     from: u8,
-    /// Between two lines.
+    /// The distance between two lines.
     step: u8,
 }
 
@@ -206,7 +206,7 @@ impl Height {
     }
 }
 
-/// The picture of one tool's models; nothing where none was measured.
+/// Draws the plot of a tool's models; empty if none was measured.
 fn plot(rows: &[Row]) -> String {
     let measured: Vec<(&Row, f64)> = rows.iter().filter_map(|row| Some((row, row.score?))).take(MAX_DRAWN).collect();
     let Some((first, _)) = measured.first() else { return String::new() };
@@ -246,9 +246,9 @@ fn plot(rows: &[Row]) -> String {
     out
 }
 
-/// Which parts of the picture there are.
+/// The parts of the picture that are drawn.
 struct Drawn {
-    /// That of unknown prices.
+    /// The strip of unknown prices.
     strip: bool,
     /// The scale of costs.
     costs: bool,
@@ -306,12 +306,12 @@ fn axes(out: &mut String, scale: &Scale, height: Height, drawn: Drawn) {
     );
 }
 
-/// A power of ten without an exponent.
+/// Writes a power of ten without an exponent.
 fn plain(cost: f64, decade: i32) -> String {
     format!("{cost:.*}", usize::try_from(-decade).unwrap_or(0))
 }
 
-/// Joins the models than which none is both cheaper and better.
+/// Connects the models that no other model beats in both cost and quality.
 fn front(out: &mut String, points: &[Point<'_>]) {
     let mut priced: Vec<(&Point<'_>, f64)> = points.iter().filter_map(|point| Some((point, point.cost?))).collect();
     priced.sort_by(|(a, a_cost), (b, b_cost)| a_cost.total_cmp(b_cost).then(b.score.total_cmp(&a.score)));
@@ -343,12 +343,12 @@ fn dot(out: &mut String, point: &Point<'_>, height: Height) {
         writeln!(out, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{at:.1}\" r=\"5\"><title>{title}</title></circle>");
 }
 
-/// Writes names beside their points, none over another: one that finds no room near its point is left to the table.
+/// Writes names beside their points without overlap. A name that finds no room near its point is only in the table.
 fn names(out: &mut String, points: &[Point<'_>], right: f64) {
     let mut taken: Vec<(f64, f64, f64)> = Vec::new();
     for point in points {
         let end = if point.cost.is_some() { right } else { WIDTH };
-        // In the strip a name has no room to its left.
+        // In the strip there is no room to the left of a name.
         let room = if point.cost.is_some() { MAX_LABEL } else { ((end - point.x - 9.0) / CHARACTER) as usize };
         let name = clipped(&point.row.model, room.saturating_sub(1).min(MAX_LABEL));
         let width = name.chars().count() as f64 * CHARACTER;

@@ -1,4 +1,4 @@
-//! Sums measurements up: a line for each call, a row for each tool and model.
+//! Sums up measurements: one line for each call, one row for each tool and model.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::bench::case::Case;
 use crate::bench::check::Verdict;
 use crate::bench::plan::{Plan, Planned};
 
-/// What one call came to: a line of the file of measurements.
+/// The measurement of a call: a line of the results file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The call's key in the plan.
@@ -24,58 +24,58 @@ pub struct Measured {
     pub model: String,
     /// From 1.
     pub repeat: u32,
-    /// Whether it says something of the model. A call that did not reach its model, or whose judge did not answer, does
-    /// not: it is made again by the next run, and only what it cost counts.
+    /// Whether it is a result about the model. A call that did not reach its model, or that was not judged, is not: the
+    /// next run repeats it, and only its cost counts.
     pub done: bool,
-    /// 0 to 100; 0 where the tool gave no valid result.
+    /// 0 to 100; 0 if the tool gave no valid result.
     pub score: f64,
-    /// What each check said, in order.
+    /// The result of each check, in order.
     #[serde(default)]
     pub checks: Vec<Scored>,
-    /// Why there is no result, redacted.
+    /// The reason why there is no result, redacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The beginning of the output, redacted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub output: String,
-    /// Tokens in, of the model that is measured.
+    /// Input tokens of the measured model.
     #[serde(default)]
     pub input_tokens: u64,
-    /// Tokens out.
+    /// Output tokens.
     #[serde(default)]
     pub output_tokens: u64,
-    /// Requests to models, the judge's among them.
+    /// Requests to models, including those to the judge.
     #[serde(default)]
     pub requests: u64,
-    /// US dollars, without the judge; absent where the price is not known.
+    /// US dollars, without the judge; absent if the price is unknown.
     #[serde(default)]
     pub cost_usd: Option<f64>,
-    /// US dollars of the judge; absent where it was not asked or its price is not known.
+    /// US dollars of the judge; absent if it was not asked or its price is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge_cost_usd: Option<f64>,
-    /// US dollars that were counted against the bound, the judge included: what it cost, or where that is not known what
-    /// it may have cost. Absent in lines that know nothing but the costs above.
+    /// US dollars that count against the limit, including the judge: the actual cost, or the highest possible if
+    /// unknown. Absent in lines with only the costs above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charged_usd: Option<f64>,
     /// Milliseconds of the call, without its waits in queues and without the judge.
     pub latency_ms: f64,
-    /// Milliseconds since the epoch at its end.
+    /// The time of its end, in milliseconds since the epoch.
     pub at_ms: u64,
 }
 
-/// US dollars that a call may be said to have cost, and milliseconds that it may have taken. Of tokens and requests,
-/// [`MAX_TOKENS`] are believed.
+/// The highest plausible cost of a call in US dollars, and its highest plausible milliseconds. For tokens and requests
+/// it is [`MAX_TOKENS`].
 const MAX_FIGURE: f64 = 1e12;
 
 impl Measured {
-    /// US dollars that count against the bound of a run.
+    /// Returns the US dollars that count against the limit of a run.
     #[must_use]
     pub fn charged(&self) -> f64 {
         let known = || self.cost_usd.unwrap_or(0.0) + self.judge_cost_usd.unwrap_or(0.0);
         self.charged_usd.unwrap_or_else(known)
     }
 
-    /// Whether its figures can be those of a call.
+    /// Returns whether its figures are plausible for a call.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let share = |value: f64| (0.0..=1.0).contains(&value);
@@ -87,34 +87,34 @@ impl Measured {
     }
 }
 
-/// A figure to its millionth part: sums that ought to be 100 are 99.999… in binary.
+/// Rounds to millionths: sums that should be 100 are 99.999… in binary.
 #[must_use]
 pub(in crate::bench) fn steady(figure: f64) -> f64 {
     (figure * 1e6).round() / 1e6
 }
 
-/// What one check said.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scored {
     /// Its kind.
     pub check: String,
-    /// Its share in the case.
+    /// Its weight in the case.
     pub weight: f64,
     /// 0 to 1.
     pub value: f64,
-    /// What is missing.
+    /// The missing part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl Scored {
-    /// What a check of this kind and weight said.
+    /// Creates the result of a check of this kind and weight.
     #[must_use]
     pub fn new(check: &str, weight: f64, verdict: Verdict) -> Self {
         Self { check: check.to_owned(), weight, value: verdict.value, note: verdict.note }
     }
 
-    /// The score of a call whose result was valid: the weighted mean of its checks, 100 where there are none.
+    /// Returns the score of a call with a valid result: the weighted mean of its checks, 100 without checks.
     #[must_use]
     pub fn mean(checks: &[Self]) -> f64 {
         let weights: f64 = checks.iter().map(|check| check.weight).sum();
@@ -126,66 +126,66 @@ impl Scored {
     }
 }
 
-/// How one model does with one tool.
+/// The results of a model with a tool.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// The tool's id.
     pub tool: String,
     /// `provider/model`.
     pub model: String,
-    /// The mean score, 0 to 100, each case with its weight; absent where nothing was measured.
+    /// The mean score, 0 to 100, weighted by case; absent if nothing was measured.
     pub score: Option<f64>,
-    /// US dollars of all measured calls, without the judge; absent where a price is not known.
+    /// US dollars of all measured calls, without the judge; absent if a price is unknown.
     pub cost: Option<f64>,
     /// Mean milliseconds of a call.
     pub latency_ms: Option<f64>,
-    /// Calls of the plan.
+    /// The number of calls in the plan.
     pub calls: usize,
-    /// Those that were measured.
+    /// The number of measured calls.
     pub done: usize,
-    /// Those of them that gave no valid result, where it is known: a compat file does not say.
+    /// The number of these without a valid result, if known: a compat file does not contain it.
     pub failed: Option<usize>,
     /// Standard deviation of the scores of calls.
     pub sd: Option<f64>,
-    /// The least score of a call.
+    /// The lowest score of a call.
     pub min: Option<f64>,
-    /// Milliseconds that half of the calls do not exceed.
+    /// The median of the calls' milliseconds.
     pub p50_ms: Option<f64>,
-    /// Milliseconds that 95 of 100 calls do not exceed.
+    /// The 95th percentile of the calls' milliseconds.
     pub p95_ms: Option<f64>,
-    /// Tokens in.
+    /// Input tokens.
     pub input_tokens: u64,
-    /// Tokens out.
+    /// Output tokens.
     pub output_tokens: u64,
     /// US dollars of the judge.
     pub judge_cost: Option<f64>,
-    /// The score from which a model is recommended for the tool, where it is known.
+    /// The score from which a model is recommended for the tool, if known.
     pub threshold: Option<u8>,
-    /// Whether the model is recommended for it: measured wholly, at or over the threshold.
+    /// Whether the model is recommended for it: completely measured, and at or above the threshold.
     pub recommended: bool,
     /// The hash of the tool's contract.
     pub contract: String,
-    /// Why calls were not measured, the last of it.
+    /// The reason why calls were not measured, for the last of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
-    /// Case by case.
+    /// The results by case.
     pub cases: Vec<CaseRow>,
 }
 
-/// How one model does with one case.
+/// The results of a model with a case.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CaseRow {
     /// The case.
     pub case: String,
-    /// The mean over its measured repeats.
+    /// The mean of its measured repeats.
     pub score: Option<f64>,
-    /// What was missing the last time, where something was.
+    /// The missing part in the last repeat, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl Row {
-    /// A model and a tool of which nothing was measured.
+    /// Creates a row without measurements.
     #[must_use]
     pub fn new(tool: String, model: String) -> Self {
         Self {
@@ -212,25 +212,25 @@ impl Row {
         }
     }
 
-    /// Whether all of its calls were measured.
+    /// Returns whether all of its calls were measured.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.done == self.calls
     }
 
-    /// US dollars of a call.
+    /// Returns the US dollars of a call.
     #[must_use]
     pub fn cost_per_call(&self) -> Option<f64> {
         self.cost.filter(|_| self.done > 0).map(|cost| cost / self.done as f64)
     }
 }
 
-/// The figures of a plan, from what was measured so far: by tool in the plan's order, the best model first.
+/// Returns the results of a plan, from the measurements so far: by tool in the plan's order, the best model first.
 #[must_use]
 pub fn summarize(plan: &Plan, measured: &[Measured]) -> Vec<Row> {
     let mut by_key: HashMap<&str, &Measured> = HashMap::new();
     for line in measured {
-        // Of several lines the last counts that says something of the model.
+        // Of several lines, the last one with a result about the model counts.
         let known = by_key.entry(&line.key).or_insert(line);
         if line.done || !known.done {
             *known = line;
@@ -254,9 +254,9 @@ pub fn summarize(plan: &Plan, measured: &[Measured]) -> Vec<Row> {
     rows
 }
 
-/// Scores in order, what has none last.
+/// Returns a sort key of scores, with missing ones last.
 fn score_key(score: Option<f64>) -> Option<u64> {
-    // Millionths of a point are told apart; scores are from 0 to 100.
+    // Distinguishes millionths of a point; scores are from 0 to 100.
     score.map(|score| (score.max(0.0) * 1e6).round() as u64)
 }
 
@@ -288,7 +288,7 @@ impl<'a> Tally<'a> {
     }
 
     fn add(&mut self, case: &Case, place: (usize, usize), measured: Option<&'a Measured>) {
-        // The calls of a case stand together in a plan.
+        // The calls of a case are adjacent in a plan.
         if self.by_case.last().is_none_or(|(known, _)| *known != place) {
             self.by_case.push((place, Vec::new()));
             self.row.cases.push(CaseRow { case: case.id.clone(), score: None, note: None });
@@ -347,7 +347,7 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Of the values themselves, not of a sample.
+/// The deviation of the values themselves, not of a sample.
 fn deviation(values: &[f64]) -> Option<f64> {
     let mean = mean(values)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -387,7 +387,7 @@ mod tests {
             .expect("a plan")
     }
 
-    /// Measures every call of a plan; `how` changes what came of it.
+    /// Measures every call of a plan; `how` changes the result.
     fn all(plan: &Plan, how: impl Fn(&str, &str, &mut Measured)) -> Vec<Measured> {
         let measure = |cell: &Cell| {
             let tool = &plan.tools[cell.tool];
@@ -467,7 +467,7 @@ mod tests {
             _ => {}
         });
         measured.retain(|line| line.model != "p/c");
-        // An earlier attempt that came to nothing, and a line of another plan.
+        // An earlier attempt without a result, and a line of another plan.
         let mut before = measured[0].clone();
         before.done = false;
         measured.push(before.clone());
