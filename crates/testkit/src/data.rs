@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// The folder or file `path` of the data that `TOOLWRIGHT_TEST_DATA` names. Without it the caller skips its test, and
-/// one printed line says so.
+/// Returns the path of a file or folder in the directory that `TOOLWRIGHT_TEST_DATA` names. Without the variable,
+/// prints one line and returns `None`, and the caller skips its test.
 #[must_use]
 pub fn test_data(path: &str) -> Option<PathBuf> {
     let found = std::env::var_os("TOOLWRIGHT_TEST_DATA").map(|folder| PathBuf::from(folder).join(path));

@@ -1,46 +1,46 @@
-//! The clock of tests.
+//! A clock for tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use toolwright_core::context::Clock;
 
-/// A clock whose time of day, or whose spans, are what a test says.
+/// A clock whose time of day or time spans a test sets.
 #[derive(Debug)]
 pub struct FakeClock {
-    /// The time of day; `None`: the system's.
+    /// The time of day in milliseconds after the epoch; `None` for the system's.
     wall_ms: Option<AtomicU64>,
-    /// Where spans begin, and how many seconds were counted; `None`: the system's.
+    /// The start of time spans and the seconds counted so far; `None` for the system's clock.
     ticks: Option<(Instant, AtomicU64)>,
 }
 
 impl FakeClock {
-    /// A clock at so many milliseconds after the epoch. Spans are measured by the system's clock.
+    /// Creates a clock that stands at `wall_ms` milliseconds after the epoch. Time spans are the system's.
     #[must_use]
     pub fn at(wall_ms: u64) -> Self {
         Self { wall_ms: Some(AtomicU64::new(wall_ms)), ticks: None }
     }
 
-    /// A clock on which a second passes whenever somebody looks, at the epoch.
+    /// Creates a clock at the epoch whose time spans grow by one second at every reading.
     #[must_use]
     pub fn ticking() -> Self {
         Self { ticks: Some((Instant::now(), AtomicU64::new(0))), ..Self::at(0) }
     }
 
-    /// The system's clocks.
+    /// Creates a clock that shows the system's time.
     #[must_use]
     pub fn real() -> Self {
         Self { wall_ms: None, ticks: None }
     }
 
-    /// Sets it on. One that shows the system's time of day stays.
+    /// Sets the time of day forward. Does nothing on a clock that shows the system's.
     pub fn pass(&self, time: Duration) {
         if let Some(wall) = &self.wall_ms {
             wall.fetch_add(millis(time), Ordering::SeqCst);
         }
     }
 
-    /// Sets it back. One that shows the system's time of day stays.
+    /// Sets the time of day back. Does nothing on a clock that shows the system's.
     pub fn set_back(&self, time: Duration) {
         if let Some(wall) = &self.wall_ms {
             wall.fetch_sub(millis(time), Ordering::SeqCst);

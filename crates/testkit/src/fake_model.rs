@@ -13,25 +13,25 @@ use toolwright_core::model::{
 /// One request to a [`FakeModel`].
 #[derive(Clone, Copy)]
 pub struct FakeCall<'a> {
-    /// The model that is asked, `provider/model`.
+    /// The requested model, `provider/model`.
     pub model: &'a str,
-    /// What it is asked.
+    /// The request.
     pub request: &'a ModelRequest,
-    /// Who listens to the answer.
+    /// The receiver of the answer's events.
     pub events: &'a dyn ModelEvents,
-    /// What ends the request early.
+    /// Cancels the request.
     pub cancel: &'a Cancel,
-    /// How many requests came before this one.
+    /// The number of requests before this one.
     pub number: usize,
 }
 
-/// The answer to a [`FakeCall`], when it is there.
+/// The future answer to a [`FakeCall`].
 pub type FakeAnswer<'a> = Pin<Box<dyn Future<Output = Result<ModelResponse, ModelError>> + Send + 'a>>;
 
 type Answer = Box<dyn for<'a> Fn(FakeCall<'a>) -> FakeAnswer<'a> + Send + Sync>;
 type Card = Box<dyn Fn(&str) -> ModelCard + Send + Sync>;
 
-/// A model client that answers as it is told, and keeps what it is asked.
+/// A model client that gives configured answers and records its requests.
 pub struct FakeModel {
     answer: Answer,
     card: Card,
@@ -48,7 +48,7 @@ impl std::fmt::Debug for FakeModel {
 }
 
 impl FakeModel {
-    /// Answers at once with what `answer` returns.
+    /// Creates a model that answers at once with the result of `answer`.
     pub fn new(answer: impl Fn(FakeCall<'_>) -> Result<ModelResponse, ModelError> + Send + Sync + 'static) -> Self {
         Self::with_future(move |call| {
             let answer = answer(call);
@@ -56,7 +56,7 @@ impl FakeModel {
         })
     }
 
-    /// Answers when the future that `answer` makes is done.
+    /// Creates a model that answers with the result of the future from `answer`.
     pub fn with_future(answer: impl for<'a> Fn(FakeCall<'a>) -> FakeAnswer<'a> + Send + Sync + 'static) -> Self {
         Self {
             answer: Box::new(answer),
@@ -68,56 +68,56 @@ impl FakeModel {
         }
     }
 
-    /// Answers every request with this text.
+    /// Creates a model that answers every request with this text.
     pub fn saying(text: impl Into<String>) -> Self {
         let text = text.into();
         Self::new(move |_| Ok(ModelResponse { text: text.clone(), ..ModelResponse::default() }))
     }
 
-    /// Fails every request in this way.
+    /// Creates a model that fails every request with this error.
     pub fn failing(kind: ModelErrorKind, message: &'static str) -> Self {
         Self::new(move |_| Err(ModelError::new(kind, message)))
     }
 
-    /// Never answers.
+    /// Creates a model that never answers.
     pub fn hanging() -> Self {
         Self::with_future(|_| Box::pin(std::future::pending()))
     }
 
-    /// What is known of a model.
+    /// Sets the function that returns the model cards.
     #[must_use]
     pub fn with_card(mut self, card: impl Fn(&str) -> ModelCard + Send + Sync + 'static) -> Self {
         self.card = Box::new(card);
         self
     }
 
-    /// Whether the API of the models loads deferred tools.
+    /// Sets whether the models' API loads deferred tools.
     #[must_use]
     pub fn with_tool_search(mut self, has: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.has_tool_search = Box::new(has);
         self
     }
 
-    /// The wire names of the tools that the models' provider runs.
+    /// Sets the wire names of the tools that the models' provider runs.
     #[must_use]
     pub fn with_natives(mut self, names: &[&'static str]) -> Self {
         self.natives = names.to_vec();
         self
     }
 
-    /// The tokens that a request asks for beside those of its answer.
+    /// Sets the tokens that a request asks for in addition to its answer's.
     #[must_use]
     pub fn with_thinking_tokens(mut self, tokens: u32) -> Self {
         self.thinking_tokens = Some(tokens);
         self
     }
 
-    /// What was asked so far: the model and the request, in order.
+    /// Returns the requests so far, in order, each with its model.
     pub fn asked(&self) -> Vec<(String, ModelRequest)> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many requests came so far.
+    /// Returns the number of requests so far.
     pub fn requests(&self) -> usize {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).len()
     }

@@ -1,4 +1,4 @@
-//! A person who is asked, and a redactor, for tests of what asks and hides.
+//! A fake approver and a fake redactor.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use toolwright_core::Redactor;
 use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Approver};
 
-/// Answers questions as it was told, and remembers them.
+/// An approver that gives configured answers and records the requests.
 pub struct FakeApprover {
     decision: Option<ApprovalDecision>,
     by_call: HashMap<&'static str, ApprovalDecision>,
@@ -28,39 +28,39 @@ impl FakeApprover {
         Self { decision, by_call: HashMap::new(), delay: Duration::ZERO, place: Answers::Here, asked: Mutex::default() }
     }
 
-    /// Says this to every question.
+    /// Creates an approver that gives this decision on every request.
     pub fn saying(decision: ApprovalDecision) -> Self {
         Self::new(Some(decision))
     }
 
-    /// Answers by the id of the call; a question about any other call stays open.
+    /// Creates an approver that decides by call id; a request about any other call stays open.
     pub fn by_call(answers: &[(&'static str, ApprovalDecision)]) -> Self {
         Self { by_call: answers.iter().cloned().collect(), ..Self::new(None) }
     }
 
-    /// Never answers: whoever would does so elsewhere.
+    /// Creates an approver that never answers and says that answers come from elsewhere.
     pub fn away() -> Self {
         Self::new(None).at(Answers::Elsewhere)
     }
 
-    /// Says that answers come from there.
+    /// Sets the place that answers come from.
     #[must_use]
     pub fn at(self, place: Answers) -> Self {
         Self { place, ..self }
     }
 
-    /// Takes this long over each question.
+    /// Delays each answer.
     #[must_use]
     pub fn after(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }
 
-    /// What it was asked so far.
+    /// Returns the requests so far.
     pub fn requests(&self) -> Vec<ApprovalRequest> {
         self.lock().clone()
     }
 
-    /// How often it was asked.
+    /// Returns the number of requests so far.
     pub fn count(&self) -> usize {
         self.lock().len()
     }
@@ -88,7 +88,7 @@ impl Approver for FakeApprover {
     }
 }
 
-/// Hides this word.
+/// A redactor that hides this word.
 #[derive(Debug, Clone, Copy)]
 pub struct FakeRedactor(pub &'static str);
 

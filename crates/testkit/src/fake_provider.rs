@@ -1,4 +1,4 @@
-//! A provider without a source, for tests of what uses providers.
+//! A tool provider for tests that needs no server.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -22,16 +22,16 @@ use toolwright_core::session::{Principal, Session};
 use toolwright_core::store::FileUse;
 use toolwright_core::tool_id::ToolId;
 
-/// The definition of a tool that takes any object.
+/// Returns the definition of a tool that takes any object.
 ///
 /// # Panics
-/// If `id` is no id.
+/// If `id` is not a valid id.
 #[expect(clippy::expect_used, reason = "a test stops at its first surprise")]
 pub fn definition(id: &str) -> ToolDefinition {
     ToolDefinition::new(ToolId::parse(id).expect("id"), "", Some(json!({"type": "object"})))
 }
 
-/// The tool, registered as one of our own.
+/// Registers a definition as a native tool.
 ///
 /// # Panics
 /// If the definition breaks a rule.
@@ -40,12 +40,12 @@ pub fn own(definition: ToolDefinition) -> Arc<RegisteredTool> {
     RegisteredTool::own(definition).expect("registers")
 }
 
-/// What a native [`FakeProvider`] lists.
+/// Returns a listing of a native [`FakeProvider`].
 pub fn listing(name: &str, tools: Vec<Arc<RegisteredTool>>) -> Listing {
     Arc::new(FakeProvider::new(name, ProviderKind::Native, tools)).listing()
 }
 
-/// What a call of a [`FakeProvider`] comes to, when it is there.
+/// The future result of a [`FakeProvider`]'s call.
 pub type FakeOutput<'a> = Pin<Box<dyn Future<Output = Result<ToolOutput, ToolError>> + Send + 'a>>;
 
 type Answer = Box<dyn for<'a> Fn(ProviderCall<'a>, &'a ToolContext) -> FakeOutput<'a> + Send + Sync>;
@@ -53,20 +53,21 @@ type Answer = Box<dyn for<'a> Fn(ProviderCall<'a>, &'a ToolContext) -> FakeOutpu
 type FilesOf = Box<dyn Fn(&ToolId, &Value, &Session) -> FileUse + Send + Sync>;
 type ScopeOf = Box<dyn Fn(&ToolId, &Value, &Session) -> CallScope + Send + Sync>;
 
-/// What a [`FakeProvider`] does when it is asked for its tools.
+/// The reaction of a [`FakeProvider`] to a request for its tools.
 #[derive(Debug, Clone)]
 pub enum FakeList {
-    /// Lists these.
+    /// Lists these tools.
     Tools(Vec<Arc<RegisteredTool>>),
-    /// Lists these after this time.
+    /// Lists these tools after this time.
     After(Duration, Vec<Arc<RegisteredTool>>),
-    /// Fails, and says this.
+    /// Fails with this message.
     Fails(&'static str),
     /// Never answers.
     Hangs,
 }
 
-/// A provider that lists and answers as it is told. It is up, its calls come to an empty output, and its hints count.
+/// A provider with configured lists and answers. By default it is ready, its calls return an empty output, and its
+/// hints are trusted.
 pub struct FakeProvider {
     name: String,
     kind: ProviderKind,
@@ -76,21 +77,21 @@ pub struct FakeProvider {
     credentials: Box<dyn Fn() -> Option<ContentHash> + Send + Sync>,
     scope: ScopeOf,
     files: FilesOf,
-    /// The configuration that defines it.
+    /// The configuration file that defines it.
     pub defined_in: &'static str,
     /// Whether its hints may loosen policy.
     pub trust: HintTrust,
-    /// Whether it is up.
+    /// Its state.
     pub health: Health,
-    /// What it tells a model about its tools.
+    /// Its instructions to a model about its tools.
     pub instructions: Option<&'static str>,
-    /// What it has and does not offer, each with the reason.
+    /// The tools that it has but does not offer, each with the reason.
     pub withheld: Vec<Withheld>,
-    /// What it listed in an earlier run.
+    /// The tools that it listed in an earlier run.
     pub cached: Option<Vec<Arc<RegisteredTool>>>,
     /// Whether its tools are methods of the protocol.
     pub is_of_methods: bool,
-    /// Whether its calls need no tasks of their own.
+    /// Whether its calls only wait, so that they need no tasks.
     pub only_waits: bool,
 }
 
@@ -101,7 +102,7 @@ impl std::fmt::Debug for FakeProvider {
 }
 
 impl FakeProvider {
-    /// A provider of these tools.
+    /// Creates a provider of these tools.
     pub fn new(name: impl Into<String>, kind: ProviderKind, tools: Vec<Arc<RegisteredTool>>) -> Self {
         Self {
             name: name.into(),
@@ -123,10 +124,10 @@ impl FakeProvider {
         }
     }
 
-    /// A native provider that runs these tools.
+    /// Creates a native provider that runs these tools.
     ///
     /// # Panics
-    /// If a definition breaks a rule, or a call is of none of them.
+    /// If a definition breaks a rule, or a call names none of these tools.
     #[expect(clippy::expect_used, reason = "a test stops at its first surprise")]
     pub fn of_tools(name: &'static str, tools: Vec<Arc<dyn Tool>>) -> Self {
         let registered: Vec<_> = tools.iter().map(|tool| own(tool.definition())).collect();
@@ -146,14 +147,14 @@ impl FakeProvider {
         Self { scope: Box::new(scope), files: Box::new(files), ..fake }
     }
 
-    /// Sets what is public of it.
+    /// Changes the public fields.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
     }
 
-    /// Answers calls at once with what `answer` returns.
+    /// Answers calls at once with the result of `answer`.
     #[must_use]
     pub fn answering(self, answer: impl Fn(ProviderCall<'_>) -> ToolOutput + Send + Sync + 'static) -> Self {
         self.with_future(move |call, _| {
@@ -162,7 +163,7 @@ impl FakeProvider {
         })
     }
 
-    /// Answers calls when the future that `answer` makes is done.
+    /// Answers calls with the result of the future from `answer`.
     #[must_use]
     pub fn with_future(
         mut self,
@@ -172,19 +173,19 @@ impl FakeProvider {
         self
     }
 
-    /// What tells the credentials of its calls from others'.
+    /// Sets the function that returns the fingerprint of its calls' credentials.
     #[must_use]
     pub fn with_credentials(mut self, of: impl Fn() -> Option<ContentHash> + Send + Sync + 'static) -> Self {
         self.credentials = Box::new(of);
         self
     }
 
-    /// Lists this from now on. Nobody is told: see [`FakeProvider::tell_change`].
+    /// Sets the list from now on, without notifying anyone; see [`FakeProvider::tell_change`].
     pub fn lists(&self, list: FakeList) {
         *self.list() = list;
     }
 
-    /// Tells the catalogue, where it is in one, that it has changed.
+    /// Notifies the catalogue, if the provider is in one, of a change.
     pub fn tell_change(&self) {
         let notify = self.notify.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(notify) = notify {
@@ -192,7 +193,7 @@ impl FakeProvider {
         }
     }
 
-    /// A listing of the tools that it has now.
+    /// Returns a listing of its current tools.
     pub fn listing(self: &Arc<Self>) -> Listing {
         let tools = match &*self.list() {
             FakeList::Tools(tools) | FakeList::After(_, tools) => tools.clone(),

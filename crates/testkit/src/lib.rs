@@ -1,4 +1,4 @@
-//! For tests only: a scripted model server, a misbehaving MCP server, rules of model APIs, fixtures.
+//! Test support: a scripted model server, a misbehaving MCP server, rules of model APIs, and fixtures.
 
 #[cfg(feature = "servers")]
 pub mod conformance;

@@ -1,4 +1,4 @@
-//! Finds the binaries of this crate from other crates' tests, where `CARGO_BIN_EXE_…` does not reach.
+//! Finds the binaries of this crate for tests of other crates, which have no `CARGO_BIN_EXE_…` for them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 use std::{env, fs, io};
 
-/// The path of one of this crate's binaries (`misbehaving-mcp`, `conformance-fixture`,
-/// `scripted-model`), in the profile and target directory of the running test. If it is missing or
-/// older than this crate's sources, all of them are built first, without the network.
+/// Returns the path of one of this crate's binaries (`misbehaving-mcp`, `conformance-fixture`, `scripted-model`), in
+/// the profile and target directory of the running test. If it is missing or older than this crate's sources, all of
+/// them are built first, without the network.
 ///
 /// # Panics
-/// When the binary can be neither found nor built; a test cannot go on without it.
+/// If the binary can neither be found nor built.
 #[must_use]
 pub fn bin(name: &str) -> PathBuf {
     static FOUND: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);

@@ -1,5 +1,5 @@
-//! Requests with the plans that answer them, and a server that answers each tool of such a plan: always the same value for
-//! the same arguments, with all fields that other calls refer to.
+//! Requests with plans that answer them, and a fake server for the tools of such a plan. It gives the same value for
+//! the same arguments, with every field that other calls refer to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,12 +11,12 @@ use toolwright_core::canonical::{ContentHash, canonical_json};
 use toolwright_core::plan::PlanDocument;
 use toolwright_core::store::{Written, fold};
 
-/// A tool as the data names it.
+/// A tool of the data set.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ServerTool {
     /// Its name.
     pub name: String,
-    /// What it does.
+    /// Its description.
     #[serde(default)]
     pub description: String,
     /// The schema of its arguments.
@@ -25,40 +25,40 @@ pub struct ServerTool {
     pub output_schema: Value,
 }
 
-/// A request with the plan that answers it.
+/// A request with a plan that answers it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct PlannedRequest {
     /// Its name.
     pub id: String,
-    /// What is asked.
+    /// The text of the request.
     #[serde(default)]
     pub request: String,
     /// The calls.
     pub plan: Value,
 }
 
-/// Reads a file with a JSON value in each line.
+/// Reads a file with one JSON value a line.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// A message if the file cannot be read or parsed.
 pub fn read_lines<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let parsed = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
     parsed.map_err(|error| format!("{}: {error}", file.display()))
 }
 
-/// What a server with these tools is asked, and what it answers, for one plan.
+/// The calls of one plan, with the server's answers.
 #[derive(Debug)]
 pub struct ServerScript {
-    /// The arguments of each call, references replaced.
+    /// The arguments of each call, with references replaced by values.
     pub arguments: Vec<Value>,
     /// The answers, by [`call_key`].
     pub answers: BTreeMap<String, Value>,
-    /// The calls that each call waits for.
+    /// The earlier calls that each call waits for.
     pub producers: Vec<BTreeSet<usize>>,
 }
 
-/// The references in a value, each with the type that the tool wants there.
+/// Collects the references in a value, each with the type that the tool's schema wants there.
 fn references(value: &Value, schema: &Value, found: &mut Vec<(String, Value)>) {
     match value {
         Value::String(text) if text.starts_with('†') && !text.starts_with("††") => {
@@ -72,7 +72,7 @@ fn references(value: &Value, schema: &Value, found: &mut Vec<(String, Value)>) {
     }
 }
 
-/// A value of a type, the same for the same place of the same answer.
+/// Returns a value of this type; the same `place` always gives the same value.
 fn value_of(kind: &Value, place: &str) -> Value {
     let hash = ContentHash::of_value(&json!(place)).to_string();
     let number = hash.bytes().map(u64::from).sum::<u64>();
@@ -86,7 +86,7 @@ fn value_of(kind: &Value, place: &str) -> Value {
     }
 }
 
-/// The steps of `author[0].id`: an item by its number.
+/// Splits a path such as `author[0].id` into its steps; an item's step is its index.
 fn steps(path: &str) -> Vec<&str> {
     path.split(['.', '[', ']']).filter(|step| !step.is_empty()).collect()
 }
@@ -111,7 +111,7 @@ fn put(target: &mut Value, path: &[&str], value: Value) {
     }
 }
 
-/// A written value in the type that its tool wants, where it has another that means the same.
+/// Converts a value to the type that the tool wants, if it has an equivalent of that type.
 fn fitted(value: &Value, kind: &Value) -> Value {
     match (kind.as_str(), value) {
         (Some("string"), Value::Number(number)) => json!(number.to_string()),
@@ -121,7 +121,7 @@ fn fitted(value: &Value, kind: &Value) -> Value {
     }
 }
 
-/// The value that a reference means, by what the calls before it have answered.
+/// Returns the value of a reference, from the answers of earlier calls.
 fn meant(reference: &str, state: &[Written]) -> Result<Value, String> {
     let mut alternatives = reference.split("||").map(str::trim);
     let found = alternatives.find_map(|term| match term.strip_prefix("†state.") {
@@ -148,17 +148,17 @@ fn replaced(value: &Value, state: &[Written]) -> Result<Value, String> {
     })
 }
 
-/// A call by its tool and its arguments, whatever their order.
+/// Returns a key of a call: its tool and arguments, independent of the order of the arguments.
 #[must_use]
 pub fn call_key(tool: &str, arguments: &Value) -> String {
     format!("{tool} {}", canonical_json(arguments))
 }
 
 impl ServerScript {
-    /// Works the plan out call by call, without the executor. Answers have `bytes` at least.
+    /// Computes the calls and answers of a plan without the executor. Each answer has at least `bytes` bytes.
     ///
     /// # Errors
-    /// A tool that there is not, or a reference to nothing.
+    /// An unknown tool, or a reference without a value.
     pub fn of(plan: &PlanDocument, tools: &BTreeMap<&str, &ServerTool>, bytes: usize) -> Result<Self, String> {
         let tool = |name: &str| tools.get(name).copied().ok_or_else(|| format!("there is no tool {name}"));
         let mut read: Vec<Vec<(String, Value)>> = Vec::new();
@@ -185,7 +185,7 @@ impl ServerScript {
                         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
                 })
             };
-            // Those that write one path run in written order.
+            // Calls that write the same path run in written order.
             let producers = (0..index).filter(|&producer| {
                 paths[producer].is_some_and(|path| {
                     paths[index] == Some(path) || read[index].iter().any(|(reference, _)| named(reference, path))

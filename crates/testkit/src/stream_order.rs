@@ -1,4 +1,4 @@
-//! Checks the order of the events of a stream: one state machine for each model API that is served.
+//! Checks the order of the events in a stream, with one state machine for each served model API.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 type Checked = Result<(), String>;
 
-/// The events of a stream: name and data. Comments are left out.
+/// Returns the events of a stream as name and data, without comments.
 fn events(stream: &str) -> Result<Vec<(String, String)>, String> {
     let mut events = Vec::new();
     for frame in stream.split("\n\n").filter(|frame| !frame.is_empty()) {
@@ -37,10 +37,10 @@ fn need(holds: bool, what: &str, event: &Value) -> Checked {
     if holds { Ok(()) } else { Err(format!("{what}: {event}")) }
 }
 
-/// Checks a stream of the API that is served at this path.
+/// Checks a stream of the API served at this path.
 ///
 /// # Errors
-/// What is out of order.
+/// A message about the event that is out of order.
 pub fn check_stream(path: &str, stream: &str) -> Checked {
     match path {
         "/v1/chat/completions" => check_chat(stream),
@@ -53,7 +53,7 @@ pub fn check_stream(path: &str, stream: &str) -> Checked {
 /// Checks a stream of Chat Completions.
 ///
 /// # Errors
-/// What is out of order.
+/// A message about the event that is out of order.
 pub fn check_chat(stream: &str) -> Checked {
     let events = events(stream)?;
     let (mut id, mut finished, mut done, mut calls, mut said_role) = (None, false, false, 0, false);
@@ -106,7 +106,7 @@ pub fn check_chat(stream: &str) -> Checked {
 /// Checks a stream of Messages.
 ///
 /// # Errors
-/// What is out of order.
+/// A message about the event that is out of order.
 pub fn check_messages(stream: &str) -> Checked {
     let (mut started, mut open, mut next, mut settled, mut stopped) = (false, None::<(u64, String)>, 0, false, false);
     let mut input = String::new();
@@ -175,7 +175,7 @@ pub fn check_messages(stream: &str) -> Checked {
 /// Checks a stream of Responses.
 ///
 /// # Errors
-/// What is out of order.
+/// A message about the event that is out of order.
 pub fn check_responses(stream: &str) -> Checked {
     let mut open: BTreeMap<u64, (Value, String)> = BTreeMap::new();
     let mut done: BTreeMap<u64, Value> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! `model-client`: our model client as a process, for tests that look at what it sends beside what others send.
+//! `model-client`: our model client as a process, for tests that compare its requests with those of other clients.
 
 use std::io::{self, BufRead as _, Write as _};
 

@@ -1,4 +1,4 @@
-//! `stream-order PATH`: checks the stream on standard input against the API that is served at this path.
+//! `stream-order PATH`: checks the stream on standard input against the API served at this path.
 
 use toolwright_testkit::stream_order::check_stream;
 

@@ -1,4 +1,4 @@
-//! Blocks of content that more than one method answers with.
+//! Content blocks used by more than one method.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,7 +20,7 @@ pub(super) fn resource(uri: &str, mime_type: &str, text: &str) -> Value {
     json!({"type": "resource", "resource": {"uri": uri, "mimeType": mime_type, "text": text}})
 }
 
-/// A WAV file of eight silent samples: mono, 8 kHz, 16 bits.
+/// Returns a WAV file of eight silent samples: mono, 8 kHz, 16 bits.
 pub(super) fn audio() -> Value {
     const SAMPLES: [u8; 16] = [0; 16];
     let mut wav = b"RIFF\x34\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0".to_vec();

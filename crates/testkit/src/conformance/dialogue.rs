@@ -1,25 +1,25 @@
-//! Requests that need something of the client before they can be answered. A script is a pure function
-//! of what is known so far: it says what to ask next, or the answer. Modern clients are asked by an
-//! `input_required` result and call again; legacy clients get requests of ours in the middle of theirs.
+//! Requests that need input of the client before they can be answered. A script is a pure function of the input so far
+//! and returns the next questions or the answer. Modern clients are asked by an `input_required` result and call again;
+//! legacy clients get requests of the server during their own.
 
 use serde_json::{Map, Value, json};
 
 use super::seal::Seal;
 use crate::wire::{Answer, Era, Exchange, Request, RpcError};
 
-/// Most rounds that a legacy client is asked.
+/// The most rounds of questions to a legacy client.
 const MAX_ROUNDS: usize = 8;
 
-/// What the client has answered so far.
+/// The client's input so far.
 pub(super) struct Round<'a> {
     pub(super) request: &'a Request,
     pub(super) answers: &'a Map<String, Value>,
-    /// What the script itself gave along with its last questions, if it did.
+    /// The state that the script attached to its last questions.
     pub(super) state: Option<&'a Value>,
 }
 
 impl Round<'_> {
-    /// What a person filled into a form. A form that was declined or cancelled is an answer too.
+    /// Returns a person's answer to a form; a declined or cancelled form counts as an answer.
     pub(super) fn form(&self, key: &str) -> Option<Form<'_>> {
         let answer = self.answers.get(key)?;
         Some(match answer.get("action")?.as_str()? {
@@ -36,9 +36,9 @@ pub(super) enum Form<'a> {
 
 pub(super) enum Step {
     Ask {
-        /// Requests to the client under names of the script's own.
+        /// Requests to the client, under names chosen by the script.
         questions: Map<String, Value>,
-        /// What the script wants back with the answers.
+        /// The state to return with the answers.
         state: Option<Value>,
     },
     Done(Answer),
@@ -74,7 +74,7 @@ pub(super) async fn hold(seal: &Seal, request: &Request, exchange: &Exchange, sc
     }
 }
 
-/// Asks whatever the client is able to answer, or says what it would need to be.
+/// Asks the questions that the client can answer, or returns the error that names the missing capability.
 fn one_round(seal: &Seal, request: &Request, exchange: &Exchange, script: Script) -> Result<Answer, RpcError> {
     let none = Map::new();
     let answers = match request.params.get("inputResponses") {
@@ -106,7 +106,7 @@ fn one_round(seal: &Seal, request: &Request, exchange: &Exchange, script: Script
     Ok(Answer::Result(result))
 }
 
-/// What the client refuses is left out, and the script goes on with the rest if it can.
+/// Leaves out questions that the client refuses; the script continues with the rest if it can.
 async fn all_rounds(request: &Request, exchange: &Exchange, script: Script) -> Answer {
     let (mut answers, mut state, mut refusal) = (Map::new(), None, None);
     for _ in 0..MAX_ROUNDS {
@@ -138,7 +138,7 @@ async fn all_rounds(request: &Request, exchange: &Exchange, script: Script) -> A
     Answer::failure("The client was asked too often")
 }
 
-/// The capability that a client needs to answer this.
+/// Returns the client capability that this question needs.
 fn capability(question: &Value) -> &'static str {
     match question["method"].as_str() {
         Some("elicitation/create") => "elicitation",

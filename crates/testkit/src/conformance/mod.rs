@@ -1,9 +1,9 @@
-//! The server that the official conformance suite asks for, by the names and texts it looks for
-//! (`@modelcontextprotocol/conformance`, requirements of 2025-11-25 and 2026-07-28, and the tasks
-//! extension). It stands behind the gateway, which passes it through under its raw names.
+//! The server for the official conformance suite, with the names and texts that the suite expects
+//! (`@modelcontextprotocol/conformance`, requirements of 2025-11-25 and 2026-07-28, and the tasks extension). It stands
+//! behind the gateway, which shows its tools under their raw names.
 //!
-//! Each capability of the protocol is a module with its lists and its methods. Where a request needs
-//! something of the client, [`dialogue`] asks in the way of the client's generation.
+//! Each capability of the protocol is a module with its lists and its methods. If a request needs input of the client,
+//! [`dialogue`] asks for it in the way of the client's protocol generation.
 
 mod blocks;
 mod dialogue;
@@ -38,7 +38,7 @@ pub struct Options {
 /// Serves the fixture: on stdio until standard input ends, on HTTP until the process is ended.
 ///
 /// # Errors
-/// The port is taken, or standard input cannot be read.
+/// If the port is taken, or standard input cannot be read.
 pub async fn run(options: Options) -> io::Result<()> {
     let fixture = Fixture { legacy_only: options.legacy, ..Fixture::default() };
     wire::serve(fixture, options.http.map_or(Door::Stdio, Door::Http)).await
@@ -47,7 +47,7 @@ pub async fn run(options: Options) -> io::Result<()> {
 #[derive(Default)]
 struct Fixture {
     legacy_only: bool,
-    /// Toggled by tools, so that the lists change.
+    /// Toggled by tools in order to change the lists.
     extra_tool: AtomicBool,
     extra_prompt: AtomicBool,
     resources: resources::Resources,
@@ -120,7 +120,7 @@ impl Server for Fixture {
     }
 }
 
-/// One page of a list. A cursor is the number of the first item, and anything else is refused.
+/// Returns one page of a list. A cursor is the index of the page's first item; any other cursor is an error.
 fn page(request: &Request, key: &str, items: &[Value]) -> Answer {
     const PAGE: usize = 3;
     let start = match request.params.get("cursor").map(|cursor| cursor.as_str().and_then(|text| text.parse().ok())) {

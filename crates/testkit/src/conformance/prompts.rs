@@ -1,4 +1,4 @@
-//! Prompts, and completions of their arguments and of the resource template's.
+//! Prompts, and completions of their arguments and of the resource template's arguments.
 
 use std::sync::atomic::Ordering;
 
@@ -65,7 +65,7 @@ fn messages(blocks: &[Value]) -> Answer {
     Answer::Result(json!({"messages": messages}))
 }
 
-/// Values that begin with what is written already.
+/// Completes an argument with the values that begin with the text so far.
 pub(super) fn complete(request: &Request) -> Answer {
     let text = |outer: &str, inner: &str| {
         request.params.get(outer).and_then(|value| value.get(inner)).and_then(Value::as_str).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The scripts of the tools and prompts that ask the client for something.
+//! Scripts of the tools and prompts that need input of the client.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::blocks;
 use super::dialogue::{Form, Round, Script, Step};
 use crate::wire::Answer;
 
-/// The script of a tool; `None` for tools that ask nothing.
+/// Returns the script of a tool; `None` for tools that ask nothing.
 pub(super) fn script(tool: &str) -> Option<Script> {
     Some(match tool {
         "test_elicitation" => contact,
@@ -52,7 +52,7 @@ fn field<'a>(content: &'a Value, key: &str) -> &'a str {
     content.get(key).and_then(Value::as_str).unwrap_or("somebody")
 }
 
-/// What a form came to, in the words that the suite's scenarios describe.
+/// Describes the result of a form in the words of the suite's scenarios.
 fn outcome(round: &Round<'_>, key: &str) -> String {
     let answer = round.answers.get(key).unwrap_or(&Value::Null);
     let (action, content) = (answer.get("action").unwrap_or(&Value::Null), answer.get("content"));
@@ -79,7 +79,7 @@ fn sample(round: &Round<'_>) -> Step {
     }
 }
 
-/// The text of a sampling result, whose content is a block or a list of blocks.
+/// Returns the text of a sampling result, whose content is a block or a list of blocks.
 fn spoken(answer: &Value) -> &str {
     let content = answer.get("content").unwrap_or(&Value::Null);
     let block = content.get(0).unwrap_or(content);
@@ -149,7 +149,7 @@ fn roots(round: &Round<'_>) -> Step {
     }
 }
 
-/// Answered only together with the state that went out with the question.
+/// Accepts an answer only with the state that was sent with the question.
 fn confirmation(round: &Round<'_>) -> Step {
     let asked = round.state == Some(&json!("asked"));
     match round.form("confirm") {
@@ -182,7 +182,7 @@ fn everything(round: &Round<'_>) -> Step {
     .with_state(json!("asked for everything"))
 }
 
-/// Each round carries what the one before it learnt.
+/// Carries the earlier answer in the state of each round.
 fn steps(round: &Round<'_>) -> Step {
     let name = round.state.and_then(|state| state.get("name")).and_then(Value::as_str);
     match (name, round.form("step1"), round.form("step2")) {
@@ -202,7 +202,7 @@ fn steps(round: &Round<'_>) -> Step {
     }
 }
 
-/// Content with any of two answers, so that a client is asked what it is able to answer.
+/// Asks two questions and accepts either answer, so that a client gets a question that it can answer.
 fn whatever(round: &Round<'_>) -> Step {
     if let Some(answer) = round.answers.get("question") {
         return Step::text(format!("The model says: {}", spoken(answer)));
@@ -239,7 +239,7 @@ fn two_forms(round: &Round<'_>) -> Step {
     }
 }
 
-/// The prompt that is made of what the user says.
+/// Builds a prompt from the user's answer.
 pub(super) fn prompt(round: &Round<'_>) -> Step {
     match round.form("user_context") {
         None => {
@@ -257,7 +257,7 @@ pub(super) fn prompt(round: &Round<'_>) -> Step {
     }
 }
 
-/// The resource that is read with a permission.
+/// Returns the resource that needs a permission.
 pub(super) fn guarded_resource(round: &Round<'_>) -> Step {
     let uri = round.request.text("uri");
     match round.form("permission") {

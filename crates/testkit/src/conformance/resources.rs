@@ -12,7 +12,7 @@ const WATCHED: &str = "test://watched-resource";
 #[derive(Default)]
 pub(super) struct Resources {
     extra: AtomicBool,
-    /// How often the watched resource has changed.
+    /// The number of changes of the watched resource.
     edition: AtomicU64,
 }
 

@@ -1,5 +1,5 @@
-//! The `requestState` of a dialogue: readable, but bound to the request that it was made for, to this
-//! process and to a time, by HMAC-SHA-256 (RFC 2104) under a key that nobody else has.
+//! The `requestState` of a dialogue: readable, but bound to its request, to this process and to a time by HMAC-SHA-256
+//! (RFC 2104) under a key of this process.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::wire::{Request, RpcError};
 
-/// How long a client may take with its answer.
+/// The time that a client has for its answer.
 const LIFETIME: Duration = Duration::from_secs(600);
 const BLOCK: usize = 64;
 
@@ -35,7 +35,7 @@ impl Seal {
         format!("{payload}.{tag}")
     }
 
-    /// The state, if this process sealed it for the same request and not too long ago.
+    /// Returns the state if this process sealed it for the same request within [`LIFETIME`].
     pub(super) fn open(&self, request: &Request, token: &str) -> Result<Value, RpcError> {
         let invalid = || RpcError::invalid("requestState is not one of ours, or it is too old");
         let (payload, tag) = token.split_once('.').ok_or_else(invalid)?;

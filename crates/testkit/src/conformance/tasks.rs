@@ -1,6 +1,6 @@
-//! The extension `io.modelcontextprotocol/tasks` (SEP-2663): the server decides that a call becomes a
-//! task, the client polls it, answers what it asks, and cancels it. Clients without the extension get
-//! the same work done inside their call, or are refused where a tool is only to be had as a task.
+//! The extension `io.modelcontextprotocol/tasks` (SEP-2663): the server decides that a call becomes a task, the client
+//! polls it, answers what it asks, and cancels it. For clients without the extension the work runs within their call;
+//! tools that run only as tasks refuse them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -14,15 +14,15 @@ use toolwright_core::duration;
 use super::{dialogue, questions};
 use crate::wire::{Answer, Change, Era, Exchange, Listeners, META, Request, RpcError, lock, text_result};
 
-/// Most tasks that are kept; while all are young, new ones are refused.
+/// The most tasks kept; while none of them has expired, new ones are refused.
 const MAX_TASKS: usize = 1024;
 const LIFETIME: Duration = Duration::from_secs(600);
 const POLL_MS: u64 = 100;
 const MAX_SECONDS: u64 = 600;
-/// How long the tools work that are no more than examples.
+/// The working time of tools that only serve as examples.
 const STINT: Duration = Duration::from_millis(300);
 
-/// What is done, as a task or not.
+/// Work that runs as a task or within a call.
 enum Work {
     Compute { pause: Duration, label: String },
     Fail,
@@ -49,12 +49,12 @@ impl Work {
         })
     }
 
-    /// Whether it is only to be had as a task.
+    /// Whether it runs only as a task.
     fn is_task_only(&self) -> bool {
         matches!(self, Self::Fail | Self::Greet { .. })
     }
 
-    /// The part of the work that asks nothing.
+    /// Runs the part of the work that asks nothing.
     async fn quiet(&self) -> Result<Value, RpcError> {
         match self {
             Self::Compute { pause, label } => {
@@ -91,7 +91,7 @@ struct Task {
 struct State {
     status: &'static str,
     updated: SystemTime,
-    /// What waits for an answer.
+    /// The questions without an answer.
     open: Map<String, Value>,
     answers: Map<String, Value>,
     outcome: Option<Result<Value, RpcError>>,
@@ -128,7 +128,7 @@ impl Task {
         details
     }
 
-    /// Waits until all of this is answered.
+    /// Asks with these forms and waits until all are answered.
     async fn ask<const N: usize>(&self, tasks: &Tasks, forms: [(&str, Value); N]) -> Map<String, Value> {
         lock(&self.state).open = forms.into_iter().map(|(key, form)| (key.to_owned(), form)).collect();
         self.set("input_required");
@@ -159,7 +159,7 @@ impl Tasks {
         }
     }
 
-    /// The answer to a call of one of these tools; `None` for other tools.
+    /// Answers a call of one of these tools; `None` for other tools.
     pub(super) async fn call(
         self: &Arc<Self>,
         request: &Request,
@@ -183,7 +183,7 @@ impl Tasks {
         Some(within(exchange, &work).await)
     }
 
-    /// Asks for a name first, within the call, and greets as a task.
+    /// Asks for a name within the call, then greets as a task.
     async fn greet(
         self: &Arc<Self>,
         request: &Request,
@@ -205,7 +205,7 @@ impl Tasks {
         }
     }
 
-    /// The task is there before its id is told.
+    /// Starts a task and returns its id; the task exists before the client learns the id.
     fn begin(self: &Arc<Self>, work: Work) -> Answer {
         let now = SystemTime::now();
         let state = State { status: "working", updated: now, open: Map::new(), answers: Map::new(), outcome: None };
@@ -265,7 +265,7 @@ impl Tasks {
         }
     }
 
-    /// `tasks/get`, `tasks/update` and `tasks/cancel`.
+    /// Handles `tasks/get`, `tasks/update` and `tasks/cancel`.
     pub(super) fn method(&self, request: &Request, exchange: &Exchange) -> Answer {
         if !exchange.client_extends(&format!("{META}tasks")) {
             return missing_extension().into();
@@ -294,7 +294,7 @@ impl Tasks {
     }
 }
 
-/// The work done while its caller waits.
+/// Runs the work while its caller waits.
 async fn within(exchange: &Exchange, work: &Work) -> Answer {
     tokio::select! {
         outcome = work.quiet() => outcome.map_or_else(Answer::from, Answer::Result),
@@ -306,7 +306,7 @@ fn missing_extension() -> RpcError {
     RpcError::missing_capability(json!({"extensions": {format!("{META}tasks"): {}}}))
 }
 
-/// A time in UTC as ISO 8601 has it.
+/// Formats a time as ISO 8601 in UTC.
 fn iso(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     duration::iso(u64::try_from(since.as_millis()).unwrap_or_default())

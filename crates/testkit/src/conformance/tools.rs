@@ -1,5 +1,5 @@
-//! The tools of the suite. Those that answer with a constant come first in the list: one scenario calls
-//! the first tool without arguments and expects no error.
+//! The tools of the suite. Tools with constant answers come first in the list, because one scenario calls the first
+//! tool without arguments and expects no error.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::{Fixture, blocks, dialogue, questions};
 use crate::wire::{Answer, Change, Exchange, Level, Request, RpcError, text_result};
 
-/// Between two steps of a tool that takes its time.
+/// The pause between two steps of a slow tool.
 const STEP: Duration = Duration::from_millis(50);
-/// For how long a tool that ends its connection works on.
+/// The time that a tool continues to work after it has ended its connection.
 const AWAY: Duration = Duration::from_millis(100);
 
 fn tool(name: &str, description: &str) -> Value {
@@ -106,7 +106,7 @@ pub(super) async fn call(fixture: &Fixture, request: &Request, exchange: &Exchan
     if let Some(answer) = fixture.tasks.call(request, exchange, &fixture.seal).await {
         return answer;
     }
-    // Clients that cannot be asked are let off here, unlike elsewhere.
+    // This tool alone accepts clients that cannot be asked.
     if name == "test_streaming_elicitation" && !exchange.client_has("elicitation") {
         return Answer::text("Hello, whoever you are!");
     }
@@ -116,7 +116,7 @@ pub(super) async fn call(fixture: &Fixture, request: &Request, exchange: &Exchan
     }
 }
 
-/// The tools that ask nothing.
+/// Runs the tools that ask nothing.
 async fn run(fixture: &Fixture, request: &Request, exchange: &Exchange) -> Answer {
     let content = |blocks: &[Value]| Answer::Result(json!({"content": blocks}));
     match request.text("name") {
@@ -205,7 +205,7 @@ fn structured() -> Value {
     tool
 }
 
-/// Some of its arguments come as headers too, where there are headers.
+/// Returns a tool with arguments that are also sent as headers, on transports with headers.
 fn with_headers() -> Value {
     let properties = json!({
         "region": {"type": "string", "x-mcp-header": "Region"},
@@ -216,7 +216,7 @@ fn with_headers() -> Value {
     taking("test_x_mcp_header", "Has arguments that come as headers too", &properties, &[])
 }
 
-/// Every keyword that gateways are known to lose.
+/// Returns a schema with every keyword that gateways are known to lose.
 fn rich_schema() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -1,4 +1,4 @@
-//! The tool list, as the flags change it.
+//! The tool list, depending on the flags.
 
 use std::sync::atomic::Ordering;
 
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::Misbehaving;
 
-/// What a client is told about the effects of a tool.
+/// The annotations of a tool about its effects.
 #[derive(Clone, Copy)]
 enum Hint {
     ReadOnly,
-    /// No annotation: the client has to think the worst.
+    /// No annotation: the client must assume the worst.
     None,
 }
 

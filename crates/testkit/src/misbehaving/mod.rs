@@ -1,6 +1,5 @@
-//! An MCP server for tests that misbehaves on request. Flags choose what goes wrong with the server as
-//! a whole; what goes wrong during a call is chosen by the tool that is called. It stays a correct
-//! server for whoever avoids those tools.
+//! An MCP server for tests that misbehaves on request. Flags choose faults of the whole server; the called tool chooses
+//! the fault of a call. Without those flags and tools it is a correct server.
 
 mod list;
 mod tools;
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::wire::{self, Answer, Door, Era, Exchange, Request, RpcError, Server};
 
-/// The exit code of a process that `die`, `counter` or `--die-after-list` ended.
+/// The exit code of a process that ended itself (`die`, `counter`, `--die-after-list`).
 pub const DEATH: i32 = 3;
 
 /// What goes wrong. Without any flag the server behaves, and speaks 2025-11-25 and older.
@@ -79,7 +78,7 @@ impl Options {
 /// Serves until standard input ends, or on a port until the process is ended.
 ///
 /// # Errors
-/// The port is taken, or standard input cannot be read.
+/// If the port is taken, or standard input cannot be read.
 pub async fn run(options: Options) -> io::Result<ExitCode> {
     if let Some(code) = options.exit_at_once {
         tools::to_stderr(b"misbehaving-mcp: cannot start: told so by --exit-at-once\n").await;
@@ -95,11 +94,11 @@ pub async fn run(options: Options) -> io::Result<ExitCode> {
 
 struct Misbehaving {
     options: Options,
-    /// Tools that `change_list` has added.
+    /// The number of tools added by `change_list`.
     added: AtomicUsize,
-    /// Calls of `log_in`.
+    /// The number of calls of `log_in`.
     logins: AtomicUsize,
-    /// The ids of requests that were cancelled while they ran, in the order of arrival.
+    /// The ids of requests that were cancelled while they ran, in order of arrival.
     cancelled: Mutex<Vec<Value>>,
 }
 

@@ -1,4 +1,4 @@
-//! The tools of the server, and how each of them fails.
+//! The tools of the server and their faults.
 
 use std::io;
 use std::process::Stdio;
@@ -12,11 +12,11 @@ use tokio::io::AsyncWriteExt as _;
 use super::{DEATH, Misbehaving};
 use crate::wire::{Answer, Change, Exchange, Request, RpcError, text_result};
 
-/// Most bytes that a tool sends.
+/// The most bytes that a tool sends.
 const MAX_BYTES: u64 = 256 << 20;
-/// Progress reports of one `slow` call.
+/// The progress reports of one `slow` call.
 const STEPS: u64 = 10;
-/// Lines that no client may choke on: text, half a frame, an answer to nobody, bytes that are no UTF-8.
+/// Lines that a client must survive: text, half a frame, an answer with an unknown id, invalid UTF-8, an empty array.
 const GARBAGE: &[u8] =
     b"Listening for your orders\n{\"jsonrpc\": \"2.0\", \"id\": \n\n{\"jsonrpc\":\"2.0\",\"id\":\"nobody\",\"result\":{}}\n\xff\xfe\n[]\n";
 
@@ -26,7 +26,7 @@ pub(super) async fn call(server: &Misbehaving, request: &Request, exchange: &Exc
     let mut answer = std::pin::pin!(answer);
     tokio::select! {
         answer = &mut answer => {
-            // A cancel may fall between the looks that the two branches take.
+            // The call may be cancelled after the answer is ready.
             if exchange.is_cancelled() {
                 note();
             }
@@ -108,7 +108,7 @@ async fn run(server: &Misbehaving, request: &Request, exchange: &Exchange) -> An
     }
 }
 
-/// The refusal of a call whose user is to open a page first (MCP 2025-11-25, "URL Elicitation Required Error").
+/// The error for a call whose user must open a page first (MCP 2025-11-25, "URL Elicitation Required Error").
 fn pages_required() -> RpcError {
     let page = json!({
         "mode": "url",
@@ -132,13 +132,13 @@ async fn slow(request: &Request, exchange: &Exchange, pause: Duration) -> Answer
     }
 }
 
-/// No answer comes, but nothing is kept for a client that has given up.
+/// Waits for a cancel and never answers.
 async fn hang(exchange: &Exchange) -> Answer {
     exchange.cancelled().await;
     Answer::Silence
 }
 
-/// One line an execution: the process and the caller's label.
+/// Appends a line to the counter file: the process id and the caller's label.
 async fn count(server: &Misbehaving, label: &str) -> io::Result<()> {
     let file = server.options.counter.as_ref().ok_or_else(|| io::Error::other("started without --counter FILE"))?;
     let mut file = tokio::fs::OpenOptions::new().create(true).append(true).open(file).await?;
@@ -146,14 +146,14 @@ async fn count(server: &Misbehaving, label: &str) -> io::Result<()> {
     file.flush().await
 }
 
-/// A process that neither the end of this one nor a signal to its group reaches.
+/// Starts a process that survives the end of this one and signals to its process group.
 fn spawn_child() -> io::Result<u32> {
     let mut command = tokio::process::Command::new("setsid");
     command.args(["sleep", "600"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn()?.id().ok_or_else(|| io::Error::other("it ended at once"))
 }
 
-/// Numbered lines, so that a cut in the middle shows.
+/// Returns numbered lines, so that a cut in the middle shows.
 fn lines(bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 32);
     let mut number = 0_u64;
@@ -165,7 +165,7 @@ fn lines(bytes: usize) -> String {
     text
 }
 
-/// Writes to standard error; that it is closed is no error.
+/// Writes to standard error and ignores errors.
 pub(super) async fn to_stderr(bytes: &[u8]) {
     let mut stderr = tokio::io::stderr();
     let _ = stderr.write_all(bytes).await;

@@ -20,7 +20,7 @@ pub(super) fn check(body: &Value) -> Checked {
                 let place = format!("tools.{at}");
                 let schema = &shown["input_schema"];
                 let name = word(shown, "name", &place)?;
-                // A tool that the provider runs has a version in place of a schema.
+                // Tools of the provider have a version in place of a schema.
                 if shown["type"].as_str().is_some_and(|kind| kind != "custom") {
                     ensure(schema.is_null(), || format!("{place}.input_schema: Extra inputs are not permitted"))?;
                     seen.push(name.to_owned());
@@ -65,8 +65,8 @@ pub(super) fn check(body: &Value) -> Checked {
     }
 }
 
-/// The messages as the API reads them: a text is one block, and messages that follow one another in the same role
-/// are one.
+/// Returns the messages as the API reads them: a text becomes one block, and consecutive messages of the same role are
+/// joined.
 fn joined(messages: &[Value]) -> Vec<Value> {
     let mut turns: Vec<Value> = Vec::new();
     for message in messages {
@@ -86,7 +86,7 @@ fn joined(messages: &[Value]) -> Vec<Value> {
     turns
 }
 
-/// The tools that results load, by name.
+/// Returns the names of the tools that results load.
 fn references(messages: &[Value]) -> impl Iterator<Item = &str> {
     let results = messages.iter().flat_map(blocks).filter(|block| block["type"] == "tool_result");
     results
@@ -99,7 +99,7 @@ fn blocks(value: &Value) -> &[Value] {
     value["content"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Whether tools are used.
+/// Checks the messages and returns whether they use tools.
 fn check_messages(messages: &[Value]) -> Result<bool, String> {
     let mut used: Vec<&str> = Vec::new();
     let mut waiting: Vec<&str> = Vec::new();
@@ -251,14 +251,14 @@ pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Se
                 .chain([json!({"type": "signature_delta", "signature": signature})])
                 .collect()
         } else if block["type"].as_str().is_some_and(|kind| kind.ends_with("_tool_result")) {
-            // Results of the provider's tools come whole.
+            // Results of the provider's tools are not streamed in pieces.
             Vec::new()
         } else if block["type"] == "text" {
             block["text"] = json!("");
             pieces(text, 12).map(|piece| json!({"type": "text_delta", "text": piece})).collect()
         } else {
             let input = std::mem::replace(&mut block["input"], json!({})).to_string();
-            // The API opens with an empty piece, and sends nothing more for a call without arguments.
+            // The API begins with an empty piece, and sends no more for a call without arguments.
             let input = if input == "{}" { String::new() } else { input };
             std::iter::once("")
                 .chain(pieces(&input, 9))
@@ -281,7 +281,7 @@ pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Se
     Sent::Stream { media: "text/event-stream; charset=utf-8", frames }
 }
 
-/// Why it stopped, and what is said beside.
+/// Returns the stop reason and the stop details.
 fn stopped(answer: &Answer) -> (&'static str, Value) {
     match answer.stop {
         Stop::Done if answer.calls.is_empty() => ("end_turn", Value::Null),

@@ -26,10 +26,10 @@ pub struct Options {
     fault: Vec<Fault>,
 }
 
-/// Serves until the process is ended. Prints `ready http://127.0.0.1:PORT` when it takes requests.
+/// Serves until the process is ended. Prints `ready http://127.0.0.1:PORT` when it accepts requests.
 ///
 /// # Errors
-/// When the script cannot be read or the port not be bound.
+/// If the script cannot be read or the port cannot be bound.
 pub async fn run(options: Options) -> io::Result<()> {
     let script = match &options.script {
         Some(path) => {

@@ -1,4 +1,4 @@
-//! A tokenizer of the server's own: neither bytes by four nor any model's, but as far from the former as these are.
+//! The server's own tokenizer. It differs from four bytes a token as much as the tokenizers of real models do.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use super::{RecordedRequest, WireApi};
 
-/// What an API puts around each part of a request, in tokens.
+/// The tokens that an API adds around each part of a request.
 const FRAME: u64 = 3;
-/// An image.
+/// The tokens of an image.
 const IMAGE: u64 = 1200;
-/// Texts from here on without white space are no text: images, signatures.
+/// The length in bytes from which a text without white space counts as data (images, signatures).
 const DATA: usize = 4096;
 
-/// Tokens of a text: a word for every seven letters begun, a number for every three digits, and every other character
-/// but white space.
+/// Counts the tokens of a text: one for every seven letters begun, one for every three digits begun, one for every line
+/// feed and for every other character that is not white space.
 #[must_use]
 pub fn tokens(text: &str) -> u64 {
     let (mut count, mut letters, mut digits) = (0, 0, 0);
@@ -28,8 +28,8 @@ pub fn tokens(text: &str) -> u64 {
     count
 }
 
-/// The parts of a request in the order in which a model reads them: tools, system prompt, messages. A hash and the tokens
-/// of each.
+/// Returns hash and tokens of each part of a request in the order in which a model reads them: tools, system prompt,
+/// messages.
 pub(super) fn parts(asked: &RecordedRequest) -> Vec<(u64, u64)> {
     let (system, messages) = match asked.api {
         WireApi::OpenAi | WireApi::Ollama => ("", "messages"),
@@ -46,7 +46,7 @@ pub(super) fn parts(asked: &RecordedRequest) -> Vec<(u64, u64)> {
     parts
 }
 
-/// Tokens that a request asks for, as far as it limits them.
+/// Returns the limit of the answer's tokens in a request, 0 if it has none.
 pub(super) fn answer_limit(body: &Value) -> u64 {
     let given = ["max_completion_tokens", "max_tokens", "max_output_tokens"].iter().find_map(|key| body[*key].as_u64());
     let given = given.or_else(|| body["generationConfig"]["maxOutputTokens"].as_u64());
@@ -63,7 +63,7 @@ fn collect(value: &Value, with_keys: bool, parts: &mut Vec<(u64, u64)>) {
         Value::Array(items) => items.iter().for_each(|item| collect(item, with_keys, parts)),
         Value::Object(members) => {
             parts.push((hash("{"), FRAME));
-            // Marks for caches move from request to request and are no part of what a model reads.
+            // Cache marks move between requests and are not read by a model.
             for (key, member) in members.iter().filter(|(key, _)| *key != "cache_control") {
                 if with_keys {
                     parts.push((hash(key), tokens(key)));

@@ -6,47 +6,47 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-/// What goes wrong while an answer is sent, whole or as a stream. A whole answer is one frame.
+/// A fault while an answer is sent, whole or as a stream. A whole answer is one frame.
 ///
-/// As text: its name in snake case, with its figures behind colons: `cut_after:2`, `drip:5:20` (bytes and
-/// milliseconds), `status:429`, `status:429:3` (with `retry-after: 3`), `overload`.
+/// As text: its name in snake case, then its numbers after colons: `cut_after:2`, `drip:5:20` (bytes and milliseconds),
+/// `status:429`, `status:429:3` (with `retry-after: 3`), `overload`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Fault {
-    /// The connection breaks after this many frames of the stream (an event, or a line).
+    /// The connection breaks after this many frames (an event or a line).
     CutAfter(usize),
-    /// The connection breaks within a frame, after this many and half of the next.
+    /// The connection breaks in the middle of the frame after this many.
     CutWithin(usize),
-    /// The stream ends in good order after this many frames, as if it were complete.
+    /// The stream ends normally after this many frames, as if it were complete.
     EndAfter(usize),
-    /// Nothing more is sent after this many frames, for a minute.
+    /// Nothing is sent for a minute after this many frames.
     HangAfter(usize),
-    /// Not even the headers are sent, for a minute.
+    /// Nothing is sent for a minute, not even the headers.
     Hang,
-    /// The API's error event takes the place of the rest after this many frames.
+    /// The API's error event replaces the rest after this many frames.
     ErrorAfter(usize),
-    /// The bytes trickle, this many at a time with this pause between.
+    /// The bytes are sent slowly: this many at a time, with this pause between.
     Drip(usize, Duration),
-    /// After this many frames nothing comes but what keeps a connection alive, every 20 ms, for a minute.
+    /// After this many frames only keep-alive data is sent, every 20 ms, for a minute.
     KeepAlive(usize),
-    /// After this many frames comes one that is no JSON, then the rest.
+    /// A frame with invalid JSON is sent after this many frames, then the rest.
     Garble(usize),
-    /// Good headers, and not one byte.
+    /// Correct headers and an empty body.
     Empty,
-    /// HTTP 200 with a web page, as a proxy has it that wants a login.
+    /// HTTP 200 with a web page, as from a proxy that wants a login.
     Page,
-    /// The right bytes as `text/plain`.
+    /// The correct bytes as `text/plain`.
     Mislabel,
     /// This HTTP status with the API's usual error, and these seconds as `retry-after`.
     Status(u16, Option<u64>),
-    /// This HTTP status and these seconds as `retry-after`, and of the body not one byte, for a minute.
+    /// This HTTP status and these seconds as `retry-after`, then no body for a minute.
     HangingStatus(u16, u64),
-    /// Too much to do, in the API's own status and words.
+    /// The API's status and message of an overloaded server.
     Overload,
 }
 
 impl Fault {
-    /// Whether the whole answer arrives all the same.
+    /// Whether the whole answer still arrives.
     pub(super) fn is_harmless(self) -> bool {
         matches!(self, Self::Drip(..) | Self::Mislabel)
     }

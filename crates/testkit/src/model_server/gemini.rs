@@ -13,7 +13,7 @@ pub(super) fn check(body: &Value) -> Checked {
     contents(filled(body, "contents")?)?;
     let mut seen = Vec::new();
     for (at, shown) in body["tools"].as_array().into_iter().flatten().enumerate() {
-        // Those that the provider runs.
+        // Tools that the provider runs.
         if NATIVE.iter().any(|kind| shown[kind].is_object()) {
             continue;
         }
@@ -58,9 +58,9 @@ fn contents(contents: &[Value]) -> Checked {
                     )
                 })?;
                 ensure(is_name(word(call, "name", &place)?), || format!("{place}: illegal function name"))?;
-                // What is empty may be left out, as the API itself does.
+                // Empty fields may be left out, as the API itself does.
                 ensure(call.get("args").is_none_or(Value::is_object), || format!("{place}: args must be an object"))?;
-                // The first of a step carries the signature.
+                // The first call of a step has the signature.
                 ensure(!calls.is_empty() || part["thoughtSignature"].is_string(), || {
                     format!("Function call is missing a thought_signature in functionCall parts: {place}")
                 })?;
@@ -69,7 +69,7 @@ fn contents(contents: &[Value]) -> Checked {
                 ensure(role == "user", || format!("{place}: a function response is the user's"))?;
                 ensure(response["response"].is_object(), || format!("{place}: response must be an object"))?;
                 let parts = response["parts"].as_array().into_iter().flatten();
-                // Protocol buffers take the names of their fields in either spelling.
+                // Protocol buffers accept field names in both spellings.
                 let inside = |part: &Value| part.get("inlineData").or(part.get("inline_data")).cloned();
                 ensure(parts.map(inside).all(|data| data.is_some_and(|data| is_bytes(&data))), || {
                     format!("{place}: parts of a response are inline data")
@@ -98,7 +98,7 @@ fn contents(contents: &[Value]) -> Checked {
     ensure(waiting.is_empty(), || "a function call has no response".into())
 }
 
-/// Whether `data` holds bytes. Protocol buffers take them in either alphabet of base64.
+/// Whether `data` holds bytes. Protocol buffers accept both alphabets of base64.
 fn is_bytes(data: &Value) -> bool {
     data["data"].as_str().is_some_and(|data| is_base64(&data.replace('-', "+").replace('_', "/")))
 }
@@ -108,7 +108,7 @@ pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Se
         return Sent::error(reply, error_body);
     };
     let signature = format!("c2lnbmF0dXJl{number:04}");
-    // Without a call, thoughts are signed on the text at the end of the answer.
+    // In an answer without calls, the last text has the signature of the thoughts.
     let signs_text = !thinking.is_empty() && calls.is_empty();
     let finish = match stop {
         Stop::Done => "STOP",
@@ -120,7 +120,7 @@ pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Se
         if asked.names_calls() {
             function["id"] = json!(call_id(number, at));
         }
-        // Messages of the API leave out what is empty.
+        // The API leaves out empty fields.
         if arguments.as_object().is_none_or(|arguments| !arguments.is_empty()) {
             function["args"] = arguments.clone();
         }

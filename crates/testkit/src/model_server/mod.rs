@@ -1,9 +1,9 @@
-//! A scripted model server that speaks like the real ones: OpenAI Chat Completions and Responses, Anthropic
-//! Messages, Gemini and Ollama, streaming and not.
+//! A scripted model server that speaks like the real ones: OpenAI Chat Completions and Responses, Anthropic Messages,
+//! Gemini and Ollama, streaming and not.
 //!
-//! A script is a list of [`Turn`]s that knows no API; each request takes the next. Requests are checked
-//! as strictly as the real APIs check them and refused in their words, and every request is recorded, so
-//! that tests look at the bytes that were sent.
+//! A script is a list of API-independent [`Turn`]s; each request takes the next one. Requests are checked as strictly
+//! as by the real APIs and refused with the same messages. Every request is recorded, so that tests can check the bytes
+//! sent.
 
 mod anthropic;
 mod check;
@@ -30,7 +30,7 @@ pub use script::{Answer, Fault, Reply, Script, Stop, Tokens, Turn};
 pub use server::{Recorded, ScriptedModel};
 pub use talk::{LongTalk, MEMORY_MODEL, STEP_TOOL, Tally};
 
-/// The API that a request came by.
+/// The API of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WireApi {
     /// `POST /v1/chat/completions`
@@ -46,13 +46,13 @@ pub enum WireApi {
 }
 
 impl WireApi {
-    /// Every API.
+    /// All APIs.
     pub const ALL: [Self; 5] = [Self::OpenAi, Self::Responses, Self::Anthropic, Self::Gemini, Self::Ollama];
 
     /// Checks the body of a request as the server does.
     ///
     /// # Errors
-    /// What the API would refuse it for.
+    /// The reason why the API would refuse it.
     pub fn check(self, body: &serde_json::Value) -> Result<(), String> {
         match self {
             Self::OpenAi => openai::check(body),
@@ -63,7 +63,7 @@ impl WireApi {
         }
     }
 
-    /// The bytes of an answer, the `number`th.
+    /// Encodes a reply to the `number`th request.
     fn speak(self, asked: &RecordedRequest, reply: &Reply, number: usize) -> sending::Sent {
         let speak = match self {
             Self::OpenAi => openai::speak,
@@ -85,7 +85,7 @@ impl WireApi {
         body(status, code, message)
     }
 
-    /// A failure amid a stream.
+    /// Returns the error event or line that ends a stream early.
     fn error_frame(self) -> String {
         match self {
             Self::OpenAi => openai::error_frame("the server had an error"),
@@ -96,7 +96,7 @@ impl WireApi {
         }
     }
 
-    /// Status and words of a server that has too much to do.
+    /// Returns status and message of an overloaded server.
     fn overload(self) -> (u16, &'static str) {
         match self {
             Self::OpenAi | Self::Responses => (503, "The engine is currently overloaded, please try again later"),

@@ -182,7 +182,7 @@ pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Se
     Sent::Stream { media: "text/event-stream; charset=utf-8", frames }
 }
 
-/// The id of the call number `n` of an answer, from zero.
+/// Returns the id of call `n`, from zero, of an answer.
 pub(super) fn call_id(number: usize, n: usize) -> String {
     format!("call_{number}_{}", n + 1)
 }

@@ -1,4 +1,4 @@
-//! A recorded request in a form that is the same for every API.
+//! A recorded request with the same accessors for every API.
 
 use serde_json::Value;
 
@@ -9,27 +9,27 @@ use super::WireApi;
 pub struct RecordedRequest {
     /// The API.
     pub api: WireApi,
-    /// The path it was sent to; Gemini's names the model and says whether to stream.
+    /// The path; Gemini's has the model and whether to stream.
     pub path: String,
-    /// The body as it was sent.
+    /// The body as sent.
     pub body: Value,
-    /// Tokens of it, as far as the script counts them; else 10.
+    /// The tokens of the request, by the script's count; 10 without one.
     pub tokens: u64,
 }
 
 /// A tool result in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolResult {
-    /// Id of its call; empty for Ollama, which has none, and for Gemini, which knows calls by their place.
+    /// The id of its call; empty for Ollama, which has none, and for Gemini, which finds calls by position.
     pub call_id: String,
-    /// The text of its content: the names of the tools it loads, one a line, if it loads any.
+    /// The text of its content; the names of the loaded tools, one a line, if it loads any.
     pub text: String,
-    /// The failure flag, which Anthropic has and Gemini tells by a key.
+    /// The failure flag, which Anthropic has and Gemini shows by a key.
     pub is_error: bool,
 }
 
 impl RecordedRequest {
-    /// The system prompt, empty for none.
+    /// Returns the system prompt, empty if there is none.
     #[must_use]
     pub fn system(&self) -> String {
         match self.api {
@@ -43,7 +43,7 @@ impl RecordedRequest {
         }
     }
 
-    /// The names of the tools shown, in order, those of namespaces too; the type of one without a name.
+    /// Returns the names of the tools in order, including those of namespaces; the type for tools without a name.
     #[must_use]
     pub fn tool_names(&self) -> Vec<String> {
         let name = |tool: &Value| {
@@ -63,7 +63,8 @@ impl RecordedRequest {
             .collect()
     }
 
-    /// The text of the last user message that has any, and the names of its files; notes that carry the images of results count.
+    /// Returns the text of the last user message with text, and the names of its files. Notes with the images of
+    /// results count.
     #[must_use]
     pub fn last_user_text(&self) -> String {
         if let (WireApi::Responses, Some(text)) = (self.api, self.body["input"].as_str()) {
@@ -73,7 +74,7 @@ impl RecordedRequest {
         users.map(|m| text_of(&m[self.content_key()])).find(|text| !text.is_empty()).unwrap_or_default()
     }
 
-    /// The results that answer the last assistant message, in order.
+    /// Returns the results that answer the last assistant message, in order.
     #[must_use]
     pub fn last_results(&self) -> Vec<ToolResult> {
         let messages = self.messages();
@@ -110,7 +111,7 @@ impl RecordedRequest {
         }
     }
 
-    /// The text of the last results, joined by line feeds.
+    /// Returns the text of the last results, joined by line feeds.
     #[must_use]
     pub fn last_result_text(&self) -> String {
         self.last_results().into_iter().map(|result| result.text).collect::<Vec<_>>().join("\n")
@@ -136,7 +137,7 @@ impl RecordedRequest {
         }
     }
 
-    /// The same request for a whole answer, as a server sees it that streams none.
+    /// Returns the request as one for a whole answer instead of a stream.
     pub(super) fn unstreamed(mut self) -> Self {
         self.path = self.path.replace(":streamGenerateContent", ":generateContent");
         self.body["stream"] = false.into();
@@ -148,7 +149,7 @@ impl RecordedRequest {
         self.api != WireApi::Gemini || self.model().starts_with("gemini-3")
     }
 
-    /// The model that is asked.
+    /// Returns the requested model.
     #[must_use]
     pub fn model(&self) -> &str {
         // Gemini's path is `/v1beta/models/MODEL:method`.
@@ -161,7 +162,7 @@ fn is_call(item: &Value) -> bool {
     item["type"] == "function_call" || item["type"] == "tool_search_call"
 }
 
-/// The names of the functions in the output of a tool search.
+/// Returns the names of the functions in the output of a tool search.
 fn loaded(output: &Value) -> String {
     let spaces = output["tools"].as_array().into_iter().flatten();
     let functions = spaces.flat_map(|space| space["tools"].as_array().into_iter().flatten());
@@ -176,7 +177,7 @@ fn result(value: &Value, id: &str) -> ToolResult {
     }
 }
 
-/// The text of a content that is a text or a list of parts.
+/// Returns the text of a content that is a text or a list of parts.
 fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

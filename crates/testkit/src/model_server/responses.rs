@@ -14,7 +14,7 @@ const NATIVE: [&str; 4] = ["web_search", "file_search", "code_interpreter", "ima
 
 pub(super) fn check(body: &Value) -> Checked {
     word(body, "model", "body")?;
-    // A text is short for one message of the user.
+    // A text stands for one user message.
     if body["input"].as_str().is_none_or(str::is_empty) {
         items(filled(body, "input")?)?;
     }
@@ -26,7 +26,7 @@ pub(super) fn check(body: &Value) -> Checked {
                 tool_search::check_tool(shown, &place)?;
                 continue;
             }
-            // Those that the provider runs.
+            // Tools that the provider runs.
             if NATIVE.iter().any(|kind| shown["type"] == *kind) {
                 continue;
             }
@@ -61,7 +61,7 @@ fn items(items: &[Value]) -> Checked {
     let mut dangling: Option<usize> = None;
     for (at, item) in items.iter().enumerate() {
         let place = format!("input[{at}]");
-        // A message need not say that it is one.
+        // A message may leave out its type.
         let untyped = item.get("type").is_none() && item.get("role").is_some();
         let kind = if untyped { "message" } else { word(item, "type", &place)? };
         match kind {
@@ -230,7 +230,7 @@ pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Se
                 let kind = format!("response.{kind}");
                 let mut event =
                     json!({"type": kind, "item_id": id, "output_index": index, "content_index": 0, key: value});
-                // Events of a text have a list of probabilities, those of a refusal have none.
+                // Text events have a list of probabilities, refusal events have none.
                 if kind.starts_with("response.output_text.") {
                     event["logprobs"] = json!([]);
                 }

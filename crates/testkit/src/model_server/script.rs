@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::RecordedRequest;
 pub use super::fault::Fault;
 
-/// An answer, in no API's form.
+/// A model answer, independent of the API.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// Thoughts, text and calls.
@@ -18,63 +18,63 @@ pub enum Reply {
     Error {
         /// HTTP status.
         status: u16,
-        /// The API's code or type; empty for the usual one of the status.
+        /// The API's code or type; empty for the default of the status.
         code: String,
-        /// In words.
+        /// The error message.
         message: String,
-        /// Seconds for a `retry-after` header.
+        /// The seconds of the `retry-after` header.
         retry_after: Option<u64>,
     },
 }
 
-/// What a model says. It comes in this order: thoughts, text, calls.
+/// The content of an answer, sent in this order: thoughts, text, calls.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Answer {
-    /// What it thought, as the API shows it, with the signature that has to come back; empty for none. Chat
-    /// Completions have no word for it: there it is the `reasoning_content` of compatible servers.
+    /// The thoughts as the API shows them, with the signature that has to come back; empty for none. In Chat
+    /// Completions, which have no such field, the `reasoning_content` of compatible servers.
     pub thinking: String,
-    /// What the provider's own tools did, before the text: blocks of Anthropic or items of OpenAI Responses, as the API has
-    /// them. The other APIs leave them out.
+    /// Uses of the provider's own tools, before the text: blocks of Anthropic or items of OpenAI Responses, as the API
+    /// sends them. The other APIs leave them out.
     pub native: Vec<Value>,
-    /// Text; empty for none. The words of a refusal, where the model refuses.
+    /// The text, or the refusal if [`Answer::stop`] is one; empty for none.
     pub text: String,
-    /// Names and arguments. Over OpenAI Responses a name that no function has is a call of the tool search,
-    /// where the request offers one to the client.
+    /// Names and arguments. Over OpenAI Responses, a name without a function is a call of the tool search if the
+    /// request offers one to the client.
     pub calls: Vec<(String, Value)>,
-    /// Why it stops.
+    /// The stop reason.
     pub stop: Stop,
-    /// What it used.
+    /// The tokens used.
     pub tokens: Tokens,
 }
 
-/// Why an answer ends.
+/// The reason why an answer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// It is done, or wants its calls run.
+    /// The answer is complete, or waits for results of its calls.
     #[default]
     Done,
-    /// The limit of tokens cut it.
+    /// The token limit was reached.
     MaxTokens,
-    /// The model refuses. Gemini has no word for it but that of its filter, Ollama none at all.
+    /// The model refuses. Gemini reports it as its filter does; Ollama cannot report it.
     Refusal,
-    /// The provider's filter cut it. Anthropic's word is that of a refusal, Ollama has none.
+    /// The provider's filter ended it. Anthropic reports it as a refusal; Ollama cannot report it.
     Filtered,
 }
 
-/// What an answer used, in tokens.
+/// The tokens that an answer used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tokens {
-    /// Of the prompt, those of the cache included.
+    /// Tokens of the prompt, including cached ones.
     pub input: u64,
-    /// Of the prompt, read from the cache.
+    /// Tokens of the prompt that were read from the cache.
     pub cached: u64,
-    /// Of the prompt, written to the cache; Anthropic alone tells.
+    /// Tokens of the prompt that were written to the cache; only Anthropic reports them.
     pub cache_written: u64,
-    /// Of the answer, thoughts included.
+    /// Tokens of the answer, including thoughts.
     pub output: u64,
-    /// Of the answer, thoughts.
+    /// Tokens of the thoughts.
     pub thinking: u64,
 }
 
@@ -85,17 +85,17 @@ impl Default for Tokens {
 }
 
 impl Reply {
-    /// A text.
+    /// Creates a text answer.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Answer(Answer { text: text.into(), ..Answer::default() })
     }
 
-    /// Calls without text.
+    /// Creates an answer of calls without text.
     pub fn calls<N: Into<String>>(calls: Vec<(N, Value)>) -> Self {
         Self::text_and_calls("", calls)
     }
 
-    /// Text, then calls.
+    /// Creates an answer of text, then calls.
     pub fn text_and_calls<N: Into<String>>(text: impl Into<String>, calls: Vec<(N, Value)>) -> Self {
         Self::Answer(Answer {
             text: text.into(),
@@ -104,7 +104,7 @@ impl Reply {
         })
     }
 
-    /// A failure with the usual code of its status.
+    /// Creates a failure with the default code of its status.
     pub fn error(status: u16, message: impl Into<String>) -> Self {
         Self::Error { status, code: String::new(), message: message.into(), retry_after: None }
     }
@@ -112,10 +112,10 @@ impl Reply {
 
 type Make = Box<dyn Fn(&RecordedRequest) -> Reply + Send + Sync>;
 type Expectation = Box<dyn Fn(&RecordedRequest) -> bool + Send + Sync>;
-/// Counts the tokens of a request.
+/// A function that counts the tokens of a request.
 pub(super) type Count = Box<dyn Fn(&RecordedRequest) -> u64 + Send + Sync>;
 
-/// One answer of the script, with what it expects of the request.
+/// One answer of the script, with its expectations of the request.
 pub struct Turn {
     make: Make,
     expectations: Vec<(String, Expectation)>,
@@ -137,27 +137,27 @@ impl From<Reply> for Turn {
 }
 
 impl Turn {
-    /// Whatever `make` says to the request.
+    /// Creates a turn whose reply is the result of `make`.
     pub fn computed(make: impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static) -> Self {
         Self { make: Box::new(make), expectations: Vec::new(), fault: None, delay: Duration::ZERO, whole: false }
     }
 
-    /// A text.
+    /// Creates a turn with a text.
     pub fn text(text: impl Into<String>) -> Self {
         Reply::text(text).into()
     }
 
-    /// Calls without text.
+    /// Creates a turn with calls and no text.
     pub fn calls<N: Into<String>>(calls: Vec<(N, Value)>) -> Self {
         Reply::calls(calls).into()
     }
 
-    /// Text, then calls.
+    /// Creates a turn with text, then calls.
     pub fn text_and_calls<N: Into<String>>(text: impl Into<String>, calls: Vec<(N, Value)>) -> Self {
         Reply::text_and_calls(text, calls).into()
     }
 
-    /// What the provider's own tools did, then text and calls.
+    /// Creates a turn with uses of the provider's own tools, then text and calls.
     pub fn native<N: Into<String>>(native: Vec<Value>, text: impl Into<String>, calls: Vec<(N, Value)>) -> Self {
         match Reply::text_and_calls(text, calls) {
             Reply::Answer(answer) => Reply::Answer(Answer { native, ..answer }).into(),
@@ -165,13 +165,13 @@ impl Turn {
         }
     }
 
-    /// A failure with the usual code of its status.
+    /// Creates a turn that fails with the default code of its status.
     pub fn error(status: u16, message: impl Into<String>) -> Self {
         Reply::error(status, message).into()
     }
 
-    /// Demands something of the request. Where it does not hold, this and every later request gets HTTP
-    /// 500 with `what`, and [`super::ScriptedModel::failures`] has it.
+    /// Adds an expectation of the request. If it is not met, this and every later request gets HTTP 500 with `what`,
+    /// which [`super::ScriptedModel::failures`] also returns.
     #[must_use]
     pub fn expecting(
         mut self,
@@ -182,21 +182,21 @@ impl Turn {
         self
     }
 
-    /// Goes wrong while it is sent. An error has no faults.
+    /// Sets the fault while the answer is sent. Errors have no faults.
     #[must_use]
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.fault = Some(fault);
         self
     }
 
-    /// Waits before the first byte.
+    /// Sets a delay before the first byte.
     #[must_use]
     pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Is sent whole, though a stream is asked for, as some compatible servers do.
+    /// Sends the whole answer even if a stream is requested, as some compatible servers do.
     #[must_use]
     pub fn whole(mut self) -> Self {
         self.whole = true;
@@ -211,7 +211,7 @@ impl Turn {
     }
 }
 
-/// The turns, one a request.
+/// The turns, one for each request.
 #[derive(Default)]
 pub struct Script {
     pub(super) turns: Vec<Turn>,
@@ -234,28 +234,28 @@ impl From<Vec<Turn>> for Script {
 }
 
 impl Script {
-    /// Answers every request with the text of its last user message.
+    /// Creates a script that answers every request with the text of its last user message.
     #[must_use]
     pub fn echo() -> Self {
         Self::from(vec![Turn::computed(|asked| Reply::text(asked.last_user_text()))]).repeating()
     }
 
-    /// Begins again when it is at its end; without this, a request too many is a failure.
+    /// Starts again after the last turn; without this, a request after the last turn is a failure.
     #[must_use]
     pub fn repeating(mut self) -> Self {
         self.repeat = true;
         self
     }
 
-    /// What goes wrong with the first answers, one each. Those that do not arrive take no turn of the script: the
-    /// request after them is answered as the first would have been.
+    /// Sets the faults of the first answers, one each. A fault that prevents an answer takes no turn of the script: the
+    /// next request gets that answer.
     #[must_use]
     pub fn with_faults(mut self, faults: impl IntoIterator<Item = Fault>) -> Self {
         self.faults.extend(faults);
         self
     }
 
-    /// Reports as the tokens of each request what `count` says, and not 10.
+    /// Reports the tokens of each request by `count` instead of 10.
     #[must_use]
     pub fn counting(mut self, count: impl Fn(&RecordedRequest) -> u64 + Send + Sync + 'static) -> Self {
         self.count = Some(Box::new(count));
@@ -266,23 +266,23 @@ impl Script {
     /// {"status", "message", "code"?, "retry_after"?}}], "loop"?, "delay_ms"?, "faults"?, "aside"?}`, where `stop` is a
     /// [`Stop`] and `tokens` are [`Tokens`]. A turn may have `fault`, `whole` and `delay_ms` of its own; faults are
     /// written as [`Fault`] says. In a text, and in the strings of arguments, `{{results}}` stands for the text of the
-    /// last tool results, `{{results:REGEX}}` for what the first group of the regular expression matches there, and
-    /// `{{user}}` for the text of the last user message, `{{tools}}` for the names of the tools offered. `aside` is for the
-    /// clients of others: it answers requests that offer no tools, as coding agents send them to name a session, which
-    /// take no turn; and no request is checked.
+    /// last tool results, `{{results:REGEX}}` for the match of the regular expression's first group there, `{{user}}`
+    /// for the text of the last user message, and `{{tools}}` for the names of the offered tools. `aside` is for
+    /// foreign clients: it answers requests without tools, which coding agents send to name a session and which take no
+    /// turn; with it, no request is checked.
     ///
     /// # Errors
-    /// Says what is wrong with the JSON.
+    /// A message about the JSON.
     pub fn from_json(text: &str) -> Result<Self, String> {
         serde_json::from_str(text).map(WrittenScript::into_script).map_err(not_understood)
     }
 
-    /// As [`Script::from_json`], from YAML.
+    /// Reads the same as [`Script::from_json`] from YAML.
     ///
     /// # Errors
-    /// Says what is wrong with the YAML.
+    /// A message about the YAML.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
-        // `yes` and `no` are texts, as wherever YAML is read here.
+        // `yes` and `no` are texts, as in all YAML that the project reads.
         let options = serde_saphyr::options! { strict_booleans: true };
         serde_saphyr::from_str_with_options(text, options).map(WrittenScript::into_script).map_err(not_understood)
     }
@@ -372,7 +372,7 @@ impl WrittenTurn {
     }
 }
 
-/// Puts what the request holds in place of the marks of a text.
+/// Replaces the marks of a text by values of the request.
 fn fill(text: &mut String, asked: &RecordedRequest) {
     while let Some((before, rest)) = text.split_once("{{results:")
         && let Some((pattern, after)) = rest.split_once("}}")

@@ -1,4 +1,4 @@
-//! Encodes an answer as response bytes, and injects faults.
+//! Encodes an answer as response bytes and injects faults.
 
 use std::io;
 use std::time::Duration;
@@ -10,33 +10,33 @@ use serde_json::Value;
 
 use super::{Fault, Reply, WireApi};
 
-/// How long whatever hangs does.
+/// The duration of a fault that hangs.
 const HANG: Duration = Duration::from_secs(60);
-/// Lets what came before reach the client: a break drops what is not flushed.
+/// A pause that lets earlier bytes reach the client: a break drops unflushed ones.
 const FLUSH: Duration = Duration::from_millis(60);
-/// Between two signs of life.
+/// The pause between two keep-alive signs.
 const ALIVE: Duration = Duration::from_millis(20);
 const JSON: &str = "application/json";
 const PAGE: &str = "<!doctype html>\n<html><head><title>Sign in</title></head>\n<body>Please sign in.</body></html>\n";
 
-/// What goes out.
+/// A response to send.
 pub(super) enum Sent {
     /// One JSON document.
     Whole(Value),
-    /// Events or lines.
+    /// Events or lines of a stream.
     Stream {
-        /// Content type.
+        /// The content type.
         media: &'static str,
-        /// The frames, each with its end.
+        /// The frames, each with its terminator.
         frames: Vec<String>,
     },
     /// A failure.
     Error {
-        /// HTTP status.
+        /// The HTTP status.
         status: u16,
         /// The API's error body.
         body: Value,
-        /// Seconds.
+        /// The seconds of `retry-after`.
         retry_after: Option<u64>,
     },
 }
@@ -52,7 +52,7 @@ impl Sent {
     }
 }
 
-/// Cuts a text into pieces of some `size` bytes, at character boundaries.
+/// Cuts a text into pieces of about `size` bytes, at character boundaries.
 pub(super) fn pieces(text: &str, size: usize) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -63,7 +63,7 @@ pub(super) fn pieces(text: &str, size: usize) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The response to one request over `api`, going wrong as `fault` says.
+/// Builds the response to one request over `api`, with this fault.
 pub(super) async fn send(sent: Sent, fault: Option<Fault>, api: WireApi) -> Response<Body> {
     let (media, frames) = match sent {
         Sent::Error { status, body, retry_after } => return refusal(status, &body, retry_after),
@@ -112,7 +112,7 @@ fn response(media: &'static str, body: Body) -> Response<Body> {
     response
 }
 
-/// One step of a body that is being sent.
+/// One step of sending a body.
 enum Step {
     Bytes(Bytes),
     Pause(Duration),
@@ -157,7 +157,7 @@ fn steps(mut frames: Vec<String>, fault: Option<Fault>, api: WireApi) -> Vec<Ste
             );
         }
         Some(Fault::Garble(_)) => {
-            // No brackets are missing, which would be mended.
+            // The brackets stay balanced, because clients repair missing ones.
             let garbled = rest.first().map(|frame| frame.replacen("\":", "\"=", 1));
             steps.extend(garbled.into_iter().chain(rest.into_iter().skip(1)).map(bytes));
         }

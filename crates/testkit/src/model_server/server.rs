@@ -1,4 +1,4 @@
-//! The server: checks and records requests, and sends the scripted answers.
+//! The server, which checks and records requests and sends the scripted answers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,15 +18,15 @@ use super::check::{Checked, ensure};
 use super::sending::{json_response, send};
 use super::{Fault, RecordedRequest, Reply, Script, WireApi, gemini};
 
-/// The largest request, in bytes (Anthropic's limit).
+/// The largest request in bytes (Anthropic's limit).
 const MAX_BODY: usize = 32 << 20;
-/// How many requests are kept; a test that sends more wants another kind of server.
+/// The most requests recorded.
 const MAX_RECORDED: usize = 10_000;
 
-/// One request as it was received.
+/// One request as received.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// The API that it came by.
+    /// The API of the request.
     pub api: WireApi,
     /// Its path, with the query.
     pub path: String,
@@ -34,12 +34,12 @@ pub struct Recorded {
     pub headers: HeaderMap,
     /// Its body, byte for byte.
     pub bytes: Bytes,
-    /// Its body as JSON; null where it is none.
+    /// Its body as JSON; null if it is not JSON.
     pub body: Value,
 }
 
 impl Recorded {
-    /// The value of a header; empty where there is none.
+    /// Returns the value of a header; empty if there is none.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
@@ -51,7 +51,7 @@ struct Log {
     requests: Vec<Recorded>,
     failures: Vec<String>,
     answered: usize,
-    /// How many of the script's faults are over.
+    /// The number of the script's faults used.
     gone_wrong: usize,
 }
 
@@ -66,7 +66,7 @@ impl Shared {
     }
 }
 
-/// A running scripted server. Dropping it stops it.
+/// A running scripted server, which stops when it is dropped.
 pub struct ScriptedModel {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -89,15 +89,15 @@ impl ScriptedModel {
     /// Starts on a free port of the loopback interface.
     ///
     /// # Errors
-    /// When no port can be bound.
+    /// If no port can be bound.
     pub async fn start(script: impl Into<Script>) -> io::Result<Self> {
         Self::start_on(0, script).await
     }
 
-    /// Starts on `port` of the loopback interface, zero for any.
+    /// Starts on `port` of the loopback interface, zero for any free port.
     ///
     /// # Errors
-    /// When the port cannot be bound.
+    /// If the port cannot be bound.
     pub async fn start_on(port: u16, script: impl Into<Script>) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let address = listener.local_addr()?;
@@ -121,18 +121,18 @@ impl ScriptedModel {
         Ok(Self { address, shared, task })
     }
 
-    /// Waits while it serves, which is until it is dropped.
+    /// Serves until it is dropped.
     pub(super) async fn serving(mut self) {
         drop((&mut self.task).await);
     }
 
-    /// Its root, `http://127.0.0.1:PORT`.
+    /// Returns the root URL, `http://127.0.0.1:PORT`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The base URL that a client of `api` is given.
+    /// Returns the base URL for a client of `api`.
     #[must_use]
     pub fn base_url(&self, api: WireApi) -> String {
         match api {
@@ -141,19 +141,19 @@ impl ScriptedModel {
         }
     }
 
-    /// Every model request so far, refused ones included.
+    /// Returns every model request so far, including refused ones.
     #[must_use]
     pub fn requests(&self) -> Vec<Recorded> {
         self.shared.log().requests.clone()
     }
 
-    /// Why requests were refused or did not meet the script: empty when all is well.
+    /// Returns the reasons of refused requests and unmet expectations; empty if there are none.
     #[must_use]
     pub fn failures(&self) -> Vec<String> {
         self.shared.log().failures.clone()
     }
 
-    /// How many turns of the script have been answered.
+    /// Returns the number of turns answered.
     #[must_use]
     pub fn answered(&self) -> usize {
         self.shared.log().answered
@@ -179,7 +179,7 @@ async fn gemini_models() -> Response<Body> {
     json_response(200, &json!({"models": [{"name": "models/scripted", "supportedGenerationMethods": methods}]}))
 }
 
-/// A file that a tool of the provider made: always the same table. Anthropic's takes a header of its own.
+/// Serves a file that a provider's tool made, always the same table. Anthropic's API requires a beta header.
 async fn file(uri: Uri, headers: HeaderMap) -> Response<Body> {
     let is_openai = uri.path().starts_with("/v1/containers/");
     let (api, beta) = if is_openai { (WireApi::Responses, "") } else { (WireApi::Anthropic, "files-api-2025-04-14") };
@@ -195,7 +195,7 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response<Body> {
     }
 }
 
-/// Both APIs list models here; a version header tells Anthropic's clients apart.
+/// Lists models for OpenAI and Anthropic, which share the path; a version header marks Anthropic's clients.
 async fn v1_models(headers: HeaderMap) -> Response<Body> {
     let list = if headers.contains_key("anthropic-version") {
         let model = json!({
@@ -258,17 +258,16 @@ async fn answer(shared: &Shared, api: WireApi, path: String, headers: HeaderMap,
     send(api.speak(&asked, &reply, number + 1), fault.or(turn.fault), api).await
 }
 
-/// What a request gets.
+/// The reply to a request.
 struct Picked {
     reply: Reply,
-    /// That of its turn, from zero.
+    /// The index of its turn, from zero.
     number: usize,
-    /// In place of the turn's own.
+    /// A fault that replaces the turn's own.
     fault: Option<Fault>,
 }
 
-/// The next turn's answer. A script that has failed stays failed, so that a client that tries again cannot run on
-/// past it.
+/// Returns the next turn's answer. A failed script stays failed, so that a client cannot retry past the failure.
 fn pick(shared: &Shared, log: &mut Log, asked: &RecordedRequest) -> Result<Picked, String> {
     let turns = &shared.script.turns;
     let number = log.answered;
@@ -297,7 +296,7 @@ fn pick(shared: &Shared, log: &mut Log, asked: &RecordedRequest) -> Result<Picke
     }
 }
 
-/// OpenAI wants a bearer key; Anthropic's clients send theirs as `x-api-key` or as a bearer, Google's as
+/// Checks the API key: OpenAI wants a bearer token, Anthropic an `x-api-key` or a bearer token, Google an
 /// `x-goog-api-key`.
 fn authorized(api: WireApi, headers: &HeaderMap) -> Checked {
     let bearer = headers

@@ -1,4 +1,4 @@
-//! A long conversation with a model that counts: some hundred turns, facts that are told early, and a window that is kept.
+//! A long conversation with a model that counts tokens: about a hundred turns, facts early in it, and a limited window.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use super::counting::{answer_limit, parts, tokens};
 use super::{RecordedRequest, Reply, Script, Turn, WireApi};
 
-/// The model that puts turns together; any other name is the agent's.
+/// The model that makes summaries; every other name is the agent's model.
 pub const MEMORY_MODEL: &str = "memory";
-/// The tool that the agent's model calls, by wire name. It takes `{n, why}`.
+/// The wire name of the tool that the agent's model calls. It takes `{n, why}`.
 pub const STEP_TOOL: &str = "t__step";
-/// The turn in which facts are planted.
+/// The turn that contains the facts.
 const PLANTED: usize = 3;
-/// Turns of a task, from the fourth on.
+/// The turns of a task, from the fourth turn on.
 const TASK: usize = 10;
-/// How a fact is told, and what ends it.
+/// The marks around a fact.
 const MARK: &str = "Note for later: ";
 const END: char = '.';
 
-/// Facts of turn 3: in the user's words, in the answer, in the arguments of a call and in a result.
+/// The facts of turn 3: in the user's message, in the answer, in the arguments of a call and in a result.
 const FACTS: [(&str, &str); 4] = [
     ("north_gate_code", "4711-K"),
     ("harbour_contact", "Ilse Brandt"),
@@ -28,33 +28,33 @@ const FACTS: [(&str, &str); 4] = [
     ("crane_limit", "37 tonnes"),
 ];
 
-/// What the server saw. Tokens are by its own count.
+/// The server's counts of a conversation. Tokens are by the server's tokenizer.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// The agent's turns that were answered.
+    /// Answered turns of the agent.
     pub turns: usize,
-    /// Requests that were refused because they do not fit.
+    /// Requests refused because they exceed the window.
     pub overflows: usize,
-    /// Tokens of the largest request of the agent, what it may answer included.
+    /// Tokens of the agent's largest request, including the limit of its answer.
     pub most: u64,
-    /// Tokens of all requests of the agent.
+    /// Tokens of all the agent's requests.
     pub prompt: u64,
-    /// Those of them that the request before had at the same place: what a cache of prefixes saves.
+    /// Tokens of [`Tally::prompt`] that a prefix cache would save.
     pub cached: u64,
-    /// Requests whose beginning is not all of the request before.
+    /// Requests that do not begin with the whole previous request.
     pub breaks: usize,
-    /// Requests for summaries and facts, with their tokens and those of the answers.
+    /// Requests for summaries and facts.
     pub memory: usize,
-    /// Tokens of these requests.
+    /// Tokens of [`Tally::memory`]'s requests.
     pub memory_in: u64,
-    /// Tokens of their answers.
+    /// Tokens of [`Tally::memory`]'s answers.
     pub memory_out: u64,
-    /// Planted facts in the last request of the agent.
+    /// Facts in the agent's last request.
     pub known: usize,
     before: Vec<(u64, u64)>,
 }
 
-/// A conversation of so many turns with a model of this window.
+/// A conversation with a limited number of turns and a limited window.
 #[derive(Debug, Clone)]
 pub struct LongTalk {
     window: u64,
@@ -63,14 +63,14 @@ pub struct LongTalk {
 }
 
 impl LongTalk {
-    /// A conversation of `turns` answers. Requests over `window` tokens, by the server's own count and with what they may
-    /// answer, are refused in the words of their API.
+    /// Creates a conversation of `turns` answers. Requests over `window` tokens, including the limit of the answer, are
+    /// refused with the message of their API.
     #[must_use]
     pub fn new(window: u64, turns: usize) -> Self {
         Self { window, turns, tally: Arc::default() }
     }
 
-    /// The server's side.
+    /// Returns the script for the server.
     #[must_use]
     pub fn script(&self) -> Script {
         let talk = self.clone();
@@ -78,19 +78,19 @@ impl LongTalk {
         Script::from(vec![turn]).repeating().counting(|asked| parts(asked).iter().map(|part| part.1).sum())
     }
 
-    /// What the server saw so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.log().clone()
     }
 
-    /// How many facts are planted.
+    /// Returns the number of facts.
     #[must_use]
     pub fn planted() -> usize {
         FACTS.len()
     }
 
-    /// The user's next message, after so many turns; `None` when all is said.
+    /// Returns the user's next message after `turns` turns; `None` at the end.
     #[must_use]
     pub fn user(&self, turns: usize) -> Option<String> {
         let next = turns + 1;
@@ -100,7 +100,7 @@ impl LongTalk {
         })
     }
 
-    /// The result of the call that turn `n` makes.
+    /// Returns the result of turn `n`'s call.
     #[must_use]
     pub fn result(n: usize) -> String {
         let mut text = if n == PLANTED { reported(3) } else { String::new() };
@@ -160,7 +160,7 @@ impl LongTalk {
         self.turn(tally.turns)
     }
 
-    /// The agent's answer number `n`.
+    /// Returns the agent's answer number `n`.
     fn turn(&self, n: usize) -> Reply {
         let text = if n == PLANTED { reported(1) } else { format!("Turn {n}. {}", prose(n, 120)) };
         if n < PLANTED || n.is_multiple_of(TASK) || n >= self.turns {
@@ -176,7 +176,7 @@ fn reported(fact: usize) -> String {
     format!("{MARK}{key} is {value}{END} ")
 }
 
-/// Plain words, always the same for the same number.
+/// Returns prose, always the same for the same number.
 fn prose(n: usize, bytes: usize) -> String {
     const WORDS: [&str; 16] = [
         "the", "harbour", "gate", "was", "opened", "before", "noon", "and", "seven", "lorries", "waited", "for",
@@ -192,8 +192,7 @@ fn prose(n: usize, bytes: usize) -> String {
     text
 }
 
-/// What the model that puts turns together makes of a text: the facts that are marked in it, or its first words as a
-/// summary. It reads nothing but what it is given.
+/// Returns the facts marked in a text, or its first words as a summary, as the model for summaries would.
 fn remember(message: &str) -> String {
     if !message.trim_start().starts_with("<text>") {
         let body = message.split("<content>").last().unwrap_or_default();

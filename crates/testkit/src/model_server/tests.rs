@@ -1,4 +1,4 @@
-//! Tests: the scripted server refuses what the real APIs refuse.
+//! Tests that the scripted server refuses the same requests as the real APIs.
 
 use serde_json::{Value, json};
 

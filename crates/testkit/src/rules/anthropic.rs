@@ -1,4 +1,4 @@
-//! Anthropic Messages: every tool, strict ones, and the limits over a request.
+//! Anthropic Messages: rules for all tools, for strict tools, and limits for a whole request.
 
 use std::collections::HashSet;
 
@@ -150,7 +150,7 @@ pub(super) fn check(tools: &[Value], report: &mut Report) {
     }
 }
 
-/// Checks what holds for every tool. Returns the schema if it is sound.
+/// Checks the rules for all tools. Returns the schema if it is sound.
 fn check_tool<'a>(tool: &'a Map<String, Value>, path: &str, report: &mut Report) -> Option<&'a Value> {
     known(&TOOL, tool, &FIELDS, path, report);
     name(&NAME, tool.get("name"), path, LONGEST_NAME, "_-", report);
@@ -219,7 +219,7 @@ fn check_strict(root: &Value, nodes: &[Node<'_>], report: &mut Report) {
     }
 }
 
-/// What the regular expression uses that strict tools do not support.
+/// Returns the part of a regular expression that strict tools do not support.
 fn odd_in_pattern(pattern: &str) -> Option<&'static str> {
     let mut chars = pattern.char_indices();
     let mut in_class = false;
@@ -242,8 +242,8 @@ fn odd_in_pattern(pattern: &str) -> Option<&'static str> {
     None
 }
 
-/// Whether a property's schema uses a union: itself, in its items, or in what it refers to. Properties
-/// below it count for themselves.
+/// Whether a property's schema uses a union: itself, in its items, or in a schema that it refers to. Properties below
+/// it are checked separately.
 fn uses_union(root: &Value, property: &Value) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![property];

@@ -28,7 +28,7 @@ rules! { JSON_SCHEMA:
          (`input_schema`: JSON Schema draft 2020-12)";
 }
 
-/// The entries of `tools` that are objects, with their positions.
+/// Returns the entries of `tools` that are objects, with their positions.
 pub(super) fn objects<'a>(
     tools: &'a [Value],
     path: &str,
@@ -45,7 +45,7 @@ pub(super) fn objects<'a>(
     found
 }
 
-/// Reports every name that was there before.
+/// Reports every repeated name.
 pub(super) fn unique<'a>(names: impl Iterator<Item = (String, Option<&'a Value>)>, report: &mut Report) {
     report.leave();
     let mut seen = HashSet::new();
@@ -58,8 +58,7 @@ pub(super) fn unique<'a>(names: impl Iterator<Item = (String, Option<&'a Value>)
     }
 }
 
-/// Reports `name` unless it is a string of 1 to `longest` characters that are ASCII letters, digits or in
-/// `marks`.
+/// Reports `name` unless it is a string of 1 to `longest` characters, each an ASCII letter, a digit or in `marks`.
 pub(super) fn name(rule: &Rule, name: Option<&Value>, path: &str, longest: usize, marks: &str, report: &mut Report) {
     let path = format!("{path}/name");
     let Some(name) = name.and_then(Value::as_str) else {
@@ -80,14 +79,14 @@ pub(super) fn known(rule: &Rule, object: &Map<String, Value>, known: &[&str], pa
     }
 }
 
-/// Reports `value` where it is there but not a string.
+/// Reports `value` if it exists and is not a string.
 pub(super) fn string(rule: &Rule, value: Option<&Value>, path: String, report: &mut Report) {
     if value.is_some_and(|value| !value.is_string()) {
         report.add(rule, path, "not a string");
     }
 }
 
-/// Whether `schema` compiles, with `rule` reported if not. `draft` overrules what `$schema` says.
+/// Reports `rule` if `schema` does not compile, and returns whether it does. `draft` takes precedence over `$schema`.
 pub(super) fn compiles(rule: &Rule, schema: &Value, draft: Option<Draft>, path: &str, report: &mut Report) -> bool {
     let options = jsonschema::options();
     let options = match draft {
@@ -104,7 +103,7 @@ pub(super) fn compiles(rule: &Rule, schema: &Value, draft: Option<Draft>, path: 
     }
 }
 
-/// Reports every `$ref` of `schema` that leads nowhere inside it.
+/// Reports every `$ref` of `schema` that does not resolve inside it.
 pub(super) fn local_refs(schema: &Value, path: &str, report: &mut Report) -> bool {
     let before = report.breaches.len();
     for node in nodes(schema, path) {
@@ -116,7 +115,7 @@ pub(super) fn local_refs(schema: &Value, path: &str, report: &mut Report) -> boo
     report.breaches.len() == before
 }
 
-/// [`LOCAL`], and [`COMPILES`] where the references are sound. Says whether both are kept.
+/// Checks [`LOCAL`], and [`COMPILES`] if the references are sound. Returns whether both are kept.
 pub(super) fn json_schema(schema: &Value, path: &str, report: &mut Report) -> bool {
     local_refs(schema, path, report) && compiles(&COMPILES, schema, None, path, report)
 }

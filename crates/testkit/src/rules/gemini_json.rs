@@ -1,4 +1,4 @@
-//! Gemini's `parametersJsonSchema`: the part of JSON Schema that it honours.
+//! Gemini's `parametersJsonSchema`: the supported part of JSON Schema.
 
 use serde_json::Value;
 
@@ -6,8 +6,8 @@ use super::common::json_schema;
 use super::walk::{Place, is_cyclic, nodes};
 use super::{Report, rules};
 
-/// The list of what is supported of JSON Schema. It stands at the field for answers; functions' parameters
-/// go the same way.
+/// The list of supported JSON Schema keywords. It is documented at the field for answers; functions' parameters are
+/// handled the same way.
 const SUPPORTED: &str = "https://ai.google.dev/api/generate-content#GenerationConfig (`responseJsonSchema`), python-genai \
                          types.py GenerateContentConfig.response_json_schema";
 

@@ -1,11 +1,11 @@
-//! Gemini's `parameters`: the `Schema` message, a subset of OpenAPI 3.0 that is parsed by its field types.
+//! Gemini's `parameters`: the `Schema` message, a subset of OpenAPI 3.0, parsed by its field types.
 
 use serde_json::{Map, Value};
 
 use super::walk::escape;
 use super::{Report, rules};
 
-/// The message as the Gemini API has it.
+/// The documentation of the message in the Gemini API.
 const SCHEMA: &str = "https://ai.google.dev/api/caching#Schema, \
                       https://docs.cloud.google.com/nodejs/docs/reference/generativelanguage/latest/generativelanguage/\
                       protos.google.ai.generativelanguage.v1beta.ischema";
@@ -58,7 +58,7 @@ enum Field {
     Text,
     Flag,
     Number,
-    /// An int64: a whole number, or one in a string.
+    /// An int64: a whole number, or a string that holds one.
     Count,
     Texts,
     Any,
@@ -103,13 +103,13 @@ const FORMATS: [(&str, [&str; 2]); 3] =
     [("NUMBER", ["float", "double"]), ("INTEGER", ["int32", "int64"]), ("STRING", ["enum", "date-time"])];
 const LONGEST_PARAMETER: usize = 64;
 
-/// A field that is set. In the JSON form of protocol buffers `null` leaves a field unset
+/// Returns the value of a field that is set. In the JSON form of protocol buffers `null` leaves a field unset
 /// (<https://protobuf.dev/programming-guides/json/>).
 pub(super) fn set<'a>(message: &'a Map<String, Value>, field: &str) -> Option<&'a Value> {
     message.get(field).filter(|value| !value.is_null())
 }
 
-/// The properties of a schema.
+/// Returns the properties of a schema.
 fn properties(schema: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
     set(schema, "properties").and_then(Value::as_object).into_iter().flatten()
 }
@@ -163,7 +163,7 @@ fn check_fields(schema: &Map<String, Value>, path: &str, report: &mut Report) {
     }
 }
 
-/// The schema's type in capitals.
+/// Returns the schema's type in capitals.
 fn kind(schema: &Map<String, Value>) -> Option<String> {
     set(schema, "type").and_then(Value::as_str).map(str::to_ascii_uppercase)
 }
@@ -174,7 +174,7 @@ fn check_node(schema: &Map<String, Value>, path: &str, report: &mut Report) {
     match kind {
         Some(kind) if TYPES.contains(&kind) => {}
         None if set(schema, "type").is_none() && set(schema, "anyOf").is_some() => {}
-        // What goes with a type cannot be judged without one.
+        // Without a type, the type's keywords cannot be checked.
         _ => return report.add(&TYPE, path, "no type, or an unknown one"),
     }
     if let Some(values) = set(schema, "enum") {

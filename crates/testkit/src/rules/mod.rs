@@ -1,13 +1,13 @@
 //! Checks the tools of a request against the rules that each API publishes.
 //!
-//! [`check_tools`] takes the `tools` array exactly as it is sent and names every place where the API would
-//! refuse the request or ignore what a schema says. The rules were written from each API's own
-//! documentation, SDK types and server sources ([`Rule::source`]), and from nothing else: this module shares
-//! no code with the encoder whose output it judges, so that one mistake cannot hide another.
+//! [`check_tools`] takes the `tools` array of a request and reports every place that the API would refuse, and every
+//! part of a schema that it would ignore. The rules were written from each API's own documentation, SDK types and
+//! server sources ([`Rule::source`]), and this module shares no code with the encoder that it checks, so that the same
+//! mistake cannot be in both.
 //!
-//! Where documents of one API disagree (two of its endpoints, or an older and a newer page), the rule is
-//! what all of them accept. What no document settles is no rule here. Entries that are not functions (an
-//! API's own web search, say) are left alone.
+//! If documents of one API disagree (two endpoints, or an older and a newer page), the rule is what all of them accept.
+//! There is no rule about anything that the documents leave open. Entries that are not functions (such as an API's own
+//! web search) are not checked.
 //!
 //! ```
 //! use serde_json::json;
@@ -48,10 +48,10 @@ pub enum ApiRules {
 }
 
 impl ApiRules {
-    /// Every API.
+    /// All APIs.
     pub const ALL: [Self; 5] = [Self::OpenAiChat, Self::OpenAiResponses, Self::Anthropic, Self::Gemini, Self::Ollama];
 
-    /// Every rule that [`check_tools`] can report for this API.
+    /// Returns every rule that [`check_tools`] can report for this API.
     #[must_use]
     pub fn rules(self) -> Vec<Rule> {
         let own: &[&[Rule]] = match self {
@@ -70,29 +70,29 @@ impl ApiRules {
 /// One rule of an API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// Its name: the API (or `any`), a slash, what it is about.
+    /// The id: the API (or `any`), a slash and the subject.
     pub id: &'static str,
-    /// What it demands.
+    /// The requirement.
     pub says: &'static str,
-    /// Where the API says so.
+    /// The document that states it.
     pub source: &'static str,
 }
 
-/// A place where a request does not keep a rule.
+/// A violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breach {
-    /// The tool's name as sent; empty where the breach is the whole request's, or the tool has no name.
+    /// The tool's name as sent; empty if it has none or the breach concerns the whole request.
     pub tool: String,
     /// JSON pointer into the `tools` array.
     pub path: String,
     /// [`Rule::id`].
     pub rule: &'static str,
-    /// What is wrong there.
+    /// A description of the breach.
     pub message: String,
 }
 
-/// Every breach in `tools`, the `tools` array of a request exactly as it is sent to `api`, in the order of
-/// the tools. Limits that an API counts over a request are counted over the whole array.
+/// Returns every breach in `tools`, the `tools` array of a request to `api`, in the order of the tools. Limits for a
+/// whole request are checked over the whole array.
 #[must_use]
 pub fn check_tools(api: ApiRules, tools: &Value) -> Vec<Breach> {
     let mut report = Report::default();
@@ -110,8 +110,8 @@ pub fn check_tools(api: ApiRules, tools: &Value) -> Vec<Breach> {
     report.breaches
 }
 
-/// Every breach in the schema of the answer that `body`, a whole request to `api`, demands. What is not held to is
-/// refused for its patterns alone, by OpenAI and by Ollama.
+/// Returns every breach in the answer schema of `body`, a whole request to `api`. Schemas that are not strict are
+/// checked only for their patterns (OpenAI and Ollama).
 #[must_use]
 pub fn check_answer(api: ApiRules, body: &Value) -> Vec<Breach> {
     let mut report = Report::default();
@@ -140,7 +140,7 @@ pub fn check_answer(api: ApiRules, body: &Value) -> Vec<Breach> {
     report.breaches
 }
 
-/// The breaches found so far, and the tool being looked at.
+/// The breaches so far, and the tool that is being checked.
 #[derive(Default)]
 struct Report {
     tool: String,
@@ -148,12 +148,12 @@ struct Report {
 }
 
 impl Report {
-    /// Says that from here on `tool` is looked at.
+    /// Makes `tool` the subject of the following breaches.
     fn enter(&mut self, tool: &Map<String, Value>) {
         self.tool = tool.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     }
 
-    /// Says that from here on the whole request is looked at.
+    /// Makes the whole request the subject of the following breaches.
     fn leave(&mut self) {
         self.tool.clear();
     }
@@ -164,7 +164,7 @@ impl Report {
     }
 }
 
-/// Defines rules as constants, and `ALL` of them in order, so that none is left out of the list.
+/// Defines rules as constants and `ALL`, the list of them in order.
 macro_rules! rules {
     ($list:ident: $($name:ident = $id:literal, $says:literal, $source:expr;)*) => {
         $(pub(super) const $name: crate::rules::Rule =

@@ -1,5 +1,5 @@
-//! Ollama: what its server can parse. It reads a request into Go structs, and one value of another type
-//! fails the request. What the structs have no field for is dropped there without a word, which is no breach.
+//! Ollama: rules of its parser. It reads a request into Go structs, and one value of a wrong type fails the request.
+//! Values without a field in the structs are dropped silently, which is not a breach.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use super::common::{json_schema, objects, unique};
 use super::walk::{escape, nodes};
 use super::{Report, Rule, rules};
 
-/// The structs that a request's tools are read into.
+/// The Go structs of a request's tools.
 const STRUCTS: &str = "ollama/ollama api/types.go Tool, ToolFunction, ToolFunctionParameters, ToolProperty";
 
 rules! { ALL:
@@ -40,7 +40,7 @@ rules! { ALL:
         "api/types.go ToolProperty.AnyOf";
 }
 
-/// Of the `format`, and so none of [`ALL`].
+/// A rule of `format`, and therefore not in [`ALL`].
 const PATTERN: Rule = Rule {
     id: "ollama/format-pattern",
     says: "the schema of an answer has no `pattern`: the server's grammars have few of them",
@@ -78,7 +78,7 @@ pub(super) fn check(tools: &[Value], report: &mut Report) {
     unique(named.into_iter(), report);
 }
 
-/// A field as Go finds it: by its name in any case. `null` leaves a field as it was, so it counts as absent.
+/// Returns a field as Go finds it: by its name in any case. `null` leaves a field unchanged, so it counts as absent.
 fn get<'a>(object: &'a Map<String, Value>, field: &str) -> Option<&'a Value> {
     let (_, value) = object.iter().rev().find(|(name, _)| name.eq_ignore_ascii_case(field))?;
     (!value.is_null()).then_some(value)
@@ -107,7 +107,7 @@ fn check_parameters(function: &Map<String, Value>, path: &str, report: &mut Repo
         report.add(&REQUIRED, format!("{path}/required"), "not an array of strings");
     }
     check_properties(root, path, report);
-    // A value that Go cannot read is as a rule no JSON Schema either; it is said once.
+    // A value that Go cannot read is usually no JSON Schema either; it is reported once.
     if report.breaches.len() == before {
         json_schema(schema, path, report);
     }

@@ -136,7 +136,7 @@ fn check_search(tool: &Map<String, Value>, path: &str, number: usize, report: &m
     }
 }
 
-/// Checks a namespace, and returns what is in it.
+/// Checks a namespace and returns its tools.
 fn check_namespace<'a>(
     space: &'a Map<String, Value>,
     path: &str,
@@ -156,7 +156,7 @@ fn check_namespace<'a>(
     }
 }
 
-/// Whether `tool` is something else than a function: one of the API's own tools, a custom one.
+/// Whether `tool` is not a function: a custom tool or one of the API's own.
 fn is_other(tool: &Map<String, Value>) -> bool {
     tool.get("type").and_then(Value::as_str).is_some_and(|kind| kind != "function")
 }

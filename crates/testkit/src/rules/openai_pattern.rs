@@ -1,4 +1,4 @@
-//! OpenAI: regular expressions, in schemas of functions and of answers, strict or not.
+//! OpenAI: rules for regular expressions in schemas of functions and of answers, strict or not.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ rules! { ALL:
          (BerriAI/litellm#40485)";
 }
 
-/// Checks every pattern of a schema, those that name properties too.
+/// Checks every pattern of a schema, including `patternProperties`.
 pub(super) fn check(schema: &Value, path: &str, report: &mut Report) {
     for node in nodes(schema, path) {
         let named = node.get("patternProperties").and_then(Value::as_object).into_iter().flatten();
@@ -26,7 +26,7 @@ pub(super) fn check(schema: &Value, path: &str, report: &mut Report) {
     }
 }
 
-/// What of a pattern is refused.
+/// Returns the part of a pattern that is refused.
 fn refused(pattern: &str) -> Option<&'static str> {
     let mut escaped = false;
     for (at, c) in pattern.char_indices() {

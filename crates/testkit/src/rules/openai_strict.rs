@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::walk::{Node, Place, nodes, types};
 use super::{Report, Rule, rules};
 
-/// The guide whose section «Supported schemas» most of these rules come from.
+/// The guide for most of these rules (section «Supported schemas»).
 const GUIDE: &str = "https://developers.openai.com/api/docs/guides/structured-outputs#supported-schemas";
 
 rules! { ALL:
@@ -80,11 +80,12 @@ const MOST_ENUM_VALUES: usize = 1_000;
 const LONG_ENUM: usize = 250;
 const MOST_LONG_ENUM_CHARACTERS: usize = 15_000;
 
-/// Checks the `parameters` of a strict function, which are a sound JSON Schema.
+/// Checks the `parameters` of a strict function, which must be a sound JSON Schema.
 pub(super) fn check(schema: &Value, path: &str, report: &mut Report) {
     let nodes = nodes(schema, path);
     for node in &nodes {
-        // What closes an object is no schema to judge; another value there is reported with the object.
+        // A boolean that closes an object is not checked as a schema; any other value there is reported with the
+        // object.
         if node.place == Place::Under("additionalProperties") && node.schema.is_boolean() {
             continue;
         }

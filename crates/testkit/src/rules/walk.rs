@@ -11,12 +11,12 @@ pub(super) struct Node<'a> {
     pub(super) path: String,
     pub(super) schema: &'a Value,
     pub(super) place: Place,
-    /// How many object schemas enclose this one, itself included.
+    /// The number of object schemas around this one, including itself.
     pub(super) objects: usize,
 }
 
 impl<'a> Node<'a> {
-    /// The schema's keywords; none where it is `true` or `false`.
+    /// Returns the schema's keywords; none if it is `true` or `false`.
     pub(super) fn keywords(&self) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
         self.schema.as_object().into_iter().flatten()
     }
@@ -29,13 +29,13 @@ impl<'a> Node<'a> {
         types(self.schema).any(|each| each == name)
     }
 
-    /// Whether this is an object schema, said or implied.
+    /// Whether this is an object schema, explicitly or implied.
     pub(super) fn is_object(&self) -> bool {
         self.is("object") || (self.get("type").is_none() && self.get("properties").is_some())
     }
 }
 
-/// What a subschema is to the schema that holds it.
+/// The place of a subschema in the schema that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Root,
@@ -43,13 +43,13 @@ pub(super) enum Place {
     Property {
         required: bool,
     },
-    /// Under `$defs` or `definitions`: applies only where it is referred to.
+    /// Under `$defs` or `definitions`; applies only through references.
     Definition,
     /// Under any other keyword.
     Under(&'static str),
 }
 
-/// The names in a schema's `type`.
+/// Returns the names in a schema's `type`.
 pub(super) fn types(schema: &Value) -> impl Iterator<Item = &str> {
     let said = schema.get("type");
     let one = said.and_then(Value::as_str);
@@ -74,7 +74,7 @@ const SINGLES: [&str; 12] = [
     "contentSchema",
 ];
 
-/// The schemas directly under `schema`, with their pointers relative to it.
+/// Returns the schemas directly under `schema`, with their pointers relative to it.
 pub(super) fn children(schema: &Value) -> Vec<(String, Place, &Value)> {
     let Some(keywords) = schema.as_object() else { return Vec::new() };
     let mut found = Vec::new();
@@ -106,12 +106,12 @@ fn is_required(keywords: &Map<String, Value>, name: &str) -> bool {
     required.is_some_and(|names| names.iter().any(|each| each == name))
 }
 
-/// `name` as a step of a JSON pointer.
+/// Escapes `name` for a JSON pointer.
 pub(super) fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// `root` and every schema inside it. `path` is where `root` stands.
+/// Returns `root` and every schema inside it. `path` is the pointer to `root`.
 pub(super) fn nodes<'a>(root: &'a Value, path: &str) -> Vec<Node<'a>> {
     let mut found = Vec::new();
     let mut open = vec![(path.to_owned(), Place::Root, root, 0)];
@@ -125,8 +125,8 @@ pub(super) fn nodes<'a>(root: &'a Value, path: &str) -> Vec<Node<'a>> {
     found
 }
 
-/// What `reference` means inside `root`: `#`, a percent-encoded JSON pointer after `#`, or an anchor. [`None`] where it is
-/// none of these or leads nowhere.
+/// Resolves `reference` inside `root`: `#`, a percent-encoded JSON pointer after `#`, or an anchor. Returns [`None`]
+/// for any other reference and for one without a target.
 pub(super) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     let fragment = percent_decode_str(reference.strip_prefix('#')?).decode_utf8().ok()?;
     if fragment.is_empty() || fragment.starts_with('/') {
@@ -136,8 +136,8 @@ pub(super) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value>
     nodes(root, "").into_iter().map(|node| node.schema).find(is_anchor)
 }
 
-/// Whether `start` contains itself through references inside `root`, going only through children whose
-/// place `follow` accepts. Definitions count only where they are referred to.
+/// Whether `start` contains itself through references inside `root`, following only children whose place `follow`
+/// accepts. Definitions count only if they are referred to.
 pub(super) fn is_cyclic(root: &Value, start: &Value, follow: fn(Place) -> bool) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![start];

@@ -1,4 +1,4 @@
-//! Possible answers to a request.
+//! Answers to a request.
 
 use serde_json::{Value, json};
 
@@ -17,12 +17,12 @@ impl RpcError {
     pub(crate) const INTERNAL: i64 = -32603;
     pub(crate) const BUSY: i64 = -32000;
     pub(crate) const SESSION_NOT_FOUND: i64 = -32001;
-    /// What 2025-11-25 and older answer for a resource that is not there.
+    /// The error code of 2025-11-25 and older for an unknown resource.
     pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
     pub(crate) const HEADER_MISMATCH: i64 = -32020;
     pub(crate) const MISSING_CAPABILITY: i64 = -32021;
     pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
-    /// The user is to open pages first (2025-11-25).
+    /// The error code if the user must open pages first (2025-11-25).
     pub(crate) const PAGES_REQUIRED: i64 = -32042;
 
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
@@ -41,13 +41,13 @@ impl RpcError {
         Self::new(Self::METHOD_NOT_FOUND, format!("method not found: {method}"))
     }
 
-    /// `required` has the form of a client's capabilities, as the error's data must.
+    /// Creates the error for a missing capability; `required` has the form of a client's capabilities.
     pub(crate) fn missing_capability(required: Value) -> Self {
         Self::new(Self::MISSING_CAPABILITY, "the client lacks a capability that this needs")
             .with_data(json!({"requiredCapabilities": required}))
     }
 
-    /// The error that a client answered with.
+    /// Reads the error in a client's answer.
     pub(super) fn of_client(error: &Value) -> Self {
         Self {
             code: error.get("code").and_then(Value::as_i64).unwrap_or(Self::INTERNAL),
@@ -60,7 +60,7 @@ impl RpcError {
         &self.message
     }
 
-    /// The error object alone.
+    /// Returns the error object.
     pub(crate) fn to_value(&self) -> Value {
         let mut error = json!({"code": self.code, "message": self.message});
         if let Some(data) = &self.data {
@@ -69,7 +69,7 @@ impl RpcError {
         error
     }
 
-    /// The whole message. An unknown id is left out: `null` is no legal id in MCP.
+    /// Returns the whole message. An unknown id is left out, because MCP forbids `null` as an id.
     pub(super) fn into_message(self, id: Option<&Value>) -> Value {
         match id {
             Some(id) => json!({"jsonrpc": "2.0", "id": id, "error": self.to_value()}),
@@ -82,26 +82,26 @@ impl RpcError {
 pub(crate) enum Answer {
     Result(Value),
     Error(RpcError),
-    /// No answer, ever.
+    /// No answer.
     Silence,
-    /// The result is sent, then the process ends with this exit code.
+    /// The result is sent; then the process ends with this exit code.
     LastWords(Value, i32),
 }
 
 impl Answer {
-    /// A tool result of one text block.
+    /// Creates a tool result of one text block.
     pub(crate) fn text(text: impl Into<String>) -> Self {
         Self::Result(text_result(text))
     }
 
-    /// A tool result that tells of a failure.
+    /// Creates a tool result with a failure.
     pub(crate) fn failure(text: impl Into<String>) -> Self {
         let mut result = text_result(text);
         result["isError"] = json!(true);
         Self::Result(result)
     }
 
-    /// The message that carries it; nothing for silence.
+    /// Returns the message of this answer; `None` for silence.
     pub(super) fn into_message(self, id: &Value) -> Option<Value> {
         match self {
             Self::Result(result) | Self::LastWords(result, _) => {

@@ -10,10 +10,10 @@ use super::outlet::Outlet;
 use super::session::Session;
 use super::{Change, Era, Listeners, META, Request, RpcError};
 
-/// How long a client, or the person before it, has to answer.
+/// The time that a client, or its user, has for an answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How grave a log message is (RFC 5424), in rising order.
+/// The severity of a log message (RFC 5424), in rising order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     Debug,
@@ -69,8 +69,8 @@ impl Exchange {
         }
     }
 
-    /// Logs if the client asked for messages as grave as this one: with the request (modern), or for the
-    /// session (legacy, where a server may log what it likes until the client says).
+    /// Sends a log message if the client wants this severity: for the request (modern), or for the session (legacy,
+    /// where [`Level::Info`] and above are sent until the client sets a level).
     pub(crate) async fn log(&self, request: &Request, level: Level, data: &str) {
         let wanted = match request.era {
             Era::Modern => request.meta(&format!("{META}logLevel")).and_then(Value::as_str).and_then(Level::parse),
@@ -85,7 +85,7 @@ impl Exchange {
         }
     }
 
-    /// Asks a legacy client something in the middle of its request.
+    /// Sends a request to a legacy client during its own request.
     pub(crate) async fn ask(&self, method: &str, params: &Value) -> Result<Value, RpcError> {
         let busy = || RpcError::new(RpcError::BUSY, "too many questions are open");
         let (id, answer) = self.session.begin_ask().ok_or_else(busy)?;
@@ -108,19 +108,19 @@ impl Exchange {
         answer?
     }
 
-    /// Writes bytes as they are into the stream that carries the answer.
+    /// Writes raw bytes into the stream of the answer.
     pub(crate) async fn raw(&self, bytes: &[u8]) {
         self.outlet.raw(bytes).await;
     }
 
-    /// Ends the connection that would carry the answer, where the client is able to resume it.
+    /// Ends the connection of the answer if the client can resume it.
     pub(crate) async fn disconnect(&self) {
         if let Outlet::Resumable(log) = &self.outlet {
             log.disconnect().await;
         }
     }
 
-    /// Tells every client that listens.
+    /// Notifies every listener.
     pub(crate) async fn tell(&self, change: &Change) {
         self.listeners.tell(change).await;
     }

@@ -1,4 +1,4 @@
-//! Answers the protocol's own methods, for both transports.
+//! Answers the protocol's own methods for all transports.
 
 use std::sync::Arc;
 
@@ -31,12 +31,12 @@ impl Host {
         self.server.speaks_modern()
     }
 
-    /// Whether the responses of this session may be resumed.
+    /// Whether a client can resume the responses of this session.
     pub(super) fn is_resumable(&self, session: &Session) -> bool {
         self.server.is_resumable() && session.version() == LEGACY[0]
     }
 
-    /// Runs one request. `headers` are there on HTTP only, where they have to agree with the body.
+    /// Runs one request. `headers` exist only on HTTP and must agree with the body.
     pub(super) async fn answer(
         &self,
         session: &Arc<Session>,
@@ -71,7 +71,7 @@ impl Host {
         }
     }
 
-    /// The protocol's own methods; `None` for what the server itself answers.
+    /// Answers the protocol's own methods; `None` for methods of the server.
     async fn own_method(
         &self,
         session: &Arc<Session>,
@@ -127,7 +127,7 @@ impl Host {
         Answer::Result(result)
     }
 
-    /// Keeps a modern subscription open until the client gives it up.
+    /// Keeps a modern subscription open until the client ends it.
     async fn listen(&self, request: &Request, cancel: &CancellationToken, outlet: Outlet) -> Answer {
         let wishes = request.params.get("notifications").unwrap_or(&Value::Null);
         let capabilities = self.server.capabilities(Era::Modern);
@@ -141,7 +141,7 @@ impl Host {
         }
     }
 
-    /// Lets a legacy session hear of changes there; whether there was room.
+    /// Adds a legacy session as a listener; false if there are too many.
     pub(super) fn hear_changes(&self, outlet: Outlet, session: &Arc<Session>) -> bool {
         self.listeners.add_legacy(outlet, Arc::clone(session))
     }

@@ -1,5 +1,5 @@
-//! Streamable HTTP on one URL for both generations. An answer is plain JSON unless something is sent
-//! before it; then the response is an event stream.
+//! Streamable HTTP on one URL for both generations. An answer is plain JSON unless another message comes before it;
+//! then the response is an event stream.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ use super::stdio::LAST_WORDS_GRACE;
 use super::{Answer, Era, Incoming, LEGACY, MAX_MESSAGE, Request, RpcError, lock};
 
 const SESSION_ID: &str = "mcp-session-id";
-/// Most sessions kept; further `initialize` requests are refused.
+/// The most sessions; further `initialize` requests are refused.
 const MAX_SESSIONS: usize = 1024;
 
 struct Http {
@@ -86,7 +86,7 @@ impl Http {
         };
         match (request.era, request.method.as_str()) {
             (Era::Modern, method) if method != "server/discover" && !self.host.speaks_modern() => {
-                // The SDKs of before 2026-07-28 miss a session before they look at what is asked.
+                // SDKs before 2026-07-28 check for a session first.
                 let error = RpcError::new(RpcError::BUSY, "Bad Request: Server not initialized");
                 json_response(StatusCode::BAD_REQUEST, &error.into_message(None))
             }
@@ -112,7 +112,7 @@ impl Http {
         }
     }
 
-    /// The stream on which a legacy session hears of changes, or the rest of one that it lost.
+    /// Opens the event stream of a legacy session, or resumes a lost one.
     fn get(&self, headers: &HeaderMap) -> Response {
         let Some(session) = self.session(headers) else { return StatusCode::METHOD_NOT_ALLOWED.into_response() };
         if let Some(last) = text(headers, "last-event-id") {
@@ -142,7 +142,7 @@ impl Http {
             session.keep_stream(&log);
             (None, Outlet::Resumable(log))
         } else {
-            // A client that hangs up cancels: the response body owns the guard.
+            // The response body owns the guard, so that a client that hangs up cancels the request.
             (Some(cancel.clone().drop_guard()), Outlet::Stream(sender))
         };
         let (host, headers, era) = (Arc::clone(&self.host), headers.clone(), request.era);
@@ -161,7 +161,7 @@ impl Http {
                 let status = status(era, &answer);
                 match answer.into_message(&id) {
                     Some(message) => json_response(status, &message),
-                    // Silence over HTTP: the headers arrive, a message never does.
+                    // On HTTP, silence still sends the headers.
                     None => stream(None, frames, id, guard),
                 }
             }
@@ -171,7 +171,7 @@ impl Http {
     }
 }
 
-/// An event stream of what comes, the request's answer last.
+/// Returns an event stream of these frames, which ends with the request's answer.
 fn stream(first: Option<Bytes>, frames: mpsc::Receiver<Frame>, id: Value, guard: Option<DropGuard>) -> Response {
     let rest = futures_util::stream::unfold((first, frames, id, guard), |(first, mut frames, id, guard)| async move {
         let bytes = match first {
@@ -187,7 +187,7 @@ fn stream(first: Option<Bytes>, frames: mpsc::Receiver<Frame>, id: Value, guard:
         .into_response()
 }
 
-/// Modern answers carry their error in the status too.
+/// Returns the status; modern answers report errors there too.
 fn status(era: Era, answer: &Answer) -> StatusCode {
     match (era, answer) {
         (Era::Modern, Answer::Error(error)) => match error.code {
@@ -212,7 +212,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Both Host and, where a browser sent one, Origin must be this machine (DNS rebinding).
+/// Whether Host, and Origin if sent, name this machine (DNS rebinding).
 fn is_local(headers: &HeaderMap) -> bool {
     let local = |authority: &str| {
         let host = match authority.rsplit_once(':') {

@@ -1,5 +1,5 @@
-//! Decides which connection hears of a change: legacy connections hear every change unasked, except of resources that
-//! they have not subscribed to; a modern subscription hears what it asked for and was granted.
+//! Decides which connections are notified of a change: legacy connections get every change, except of resources without
+//! their subscription; a modern subscription gets the kinds that it asked for and was granted.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,12 +10,12 @@ use super::outlet::Outlet;
 use super::session::Session;
 use super::{META, RpcError};
 
-/// Most clients that may listen for changes; later ones are refused.
+/// The most listeners; later ones are refused.
 const MAX_LISTENERS: usize = 64;
-/// Most resources or tasks of one subscription.
+/// The most resources or tasks of one subscription.
 const MAX_WATCHED: usize = 256;
 
-/// Something that clients may want to hear of.
+/// A change that clients can be notified of.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
     Tools,
@@ -23,7 +23,7 @@ pub(crate) enum Change {
     Resources,
     /// The resource with this URI.
     Resource(String),
-    /// A task, as `tasks/get` tells it.
+    /// A task, in the form of `tasks/get`.
     Task(Value),
 }
 
@@ -47,7 +47,7 @@ impl Change {
     }
 }
 
-/// What a modern client asked to hear of and the server is able to tell.
+/// The kinds of change that a modern client asked for and was granted.
 #[derive(Debug, Default)]
 struct Filter {
     granted: Value,
@@ -106,7 +106,7 @@ pub(super) struct Listener {
     ear: Ear,
 }
 
-/// Everybody who listens.
+/// All listeners.
 #[derive(Default)]
 pub(crate) struct Listeners(Mutex<Vec<Arc<Listener>>>);
 
@@ -115,8 +115,7 @@ impl Listeners {
         self.add(Listener { outlet, ear: Ear::Legacy(session) }).is_some()
     }
 
-    /// Acknowledges a modern subscription and lets it hear. Who has read the acknowledgement misses no
-    /// change: it listens before it is told so.
+    /// Adds a modern subscription, then acknowledges it, so that no change after the acknowledgement is missed.
     pub(super) async fn add_modern(
         &self,
         outlet: Outlet,

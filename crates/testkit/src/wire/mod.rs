@@ -1,10 +1,9 @@
-//! A small MCP server side, written against the specification and without an SDK, so that a test
-//! server can say exactly the bytes it wants, wrong ones included.
+//! A small MCP server side, written against the specification and without an SDK, so that a test server controls every
+//! byte that it sends, wrong ones included.
 //!
-//! Two generations: *legacy* (2025-11-25 and older: `initialize`, sessions) and *modern* (2026-07-28:
-//! stateless, `server/discover`, everything about the client in `params._meta`). Four transports: one
-//! JSON message a line on stdio, streamable HTTP at `/mcp`, HTTP with server-sent events at `/sse`, and
-//! WebSocket at `/ws`.
+//! Two generations: *legacy* (2025-11-25 and older: `initialize`, sessions) and *modern* (2026-07-28: stateless,
+//! `server/discover`, everything about the client in `params._meta`). Four transports: one JSON message a line on
+//! stdio, streamable HTTP at `/mcp`, HTTP with server-sent events at `/sse`, and WebSocket at `/ws`.
 
 mod answer;
 mod exchange;
@@ -33,14 +32,14 @@ pub(crate) use listen::{Change, Listeners};
 
 /// The stateless protocol generation.
 const MODERN: &str = "2026-07-28";
-/// The generations that begin with `initialize`, newest first.
+/// The protocol revisions that begin with `initialize`, newest first.
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// What the specification's own `_meta` keys begin with.
+/// The prefix of the specification's own `_meta` keys.
 pub(crate) const META: &str = "io.modelcontextprotocol/";
 
-/// Most bytes that one incoming message may have.
+/// The most bytes of one incoming message.
 const MAX_MESSAGE: usize = 64 << 20;
-/// Most requests of one session that may be running.
+/// The most running requests of one session.
 const MAX_RUNNING: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,12 +57,12 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// A string parameter, empty when absent.
+    /// Returns a string parameter, empty if absent.
     pub(crate) fn text(&self, key: &str) -> &str {
         self.params.get(key).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// An argument of a `tools/call` or a `prompts/get`.
+    /// Returns an argument of a `tools/call` or a `prompts/get`.
     pub(crate) fn argument(&self, key: &str) -> Option<&Value> {
         self.params.get("arguments")?.get(key)
     }
@@ -73,19 +72,19 @@ impl Request {
     }
 }
 
-/// A message from the client, sorted by what it asks for.
+/// A message from the client, by kind.
 enum Incoming {
     Request(Request),
     /// `notifications/cancelled` for the request with this id.
     Cancelled(Value),
-    /// The answer to a request of ours.
+    /// The answer to a request of the server.
     Answered(Value, Result<Value, RpcError>),
-    /// Other notifications.
+    /// Any other notification.
     Other,
 }
 
 impl Incoming {
-    /// Modern is a message whose `_meta` names a protocol version, whatever the transport says.
+    /// Sorts a message. A request whose `_meta` names a protocol version is modern, on every transport.
     fn sort(message: Value, transport_era: Era) -> Result<Self, RpcError> {
         let Value::Object(mut message) = message else {
             return Err(RpcError::new(RpcError::INVALID_REQUEST, "a message is one JSON object"));
@@ -117,50 +116,50 @@ impl Incoming {
     }
 }
 
-/// What one test server adds to the protocol's own methods, which are answered for it: `initialize`,
-/// `ping`, `logging/setLevel`, `resources/subscribe` and `unsubscribe` (where its capabilities say so),
-/// `server/discover`, `subscriptions/listen`.
+/// The part of a test server beside the protocol's own methods, which [`serve`] answers: `initialize`, `ping`,
+/// `logging/setLevel`, `resources/subscribe` and `unsubscribe` (if its capabilities have them), `server/discover`,
+/// `subscriptions/listen`.
 #[async_trait]
 pub(crate) trait Server: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     fn capabilities(&self, era: Era) -> Value;
 
-    /// What clients are told at the start about the server as a whole.
+    /// The server's instructions to clients.
     fn instructions(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether it takes modern requests; one that does not refuses them as SDKs of before 2026 do.
+    /// Whether the server takes modern requests; if not, it refuses them as SDKs before 2026 do.
     fn speaks_modern(&self) -> bool;
 
-    /// Whether legacy HTTP clients may lose a stream and resume it, so that hanging up cancels nothing.
+    /// Whether legacy HTTP clients can resume a lost stream, so that hanging up cancels nothing.
     fn is_resumable(&self) -> bool {
         false
     }
 
-    /// A method that is read and never answered.
+    /// Whether requests of this method are read and never answered.
     fn ignores(&self, _method: &str) -> bool {
         false
     }
 
-    /// The schema of a tool's arguments, where some of them come as headers too.
+    /// The schema of a tool's arguments, for tools with arguments that are also sent as headers.
     fn input_schema(&self, _tool: &str) -> Option<Value> {
         None
     }
 
-    /// For how many milliseconds a modern result of this method may be kept, and by whom.
+    /// The cache lifetime in milliseconds and the cache scope of this method's modern results.
     fn caching(&self, _method: &str) -> (u64, &'static str) {
         (0, "private")
     }
 
-    /// Called once, before anything else: who hears of changes that no request makes.
+    /// Called once before anything else, with the listeners for changes that no request makes.
     fn meet(&self, _listeners: &Arc<Listeners>) {}
 
     async fn handle(&self, request: &Request, exchange: &Exchange) -> Answer;
 }
 
-/// Where a server is served: on standard input and output, or on a loopback port, 0 for any free one.
+/// The transport: standard input and output, or a loopback port (0 for any free port).
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Door {
     Stdio,
@@ -169,8 +168,8 @@ pub(crate) enum Door {
     WebSocket(u16),
 }
 
-/// Serves until standard input ends, or on a port until the process is ended. `NAME: ready URL` on standard
-/// error says which port it is.
+/// Serves until standard input ends, or on a port until the process is ended. Prints `NAME: ready URL` on standard
+/// error when it listens on a port.
 pub(crate) async fn serve(server: impl Server, door: Door) -> io::Result<()> {
     let host = Arc::new(Host::new(server));
     match door {

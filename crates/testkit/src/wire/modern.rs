@@ -1,4 +1,4 @@
-//! The rules of 2026-07-28: what a request must carry, and what every result carries.
+//! The rules of 2026-07-28 for requests and results.
 
 use axum::http::HeaderMap;
 use serde_json::{Value, json};
@@ -6,12 +6,11 @@ use serde_json::{Value, json};
 use super::param_headers::{self, agree};
 use super::{Answer, Era, META, MODERN, Request, RpcError, Server};
 
-/// Methods whose results say how long they may be kept.
+/// Methods whose results state a cache lifetime.
 const CACHEABLE: [&str; 6] =
     ["server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"];
 
-/// Checks `_meta` and, on HTTP, that the headers say the same as the body. Returns the client's
-/// capabilities.
+/// Checks `_meta` and, on HTTP, that the headers agree with the body. Returns the client's capabilities.
 pub(super) fn check(request: &Request, headers: Option<&HeaderMap>, server: &dyn Server) -> Result<Value, RpcError> {
     let required = |key: &str| {
         request
@@ -54,7 +53,7 @@ pub(super) fn discover(server: &dyn Server) -> Value {
     result
 }
 
-/// Adds what the generation asks of every result; what the server set itself stays.
+/// Adds the required fields of every result; fields set by the server stay.
 pub(super) fn finish(server: &dyn Server, request: &Request, mut result: Value) -> Answer {
     if let Some(fields) = result.as_object_mut() {
         let kind = fields.entry("resultType").or_insert_with(|| json!("complete"));

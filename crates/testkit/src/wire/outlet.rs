@@ -10,17 +10,17 @@ use tokio::sync::mpsc;
 use super::Answer;
 use super::resume::EventLog;
 
-/// Frames of one response that may wait for the client to read.
+/// The most frames of one response that wait for the client.
 pub(super) const MAX_WAITING_FRAMES: usize = 64;
 
 #[derive(Clone)]
 pub(super) enum Outlet {
     Stdout(Arc<tokio::sync::Mutex<Stdout>>),
-    /// The one way to a client over a connection that is neither.
+    /// The shared way to a client over another kind of connection.
     Shared(mpsc::Sender<Piece>),
     /// The body of one HTTP response, as an event stream.
     Stream(mpsc::Sender<Frame>),
-    /// The same for a session that may lose the response and resume it.
+    /// The same for a session that can resume a lost response.
     Resumable(Arc<EventLog>),
 }
 
@@ -29,14 +29,14 @@ pub(super) enum Frame {
     Last(Answer),
 }
 
-/// Something on its way over a shared connection, which frames messages as it does.
+/// A message or raw bytes for a shared connection, which does its own framing.
 pub(super) enum Piece {
     Message(String),
     Raw(Bytes),
 }
 
 impl Outlet {
-    /// Whether the other side still takes anything, or may come back for it.
+    /// Sends a message. Returns whether the client is still connected or can resume.
     pub(super) async fn message(&self, message: &Value) -> bool {
         match self {
             Self::Stdout(_) => self.raw(format!("{message}\n").as_bytes()).await,
@@ -49,7 +49,7 @@ impl Outlet {
         }
     }
 
-    /// The answer, which is the last that is sent.
+    /// Sends the answer, which is the last message.
     pub(super) async fn finish(&self, answer: Answer, id: &Value) {
         match self {
             Self::Stdout(_) | Self::Shared(_) => {
@@ -57,7 +57,7 @@ impl Outlet {
                     self.message(&message).await;
                 }
             }
-            // A failed send means that the client has gone, and nobody misses the answer.
+            // A failed send means that the client has gone.
             Self::Stream(frames) => drop(frames.send(Frame::Last(answer)).await),
             Self::Resumable(log) => log.finish(answer, id).await,
         }
@@ -71,7 +71,7 @@ impl Outlet {
         }
     }
 
-    /// Bytes as they are; a resumable stream does not keep them.
+    /// Sends raw bytes; a resumable stream does not keep them.
     pub(super) async fn raw(&self, bytes: &[u8]) -> bool {
         match self {
             Self::Stdout(stdout) => {

@@ -1,4 +1,4 @@
-//! Arguments that come as headers too (2026-07-28, `x-mcp-header`), and how header values are written.
+//! Arguments that are also sent as headers (2026-07-28, `x-mcp-header`), and the encoding of header values.
 
 use axum::http::HeaderMap;
 use base64::Engine as _;
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::RpcError;
 
-/// Most levels of nested objects that are searched for annotations.
+/// The deepest level of nested objects that is searched for annotations.
 const MAX_DEPTH: usize = 16;
 
-/// Checks that a header says what the body says.
+/// Checks that a header agrees with the body.
 pub(super) fn agree(headers: &HeaderMap, name: &str, body: Option<&str>) -> Result<(), RpcError> {
     let mut values = headers.get_all(name).iter();
     let header = values.next().and_then(|value| value.to_str().ok()).map(decode);
@@ -21,7 +21,7 @@ pub(super) fn agree(headers: &HeaderMap, name: &str, body: Option<&str>) -> Resu
     Err(RpcError::new(RpcError::HEADER_MISMATCH, format!("the header {name} does not say what the body says")))
 }
 
-/// Checks every argument whose schema names a header: the header is there exactly when the argument is.
+/// Checks every argument whose schema names a header: both must be present or both absent.
 pub(super) fn check(headers: &HeaderMap, schema: &Value, arguments: Option<&Value>) -> Result<(), RpcError> {
     walk(headers, schema, arguments, 0)
 }
@@ -45,7 +45,7 @@ fn walk(headers: &HeaderMap, schema: &Value, value: Option<&Value>, depth: usize
     Ok(())
 }
 
-/// Header values that are not plain ASCII come as `=?base64?…?=`.
+/// Decodes a header value; values that are not plain ASCII come as `=?base64?…?=`.
 fn decode(value: &str) -> Option<String> {
     let value = value.trim_matches([' ', '\t']);
     let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {

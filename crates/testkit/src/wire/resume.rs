@@ -1,6 +1,6 @@
-//! Event streams that outlive their connection (2025-11-25, resumability): every event has an id and is
-//! kept for a while, the first one is empty so that the client has an id from the start, and a client
-//! that comes back with `Last-Event-ID` gets the rest.
+//! Event streams that outlive their connection (2025-11-25, resumability). Every event has an id and is kept for a
+//! while; the first one is empty, so that the client has an id from the start. A client that returns with
+//! `Last-Event-ID` gets the rest.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use super::outlet::{Frame, MAX_WAITING_FRAMES};
 use super::{Answer, lock};
 
-/// Most events that one stream keeps; the oldest goes first.
+/// The most events kept for one stream; the oldest is dropped first.
 const MAX_EVENTS: usize = 256;
-/// What clients are told to wait before they come back.
+/// The time that clients are told to wait before they reconnect.
 const RETRY_MS: u64 = 300;
 
 pub(super) struct EventLog {
@@ -39,13 +39,13 @@ impl EventLog {
         &self.id
     }
 
-    /// Keeps an event and sends it to whoever is connected. A client that has gone may come back for it.
+    /// Keeps an event and sends it to the connected client, if any.
     pub(super) async fn send(&self, message: &Value) {
         self.begin().await;
         self.append(|id| format!("id: {id}\nevent: message\ndata: {message}\n\n")).await;
     }
 
-    /// The empty first event, once.
+    /// Sends the empty first event, once.
     async fn begin(&self) {
         if lock(&self.state).next == 0 {
             self.append(|id| format!("id: {id}\nretry: {RETRY_MS}\ndata: \n\n")).await;
@@ -71,13 +71,13 @@ impl EventLog {
         }
     }
 
-    /// Ends the connection, not the request: what comes is kept until the client is back.
+    /// Ends the connection but not the request: later events are kept for the client's return.
     pub(super) async fn disconnect(&self) {
         self.begin().await;
         lock(&self.state).live = None;
     }
 
-    /// Bytes as they are, to whoever is connected; they are not kept.
+    /// Sends raw bytes to the connected client; they are not kept.
     pub(super) async fn raw(&self, bytes: &[u8]) -> bool {
         let live = lock(&self.state).live.clone();
         match live {
@@ -86,14 +86,14 @@ impl EventLog {
         }
     }
 
-    /// The end: an event like the others, or the whole response if there were none.
+    /// Sends the answer: as an event, or as the whole response if there were no events.
     pub(super) async fn finish(&self, answer: Answer, id: &Value) {
         let live = {
             let state = lock(&self.state);
             if state.next == 0 { state.live.clone() } else { None }
         };
         match live {
-            // A failed send means that the client has gone, and nobody misses the answer.
+            // A failed send means that the client has gone.
             Some(live) => drop(live.send(Frame::Last(answer)).await),
             None => {
                 if let Some(message) = answer.into_message(id) {
@@ -106,12 +106,12 @@ impl EventLog {
         state.live = None;
     }
 
-    /// What came after this event, and all that still comes.
+    /// Returns the events after this one and all later ones.
     pub(super) fn resume(&self, after: u64) -> mpsc::Receiver<Frame> {
         let mut state = lock(&self.state);
         let (sender, frames) = mpsc::channel(MAX_WAITING_FRAMES + MAX_EVENTS);
         for (_, event) in state.events.iter().filter(|(number, _)| *number > after) {
-            // There is room for as many as are kept, so that none is lost here.
+            // The channel has room for all kept events.
             let _ = sender.try_send(Frame::Event(event.clone()));
         }
         if !state.finished {

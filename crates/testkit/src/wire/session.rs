@@ -1,4 +1,4 @@
-//! The state that is kept between the requests of one client.
+//! The state kept between the requests of one client.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,13 +11,12 @@ use tokio_util::sync::CancellationToken;
 use super::resume::EventLog;
 use super::{MAX_RUNNING, RpcError, lock};
 
-/// Most resources that one session may be subscribed to.
+/// The most resource subscriptions of one session.
 const MAX_SUBSCRIPTIONS: usize = 256;
-/// Streams of a session that can be resumed; the oldest goes first.
+/// The most resumable streams of a session; the oldest is dropped first.
 const MAX_STREAMS: usize = 64;
 
-/// The whole process on stdio, one `Mcp-Session-Id` on legacy HTTP, nothing but the request itself on
-/// modern HTTP.
+/// A session: the whole process on stdio, one `Mcp-Session-Id` on legacy HTTP, a single request on modern HTTP.
 #[derive(Default)]
 pub(super) struct Session {
     state: Mutex<State>,
@@ -46,7 +45,7 @@ impl Session {
         lock(&self.state).capabilities.clone()
     }
 
-    /// The negotiated version; empty before the handshake.
+    /// Returns the negotiated version; empty before the handshake.
     pub(super) fn version(&self) -> String {
         lock(&self.state).version.clone()
     }
@@ -59,7 +58,7 @@ impl Session {
         lock(&self.state).log_level.clone()
     }
 
-    /// Whether there was room for it.
+    /// Subscribes to a resource; false if there are too many subscriptions.
     pub(super) fn subscribe(&self, uri: &str) -> bool {
         let subscriptions = &mut lock(&self.state).subscriptions;
         subscriptions.contains(uri) || (subscriptions.len() < MAX_SUBSCRIPTIONS && subscriptions.insert(uri.to_owned()))
@@ -73,7 +72,7 @@ impl Session {
         lock(&self.state).subscriptions.contains(uri)
     }
 
-    /// `None` when too many requests run already.
+    /// Registers a running request; `None` if too many are running.
     pub(super) fn begin(&self, id: &Value) -> Option<CancellationToken> {
         let mut running = lock(&self.running);
         (running.len() < MAX_RUNNING).then(|| running.entry(id.to_string()).or_default().clone())
@@ -89,7 +88,7 @@ impl Session {
         }
     }
 
-    /// An id for a request to the client, and where its answer arrives; nothing if too many are open.
+    /// Returns an id for a request to the client and the receiver of its answer; `None` if too many are open.
     pub(super) fn begin_ask(&self) -> Option<(String, oneshot::Receiver<Result<Value, RpcError>>)> {
         let mut asked = lock(&self.asked);
         if asked.len() >= MAX_RUNNING {
@@ -105,11 +104,11 @@ impl Session {
         lock(&self.asked).remove(id);
     }
 
-    /// The client's answer to a request of ours; one that nobody waits for is dropped.
+    /// Passes on the client's answer to a request; without a waiting request, drops it.
     pub(super) fn answered(&self, id: &Value, answer: Result<Value, RpcError>) {
         let waiting = id.as_str().and_then(|id| lock(&self.asked).remove(id));
         if let Some(waiting) = waiting {
-            // Whoever asked has given up: nobody misses the answer.
+            // A failed send means that the asking request has ended.
             let _ = waiting.send(answer);
         }
     }
@@ -122,7 +121,7 @@ impl Session {
         streams.push_back(Arc::clone(log));
     }
 
-    /// The stream that sent this event, and the event's number in it.
+    /// Returns the stream that sent this event, and the event's number in it.
     pub(super) fn stream_of(&self, event_id: &str) -> Option<(Arc<EventLog>, u64)> {
         let (stream, number) = event_id.rsplit_once('_')?;
         let number = number.parse().ok()?;

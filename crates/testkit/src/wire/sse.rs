@@ -1,5 +1,5 @@
-//! HTTP with server-sent events, as 2024-11-05 has it: one stream a session at `/sse`, whose first event says where its
-//! messages are posted.
+//! HTTP with server-sent events of 2024-11-05: one stream for each session at `/sse`, whose first event names the URL
+//! for messages.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use super::outlet::{MAX_WAITING_FRAMES, Outlet, Piece, event};
 use super::session::Session;
 use super::{MAX_MESSAGE, lock, stdio};
 
-/// Most streams that may be open; further ones are refused.
+/// The most open streams; further ones are refused.
 const MAX_STREAMS: usize = 64;
 
 struct Sse {

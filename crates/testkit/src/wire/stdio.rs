@@ -1,4 +1,4 @@
-//! One JSON message a line; standard input's end is the end.
+//! One JSON message a line; the end of standard input ends the server.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::outlet::Outlet;
 use super::session::Session;
 use super::{Answer, Era, Incoming, MAX_MESSAGE, Request, RpcError};
 
-/// How long a last answer has to leave before the process ends, where another task sends it.
+/// The time for another task to send the last answer before the process ends.
 pub(super) const LAST_WORDS_GRACE: Duration = Duration::from_millis(200);
 
 pub(super) async fn serve(host: Arc<Host>) -> io::Result<()> {
@@ -29,7 +29,7 @@ pub(super) async fn serve(host: Arc<Host>) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes one message of a client whose answers all go one way.
+/// Handles one message of a client that gets all answers on one outlet.
 pub(super) async fn take(host: &Arc<Host>, session: &Arc<Session>, outlet: &Outlet, message: &[u8]) {
     let message = serde_json::from_slice(message).map_err(|e| RpcError::new(RpcError::PARSE, e.to_string()));
     match message.and_then(|message: Value| Incoming::sort(message, Era::Legacy)) {

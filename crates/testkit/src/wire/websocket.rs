@@ -14,7 +14,7 @@ use super::outlet::{MAX_WAITING_FRAMES, Outlet, Piece};
 use super::session::Session;
 use super::stdio;
 
-/// Most sockets that may be open; further clients wait.
+/// The most open sockets; further clients wait.
 const MAX_SOCKETS: usize = 64;
 
 pub(super) async fn serve(host: Arc<Host>, port: u16) -> io::Result<()> {
@@ -39,7 +39,7 @@ async fn talk(host: Arc<Host>, stream: TcpStream) {
         response.headers_mut().insert("sec-websocket-protocol", axum::http::HeaderValue::from_static("mcp"));
         Ok(response)
     };
-    // Who does not speak it is told so by the library.
+    // The library answers clients that do not speak WebSocket.
     let Ok(socket) = tokio_tungstenite::accept_hdr_async(stream, choose).await else { return };
     let (mut sink, mut frames) = socket.split();
     let (sender, mut pieces) = mpsc::channel(MAX_WAITING_FRAMES);

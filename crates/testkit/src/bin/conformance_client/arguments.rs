@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// The smallest arguments that fit: what is required, each of its type.
+/// Returns the smallest valid arguments: the required ones, each of its type.
 pub(crate) fn sample(schema: &Value) -> Value {
     let properties = schema["properties"].as_object();
     let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -13,13 +13,13 @@ pub(crate) fn sample(schema: &Value) -> Value {
     Value::Object(given.collect())
 }
 
-/// An answer to a form: every field, by its default where it has one (SEP-1034).
+/// Returns an answer to a form: every field, by its default if it has one (SEP-1034).
 pub(crate) fn answer(form: &Value) -> Value {
     let fields = form["properties"].as_object().into_iter().flatten();
     Value::Object(fields.map(|(name, field)| (name.clone(), value_for(field))).collect())
 }
 
-/// The same arguments without those that are null: no value is none.
+/// Removes null arguments, which mean no value.
 pub(crate) fn without_nulls(arguments: &Value) -> Value {
     let given = arguments.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
     Value::Object(given.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>())

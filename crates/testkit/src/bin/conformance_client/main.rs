@@ -1,8 +1,8 @@
 //! `conformance-client URL`: the program under test of the MCP conformance suite's client leg.
 //!
-//! It is `providers/mcp` with a person who agrees to everything: the suite names a scenario in its environment and
-//! gives the address of its server; the client lists what is there, calls each tool through the executor, and uses
-//! whatever else the scenario needs. Exit code 1 if the server cannot be listed or a call fails on the way.
+//! It is `providers/mcp` with a person who agrees to everything. The suite names a scenario in the environment and
+//! passes the address of its server; the client lists the tools, calls each through the executor, and does whatever
+//! else the scenario needs. The exit code is 1 if the tools cannot be listed or a call fails.
 
 mod arguments;
 mod person;
@@ -32,7 +32,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     done
 }
 
-/// Says something to whoever reads the suite's output.
+/// Prints a line for the reader of the suite's output.
 #[expect(clippy::print_stderr, reason = "the suite shows what its client says")]
 fn report(line: &str) {
     eprintln!("{line}");

@@ -1,4 +1,4 @@
-//! The person at the client: logs in on every page, and says yes to whatever is asked.
+//! The user of the client, who logs in on every page and agrees to every question.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use url::Url;
 
 use super::arguments;
 
-/// Bound on a page of the suite's authorization server.
+/// The time limit for a page of the suite's authorization server.
 const PAGE_BOUND: Duration = Duration::from_secs(10);
 
-/// Opens pages as a browser does: it follows where they send it, to our own listener too.
+/// Opens pages as a browser does: it follows redirects, including those to our own listener.
 pub(crate) struct Browser;
 
 #[async_trait]
@@ -26,7 +26,7 @@ impl Consent for Browser {
     }
 }
 
-/// Answers what servers ask of a call's client.
+/// Answers the questions of servers during a call.
 pub(crate) struct Agreeable;
 
 #[async_trait]

@@ -11,20 +11,20 @@ use super::arguments;
 use super::report;
 use super::session::Session;
 
-/// The client identifier that the suite's authorization server knows as a metadata document's address.
+/// The client id that the suite's authorization server knows as the URL of a metadata document.
 const METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
 
-/// The tool whose schema is to reach the suite's echo as it was listed.
+/// The tool whose listed schema must reach the suite's echo unchanged.
 const FOCAL_TOOL: &str = "json_schema_2020_12_tool";
 
-/// A scenario and what the suite says of it.
+/// A scenario with the suite's data for it.
 pub(crate) struct Scenario {
     name: String,
     context: Map<String, Value>,
 }
 
 impl Scenario {
-    /// The one that the environment names.
+    /// Reads the scenario from the environment.
     pub(crate) fn from_env() -> Result<Self, Box<dyn Error>> {
         let name = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
         let context = match std::env::var("MCP_CONFORMANCE_CONTEXT") {
@@ -34,7 +34,7 @@ impl Scenario {
         Ok(Self { name, context })
     }
 
-    /// How its server's tokens are got.
+    /// Returns the OAuth configuration for its server.
     pub(crate) fn oauth(&self) -> Result<OAuthConfig, Box<dyn Error>> {
         let text = |key: &str| self.context.get(key).and_then(Value::as_str).map(str::to_owned);
         let secret = |key: &str| text(key).map(Secret::new);
@@ -73,7 +73,7 @@ impl Scenario {
         Ok(config)
     }
 
-    /// Lists the tools and calls what there is to call.
+    /// Lists the tools and makes the scenario's calls.
     pub(crate) async fn play(&self, session: &Session) -> Result<(), Box<dyn Error>> {
         let tools = session.tools();
         report(&format!("{} tools", tools.len()));
@@ -85,7 +85,7 @@ impl Scenario {
                 }
             }
             None => {
-                // Tools that are only listed: what matters is what became of their schemas.
+                // These tools are only listed: the scenario checks their schemas.
                 let idle = |name: &str| self.name == "json-schema-ref-no-deref" || name == FOCAL_TOOL;
                 for (name, schema) in tools.iter().filter(|(name, _)| !idle(name)) {
                     session.call(name, self.arguments(name, schema, &tools)).await?;
@@ -106,7 +106,7 @@ impl Scenario {
         arguments::sample(schema)
     }
 
-    /// Uses every method that names something.
+    /// Calls every method that takes a name or a URI.
     async fn read_everything(&self, session: &Session) -> Result<(), Box<dyn Error>> {
         let listed = session.method("resources/list", json!({})).await?;
         for resource in listed["resources"].as_array().into_iter().flatten() {

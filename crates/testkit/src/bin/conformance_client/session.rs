@@ -1,4 +1,4 @@
-//! One server, its tools, and calls of them through the executor.
+//! A connection to one server, whose tools are called through the executor.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use super::person::{Agreeable, Browser};
 use super::report;
 use super::scenario::Scenario;
 
-/// Limit of one attempt to connect: so long that a machine under load takes no server for an older one before the suite
-/// itself, after thirty seconds, gives the scenario up.
+/// The time limit of one attempt to connect. Under load, a shorter one would take the server for an older one before
+/// the suite itself gives up after thirty seconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(90);
-/// Name of the server.
+/// The name of the server.
 const SERVER: &str = "suite";
 
 /// A connection to the suite's server.
@@ -32,7 +32,7 @@ pub(crate) struct Session {
     provider: Arc<McpProvider>,
     executor: Arc<Executor>,
     run: RunContext,
-    /// Calls of the protocol's methods that are no tools.
+    /// The run for calls of protocol methods that are not tools.
     methods: Option<RunContext>,
     _dir: tempfile::TempDir,
 }
@@ -85,7 +85,7 @@ impl Session {
         Ok(Self { provider, executor, run: tools, methods, _dir: dir })
     }
 
-    /// The tools, by the server's own names, with their schemas.
+    /// Returns the tools by the server's own names, with their schemas.
     pub(crate) fn tools(&self) -> Vec<(String, Value)> {
         let entries = self.run.snapshot.list().iter();
         let tool = |entry: &Arc<toolwright_core::catalogue::Entry>| {
@@ -103,7 +103,7 @@ impl Session {
         }
     }
 
-    /// Calls a method of the protocol. Its result.
+    /// Calls a method of the protocol and returns its result.
     pub(crate) async fn method(&self, method: &str, params: Value) -> Result<Value, Box<dyn Error>> {
         let run = self.methods.as_ref().ok_or("the provider has no methods")?;
         let outcome = self.outcome(run, method, params).await?;
