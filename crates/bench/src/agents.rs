@@ -1,5 +1,5 @@
-//! Child runs over a scripted model that answers at once: what a run of an agent inside a call costs of our own, and what
-//! many of them hold in memory at once.
+//! Child runs over a scripted model that answers at once: the cost of one agent run inside a call, and the memory of
+//! many at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,15 +32,15 @@ pub(crate) struct Row {
     p50_us: f64,
     p99_us: f64,
     runs_per_s: f64,
-    /// What each run computes, also while the machine does other work.
+    /// The processor time of each run, which does not depend on the machine's other work.
     cpu_us: f64,
-    /// What the process holds while they run, in MiB.
+    /// The resident memory of the process while they run, in MiB.
     rss_mb: f64,
-    /// How much of that is theirs.
+    /// The part of the memory that the runs use.
     rss_of_runs_mb: f64,
 }
 
-/// Answers at once while the gate has permits, and keeps nothing.
+/// A model client that waits for a permit of the gate, then answers; it records nothing.
 struct Gated {
     gate: Arc<Semaphore>,
     waiting: Arc<AtomicUsize>,
@@ -64,7 +64,7 @@ impl ModelClient for Gated {
 struct Bench {
     executor: Arc<Executor>,
     run: RunContext,
-    /// Models answer while it has permits.
+    /// The permits for the model's answers.
     gate: Arc<Semaphore>,
     waiting: Arc<AtomicUsize>,
     _observer: tokio::sync::broadcast::Receiver<Arc<Event>>,
@@ -155,7 +155,7 @@ async fn measure(runs: usize, live: usize) -> Result<Vec<Row>, Failure> {
     let before = rss_mb(pid);
     let mut rows = vec![row("one after another", &mut times, spent, (before, 0.0))];
 
-    // Held at their first request until all of them are there.
+    // Every run waits at its first request until all have reached theirs.
     bench.gate.forget_permits(Semaphore::MAX_PERMITS);
     bench.waiting.store(0, Ordering::SeqCst);
     let mut tasks = tokio::task::JoinSet::new();

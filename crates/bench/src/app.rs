@@ -1,4 +1,4 @@
-//! Provides the parts that the benchmarks of the executor share: a real store, observed events, and one tool.
+//! The parts that the benchmarks of the executor share: a real store, observed events, and one tool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use toolwright_runtime::{EventHub, Executor, ExecutorOptions, RunContext, Sqlite
 
 use crate::Failure;
 
-/// An executor with everything on, and the terms of its calls.
+/// An executor with every feature on, and the context of its calls.
 pub(crate) struct Toolwright {
     pub(crate) executor: Arc<Executor>,
     pub(crate) run: RunContext,
     pub(crate) store: Arc<SqliteStore>,
-    /// Held, so that events are made.
+    /// Makes the hub send events.
     _observer: tokio::sync::broadcast::Receiver<Arc<Event>>,
     _dir: tempfile::TempDir,
 }
@@ -55,17 +55,17 @@ impl Toolwright {
     }
 }
 
-/// A call of the bench's tool.
+/// Creates a call of the benchmark's tool.
 pub(crate) fn call(id: String, tool: &str, arguments: Value) -> ToolCall {
     ToolCall::new(CallId::new(id), format!("bench__{tool}"), RawArguments::Value(arguments))
 }
 
-/// Arguments like those of a file tool.
+/// Returns arguments like those of a file tool.
 pub(crate) fn arguments() -> Value {
     json!({"path": "src/lib.rs", "limit": 3})
 }
 
-/// Has nothing and keeps nothing: what is timed is the key and the look-up.
+/// An empty cache, for timing the key and the look-up alone.
 pub(crate) struct EmptyCache;
 
 #[async_trait]

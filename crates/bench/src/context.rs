@@ -1,4 +1,4 @@
-//! Long conversations with a model that counts for itself: what making room in them costs, and what it keeps.
+//! Long conversations with a model that counts tokens: the cost of compaction, and the facts that it keeps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, ScriptedModel, Wi
 
 use crate::Failure;
 
-/// Tokens that one answer may have.
+/// The token limit of one answer.
 const ANSWER: u32 = 512;
 
 /// What is measured.
@@ -80,34 +80,34 @@ impl ApiName {
     }
 }
 
-/// One conversation. Tokens are by the server's count.
+/// One conversation. Tokens are by the server's tokenizer.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     window: usize,
     api: String,
     turns: usize,
-    /// Requests that the server refused because they do not fit.
+    /// Requests refused by the server because they exceed the window.
     overflows: usize,
-    /// The largest request and what it may answer, in hundredths of the window.
+    /// The largest request with the limit of its answer, in percent of the window.
     most_percent: u64,
-    /// Times that old results gave way, alone or beside turns that were put together; that turns were; and that this failed.
+    /// How often old results were shortened (alone or with a summary), turns were summarized, and this failed.
     truncated: u32,
     summarized: u32,
     failed: u32,
-    /// Facts of turn 3 that the model sees at the end, of so many.
+    /// Facts of turn 3 that the model sees at the end, out of all.
     facts: String,
-    /// All requests of the agent.
+    /// Tokens of all the agent's requests.
     prompt_tokens: u64,
-    /// What a cache of prefixes saves of it, in hundredths.
+    /// The part that a prefix cache saves, in percent.
     cached_percent: u64,
-    /// Requests that do not begin with all of the one before.
+    /// Requests that do not begin with the whole previous request.
     cache_breaks: usize,
-    /// Requests to the model that puts turns together, and their tokens.
+    /// Requests to the model that makes summaries, and their tokens.
     memory_requests: usize,
     memory_in: u64,
     memory_out: u64,
-    /// What they cost beside the agent's own requests, in hundredths, where what is cached costs a tenth and an answer
-    /// five times a question.
+    /// The cost of these requests in percent of the agent's own, with cached tokens at a tenth and answers at five
+    /// times the price of input.
     memory_cost_percent: u64,
     seconds: f64,
 }
@@ -216,7 +216,7 @@ async fn driver(dir: &std::path::Path, server: &ScriptedModel, api: ApiName) -> 
     Ok(Driver::new(executor, catalogue, model, Some(store)))
 }
 
-/// The tool that the conversation is about.
+/// The tool that the conversation uses.
 struct Step;
 
 #[async_trait]

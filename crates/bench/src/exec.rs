@@ -1,5 +1,5 @@
-//! The executor around a tool that does nothing, with validation, policy, queue, cache look-up, observed events and
-//! the SQLite ledger on, on two workers.
+//! The executor around a tool that does nothing, on two workers, with validation, policy, queue, cache look-up,
+//! observed events and the SQLite ledger.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(crate) struct Row {
     p50_us: f64,
     p99_us: f64,
     calls_per_s: f64,
-    /// Rows of the ledger at the end, all calls so far.
+    /// Rows of the ledger at the end, from all calls so far.
     ledger_rows: u64,
 }
 
@@ -53,7 +53,7 @@ impl Tool for Noop {
 
 pub(crate) fn run(calls: usize) -> Result<Vec<Row>, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    // On a worker, where the calls of a gateway are too.
+    // Runs on a worker, as the calls of a gateway do.
     runtime.block_on(async { tokio::spawn(measure(calls.max(16))).await? })
 }
 
@@ -72,7 +72,7 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
         while let Some(lane) = tasks.join_next().await {
             times.extend(lane??);
         }
-        // The ledger is a part of the work.
+        // Writing the ledger is part of the work.
         app.store.flush().await?;
         let elapsed = started.elapsed();
         rows.push(Row {
@@ -104,10 +104,11 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-/// Calls of a plan.
+/// The calls of a plan.
 const PLANNED: usize = 50;
 
-/// Calls that are made together; as a plan, each after the first ten refers to what another one keeps. The time of one of them.
+/// Makes the calls of a plan together and returns the time per call. With `refers`, each call after the first ten
+/// refers to the stored result of an earlier one.
 async fn together(app: &Toolwright, round: usize, refers: bool) -> Result<Duration, Failure> {
     let planned = (0..PLANNED).map(|n| {
         let mut arguments = arguments();
@@ -132,7 +133,7 @@ async fn together(app: &Toolwright, round: usize, refers: bool) -> Result<Durati
     }
 }
 
-/// Calls one after another.
+/// Makes calls one after another and returns their times.
 async fn lane(app: &Toolwright, name: &str, calls: usize) -> Result<Vec<Duration>, Failure> {
     let mut times = Vec::with_capacity(calls);
     for n in 0..calls {

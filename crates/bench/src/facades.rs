@@ -1,5 +1,5 @@
-//! The facades over a scripted model that answers at once: the time that they add to the first token, many streams at once,
-//! and memory over many requests.
+//! The facades over a scripted model that answers at once: the time added to the first token, many streams at once, and
+//! memory over many requests.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -21,28 +21,28 @@ use crate::stats::{per_second, percentile_us};
 
 const KEY: &str = "bench";
 const PATH: &str = "/v1/chat/completions";
-/// Words of an answer: each is an event.
+/// The words of an answer; each is an event.
 const WORDS: usize = 200;
-/// Requests at once where memory is measured.
+/// Concurrent requests while memory is measured.
 const AT_ONCE: usize = 16;
 
 #[derive(Serialize)]
 pub(crate) struct Row {
     what: &'static str,
     requests: usize,
-    /// To the first event of a stream, or of the whole answer.
+    /// The median time to the first event of a stream, or to the whole answer.
     p50_us: f64,
     p99_us: f64,
-    /// Beside the model alone with the same request, at the median.
+    /// The difference to the model alone with the same request, at the median.
     added_p50_us: Option<f64>,
     requests_per_s: f64,
-    /// Answers that were not whole.
+    /// Incomplete answers.
     lost: usize,
-    /// What the server holds at the end, in MiB.
+    /// The server's resident memory at the end, in MiB.
     rss_mb: f64,
 }
 
-/// A request of Chat Completions, and who answers it.
+/// A request of Chat Completions and its server.
 #[derive(Clone)]
 struct Peer {
     addr: SocketAddr,
@@ -78,7 +78,7 @@ impl Peer {
             if first.is_none() && answer.windows(6).any(|seen| seen == b"data: " || seen == b"\"choic") {
                 first = Some(started.elapsed());
             }
-            // Not every server ends the connection.
+            // Some servers keep the connection open after the stream.
             if stream && answer.windows(12).rev().take(64).any(|seen| seen == b"data: [DONE]") {
                 break;
             }
@@ -94,13 +94,13 @@ impl Peer {
     }
 }
 
-/// The text of a stream, whose pieces may break anywhere.
+/// Returns the text of a stream, whose events may be cut anywhere.
 fn said(stream: &str) -> String {
     let events = stream.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
     events.filter_map(|event| event["choices"][0]["delta"]["content"].as_str().map(str::to_owned)).collect()
 }
 
-/// A server that ends with it.
+/// A server process that is killed on drop.
 struct Served(Child);
 
 impl Drop for Served {
@@ -129,7 +129,7 @@ fn serve(binary: &Path, config: &Value, dir: &Path) -> Result<(Served, SocketAdd
         rest.split('/').next()?.parse().ok()
     });
     let addr = addr.ok_or("it ended without saying that it was ready")?;
-    // What it says further is read, so that it never waits.
+    // Reads the rest of standard error, so that the server never blocks on it.
     std::thread::spawn(move || lines.for_each(drop));
     Ok((served, addr))
 }
@@ -149,7 +149,7 @@ fn row(what: &'static str, times: &[Timed], elapsed: Duration, base: Option<f64>
     }
 }
 
-/// Asks `count` times, so many at once.
+/// Sends `count` requests, `at_once` of them at a time.
 async fn many(peer: &Peer, count: usize, at_once: usize, stream: bool) -> Result<(Vec<Timed>, Duration), Failure> {
     let room = Arc::new(Semaphore::new(at_once));
     let started = Instant::now();
@@ -187,7 +187,7 @@ pub(crate) fn run(binary: &Path, runs: usize, streams: usize, requests: usize) -
         let direct = model.url().trim_start_matches("http://").trim_end_matches('/').parse()?;
         let (raw, agent) = (Peer::of(addr, "raw/scripted/m"), Peer::of(addr, "scripted/m"));
         agent.ask(true).await?;
-        // An agent asks the model with its prompt and tools, which the model alone has to read as well.
+        // An agent sends its prompt and tools to the model, so the comparison sends them to the model alone as well.
         let own = model.requests().pop().ok_or("the agent asks no model")?.body;
         let peers = [
             ("model alone", Peer::of(direct, "m"), None),
@@ -197,7 +197,7 @@ pub(crate) fn run(binary: &Path, runs: usize, streams: usize, requests: usize) -
         ];
         let mut times: [Vec<Timed>; 4] = Default::default();
         let mut spent = [Duration::ZERO; 4];
-        // Turn by turn, so that what else the machine does hits all alike; the first twentieth warms up.
+        // Targets take turns, so that other load on the machine affects all of them; the first twentieth warms up.
         for round in 0..runs + runs / 20 {
             for (at, (_, peer, _)) in peers.iter().enumerate() {
                 let started = Instant::now();

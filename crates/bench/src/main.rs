@@ -1,6 +1,6 @@
-//! `toolwright-bench`: times the code, side by side with what it is to be compared with, in one run.
+//! `toolwright-bench`: times the code side by side with comparable programs, in one run.
 //!
-//! Figures are for reading, not for tests: no test asserts a time.
+//! The figures are for reading; no test asserts a time.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use serde::Serialize;
 
-/// What every benchmark may fail with.
+/// The error of a benchmark.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Parser)]
@@ -183,7 +183,7 @@ fn cell(value: &serde_json::Value) -> String {
     }
 }
 
-/// Prints rows as JSON, or as a table whose columns are the rows' fields.
+/// Prints rows as JSON, or as a table with the rows' fields as columns.
 fn print<T: Serialize>(rows: &[T], json: bool) -> Result<(), Failure> {
     let values = rows.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
     if json {

@@ -1,5 +1,6 @@
-//! Turns and tokens of work that is planned first, beside work call by call: real requests with the calls that answer them, run
-//! as agents run, by a scripted model over a server whose results have one size. What the model received is counted.
+//! Turns and tokens of work that is planned first, compared with work call by call. The requests are real ones with the
+//! calls that answer them; agents run them with a scripted model and a server whose results have one size. Tokens are
+//! counted from the requests that the model received.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -19,9 +20,9 @@ use toolwright_testkit::requests::{PlannedRequest, ServerScript, ServerTool, cal
 
 use crate::Failure;
 
-/// Bytes of a token.
+/// The bytes of a token.
 const TOKEN: usize = 4;
-/// Bytes of a final answer.
+/// The bytes of a final answer.
 const ANSWER: usize = 400;
 const MODEL: &str = "scripted/model";
 const SERVER: &str = "requests";
@@ -30,7 +31,7 @@ const SERVER: &str = "requests";
 pub(crate) struct Row {
     way: &'static str,
     result_bytes: usize,
-    /// Those whose plans are valid, of all.
+    /// Requests with a valid plan, out of all.
     requests: String,
     turns: usize,
     input_tokens: usize,
@@ -62,7 +63,7 @@ struct Work<'a> {
     request: &'a str,
     tools: Vec<&'a ServerTool>,
     plan: PlanDocument,
-    /// What the model calls the tool of each call.
+    /// The wire name of each call's tool.
     names: Vec<String>,
 }
 
@@ -102,7 +103,7 @@ async fn measure(tools: &BTreeMap<&str, &ServerTool>, requests: &[PlannedRequest
     Ok(rows)
 }
 
-/// Turns, and bytes of requests and of answers.
+/// The number of turns, and the bytes of requests and answers.
 #[derive(Default)]
 struct Spent {
     turns: usize,
@@ -118,7 +119,7 @@ impl Spent {
     }
 }
 
-/// What the model answers in one turn: calls, or else a text.
+/// The model's answer in one turn: calls, or a text if there are none.
 struct Said(Vec<(String, Value)>);
 
 impl Said {
@@ -136,7 +137,7 @@ impl Said {
 }
 
 impl<'a> Work<'a> {
-    /// The work on a request; none where the check refuses its plan.
+    /// Prepares the work on a request; `None` if the plan is invalid.
     async fn of(request: &'a PlannedRequest, tools: &BTreeMap<&str, &'a ServerTool>) -> Result<Option<Self>, Failure> {
         let plan = PlanDocument::of_value(request.plan.clone())
             .map_err(|faults| format!("{} is no plan: {faults:?}", request.id))?;
@@ -160,7 +161,7 @@ impl<'a> Work<'a> {
         Ok(Some(Self { request: &request.request, tools: used, plan, names }))
     }
 
-    /// What the model answers, turn by turn.
+    /// Returns the model's answers, one for each turn.
     fn said(&self, way: Way, script: &ServerScript) -> Vec<Said> {
         let call = |index: usize| (self.names[index].clone(), script.arguments[index].clone());
         let planned = || {
@@ -185,7 +186,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Does the work with results of so many bytes. Fails unless every call succeeds.
+    /// Does the work with results of at least `result_bytes` bytes. Fails unless every call succeeds.
     async fn run(&self, way: Way, result_bytes: usize) -> Result<Spent, Failure> {
         let tools = self.tools.iter().map(|&tool| (tool.name.as_str(), tool)).collect();
         let script = ServerScript::of(&self.plan, &tools, result_bytes)?;
@@ -206,7 +207,7 @@ impl<'a> Work<'a> {
         Ok(Spent { turns: received.len(), input, output })
     }
 
-    /// What went wrong, if anything did.
+    /// Does the work and returns a description of a failure, if any.
     async fn done(&self, app: &Arc<Toolwright>, way: Way) -> Result<Option<String>, Failure> {
         let agent = || app.agent(MODEL).policy(Profile::Trusted);
         let report = match way {
@@ -239,7 +240,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// The calls by the turn in which all that they wait for is there.
+/// Groups the calls by turn: a call comes one turn after the last call that it waits for.
 fn levels(producers: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     let mut depths: Vec<usize> = Vec::new();
     for producers in producers {
@@ -249,7 +250,7 @@ fn levels(producers: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     (0..=last).map(|depth| (0..depths.len()).filter(|&index| depths[index] == depth).collect()).collect()
 }
 
-/// A Toolwright with these tools, whose server gives `answers`, and a model that answers with `turns`.
+/// Opens a Toolwright whose server has these tools and gives `answers`, with a model that answers with `turns`.
 async fn opened(
     tools: &[&ServerTool],
     answers: BTreeMap<String, Value>,

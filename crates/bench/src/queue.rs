@@ -1,4 +1,4 @@
-//! Measures thousands of calls in a queue with three places: how many run at once, in which order, what remains, and
+//! Thousands of calls in a queue that runs three at once: how many run together, in which order, the memory left, and
 //! how fast all of them are cancelled.
 
 use std::collections::BTreeMap;
@@ -20,35 +20,34 @@ use crate::app::{Toolwright, call};
 use crate::memory::rss_mb;
 
 const QUEUE: &str = "three";
-/// Places at the front of the line.
+/// The calls that the queue runs at once.
 const PLACES: usize = 3;
-/// How often it is filled.
+/// How often the queue is filled.
 const ROUNDS: usize = 5;
 
 #[derive(Serialize)]
 pub(crate) struct Row {
     what: String,
     calls: usize,
-    /// The most that ran at once.
+    /// The most calls that ran at once.
     most_at_once: usize,
-    /// Calls that were seen to start after a later one. That is when their tasks were polled once they had their slot,
-    /// which is up to the runtime's threads and not to the line.
+    /// Calls whose task was polled after that of a later call. The runtime's threads decide that order, not the queue.
     starts_seen_out_of_order: usize,
     ms: f64,
-    /// Memory before; the first round comes after one that is not counted.
+    /// Resident memory before the round; an uncounted round comes first.
     rss_before_mb: f64,
-    /// Memory once all of them wait, where that was looked at.
+    /// Resident memory while all calls wait, if measured.
     rss_full_mb: Option<f64>,
-    /// Memory once all of them have ended.
+    /// Resident memory after all calls have ended.
     rss_after_mb: f64,
 }
 
-/// What was seen of the calls.
+/// Observations of the calls.
 #[derive(Default)]
 struct Notes {
     now: AtomicUsize,
     most: AtomicUsize,
-    /// In the order in which they were seen to start.
+    /// The calls in the order of their start events.
     order: Mutex<Vec<usize>>,
 }
 
@@ -61,7 +60,7 @@ impl EventSink for Notes {
     }
 }
 
-/// Stays until it is cancelled, if it is asked to.
+/// A tool that waits for its cancel if `stays` is set.
 struct Work(Arc<Notes>);
 
 #[async_trait]
@@ -107,7 +106,8 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
         options.defaults.calls_per_turn = calls;
     })
     .await?;
-    // What the first round leaves behind, like pages of the allocator and of SQLite, is not of the line.
+    // An uncounted round, because memory left by the first one (such as the allocator's and SQLite's pages) is not the
+    // queue's.
     drain(&app, &notes, calls, 0).await?;
     let mut rows = Vec::new();
     for round in 1..=ROUNDS {
@@ -121,7 +121,7 @@ fn work(calls: usize, stays: usize) -> Vec<ToolCall> {
     (0..calls).map(|n| call(n.to_string(), "work", json!({"stays": n < stays}))).collect()
 }
 
-/// All of them, until the last has ended.
+/// Runs all calls to their end.
 async fn drain(app: &Toolwright, notes: &Notes, calls: usize, round: usize) -> Result<Row, Failure> {
     let rss_before = rss_mb(std::process::id());
     let started = Instant::now();
@@ -134,7 +134,7 @@ async fn drain(app: &Toolwright, notes: &Notes, calls: usize, round: usize) -> R
     Ok(row(rss_before, format!("round {round}"), notes, calls, elapsed))
 }
 
-/// Three that stay, all others in line, and one cancel for all of them.
+/// Starts three calls that stay, queues all others, and cancels all of them at once.
 async fn cancel_all(app: &Toolwright, notes: &Notes, calls: usize) -> Result<Row, Failure> {
     let rss_before = rss_mb(std::process::id());
     let cancel = Cancel::new();

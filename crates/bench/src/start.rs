@@ -1,4 +1,4 @@
-//! Measures the cold start: from `exec` to the line that says it is ready, and the memory at that point.
+//! Measures the cold start: the time from `exec` to the ready line, and the memory at that point.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

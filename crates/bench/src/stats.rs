@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The value below which `share` (0..1) of the times lie, in microseconds to one decimal.
+/// Returns the value below which `share` (0..1) of the times lie, in microseconds to one decimal.
 pub(crate) fn percentile_us(times: &mut [Duration], share: f64) -> f64 {
     times.sort_unstable();
     // Counts are far below 2^52, and the result is an index within the slice.
@@ -17,12 +17,12 @@ pub(crate) fn percentile_us(times: &mut [Duration], share: f64) -> f64 {
     (micros * 10.0).round() / 10.0
 }
 
-/// The same in milliseconds.
+/// Returns the same in milliseconds.
 pub(crate) fn percentile_ms(times: &mut [Duration], share: f64) -> f64 {
     (percentile_us(times, share) / 10.0).round() / 100.0
 }
 
-/// `count` per second of `elapsed`, rounded.
+/// Returns `count` per second of `elapsed`, rounded.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub(crate) fn per_second(count: usize, elapsed: Duration) -> f64 {
     (count as f64 / elapsed.as_secs_f64()).round()

@@ -1,4 +1,4 @@
-//! The least a proxy can be on the official SDK: what `toolwright-bench gateway` holds Toolwright against.
+//! A minimal proxy on the official SDK, for comparison in `toolwright-bench gateway`.
 //!
 //! `naive-proxy [--port N] COMMAND [ARGS…]` or `naive-proxy [--port N] URL`.
 
@@ -70,7 +70,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let sessions = Arc::new(LocalSessionManager::default());
         let service = StreamableHttpService::new(move || Ok(naive.clone()), sessions, Default::default());
         let listener = tokio::net::TcpListener::bind(format!("127.0.0.1:{port}")).await?;
-        // Else each answer waits 40 ms for an acknowledgement, and what is measured is that.
+        // Without this, each answer waits 40 ms for an acknowledgement.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         axum::serve(listener, axum::Router::new().nest_service("/mcp", service)).await?;
     } else {

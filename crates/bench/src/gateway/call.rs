@@ -1,4 +1,4 @@
-//! A call, the check of its answer, and what loads of calls are measured by.
+//! A call, the check of its answer, and the limits and times of a load.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -8,21 +8,21 @@ use serde_json::{Value, json};
 
 use crate::Failure;
 
-/// Stands for a call's number in its text.
+/// The placeholder of a call's number in its text.
 const NUMBER: &str = "<number>";
 
-/// Calls of an `echo`, each with a text of its own, so that no answer can be taken for another.
+/// Calls of an `echo`, each with a unique text, so that answers cannot be confused.
 pub(super) struct Call {
     parts: Vec<String>,
     says: &'static str,
 }
 
-/// Which `echo` is called.
+/// The `echo` tool to call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Echo {
-    /// That of the reference server.
+    /// The reference server's.
     Everything,
-    /// That of the testkit's server.
+    /// The testkit server's.
     Testkit,
 }
 
@@ -44,14 +44,14 @@ impl Echo {
 }
 
 impl Call {
-    /// MCP's `tools/call` of the tool of that name.
+    /// Creates MCP's `tools/call` of this tool.
     pub(super) fn mcp(tool: &str, echo: Echo) -> Self {
         let params = json!({"name": tool, "arguments": echo.arguments()});
         let text = format!(r#"{{"jsonrpc":"2.0","id":{NUMBER},"method":"tools/call","params":{params}}}"#);
         Self::of(&text, echo)
     }
 
-    /// The body of `mcp-hub`'s own interface.
+    /// Creates the body of a call for `mcp-hub`'s own interface.
     pub(super) fn hub(server: &str, echo: Echo) -> Self {
         Self::of(&json!({"server_name": server, "tool": "echo", "arguments": echo.arguments()}).to_string(), echo)
     }
@@ -60,12 +60,12 @@ impl Call {
         Self { parts: text.split(NUMBER).map(str::to_owned).collect(), says: echo.says() }
     }
 
-    /// The call of this number.
+    /// Returns the call with this number.
     pub(super) fn text(&self, number: u64) -> String {
         self.parts.join(&number.to_string())
     }
 
-    /// The number of the call that this answers; `None` if it is no answer. An error if it is not the right one.
+    /// Returns the number of the answered call; `None` if the message is no answer, an error if the answer is wrong.
     pub(super) fn answered(&self, message: &[u8]) -> Result<Option<u64>, Failure> {
         let reply: Reply<'_> = serde_json::from_slice(message)?;
         if reply.method.is_some() {
@@ -111,7 +111,7 @@ struct Block<'a> {
     text: Option<Cow<'a, str>>,
 }
 
-/// How much is loaded: so many calls, or for so long, whichever is over first.
+/// The limits of a load; the first one reached ends it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limit {
     pub(super) calls: usize,
@@ -119,18 +119,18 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// Whether another call is made, after so many of a load that began then.
+    /// Whether another call is made after `made` calls of a load that began at `started`.
     pub(super) fn continues(self, made: usize, started: Instant) -> bool {
         made < self.calls && started.elapsed() < self.time
     }
 }
 
-/// What was measured.
+/// The times of a load.
 #[derive(Default)]
 pub(super) struct Times {
-    /// Of each call.
+    /// The time of each call.
     pub(super) each: Vec<Duration>,
-    /// From the first call to the last answer.
+    /// The time from the first call to the last answer.
     pub(super) elapsed: Duration,
 }
 

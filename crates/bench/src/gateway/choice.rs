@@ -20,7 +20,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// As it is called in a row.
+    /// Returns the name in a row.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Stdio => "stdio",
@@ -32,7 +32,7 @@ impl Part {
         }
     }
 
-    /// What there is to measure in it.
+    /// Returns the targets of this part.
     fn targets(self) -> &'static [Target] {
         use Target::{
             CrateProxy, Direct, DirectUnversioned, FastMcp, McpHub, NaiveProxy, PyProxy, Toolwright, TwoCats,
@@ -47,7 +47,7 @@ impl Part {
         }
     }
 
-    /// What is measured in it where only these are wanted (empty: all): always the direct way first.
+    /// Returns the targets of this part that are in `only` (all if it is empty), and always the direct way first.
     pub(super) fn chosen(self, only: &[Target]) -> Vec<Target> {
         let wanted = |target: &Target| *target == Target::Direct || only.is_empty() || only.contains(target);
         self.targets().iter().copied().filter(wanted).collect()
@@ -82,7 +82,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// As it is called in a row.
+    /// Returns the name in a row.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",

@@ -1,4 +1,4 @@
-//! A receiver of spans that counts them and keeps nothing. It runs in this process, on the same processors as all else.
+//! A receiver of spans that counts them and keeps nothing. It runs in this process and shares its processors.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use axum::routing::post;
 
 use crate::Failure;
 
-/// OTLP over HTTP at an address of its own, until the program ends.
+/// A server of OTLP over HTTP on its own port, until the program ends.
 pub(super) struct Collector {
     addr: SocketAddr,
     traces: Arc<AtomicUsize>,
 }
 
 impl Collector {
-    /// Begins to listen.
+    /// Starts listening.
     pub(super) fn start() -> Result<Self, Failure> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
@@ -43,12 +43,12 @@ impl Collector {
         Ok(Self { addr, traces })
     }
 
-    /// Where spans are sent to.
+    /// Returns the URL for spans.
     pub(super) fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
-    /// How many batches of spans came.
+    /// Returns the number of batches received.
     pub(super) fn batches(&self) -> usize {
         self.traces.load(Ordering::Relaxed)
     }

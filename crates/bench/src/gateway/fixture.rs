@@ -1,4 +1,4 @@
-//! Starts what is measured: a server, or a gateway in front of servers, with a front that takes calls.
+//! Starts the measured programs: a server, or a gateway in front of servers, with a front that takes calls.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,16 +17,16 @@ use super::process::Family;
 use crate::Failure;
 use crate::memory::rss_mb;
 
-/// Where a client of a gateway stands.
+/// A gateway's transport for clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Door {
-    /// At its pipe.
+    /// Its pipe.
     Stdio,
-    /// At its address.
+    /// Its HTTP address.
     Http,
 }
 
-/// How a server is reached.
+/// The way to a server.
 #[derive(Debug, Clone)]
 pub(super) enum Reach {
     /// A command and its arguments.
@@ -40,12 +40,12 @@ pub(super) enum Reach {
 pub(super) struct Server {
     pub(super) name: String,
     pub(super) reach: Reach,
-    /// Started when a call needs it; for Toolwright alone.
+    /// Whether it starts at its first call; only Toolwright supports that.
     pub(super) lazy: bool,
 }
 
 impl Server {
-    /// One that is there from the beginning.
+    /// Creates a server that starts at once.
     pub(super) fn of(name: &str, reach: Reach) -> Self {
         Self { name: name.to_owned(), reach, lazy: false }
     }
@@ -76,14 +76,14 @@ impl Server {
     }
 }
 
-/// Something that takes calls, and the processes that it needs.
+/// A front that takes calls, with the processes that it needs.
 pub(super) struct Lane {
     pub(super) front: Front,
     held: Option<Family>,
 }
 
 impl Lane {
-    /// The process in the middle; of the direct way, the server, unless that is everybody's.
+    /// Returns the process id of the gateway; on the direct way, of the server unless all targets share it.
     pub(super) fn id(&self) -> Option<u32> {
         match &self.front {
             Front::Pipe(pipe) => pipe.family().id(),
@@ -91,12 +91,12 @@ impl Lane {
         }
     }
 
-    /// Its resident memory.
+    /// Returns the resident memory of that process in MiB.
     pub(super) fn rss_mb(&self) -> Option<f64> {
         self.id().map(rss_mb)
     }
 
-    /// The call of its `echo`, once it lists one.
+    /// Returns the call of the lane's `echo`, once it is listed.
     pub(super) fn echo(&mut self, echo: Echo, server: &Server) -> Result<Call, Failure> {
         let tool = self.front.listed("echo", 1)?;
         Ok(match self.front {
@@ -111,20 +111,21 @@ impl Lane {
     }
 }
 
-/// What every measured lane needs.
+/// The shared parts of every measured lane.
 pub(super) struct Fixture<'a> {
-    /// Toolwright.
+    /// The Toolwright binary.
     pub(super) binary: &'a Path,
-    /// Programs of others.
+    /// The programs of others.
     pub(super) peers: &'a Peers,
-    /// Files of the run.
+    /// The directory for files of the run.
     pub(super) dir: &'a Path,
-    /// Takes Toolwright's spans.
+    /// The receiver of Toolwright's spans.
     pub(super) collector: &'a Collector,
 }
 
 impl Fixture<'_> {
-    /// Starts a target in front of the servers. What it keeps is in the folder `home`, which may have been another's.
+    /// Starts a target in front of the servers. It keeps its files in the folder `home`, which an earlier target may
+    /// have used.
     pub(super) fn open(&self, target: Target, door: Door, servers: &[Server], home: &str) -> Result<Lane, Failure> {
         let home = self.dir.join(home);
         std::fs::create_dir_all(&home)?;
@@ -165,9 +166,9 @@ impl Fixture<'_> {
         Ok(Lane { front: front.map_err(|error| held.explained(&error))?, held: Some(held) })
     }
 
-    /// With everything on: validation, policy, pins, cap, ledger, events and spans. Its queue lets as many calls through
-    /// at once as the default one does at most: that of a machine with few cores would hold back what the direct way has
-    /// under way.
+    /// Returns the command of Toolwright with every feature on: validation, policy, pins, cap, ledger, events and
+    /// spans. Its queue is as wide as the default one at its widest, because on a machine with few cores the default
+    /// would hold back calls that the direct way makes at once.
     fn toolwright(&self, door: Door, at: SocketAddr, servers: &[Server], home: &Path) -> Result<Command, Failure> {
         let config = json!({
             "mcpServers": entries(servers),
@@ -188,7 +189,7 @@ impl Fixture<'_> {
             Door::Http => command.arg("--http").arg(at.to_string()).args(["--policy", "client"]),
         };
         command.arg("--config").arg(file).env("TOOLWRIGHT_STATE_DIR", state_dir(home));
-        // Nothing of the user's own configuration.
+        // Excludes the user's own configuration.
         command.env("XDG_CONFIG_HOME", home).env_remove("RUST_LOG").current_dir(home);
         Ok(command)
     }
@@ -199,7 +200,7 @@ impl Fixture<'_> {
             at.port()
         );
         for server in servers {
-            // Strings of JSON are strings of TOML.
+            // A JSON string is also a TOML string.
             let reach = match &server.reach {
                 Reach::Command(words) => {
                     format!("transport = \"stdio\"\ncommand = {}\nargs = {}\n", json!(words[0]), json!(words[1..]))
@@ -236,7 +237,8 @@ impl Fixture<'_> {
         Ok(command)
     }
 
-    /// Through its own interface: it speaks MCP over the transport of 2024-11-05 only, which needs two connections.
+    /// Returns the command of `mcp-hub`, which is called through its own interface: its MCP uses only the transport of
+    /// 2024-11-05, which needs two connections.
     fn hub(&self, at: SocketAddr, servers: &[Server], home: &Path) -> Result<Command, Failure> {
         let mut command = self.peers.command(Target::McpHub)?;
         command.args(["--port", &at.port().to_string(), "--config"]).arg(write_servers(servers, home)?);
@@ -244,7 +246,7 @@ impl Fixture<'_> {
         Ok(command)
     }
 
-    /// Where a lane of Toolwright with this home keeps its ledger.
+    /// Returns the folder of the ledger of a Toolwright lane with this home.
     pub(super) fn state(&self, home: &str) -> PathBuf {
         state_dir(&self.dir.join(home))
     }
@@ -281,7 +283,7 @@ fn url(addr: SocketAddr) -> String {
     format!("http://{addr}/mcp")
 }
 
-/// The reference server over HTTP, at an address of its own.
+/// Starts the reference server over HTTP on its own port.
 pub(super) fn everything_over_http(peers: &Peers, dir: &Path) -> Result<(SocketAddr, Family), Failure> {
     let at = free_addr()?;
     let words = peers.everything()?;

@@ -13,14 +13,14 @@ use super::pipe::Pipe;
 use super::process::poll;
 use crate::Failure;
 
-/// How long a server may take until it listens, lists its tools, or answers the first request.
+/// The time for a server to listen, list its tools, or answer the first request.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long an answer to a call is waited for.
+/// The time limit of an answer to a call.
 pub(super) const ANSWER: Duration = Duration::from_secs(15);
 pub(super) const HELLO: &str =
     r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}"#;
 
-/// What takes calls.
+/// The interface that takes calls.
 pub(super) enum Front {
     /// MCP on a pipe.
     Pipe(Pipe),
@@ -31,14 +31,14 @@ pub(super) enum Front {
 }
 
 impl Front {
-    /// The names of all tools that are listed now.
+    /// Returns the names of all tools listed now.
     pub(super) fn names(&mut self) -> Result<Vec<String>, Failure> {
         let lists = match self {
             Self::Pipe(pipe) => vec![pipe.request("tools/list", "{}")?],
             Self::Http(mcp) => vec![mcp.request("tools/list", "{}")?],
             Self::Hub(addr) => {
                 let answer = Http::connect(*addr, "/api/servers", "")?.get()?;
-                // It listens before it has servers, and until then fails.
+                // It listens before it has servers, and fails until then.
                 let mut listed = if answer.status == 500 { Value::Null } else { answer.json()? };
                 let servers = listed["servers"].as_array_mut().map(std::mem::take).unwrap_or_default();
                 servers.into_iter().map(|mut server| server["capabilities"].take()).collect()
@@ -48,7 +48,7 @@ impl Front {
         Ok(tools.filter_map(|tool| tool["name"].as_str().map(str::to_owned)).collect())
     }
 
-    /// Waits until so many tools are listed whose names contain this, and gives the first of them.
+    /// Waits until `count` tools with `part` in their names are listed, and returns the first of them.
     pub(super) fn listed(&mut self, part: &str, count: usize) -> Result<String, Failure> {
         poll(TIMEOUT, &format!("{count} tools `{part}` were not listed"), || {
             let mut found: Vec<_> = self.names()?.into_iter().filter(|name| name.contains(part)).collect();
@@ -56,7 +56,7 @@ impl Front {
         })
     }
 
-    /// Times calls, always `in_flight` of them under way.
+    /// Times calls, always `in_flight` of them at once.
     pub(super) fn load(&mut self, call: &Call, limit: Limit, in_flight: usize) -> Result<Times, Failure> {
         match self {
             Self::Pipe(pipe) => pipe.load(call, limit, in_flight),
@@ -66,7 +66,7 @@ impl Front {
     }
 }
 
-/// Whether requests after the first say the revision that was agreed on, as they must.
+/// Whether requests after the first state the protocol revision, as the specification requires.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Revision {
     Sent,
@@ -82,7 +82,7 @@ pub(super) struct Mcp {
 }
 
 impl Mcp {
-    /// Says hello.
+    /// Opens the session.
     pub(super) fn open(addr: SocketAddr, path: &'static str, revision: Revision) -> Result<Self, Failure> {
         let hello = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{HELLO}}}"#);
         let answer = Http::connect(addr, path, "")?.post(&hello)?;
@@ -103,7 +103,7 @@ impl Mcp {
     }
 }
 
-/// The result in an answer, or the error in it.
+/// Returns the result of a response, or its error.
 pub(super) fn result(method: &str, mut message: Value) -> Result<Value, Failure> {
     match message.get("error") {
         Some(error) => Err(format!("{method}: {error}").into()),
@@ -111,12 +111,12 @@ pub(super) fn result(method: &str, mut message: Value) -> Result<Value, Failure>
     }
 }
 
-/// An address that is free now.
+/// Returns a loopback address that is free now.
 pub(super) fn free_addr() -> Result<SocketAddr, Failure> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// A thread and a connection for each call under way.
+/// Makes calls over HTTP with a thread and a connection for each concurrent call.
 fn over_http(
     connect: impl Fn() -> Result<Http, Failure>,
     call: &Call,

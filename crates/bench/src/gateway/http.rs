@@ -1,4 +1,4 @@
-//! A bare HTTP/1.1 client on one kept connection: no more than what is needed to time a server.
+//! A minimal HTTP/1.1 client on one persistent connection, for timing servers.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,11 +11,11 @@ use crate::Failure;
 /// A connection.
 pub(super) struct Http {
     stream: BufReader<TcpStream>,
-    /// All of a request but its method and its length.
+    /// A request without its method and length.
     head: String,
 }
 
-/// What came back.
+/// A response.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) session: Option<String>,
@@ -23,7 +23,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The body, or, of an event stream, the data of its last event; an error unless the status is 200.
+    /// Returns the body, or the data of the last event of an event stream; an error unless the status is 200.
     pub(super) fn message(&self) -> Result<&[u8], Failure> {
         if self.status != 200 {
             let text = String::from_utf8_lossy(self.body.get(..200).unwrap_or(&self.body));
@@ -33,14 +33,14 @@ impl Answer {
         Ok(events.rfind(|data| data.iter().any(|byte| !byte.is_ascii_whitespace())).unwrap_or(&self.body))
     }
 
-    /// The message in it.
+    /// Returns the message as JSON.
     pub(super) fn json(&self) -> Result<Value, Failure> {
         Ok(serde_json::from_slice(self.message()?)?)
     }
 }
 
 impl Http {
-    /// Connects; every request goes to `path` with these header lines (each ends with CRLF).
+    /// Connects. Every request goes to `path` with these header lines (each ends with CRLF).
     pub(super) fn connect(addr: SocketAddr, path: &str, headers: &str) -> Result<Self, Failure> {
         let stream = TcpStream::connect_timeout(&addr, ANSWER)?;
         stream.set_nodelay(true)?;
@@ -53,19 +53,19 @@ impl Http {
         Ok(Self { stream: BufReader::new(stream), head })
     }
 
-    /// One request without a body.
+    /// Sends a request without a body and reads the response.
     pub(super) fn get(&mut self) -> Result<Answer, Failure> {
         self.exchange(&format!("GET {}\r\n", self.head))
     }
 
-    /// One request and the whole of its answer.
+    /// Sends a request and reads the whole response.
     pub(super) fn post(&mut self, body: &str) -> Result<Answer, Failure> {
         self.exchange(&format!("POST {}Content-Length: {}\r\n\r\n{body}", self.head, body.len()))
     }
 
     fn exchange(&mut self, request: &str) -> Result<Answer, Failure> {
         self.sent_and_answered(request).map_err(|error| match error.downcast_ref::<io::Error>().map(io::Error::kind) {
-            // What a read that has taken too long is called differs between systems.
+            // Systems name the error of a read timeout differently.
             Some(io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 format!("not answered within {} s", ANSWER.as_secs()).into()
             }

@@ -1,4 +1,4 @@
-//! Loads of calls, the same to each target, turn by turn.
+//! Loads of calls, the same for each target; targets take turns.
 
 use std::time::Duration;
 
@@ -13,30 +13,30 @@ use crate::Failure;
 use crate::memory::rss_mb;
 use crate::stats::percentile_us;
 
-/// Rounds that each target is measured in at the most, turn by turn, so that what else the machine does hits all alike.
+/// The most rounds of each target. Targets take turns, so that other load on the machine affects all of them.
 const ROUNDS: u32 = 10;
-/// Calls under way at once.
+/// Numbers of concurrent calls.
 const LEVELS: [usize; 3] = [1, 16, 128];
-/// What the warm-up before the first round takes at the most.
+/// The limits of the warm-up before the first round.
 const WARM_UP: Limit = Limit { calls: 1000, time: Duration::from_millis(500) };
-/// How long the ledger and the spans of calls may come after their answers.
+/// The time for the ledger and the spans to follow the answers.
 const TRACES_COME: Duration = Duration::from_secs(12);
 
 /// A target under load.
 struct Loaded {
     target: Target,
     home: String,
-    /// Why it takes no more calls, once it does not.
+    /// The lane and its call, or the reason why it takes no more calls.
     state: Result<(Lane, Call), String>,
-    /// Whose memory is told.
+    /// The process whose memory is reported.
     pid: Option<u32>,
-    /// Calls that were answered.
+    /// The number of answered calls.
     answered: usize,
-    /// The answers of this level.
+    /// The times of this level.
     times: Times,
 }
 
-/// Measures these targets in a part that is of calls. `limit` holds for each target at each level.
+/// Measures targets in a part that makes calls. `limit` applies to each target at each level.
 pub(super) fn run(
     fixture: &Fixture<'_>,
     part: Part,
@@ -76,9 +76,9 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Loads each target in turn, again and again.
+/// Loads each target in turn, for several rounds.
 fn level(lanes: &mut [Loaded], limit: Limit, in_flight: usize) {
-    // As many calls as may be under way at once are the least that a round is worth.
+    // A round has at least as many calls as run at once.
     let rounds = u32::try_from(limit.calls / in_flight).map_or(ROUNDS, |rounds| rounds.clamp(1, ROUNDS));
     let share = Limit { calls: (limit.calls / rounds as usize).max(in_flight), time: limit.time / rounds };
     for lane in &mut *lanes {
@@ -87,7 +87,7 @@ fn level(lanes: &mut [Loaded], limit: Limit, in_flight: usize) {
     for round in 0..=rounds {
         for lane in &mut *lanes {
             let Ok((open, call)) = &mut lane.state else { continue };
-            // A round is as long as its slowest call at the least: what is that slow has fewer of them.
+            // A round takes at least as long as its slowest call, so slow targets get fewer rounds.
             if lane.times.elapsed >= limit.time {
                 continue;
             }
@@ -124,7 +124,7 @@ fn tell(part: Part, lanes: &mut [Loaded], in_flight: usize, report: &mut Report)
     }
 }
 
-/// An error unless each answered call is in the ledger, and spans were sent.
+/// Returns an error unless each answered call is in the ledger and spans were sent.
 fn everything_was_on(fixture: &Fixture<'_>, lane: &Loaded, batches: usize) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let store = toolwright_runtime::SqliteStore::open(&fixture.state(&lane.home))?;

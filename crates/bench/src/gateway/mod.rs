@@ -1,4 +1,4 @@
-//! Measures the overhead of the gateway: makes the same call to the same server on several ways, side by side in one
+//! Measures the overhead of the gateway: makes the same call to the same server in several ways, side by side in one
 //! run, and times the start.
 
 mod call;
@@ -58,8 +58,8 @@ impl Options {
     }
 }
 
-/// Runs the chosen parts, and tells each row on standard error as it comes. A target that fails has a row that says
-/// why; an error is what keeps all from being measured.
+/// Runs the chosen parts and prints each row on standard error as it comes. A target that fails has a row with the
+/// reason. Returns an error if the benchmark cannot go on.
 pub(crate) fn run(binary: &Path, options: &Options) -> Result<Vec<Row>, Failure> {
     if !binary.exists() {
         return Err(format!("{} is not there; build it with cargo build --release", binary.display()).into());
@@ -86,7 +86,8 @@ pub(crate) fn run(binary: &Path, options: &Options) -> Result<Vec<Row>, Failure>
     Ok(report.rows())
 }
 
-/// Each program that the run needs. A peer that cannot be installed is named; its rows will say so too.
+/// Installs each program that the run needs, and names each peer that cannot be installed; its rows then show the
+/// failure.
 fn install(peers: &Peers, parts: &[Part], only: &[Target]) -> Result<(), Failure> {
     if parts.iter().any(|part| matches!(part, Part::Stdio | Part::HttpStdio | Part::Http)) {
         peers.install_everything()?;

@@ -1,4 +1,4 @@
-//! Lists the pinned gateways of others that Toolwright is compared with, and installs them by name into one directory.
+//! The pinned gateways that Toolwright is compared with, and their installation into one directory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::choice::Target;
 use crate::Failure;
 
-/// How long an installation may take; the crate is compiled.
+/// The time limit of an installation, which may compile a crate.
 const TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// A program of others: the package, its version, and where it is once it is installed.
+/// A program of others: its package, version, and location once installed.
 struct Package {
     kind: Kind,
     name: &'static str,
@@ -26,7 +26,7 @@ enum Kind {
     Cargo,
 }
 
-/// The server that everything is measured in front of.
+/// The server behind every target.
 const EVERYTHING: Package = Package {
     kind: Kind::Npm,
     name: "@modelcontextprotocol/server-everything",
@@ -52,7 +52,7 @@ const PY_PROXY: Package =
 const CRATE_PROXY: Package =
     Package { kind: Kind::Cargo, name: "mcp-proxy", version: "0.6.0", folder: "cargo", program: "bin/mcp-proxy" };
 
-/// The package of a target; none for what is part of this program or of the system.
+/// Returns the package of a target; `None` for targets in this program or the system.
 fn package(target: Target) -> Option<&'static Package> {
     match target {
         Target::Direct | Target::DirectUnversioned | Target::TwoCats | Target::Toolwright | Target::NaiveProxy => None,
@@ -63,23 +63,23 @@ fn package(target: Target) -> Option<&'static Package> {
     }
 }
 
-/// Programs of others in a directory.
+/// The programs of others in a directory.
 pub(super) struct Peers {
     dir: PathBuf,
 }
 
 impl Peers {
-    /// The programs in this directory, whether they are there or not.
+    /// Uses this directory, whether the programs are installed or not.
     pub(super) fn within(dir: &Path) -> Result<Self, Failure> {
         Ok(Self { dir: std::path::absolute(dir)? })
     }
 
-    /// Installs the reference server, unless it is there.
+    /// Installs the reference server if it is missing.
     pub(super) fn install_everything(&self) -> Result<(), Failure> {
         self.install_package(&EVERYTHING)
     }
 
-    /// Installs what a target needs, unless it is there.
+    /// Installs a target's program if it is missing.
     pub(super) fn install(&self, target: Target) -> Result<(), Failure> {
         package(target).map_or(Ok(()), |package| self.install_package(package))
     }
@@ -88,14 +88,14 @@ impl Peers {
         let folder = self.dir.join(package.folder);
         let mark = self.dir.join(format!("{}.installed", package.folder.replace('/', "-")));
         let wanted = package.spec();
-        // What was put there by other means has no mark, and is taken as it is.
+        // A program installed by other means has no mark and is used as it is.
         let is_right = std::fs::read_to_string(&mark).map_or(true, |installed| installed == wanted);
         if is_right && folder.join(package.program).exists() {
             return Ok(());
         }
         eprintln!("toolwright-bench: installing {wanted}");
         std::fs::create_dir_all(&folder)?;
-        // Half an installation is not taken for a whole one.
+        // Marks the installation as unfinished.
         std::fs::write(&mark, "begun")?;
         for mut command in package.installation(&folder) {
             run(&mut command).map_err(|error| format!("{wanted} cannot be installed: {error}"))?;
@@ -103,12 +103,12 @@ impl Peers {
         Ok(std::fs::write(mark, wanted)?)
     }
 
-    /// The command of the reference server, without the name of its transport.
+    /// Returns the command of the reference server, without the transport argument.
     pub(super) fn everything(&self) -> Result<Vec<String>, Failure> {
         Ok(vec!["node".into(), self.program(&EVERYTHING)?.to_string_lossy().into_owned()])
     }
 
-    /// The program of a target.
+    /// Returns the program of a target.
     pub(super) fn command(&self, target: Target) -> Result<Command, Failure> {
         let package = package(target).ok_or("no program of others")?;
         Ok(Command::new(self.program(package)?))
@@ -154,7 +154,7 @@ impl Package {
     }
 }
 
-/// Runs it to its end. What it says goes to standard error.
+/// Runs a command to its end, with its output on standard error.
 fn run(command: &mut Command) -> Result<(), Failure> {
     let program = command.get_program().to_string_lossy().into_owned();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;

@@ -12,9 +12,9 @@ use super::front::{ANSWER, HELLO, TIMEOUT, result};
 use super::process::Family;
 use crate::Failure;
 
-/// A server, or several processes in line in front of one.
+/// A server, or several processes in a pipeline in front of one.
 pub(super) struct Pipe {
-    // Dropped first: a server whose input has ended ends by itself.
+    // Dropped first: a server ends by itself after its input.
     ends: Ends,
     family: Family,
 }
@@ -28,7 +28,7 @@ struct Ends {
 }
 
 impl Pipe {
-    /// Starts the commands, each reading what the one before writes, and says hello.
+    /// Starts the commands as a pipeline and opens the MCP session.
     pub(super) fn open(commands: Vec<Command>, log: &Path) -> Result<Self, Failure> {
         let (family, stdin, stdout) = Family::pipeline(commands, log)?;
         let stdout = BufReader::with_capacity(64 << 10, stdout);
@@ -38,18 +38,18 @@ impl Pipe {
         Ok(pipe)
     }
 
-    /// The processes.
+    /// Returns the processes.
     pub(super) fn family(&self) -> &Family {
         &self.family
     }
 
-    /// A request and its result.
+    /// Sends a request and returns its result.
     pub(super) fn request(&mut self, method: &str, params: &str) -> Result<Value, Failure> {
         let ends = &mut self.ends;
         self.family.within(TIMEOUT, || ends.request(method, params))
     }
 
-    /// Times calls, always `in_flight` of them under way.
+    /// Times calls, always `in_flight` of them at once.
     pub(super) fn load(&mut self, call: &Call, limit: Limit, in_flight: usize) -> Result<Times, Failure> {
         let ends = &mut self.ends;
         let load = self.family.within(limit.time + ANSWER, || ends.load(call, limit, in_flight));
@@ -89,7 +89,7 @@ impl Ends {
 
     fn load(&mut self, call: &Call, limit: Limit, in_flight: usize) -> Result<Times, Failure> {
         let first = self.last + 1;
-        // When each call was made; nothing once it is answered, so that no answer counts twice.
+        // The start of each call; `None` once it is answered, so that no answer counts twice.
         let mut sent: Vec<Option<Instant>> = Vec::with_capacity(limit.calls);
         let mut times = Times { each: Vec::with_capacity(limit.calls), elapsed: Duration::ZERO };
         let started = Instant::now();

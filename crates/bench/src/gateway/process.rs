@@ -1,4 +1,4 @@
-//! Processes that are measured, and how long they are waited for.
+//! Measured processes, and the time limits for them.
 
 use std::fs::File;
 use std::io;
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use super::front::TIMEOUT;
 use crate::Failure;
 
-/// How long a process whose input has ended may go on.
+/// The time for a process to end after its input.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Running processes, one or a pipeline. Dropping them ends them.
+/// Running processes, one or a pipeline. They are ended on drop.
 pub(super) struct Family {
     children: Vec<Child>,
     grace: Duration,
@@ -22,13 +22,13 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// Starts a process without input; what it says on standard error goes to the file.
+    /// Starts a process without input and appends its standard error to the file.
     pub(super) fn start(mut command: Command, log: &Path) -> Result<Self, Failure> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(appended(log)?);
         Ok(Self { children: vec![spawn(&mut command)?], grace: Duration::ZERO, log: log.to_owned() })
     }
 
-    /// Starts processes of which each reads what the one before writes, and gives the two ends.
+    /// Starts processes as a pipeline, and returns its two ends.
     pub(super) fn pipeline(commands: Vec<Command>, log: &Path) -> Result<(Self, ChildStdin, ChildStdout), Failure> {
         let mut family = Self { children: Vec::new(), grace: GRACE, log: log.to_owned() };
         let (mut first, mut last): (_, Option<ChildStdout>) = (None, None);
@@ -42,7 +42,7 @@ impl Family {
         Ok((family, first.ok_or("no stdin")?, last.ok_or("no stdout")?))
     }
 
-    /// The id of the one process; none of a pipeline.
+    /// Returns the id of a single process; `None` for a pipeline.
     pub(super) fn id(&self) -> Option<u32> {
         match self.children.as_slice() {
             [child] => Some(child.id()),
@@ -50,7 +50,7 @@ impl Family {
         }
     }
 
-    /// Waits until somebody listens there; no longer than a process of these runs.
+    /// Waits until something listens at `addr`, at most [`TIMEOUT`] and while a process runs.
     pub(super) fn listens(&mut self, addr: SocketAddr) -> Result<(), Failure> {
         poll(TIMEOUT, "it did not listen", || match TcpStream::connect(addr) {
             Ok(_) => Ok(Some(())),
@@ -59,7 +59,7 @@ impl Family {
         })
     }
 
-    /// Does work that waits for these processes. They are killed when it takes longer, which ends the waiting.
+    /// Does work that waits for these processes. After `limit` they are killed, which ends the wait.
     pub(super) fn within<T>(
         &mut self,
         limit: Duration,
@@ -82,7 +82,7 @@ impl Family {
         if late { Err(format!("not answered within {} s", limit.as_secs_f32()).into()) } else { result }
     }
 
-    /// The error with the last line on standard error.
+    /// Adds the last line on standard error to the error.
     pub(super) fn explained(&self, error: &Failure) -> Failure {
         let log = String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned();
         let line = log.lines().rev().map(str::trim).find(|line| !line.is_empty());
@@ -106,7 +106,7 @@ fn is_running(child: &mut Child) -> bool {
 
 fn kill(children: &mut [Child]) {
     for child in children {
-        // It may have ended by itself.
+        // It may already have ended.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -120,7 +120,7 @@ fn appended(log: &Path) -> io::Result<File> {
     File::options().create(true).append(true).open(log)
 }
 
-/// Waits for what a look gives at last.
+/// Calls `look` until it returns a value.
 pub(super) fn poll<T>(
     limit: Duration,
     what: &str,

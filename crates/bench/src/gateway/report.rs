@@ -10,25 +10,25 @@ use crate::stats::{per_second, percentile_us};
 /// One target in one part.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Row {
-    /// The way to the server (`stdio`, `http-stdio`, `http`), or what was timed.
+    /// The way to the server (`stdio`, `http-stdio`, `http`), or the part that was timed.
     path: String,
-    /// What stood between.
+    /// The gateway between client and server.
     target: String,
-    /// Calls under way at once.
+    /// Concurrent calls.
     in_flight: Option<usize>,
     p50_ms: Option<f64>,
     p99_ms: Option<f64>,
     calls_per_s: Option<f64>,
-    /// Resident memory of the process in the middle; of the direct way, of the server.
+    /// Resident memory of the gateway in MiB; on the direct way, of the server.
     rss_mb: Option<f64>,
-    /// Of the median to that of the direct way.
+    /// The median divided by that of the direct way.
     ratio: Option<f64>,
-    /// Why there are no figures.
+    /// The reason why there are no figures.
     error: Option<String>,
 }
 
 impl Row {
-    /// A row with these times. The ratio is to the median of `base`, in microseconds.
+    /// Creates a row with these times. The ratio is to the median `base`, in microseconds.
     pub(super) fn timed(path: String, target: String, times: &mut [Duration], base: Option<f64>) -> Self {
         let p50 = percentile_us(times, 0.5);
         Self {
@@ -39,7 +39,7 @@ impl Row {
         }
     }
 
-    /// A row without figures.
+    /// Creates a row without figures.
     pub(super) fn failed(path: String, target: String, error: String) -> Self {
         Self { error: Some(error), ..Self::empty(path, target) }
     }
@@ -49,25 +49,25 @@ impl Row {
         Self { path, target, in_flight, p50_ms, p99_ms, calls_per_s, rss_mb, ratio, error }
     }
 
-    /// With so many calls under way at once.
+    /// Sets the number of concurrent calls.
     pub(super) fn in_flight(mut self, in_flight: usize) -> Self {
         self.in_flight = Some(in_flight);
         self
     }
 
-    /// With so many calls in that time.
+    /// Sets the rate of `calls` in this time.
     pub(super) fn rate(mut self, calls: usize, elapsed: Duration) -> Self {
         self.calls_per_s = Some(per_second(calls, elapsed));
         self
     }
 
-    /// With the memory.
+    /// Sets the resident memory in MiB.
     pub(super) fn rss_mb(mut self, rss_mb: Option<f64>) -> Self {
         self.rss_mb = rss_mb;
         self
     }
 
-    /// Whether this row says that the measured program itself, or what it is measured by, does not work.
+    /// Whether this row reports a failure of Toolwright or of the direct way.
     pub(crate) fn is_fault(&self) -> bool {
         let ours = [Target::Direct, Target::Toolwright].map(Target::name);
         self.error.is_some() && ours.iter().any(|name| self.target.starts_with(name))
@@ -83,7 +83,7 @@ fn rounded(value: f64, parts: f64) -> f64 {
 pub(super) struct Report(Vec<Row>);
 
 impl Report {
-    /// Adds a row, and tells it on standard error.
+    /// Adds a row and prints it on standard error.
     pub(super) fn add(&mut self, row: Row) {
         let what = format!("{:<10} {:<27}", row.path, row.target);
         match &row.error {
@@ -104,7 +104,7 @@ impl Report {
         self.0.push(row);
     }
 
-    /// The rows.
+    /// Returns the rows.
     pub(super) fn rows(self) -> Vec<Row> {
         self.0
     }

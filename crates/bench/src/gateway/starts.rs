@@ -1,4 +1,5 @@
-//! Starting: many servers until all their tools are listed, a server that starts at its first call, many tools.
+//! Starts: many servers until all their tools are listed, a server that starts at its first call, and a server with
+//! many tools.
 
 use std::time::{Duration, Instant};
 
@@ -9,22 +10,22 @@ use super::report::{Report, Row};
 use crate::Failure;
 use crate::stats::percentile_us;
 
-/// Runs of each kind that are timed.
+/// Timed runs of each kind.
 const RUNS: usize = 5;
-/// How many servers are started.
+/// Numbers of servers.
 const SERVERS: [usize; 3] = [1, 10, 50];
-/// Tools of the one server with many, beside its few others.
+/// The tools that one server adds to its usual few.
 const TOOLS: usize = 1000;
-/// How often they are listed.
+/// How often the tools are listed.
 const LISTS: usize = 20;
-/// How long the lazy server takes to start by itself.
+/// The start-up time of the lazy server.
 const SLOW_START_MS: u64 = 300;
-/// How long a gateway is left alone before its memory is read.
+/// The pause before a gateway's memory is read.
 const SETTLE: Duration = Duration::from_millis(300);
-/// No further runs of a target once it took so long; what it did until then counts.
+/// The time after which a target gets no further runs; earlier ones count.
 const ENOUGH: Duration = Duration::from_secs(5);
 
-/// Where a gateway of this kind takes calls when it is started.
+/// Returns the transport that a gateway of this kind offers when it is started.
 fn door(target: Target) -> Door {
     match target {
         Target::CrateProxy | Target::PyProxy | Target::McpHub => Door::Http,
@@ -37,7 +38,7 @@ fn testkit(args: &[String]) -> Reach {
     Reach::Command([vec![program], args.to_vec()].concat())
 }
 
-/// What one kind of start took so far.
+/// The times of one kind of start so far.
 struct Started {
     target: Target,
     label: &'static str,
@@ -50,7 +51,7 @@ impl Started {
         Self { target, label, times: Ok(Vec::new()), rss_mb: None }
     }
 
-    /// Once more, unless it has failed or has taken long enough.
+    /// Runs once more, unless it has failed or has taken long enough.
     fn again(&mut self, run: impl FnOnce() -> Result<(Duration, Option<f64>), Failure>) {
         let Ok(times) = &mut self.times else { return };
         if times.iter().sum::<Duration>() > ENOUGH {
@@ -85,7 +86,7 @@ fn tell(path: &str, all: Vec<Started>, report: &mut Report) {
 
 const COLD: &str = ", nothing cached";
 
-/// From `exec` until the `echo` of each server is listed.
+/// Times from `exec` until the `echo` of each server is listed.
 pub(super) fn starts(fixture: &Fixture<'_>, targets: &[Target], report: &mut Report) {
     for count in SERVERS {
         let path = format!("start-{count}");
@@ -99,7 +100,7 @@ pub(super) fn starts(fixture: &Fixture<'_>, targets: &[Target], report: &mut Rep
         }
         for run in 0..=RUNS {
             for started in &mut all {
-                // The first run of Toolwright fills its cache; of the others it brings their files into memory.
+                // An uncounted run: it fills Toolwright's cache and brings the files of the others into memory.
                 let target = started.target;
                 let home = match started.label {
                     COLD => format!("{path}-cold-{run}"),
@@ -137,7 +138,7 @@ fn through(
     Ok((time, lane.rss_mb()))
 }
 
-/// A client that starts all servers itself, at once.
+/// Starts all servers at once, as a client without a gateway does.
 fn all_at_once(fixture: &Fixture<'_>, servers: &[Server]) -> Result<(Duration, Option<f64>), Failure> {
     let started = Instant::now();
     let lanes: Vec<Result<Lane, Failure>> = std::thread::scope(|scope| {
@@ -154,7 +155,8 @@ fn all_at_once(fixture: &Fixture<'_>, servers: &[Server]) -> Result<(Duration, O
     Ok((time, if let [lane] = lanes.as_slice() { lane.rss_mb() } else { None }))
 }
 
-/// The first call to a server that is not running yet, whose tools are known, beside a start of it and a call.
+/// Times the first call to a server that is not running yet but whose tools are known, compared with starting and
+/// calling it directly.
 pub(super) fn lazy(fixture: &Fixture<'_>, targets: &[Target], report: &mut Report) {
     let reach = testkit(&["--slow-start".to_owned(), SLOW_START_MS.to_string()]);
     let server = Server { lazy: true, ..Server::of("s", reach) };
@@ -172,7 +174,7 @@ pub(super) fn lazy(fixture: &Fixture<'_>, targets: &[Target], report: &mut Repor
     tell(Part::Lazy.name(), all, report);
 }
 
-/// Directly from `exec` on; through a gateway that is up, the call alone.
+/// Times one call: directly from `exec` on, through a running gateway only the call.
 fn first_call(fixture: &Fixture<'_>, target: Target, server: &Server) -> Result<(Duration, Option<f64>), Failure> {
     let spawned = Instant::now();
     let mut lane =
@@ -188,7 +190,7 @@ fn first_call(fixture: &Fixture<'_>, target: Target, server: &Server) -> Result<
     Ok((called.elapsed(), lane.rss_mb()))
 }
 
-/// Lists many tools, and what is held in memory then.
+/// Lists many tools, and reads the memory afterwards.
 pub(super) fn memory(fixture: &Fixture<'_>, targets: &[Target], report: &mut Report) {
     let server = Server::of("m", testkit(&["--many".to_owned(), TOOLS.to_string()]));
     let mut all: Vec<Started> = targets.iter().map(|target| Started::of(*target, "")).collect();

@@ -1,6 +1,5 @@
-//! Background jobs in processes that are killed (SIGKILL) every second. Every id that was reported must answer
-//! afterwards; runs that the tools counted show what ran twice. This process looks at the jobs meanwhile, and stops
-//! some of them.
+//! Background jobs in processes that are killed (SIGKILL) every second. Every reported id must still answer afterwards,
+//! and the tools' own counts show which jobs ran twice. Meanwhile this process reads the jobs and stops some of them.
 
 mod worker;
 
@@ -20,11 +19,11 @@ use crate::stats::percentile_ms;
 
 pub(crate) use worker::{Worker, run as work};
 
-/// Time between two kills.
+/// The time between two kills.
 const LIFE: Duration = Duration::from_secs(1);
-/// How long the last process has to finish what is left.
+/// The time for the last process to finish the remaining jobs.
 const REST: Duration = Duration::from_secs(120);
-/// One job in so many runs until this process stops it.
+/// One job out of this many runs until this process stops it.
 const STOPPED: u64 = 100;
 
 #[derive(Serialize)]
@@ -35,22 +34,22 @@ pub(crate) struct Row {
     done: usize,
     unknown: usize,
     stopped: usize,
-    /// Ids that were reported and do not answer, or answer that they go on for ever.
+    /// Reported ids that do not answer, or that remain open for ever.
     lost: usize,
-    /// Jobs that may run again and did not end `done` with their result.
+    /// Repeatable jobs that did not end `done` with their result.
     idempotent_not_done: usize,
-    /// Of the others, those that ran twice.
+    /// Other jobs that ran twice.
     ran_twice: usize,
-    /// Of the others, those that are `done` without a run, or with another result.
+    /// Other jobs that are `done` without a run, or with a wrong result.
     wrong: usize,
     most_attempts: u32,
-    /// A list of all jobs, and a stop, from this process.
+    /// The median time to list all jobs, and to stop one, from this process.
     list_p50_ms: f64,
     stop_p50_ms: f64,
     holds: bool,
 }
 
-/// Tool and time of job `n`: every second may run again.
+/// Returns the tool of job `n` and its time in milliseconds. Jobs with an even number may run again.
 pub(crate) fn kind(n: u64) -> (&'static str, u64) {
     match n {
         n if n % STOPPED == STOPPED - 1 => ("once", 600_000),
@@ -59,7 +58,7 @@ pub(crate) fn kind(n: u64) -> (&'static str, u64) {
     }
 }
 
-/// Where runs are counted.
+/// Returns the file in which runs are counted.
 pub(crate) fn runs_file(dir: &Path) -> PathBuf {
     dir.join("runs")
 }
@@ -76,7 +75,7 @@ async fn measure(jobs: usize, seconds: u64) -> Result<Vec<Row>, Failure> {
     let reported = Reported::default();
     let mut observer = Observer { watcher, stopped: Vec::new(), lists: Vec::new(), stops: Vec::new() };
     let end = Instant::now() + Duration::from_secs(seconds);
-    // All are begun in the first three quarters.
+    // All jobs are started in the first three quarters of the time.
     let pace = seconds * 750 / u64::try_from(jobs.max(1))?;
     let mut kills = 0;
     loop {
@@ -123,7 +122,7 @@ fn snapshot(reported: &Reported) -> HashMap<u64, String> {
     reported.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// How often each number ran.
+/// Returns how often each job ran.
 fn runs(dir: &Path) -> Result<HashMap<u64, u32>, Failure> {
     let mut runs = HashMap::new();
     match std::fs::read_to_string(runs_file(dir)) {
@@ -138,15 +137,15 @@ fn runs(dir: &Path) -> Result<HashMap<u64, u32>, Failure> {
     Ok(runs)
 }
 
-/// The next number that no job can have: one that was begun but not reported keeps its number.
+/// Returns a number that no job has. A job that was started but not reported keeps its number.
 fn next(dir: &Path, reported: &Reported) -> Result<u64, Failure> {
     let runs = runs(dir)?;
     let highest = runs.keys().copied().chain(snapshot(reported).into_keys()).max();
-    // One more may have been begun and neither run nor reported.
+    // One more job may have been started without a run or a report.
     Ok(highest.map_or(0, |highest| highest + 2))
 }
 
-/// This process, which looks at jobs of others.
+/// This process, which observes the jobs of others.
 struct Observer {
     watcher: Arc<JobManager>,
     stopped: Vec<u64>,
@@ -155,7 +154,7 @@ struct Observer {
 }
 
 impl Observer {
-    /// For one life of a worker.
+    /// Observes the jobs for one life of a worker.
     async fn look(&mut self, reported: &Reported) -> Result<(), Failure> {
         let end = Instant::now() + LIFE;
         while Instant::now() < end {
@@ -171,7 +170,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Until nothing goes on any more.
+    /// Waits until no job is open.
     async fn rest(&mut self, reported: &Reported) -> Result<(), Failure> {
         let end = Instant::now() + REST;
         while Instant::now() < end {
@@ -185,14 +184,14 @@ impl Observer {
         Ok(())
     }
 
-    /// Stops the jobs that would go on for ever.
+    /// Stops the jobs that would run for ever.
     async fn stop_long(&mut self, reported: &Reported) -> Result<(), Failure> {
         for (n, id) in snapshot(reported) {
             if n % STOPPED != STOPPED - 1 || self.stopped.contains(&n) {
                 continue;
             }
             let before = Instant::now();
-            // Its process may die under the request; it is asked again, or the job is lost with it.
+            // The job's process may die during the request; then the stop is repeated, or the job counts as lost.
             if self.watcher.stop(JobScope::All, &id).await.is_ok() {
                 self.stops.push(before.elapsed());
                 self.stopped.push(n);

@@ -1,5 +1,5 @@
-//! The process that is killed: starts background jobs, tells each id once it has it, and takes up what the process
-//! before it left.
+//! The process that is killed: starts background jobs, reports the id of each, and takes over the jobs of the process
+//! before it.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub(crate) struct Worker {
     pub(crate) pace: u64,
 }
 
-/// Notes the number of each of its runs in a file, before it does anything else, and takes its time.
+/// A tool that first writes its job's number to a file, then takes its time.
 struct Counted {
     name: &'static str,
     effects: Effects,
@@ -61,7 +61,7 @@ impl Tool for Counted {
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let number = |name: &str| arguments.get(name).and_then(Value::as_u64).unwrap_or_default();
         let noted = std::fs::OpenOptions::new().create(true).append(true).open(&self.runs);
-        // One write: lines of two processes never mix.
+        // A single write, so that lines of two processes never mix.
         noted
             .and_then(|mut runs| runs.write_all(format!("{}\n", number("n")).as_bytes()))
             .map_err(|error| ToolError::new(toolwright_core::ErrorKind::ExecutionError, error.to_string()))?;
@@ -114,7 +114,7 @@ async fn work(worker: &Worker) -> Result<(), Failure> {
         drop(out);
         tokio::time::sleep(Duration::from_millis(worker.pace)).await;
     }
-    // Until it is killed.
+    // Waits until the process is killed.
     std::future::pending().await
 }
 

@@ -9,7 +9,7 @@ use toolwright_search::{Document, DocumentKey, Searchable};
 
 use crate::Failure;
 
-/// A tool as a server publishes it.
+/// A tool as published by a server.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Record {
@@ -28,7 +28,7 @@ pub(crate) struct Record {
 
 #[cfg(feature = "peers")]
 impl Record {
-    /// The names and descriptions of its arguments.
+    /// Returns the names and descriptions of its arguments.
     pub(crate) fn arguments(&self) -> String {
         let properties = self.input_schema.get("properties").and_then(Value::as_object);
         let texts = properties.into_iter().flatten().flat_map(|(name, schema)| {
@@ -55,8 +55,8 @@ impl Searchable for Record {
     }
 }
 
-/// `count` tools: those of `data/mcp_catalogue/tools.jsonl`, or generated ones, and as often as need be the same
-/// again from servers of other names.
+/// Returns `count` tools: those of `data/mcp_catalogue/tools.jsonl`, or generated ones, repeated under other server
+/// names as often as needed.
 pub(crate) fn tools(data: Option<&Path>, count: usize) -> Result<Vec<Record>, Failure> {
     let first: Vec<Record> = match data {
         Some(data) => lines(&data.join("mcp_catalogue/tools.jsonl"))?,
@@ -70,7 +70,7 @@ pub(crate) fn tools(data: Option<&Path>, count: usize) -> Result<Vec<Record>, Fa
     Ok(renamed.collect())
 }
 
-/// The same tools, with the `size` from `start` on as if their server had just changed them.
+/// Returns the same tools with changes in the `size` tools from `start` on, as if their server had changed.
 pub(crate) fn changed(tools: &[Record], start: usize, size: usize) -> Vec<Record> {
     let mut tools = tools.to_vec();
     for tool in tools.iter_mut().skip(start).take(size) {
@@ -80,13 +80,13 @@ pub(crate) fn changed(tools: &[Record], start: usize, size: usize) -> Vec<Record
     tools
 }
 
-/// What to look for.
+/// A set of queries.
 pub(crate) struct QuerySet {
     pub(crate) name: &'static str,
     pub(crate) queries: Vec<String>,
 }
 
-/// The queries of each folder of `data/retrieval`, and words of some of the tools.
+/// Returns the queries of each folder of `data/retrieval`, and words of some of the tools.
 pub(crate) fn query_sets(data: Option<&Path>, tools: &[Record]) -> Result<Vec<QuerySet>, Failure> {
     #[derive(Deserialize)]
     struct Line {
@@ -112,7 +112,7 @@ fn lines<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<T>, Failure> {
     Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
 }
 
-/// Two thousand tools: every verb with every noun, in a hundred servers.
+/// Generates two thousand tools: every verb with every noun, in a hundred servers.
 fn generated() -> Vec<Record> {
     const VERBS: &str = "
         create read update delete list search send convert schedule cancel compare export import archive

@@ -1,16 +1,16 @@
-//! Makes vectors without meaning: their neighbours take as long to find as those of real ones.
+//! Makes vectors without meaning, whose neighbours take as long to find as those of real ones.
 
 use toolwright_search::{Quantized, Vectors};
 
-/// The length of those of small sentence-transformers.
+/// The dimensions of small sentence-transformers.
 const DIMENSIONS: usize = 384;
 
-/// Vectors for so many tools.
+/// Returns one vector for each tool.
 pub(super) fn vectors(tools: usize) -> Vectors {
     Vectors::build(DIMENSIONS, (1..=tools as u64).map(|seed| Some(Quantized::of(&vector(seed)))))
 }
 
-/// A vector with a few large numbers, always the same for a seed (splitmix64).
+/// Returns a vector with a few large numbers, always the same for a seed (splitmix64).
 pub(super) fn vector(seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0xd134_2543_de82_ef95);
     let number = |_| {

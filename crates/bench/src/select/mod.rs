@@ -1,4 +1,4 @@
-//! Tool search over one catalogue, query set by query set, on one thread, beside search engines by others.
+//! Tool search over one catalogue for each set of queries, on one thread, compared with other search engines.
 
 mod catalogue;
 mod made_up;
@@ -15,15 +15,15 @@ use self::catalogue::{QuerySet, Record};
 use crate::Failure;
 use crate::stats::{percentile_ms, percentile_us};
 
-/// Results asked for.
+/// The most results of a query.
 const LIMIT: usize = 10;
-/// Tools of the server that changes, and how often it does.
+/// The tools of the changed server, and how many changes are timed.
 const UPDATE: usize = 50;
 const UPDATES: usize = 40;
-/// Times that each query is asked; the shortest counts, so that what else the machine does does not.
+/// How often each query runs; the shortest time counts, to exclude other load on the machine.
 const ROUNDS: usize = 3;
 
-/// What one engine took.
+/// The times of one engine.
 #[derive(Serialize)]
 pub(crate) struct Row {
     engine: &'static str,
@@ -31,24 +31,24 @@ pub(crate) struct Row {
     tools: usize,
     queries: usize,
     build_ms: f64,
-    /// An index after one server of 50 tools changed; only ours follows a change like that.
+    /// The time to update the index after one server of 50 tools changed; only ours can.
     update_ms: Option<f64>,
     p50_us: f64,
     p99_us: f64,
     bytes: Option<u64>,
 }
 
-/// An engine that is ready, and what making it took.
+/// An engine that is ready, with the cost of building it.
 struct Engine<'a> {
     name: &'static str,
     build: Duration,
     update_ms: Option<f64>,
     bytes: Option<u64>,
-    /// How many tools it finds.
+    /// Returns the number of tools found.
     search: Box<dyn Fn(&str) -> usize + 'a>,
 }
 
-/// Times every engine on `count` tools: those in the directory `data` of test data, or generated ones.
+/// Times every engine on `count` tools: those of the test data in `data`, or generated ones.
 pub(crate) fn run(data: Option<&Path>, count: usize) -> Result<Vec<Row>, Failure> {
     let tools = catalogue::tools(data, count)?;
     let sets = catalogue::query_sets(data, &tools)?;
@@ -104,7 +104,7 @@ fn row(engine: &Engine<'_>, tools: usize, set: &QuerySet) -> Row {
     }
 }
 
-/// The time of each query.
+/// Returns the shortest time of each query.
 fn times(queries: &[String], search: impl Fn(&str) -> usize) -> Vec<Duration> {
     let mut times = vec![Duration::MAX; queries.len()];
     for _ in 0..ROUNDS {

@@ -1,4 +1,4 @@
-//! The search engines that ours is timed beside, set up as their documentation has it, for one thread.
+//! The search engines for comparison, set up as their documentation recommends, for one thread.
 
 use bm25::{Language, SearchEngine, SearchEngineBuilder};
 use tantivy::collector::TopDocs;
@@ -16,7 +16,7 @@ pub(super) struct Tantivy {
     parser: QueryParser,
 }
 
-/// Memory for what is not committed yet: all of it, for any catalogue we time.
+/// The memory for uncommitted documents, enough for every timed catalogue.
 const WRITER_BYTES: usize = 500_000_000;
 
 impl Tantivy {
@@ -65,7 +65,7 @@ impl Tantivy {
     }
 }
 
-/// The crate `bm25`: one text a tool.
+/// The crate `bm25`: one text for each tool.
 pub(super) struct Bm25(SearchEngine<u32>);
 
 impl Bm25 {

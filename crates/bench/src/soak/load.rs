@@ -1,4 +1,4 @@
-//! The calls of a soak: three quarters go well, and each way of going wrong has its share of the rest.
+//! The calls of a soak: three quarters succeed, and each kind of failure has its share of the rest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,26 +20,26 @@ use toolwright_runtime::{
 
 use crate::Failure;
 
-/// How calls of the load end.
+/// The expected statuses of calls.
 pub(super) const STATUSES: [&str; 6] =
     ["ok", "invalid_parameters", "timeout", "transport_error", "execution_error", "internal_error"];
 
-/// The variable that marks processes. Toolwright's own would be withheld from them.
+/// The variable that marks processes. They would not inherit one of Toolwright's own.
 const MARK: &str = "SOAK_MARK";
-/// Bytes of one message that an MCP server may send.
+/// The most bytes of a message from an MCP server.
 const MAX_MESSAGE: usize = 256 << 10;
-/// Bytes that are over the cap of a result.
+/// The bytes of an output over the cap of a result.
 const FLOOD: usize = 64 << 10;
-/// Limit of a call that is to hang, and of any other.
+/// The time limits of a call that hangs, and of any other call.
 const SHORT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(30);
-/// Bytes of all stored outputs.
+/// The most bytes of all stored outputs.
 const MAX_OUTPUTS: u64 = 64 << 20;
 
-/// What the tool says that panics.
+/// The message of the tool that panics.
 pub(super) const PANIC: &str = "it panicked, as it should";
 
-/// One kind of call: how many of a hundred are of it, the tool, its arguments, and the limit.
+/// A kind of call: its share of a hundred calls, the tool, its arguments, and the time limit.
 struct Kind {
     share: usize,
     tool: &'static str,
@@ -47,20 +47,20 @@ struct Kind {
     limit: Duration,
 }
 
-/// Everything that takes part.
+/// The parts of a soak's load.
 pub(super) struct Load {
     executor: Arc<Executor>,
     run: RunContext,
     store: Arc<SqliteStore>,
     providers: Vec<Arc<dyn Provider>>,
-    /// A hundred places, each with the kind of call that is made there.
+    /// A hundred places, each with the kind of its call.
     places: Vec<usize>,
     kinds: Vec<Kind>,
     mark: String,
     _dir: tempfile::TempDir,
 }
 
-/// How calls ended.
+/// The number of calls by status.
 #[derive(Default)]
 pub(super) struct CallCounts {
     pub(super) by_status: BTreeMap<String, u64>,
@@ -86,7 +86,7 @@ impl Load {
         let store = SqliteStore::open(&dir.path().join("state"))?;
         let events = Arc::new(EventHub::default());
         let mut observed = events.subscribe();
-        // An observer that takes everything, as a console does; it ends with the hub.
+        // An observer that reads every event, as a console does; it ends with the hub.
         tokio::spawn(async move { while observed.recv().await.is_ok() {} });
         let mut services = Services::none(Arc::new(SystemClock));
         services.events = Arc::clone(&events) as _;
@@ -134,7 +134,7 @@ impl Load {
         &self.store
     }
 
-    /// Makes the next call of a lane; over a hundred of them each kind has its share, and lanes are apart.
+    /// Makes the next call of a lane. In a hundred calls each kind has its share; lanes start at different kinds.
     pub(super) async fn call(&self, lane: usize, turn: usize) -> Outcome {
         let place = (turn * 37 + lane * 13) % self.places.len();
         let kind = &self.kinds[self.places[place]];
@@ -158,7 +158,7 @@ impl Load {
     }
 }
 
-/// A server that misbehaves when it is told to.
+/// Returns the options of a server that misbehaves on request.
 fn server(name: &str, mark: &str) -> McpServerOptions {
     let transport = McpTransport::Stdio {
         command: toolwright_testkit::bin("misbehaving-mcp").display().to_string(),
@@ -176,26 +176,26 @@ fn kinds(mark: &str) -> Vec<Kind> {
         kind(share, "shell__bash", json!({"command": command}), limit)
     };
     vec![
-        // Well.
+        // Successful calls.
         kind(45, "native__noop", json!({"n": 1}), LONG),
         kind(10, "native__cached", json!({"n": 1}), LONG),
         kind(12, "steady__echo", json!({"text": "hello"}), LONG),
         bash(8, "echo hello", LONG),
-        // Failing.
+        // Failing calls.
         kind(4, "native__fail", json!({"n": 1}), LONG),
         kind(1, "native__panic", json!({"n": 1}), LONG),
         kind(1, "native__noop", json!({"n": "many"}), LONG),
         bash(2, "exit 3", LONG),
-        // Hanging.
+        // Hanging calls.
         kind(3, "native__hang", json!({"n": 1}), SHORT),
         kind(2, "steady__hang", json!({}), SHORT),
         bash(2, "sleep 600 & sleep 600", SHORT),
-        // Flooding.
+        // Flooding calls.
         kind(3, "native__flood", json!({"n": 1}), LONG),
         kind(2, "steady__flood", json!({"bytes": FLOOD}), LONG),
         kind(1, "frail__huge_line", json!({"bytes": 2 * MAX_MESSAGE}), LONG),
         bash(2, "head -c 300000 /dev/zero | tr '\\0' x", LONG),
-        // Dying.
+        // Calls that kill their server.
         kind(1, "frail__die", json!({}), LONG),
         bash(1, "kill -9 $$", LONG),
     ]

@@ -1,5 +1,5 @@
-//! Mixed load for as long as is asked, a quarter of it failing, hanging, flooding and dying: what is used must
-//! stay flat, nothing may be left behind, and the ledger must have every call.
+//! Mixed load for a chosen time, a quarter of it failing, hanging, flooding and dying. Resource use must stay flat, no
+//! process may be left, and the ledger must have every call.
 
 mod load;
 mod watch;
@@ -16,14 +16,14 @@ use crate::Failure;
 use load::{CallCounts, Load};
 use watch::{Sample, Samples, Watch};
 
-/// Calls that are under way at once.
+/// The concurrent calls.
 const LANES: usize = 8;
-/// How long a lane rests between two calls: an hour's calls are to be counted, not thinned out as too many.
+/// The pause of a lane between two calls, so that the ledger keeps every call of an hour's soak.
 const REST: Duration = Duration::from_millis(20);
-/// How long processes may take to be gone in the end.
+/// The time for processes to end after the load.
 const GONE_WITHIN: Duration = Duration::from_secs(15);
 
-/// What it came to.
+/// The result of a soak.
 #[derive(Serialize)]
 struct Verdict {
     minutes: f64,
@@ -35,11 +35,11 @@ struct Verdict {
     descriptors_first_third: f64,
     descriptors_last_third: f64,
     processes_left: usize,
-    /// What was found wrong; empty for a pass.
+    /// The faults found; empty if the soak passed.
     faults: Vec<String>,
 }
 
-/// Puts the executor under load for `minutes` and prints samples and verdict. False if something is wrong.
+/// Puts the executor under load for `minutes` and prints samples and verdict. Returns false if there is a fault.
 pub(crate) fn run(minutes: f64, json: bool) -> Result<bool, Failure> {
     let time = Duration::try_from_secs_f64(minutes * 60.0)?;
     expect_panics();
@@ -53,7 +53,7 @@ pub(crate) fn run(minutes: f64, json: bool) -> Result<bool, Failure> {
     Ok(verdict.faults.is_empty())
 }
 
-/// Keeps the panics that are part of the load quiet.
+/// Silences the panics that are part of the load.
 fn expect_panics() {
     let others = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -93,7 +93,7 @@ async fn soak(time: Duration, quiet: bool) -> Result<(Vec<Sample>, Verdict), Fai
     Ok((samples.into_all(), verdict))
 }
 
-/// One lane: call after call, until the time is over.
+/// Makes one lane's calls, one after another, until the time is over.
 async fn work(load: &Load, lane: usize, end: Instant) -> CallCounts {
     let mut made = CallCounts::default();
     let mut turn = 0;
@@ -114,7 +114,7 @@ fn judge(
 ) -> Verdict {
     let (rss, descriptors) = (samples.thirds(|sample| sample.rss_mb), samples.thirds(|sample| sample.descriptors));
     let mut faults = Vec::new();
-    // Freed memory goes back to the system when the allocator sees fit.
+    // The allocator decides when it returns freed memory to the system.
     if rss.1 > (rss.0 * 1.1).max(rss.0 + 8.0) {
         faults.push(format!("memory grew from {} to {} MiB", rss.0, rss.1));
     }

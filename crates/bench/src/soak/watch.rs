@@ -1,16 +1,16 @@
-//! Watches the resources that a running soak uses, from /proc.
+//! Watches the resources of a running soak from /proc.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// Samples in all, if the time is long enough for that.
+/// The number of samples, if the time is long enough.
 const SAMPLES: u32 = 60;
-/// The part of the samples that warming up takes.
+/// The fraction of the samples that are warm-up: one in this many.
 const WARM_UP: usize = 5;
 
-/// What was used at one moment.
+/// The resources in use at one moment.
 #[derive(Clone, Serialize)]
 pub(super) struct Sample {
     seconds: f64,
@@ -26,13 +26,13 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Looks at this process and at those that carry its mark.
+/// Observes this process and the processes with its mark.
 pub(super) struct Watch {
     mark: String,
 }
 
 impl Watch {
-    /// `mark` is in the environment or on the command line of everything that the load starts.
+    /// Creates a watch. `mark` is in the environment or on the command line of every process of the load.
     pub(super) fn new(mark: &str) -> Self {
         Self { mark: mark.to_owned() }
     }
@@ -47,7 +47,7 @@ impl Watch {
         }
     }
 
-    /// Marked processes that are still there after `timeout`.
+    /// Returns the number of marked processes that still run after `timeout`.
     pub(super) async fn left_within(&self, timeout: Duration) -> usize {
         let end = Instant::now() + timeout;
         loop {
@@ -67,7 +67,7 @@ impl Watch {
             name.to_str().is_some_and(|name| name != own && name.bytes().all(|byte| byte.is_ascii_digit()))
         });
         let marked = |file: &str, process: &std::fs::DirEntry| {
-            // One that has ended meanwhile has neither.
+            // A process that has ended in the meantime has neither file.
             let text = std::fs::read(process.path().join(file)).unwrap_or_default();
             text.windows(self.mark.len()).any(|part| part == self.mark.as_bytes())
         };
@@ -82,7 +82,7 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// As many as there should be in `time`, at least a second apart.
+    /// Plans as many samples as fit in `time`, at least a second apart.
     pub(super) fn over(time: Duration) -> Self {
         Self { pause: (time / SAMPLES).max(Duration::from_secs(1)), all: Vec::new() }
     }
@@ -99,7 +99,7 @@ impl Samples {
         self.all
     }
 
-    /// Medians of the first and the last third after warming up.
+    /// Returns the medians of the first and the last third after the warm-up.
     pub(super) fn thirds(&self, of: impl Fn(&Sample) -> f64) -> (f64, f64) {
         let warm = &self.all[self.all.len() / WARM_UP..];
         let third = warm.len().div_ceil(3);
