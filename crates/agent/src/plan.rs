@@ -71,7 +71,7 @@ pub struct PlannedCalls {
     pub text: String,
     /// The calls in written order, each valid or with the reason why it is not.
     pub calls: Vec<Result<PlannedCall, Box<Rejection>>>,
-    /// Why the model stopped.
+    /// The model's stop reason.
     pub stop: StopReason,
     /// Its usage.
     pub usage: Usage,

@@ -53,7 +53,7 @@ pub struct RunResult {
     pub status: Status,
     /// The answer; without one, the model's last text, or a sentence by Toolwright.
     pub answer: String,
-    /// Why the status is not `success`.
+    /// The reason if the status is not `success`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -84,7 +84,7 @@ pub struct ReportedCall {
     pub provenance: Provenance,
     /// Whether it succeeded.
     pub ok: bool,
-    /// Why it failed.
+    /// The error, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<CallFailure>,
     /// Milliseconds from start to end, including waits.
@@ -169,7 +169,7 @@ pub struct RunReport {
     pub status: Status,
     /// The answer, as in [`RunResult`]; empty while suspended.
     pub answer: String,
-    /// Why the status is not `success`.
+    /// The reason if the status is not `success`.
     pub reason: Option<String>,
     /// Model answers.
     pub turns: u32,
@@ -206,7 +206,7 @@ pub struct ChildNote {
     pub end: ChildEnd,
 }
 
-/// What happens to such an agent.
+/// The fate of an agent that still ran at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChildEnd {

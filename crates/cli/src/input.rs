@@ -23,7 +23,7 @@ pub(crate) fn read(file: &Path) -> Result<String, Failure> {
     read_up_to(file, MAX_INPUT)
 }
 
-/// As [`read`], with its own limit in bytes.
+/// Like [`read`], with its own limit in bytes.
 pub(crate) fn read_up_to(file: &Path, max: u64) -> Result<String, Failure> {
     let mut text = String::from_utf8(bytes_up_to(file, max)?)
         .map_err(|error| Failure::usage(format!("{} is not UTF-8: {}", name(file), error.utf8_error())))?;

@@ -44,7 +44,7 @@ pub(crate) fn report_format() -> impl TypedValueParser<Value = Format> {
     ])
 }
 
-/// Who answers questions of an agent or a call.
+/// The recipient of questions of an agent or a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AskName {
     Terminal,
@@ -52,7 +52,7 @@ pub(crate) enum AskName {
     Nobody,
 }
 
-/// Who answers questions of an agent or a call.
+/// Parses the recipient of questions of an agent or a call.
 pub(crate) fn ask() -> impl TypedValueParser<Value = AskName> {
     one_of([
         ("terminal", "You, here", AskName::Terminal),
@@ -61,7 +61,7 @@ pub(crate) fn ask() -> impl TypedValueParser<Value = AskName> {
     ])
 }
 
-/// Who answers questions of the server.
+/// Parses the recipient of questions of the server.
 pub(crate) fn serve_ask() -> impl TypedValueParser<Value = Ask> {
     one_of([
         ("client", "The client's user, by elicitation; the inbox, of clients that lack it", Ask::Client),

@@ -109,7 +109,7 @@ impl EventHub {
         self.observing(self.subscribe(), see)
     }
 
-    /// As [`EventHub::observe`], for events that are not routine ([`Event::is_routine`]): successful calls cause no
+    /// Like [`EventHub::observe`], for events that are not routine ([`Event::is_routine`]): successful calls cause no
     /// wake-up.
     pub fn observe_notable(&self, see: impl FnMut(&Event) + Send + 'static) -> Observation {
         self.observing(self.notable.subscribe(), see)

@@ -34,7 +34,7 @@ const MAX_LINK: usize = 16 << 10;
 const REMEDY: &str =
     "this server asks nobody: start it without --ask nobody, or allow the tool by a rule under policy.rules";
 
-/// Who is asked if policy asks about a client's call.
+/// The recipient of policy's questions about a client's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ask {
     /// The client's own user, if the client can ask; else as [`Ask::Inbox`].

@@ -24,7 +24,7 @@ use crate::run::{
     besides, content_text, has_text,
 };
 
-/// Why the next turn is the last.
+/// The reason why the next turn is the last.
 const FULL: &str = "Your context window is full";
 /// The most bytes of one stored result, and of all together, that are read again for a compaction.
 const RESULT_BYTES: usize = DEFAULT_MAX_BYTES;

@@ -57,7 +57,7 @@ impl Driver {
         }
     }
 
-    /// [`Driver::load`], or the state from `begin` if no such run was saved.
+    /// Like [`Driver::load`], or the state from `begin` if no such run was saved.
     ///
     /// # Errors
     /// As [`Driver::load`], except for a run that was not saved.

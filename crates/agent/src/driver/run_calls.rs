@@ -169,7 +169,7 @@ impl Driver {
         }
     }
 
-    /// As [`Driver::calls_ended`]. A started call about which a guard asks runs again with its turn.
+    /// Like [`Driver::calls_ended`]. A started call about which a guard asks runs again with its turn.
     pub(super) fn started_ended(
         &self,
         state: &mut RunState,

@@ -128,7 +128,7 @@ struct Task {
     /// Whether a notice has told the model that agents were still running when it answered.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     children_named: bool,
-    /// What happened to agents that still ran at the end.
+    /// The fates of agents that still ran at the end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     children: Vec<ChildNote>,
 }
@@ -148,7 +148,7 @@ enum Phase {
     /// The run waits for the user.
     Done {
         result: RunResult,
-        /// What the run waited for when it was interrupted.
+        /// The step that the run waited for when it was interrupted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         interrupted: Option<Interrupted>,
     },
@@ -167,7 +167,7 @@ enum TodoSeen {
     NothingToDo,
 }
 
-/// What a run waited for when it was cancelled or the model request failed.
+/// The step that a run waited for when it was cancelled or the model request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Interrupted {
@@ -445,7 +445,7 @@ pub struct BesideCall {
     pub after: usize,
     /// The call as the model wrote it.
     pub call: ToolCall,
-    /// Why it does not run.
+    /// The reason why it does not run.
     pub end: Beside,
 }
 
@@ -479,7 +479,7 @@ pub enum TransitionError {
     Illegal {
         /// The transition.
         transition: &'static str,
-        /// What the run waits for.
+        /// The step that the run waits for.
         phase: &'static str,
     },
     /// No such call waits for it.

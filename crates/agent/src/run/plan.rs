@@ -13,7 +13,7 @@ use super::turn_call::{CallStatus, Resolve, TurnCall};
 use super::{Phase, RunConfig, RunState, TransitionError};
 use crate::report::{ReportedCall, Status};
 
-/// What follows the calls of a plan.
+/// The step after the calls of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterPlan {
@@ -31,7 +31,7 @@ pub struct RunPlan {
     /// A person's approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     approval: Option<PlanApproval>,
-    /// What follows its calls.
+    /// The step after its calls.
     pub then: AfterPlan,
     /// The position of the latest plan's first call.
     #[serde(default)]

@@ -94,7 +94,7 @@ pub(super) struct Answer {
     /// Handles of the stored parts of a result that was too large.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) handles: Vec<String>,
-    /// Why it has no value for other calls, as in `which failed`.
+    /// The reason why it has no value for other calls, as in `which failed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost: Option<String>,
 }

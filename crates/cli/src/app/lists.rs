@@ -16,7 +16,7 @@ const NOTICE_AFTER: Duration = Duration::from_secs(1);
 /// The providers to wait for. All are listed in any case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitFor {
-    /// Those without known tools, not even from a cached list.
+    /// The providers without known tools, not even from a cached list.
     Unlisted,
     /// All.
     All,

@@ -77,7 +77,7 @@ pub(crate) fn read(global: &Global) -> Result<Config, Failure> {
     Ok(load(&options(global)?, &variable))
 }
 
-/// As [`read`], for commands that need a usable configuration: reports problems, and fails if it is unusable.
+/// Like [`read`], for commands that need a usable configuration: reports problems, and fails if it is unusable.
 pub(crate) fn usable(global: &Global) -> Result<Config, Failure> {
     let mut config = read(global)?;
     if trust::ask_first(global, &config)? {
@@ -105,7 +105,7 @@ pub(crate) async fn open(global: &Global) -> Result<Arc<Toolwright>, Failure> {
     open_config(global, usable(global)?).await
 }
 
-/// As [`open`], on a configuration that a command has changed after [`usable`].
+/// Like [`open`], on a configuration that a command has changed after [`usable`].
 pub(crate) async fn open_config(global: &Global, config: Config) -> Result<Arc<Toolwright>, Failure> {
     open_with(options(global)?, config, Box::new(variable)).await
 }

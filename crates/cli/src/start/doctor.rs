@@ -56,7 +56,7 @@ struct Probe {
     name: String,
     kind: Value,
     tools: usize,
-    /// Why it has no tools, although it should.
+    /// The reason why it has no tools, if it should have some.
     empty: Option<String>,
     error: Option<String>,
     took: Duration,

@@ -57,7 +57,7 @@ impl Console {
         }
     }
 
-    /// As [`Console::ask`], with a line editor. Both ends must be a terminal.
+    /// Like [`Console::ask`], with a line editor. Both ends must be a terminal.
     pub(crate) async fn edit(&self, prompt: &str, history: &Path) -> Typed {
         self.read(prompt, ReadMode::Edited(prompt.to_owned(), history.to_owned())).await
     }

@@ -121,19 +121,19 @@ pub(crate) fn print_text(text: &str) -> std::io::Result<()> {
     print_drawn(&wrapped(&redacted(text), columns()))
 }
 
-/// As [`print_text`], for lines that must not be wrapped.
+/// Like [`print_text`], for lines that must not be wrapped.
 pub(crate) fn print_drawn(text: &str) -> std::io::Result<()> {
     clear_status();
     writeln!(stdout(), "{}", redacted(text))
 }
 
-/// As [`print_text`], for a tool's own result: only this instance's secrets are redacted.
+/// Like [`print_text`], for a tool's own result: only this instance's secrets are redacted.
 pub(crate) fn print_result_text(text: &str) -> std::io::Result<()> {
     let known = REDACTOR.get().map(|redactor| redactor.of_known_values());
     print_foreign(&known.as_ref().map_or(Cow::Borrowed(text), |known| known.redact(text)))
 }
 
-/// As [`print_text`], for text that a tool has written: unchanged for a program, made harmless for a terminal.
+/// Like [`print_text`], for text that a tool has written: unchanged for a program, made harmless for a terminal.
 pub(crate) fn print_written(text: &str) -> std::io::Result<()> {
     print_foreign(&redacted(text))
 }
@@ -143,7 +143,7 @@ fn print_foreign(text: &str) -> std::io::Result<()> {
     if out.is_terminal() { writeln!(out, "{}", harmless(text)) } else { writeln!(out, "{text}") }
 }
 
-/// As [`print_json`], for a tool's own result: except in `error`, only this instance's secrets are redacted.
+/// Like [`print_json`], for a tool's own result: except in `error`, only this instance's secrets are redacted.
 pub(crate) fn print_result_json(result: &Value) -> std::io::Result<()> {
     print_safe_json(&REDACTOR.get().map_or_else(|| result.clone(), |redactor| redactor.redact_result(result)))
 }

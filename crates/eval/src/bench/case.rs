@@ -49,9 +49,9 @@ pub struct Suite {
     pub cases: Vec<Case>,
     /// The file that contains them, for messages.
     pub file: String,
-    /// Where it names the tool.
+    /// The place that names the tool.
     pub tool_at: Spot,
-    /// Where it names the mode; if it names none, where it names the tool.
+    /// The place that names the mode, or the tool if no mode is named.
     pub mode_at: Spot,
 }
 

@@ -302,7 +302,7 @@ impl Reservation {
 pub(super) enum Refusal {
     /// It may fit once running calls have settled.
     Later,
-    /// It will not fit: the limit, what is spent, what the call may take, and the setting.
+    /// It will never fit, for this reason: the limit and its setting, the amount spent, the call's maximum.
     Never(String),
 }
 

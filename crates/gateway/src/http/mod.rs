@@ -50,7 +50,7 @@ pub(crate) fn facade_api(path: &str) -> Option<ServedApi> {
     Some(if path.starts_with(ServedApi::Messages.path()) { ServedApi::Messages } else { ServedApi::Chat })
 }
 
-/// Where an HTTP server listens, who may use it, and its bounds.
+/// The address, access rules and limits of an HTTP server.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
     /// Address. Port 0 takes a free port.

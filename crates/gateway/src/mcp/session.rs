@@ -42,7 +42,7 @@ pub(crate) struct Caller {
     pub(crate) tasks: TaskTracker,
     /// The order of its calls.
     pub(crate) order: CallOrder,
-    /// Who is asked about its calls.
+    /// The recipient of questions about its calls.
     pub(crate) asker: Asker,
 }
 

@@ -50,7 +50,7 @@ pub async fn serve_stdio(gateway: Arc<Gateway>, shutdown: Cancel) -> std::io::Re
     serve_connection(gateway, input(), output(), shutdown).await
 }
 
-/// [`serve_stdio`] over any pair of streams.
+/// Like [`serve_stdio`], over any pair of streams.
 ///
 /// # Errors
 /// A stream failed. A client that closes its end is no error.

@@ -84,7 +84,7 @@ pub struct Verified {
     pub document: Document,
     /// The trusted key that signed it.
     pub key: PublicKey,
-    /// That key's signature, in base64.
+    /// The key's signature, in base64.
     pub signature: String,
     /// The record to keep of it.
     pub seen: Seen,

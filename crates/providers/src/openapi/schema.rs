@@ -57,7 +57,7 @@ pub(super) enum Direction {
 /// How a binary string is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Binary {
-    /// As any other string.
+    /// Like any other string.
     Text,
     /// As a file, in the form of `rest::request::payload`; also in items of a list and in branches.
     File,

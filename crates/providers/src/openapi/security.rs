@@ -249,7 +249,7 @@ pub(super) fn base(
         Some(server) => filled(server, spec)?,
         None => Filled { url: "/".to_owned(), stated: "/".to_owned() },
     };
-    // Where it was found, possibly after redirects, and where it was configured.
+    // The found address, after redirects, and the configured one.
     let (own, named) = (address(&document.origin), address(&spec.document));
     let absolute = match (Url::parse(&url), own) {
         (Ok(_), _) => url,
@@ -295,7 +295,7 @@ pub(super) fn server_of<'d>(document: &'d Document, path_item: &[Part<'d>], oper
 fn vouches(named: &Url, server: &Url) -> bool {
     let is_upgrade = (named.scheme(), server.scheme()) == ("http", "https")
         && named.host() == server.host()
-        // As written: the default port of the scheme, or the same.
+        // The ports must be equal, explicit or the default of the scheme.
         && named.port() == server.port();
     is_upgrade || named.origin() == server.origin()
 }

@@ -177,7 +177,7 @@ fn split(template: &Template, separator: char) -> Vec<Template> {
     parts
 }
 
-/// As [`split`], at the first separator only.
+/// Like [`split`], at the first separator only.
 fn split_once(template: &Template, separator: char) -> (Template, Option<Template>) {
     for (index, segment) in template.segments.iter().enumerate() {
         if let Segment::Literal(text) = segment

@@ -223,15 +223,15 @@ impl Catalogue {
         Ok(())
     }
 
-    /// As [`Catalogue::put_providers`], for one provider.
+    /// Like [`Catalogue::put_providers`], for one provider.
     pub async fn put_provider(self: &Arc<Self>, provider: Arc<dyn Provider>) -> Option<Arc<dyn Provider>> {
         self.put_providers(vec![provider]).await.pop().flatten()
     }
 
-    /// As [`Catalogue::add_provider`], but each provider replaces one of the same name, which is returned. It keeps the
-    /// old position, so all names stay the same. Running calls finish on the old provider; the caller shuts it down.
-    /// Readers see all changes at once. Await the future to its end: if it is dropped, old providers may be removed
-    /// without being returned.
+    /// Like [`Catalogue::add_provider`], but each provider replaces one of the same name, which is returned. It keeps
+    /// the old position, so all names stay the same. Running calls finish on the old provider; the caller shuts it
+    /// down. Readers see all changes at once. Await the future to its end: if it is dropped, old providers may be
+    /// removed without being returned.
     pub async fn put_providers(self: &Arc<Self>, providers: Vec<Arc<dyn Provider>>) -> Vec<Option<Arc<dyn Provider>>> {
         if providers.is_empty() {
             return Vec::new();

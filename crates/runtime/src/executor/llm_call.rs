@@ -131,7 +131,7 @@ impl Executor {
         })
     }
 
-    /// As [`Executor::models_of`], prepared to be tried.
+    /// Prepares a request to the models of [`Executor::models_of`]; `None` if the call asks none.
     pub(super) fn by_model(
         self: &Arc<Self>,
         call: &ValidCall,

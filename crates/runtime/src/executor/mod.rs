@@ -194,7 +194,7 @@ impl Executor {
         self.execute_timed(plan, run).await.into_iter().map(|call| call.outcome).collect()
     }
 
-    /// [`Executor::execute`] with the start and end time of each call.
+    /// Like [`Executor::execute`], with the start and end time of each call.
     pub async fn execute_timed(self: &Arc<Self>, plan: Plan, run: &RunContext) -> Vec<EndedCall> {
         // Calls of one batch keep their order too.
         let ordered;
@@ -239,7 +239,7 @@ impl Executor {
         self.ask_hearing(model, request, limit, run, &|_| {}).await
     }
 
-    /// [`Executor::ask_model`]; `on_answer` gets the answer first, to learn its secrets.
+    /// Like [`Executor::ask_model`]; `on_answer` gets the answer first, to learn its secrets.
     async fn ask_hearing(
         &self,
         model: &str,
@@ -272,7 +272,7 @@ impl Executor {
         answer
     }
 
-    /// [`Executor::ask_model`] in this lineage and on behalf of this session.
+    /// Like [`Executor::ask_model`], in this lineage and on behalf of this session.
     ///
     /// # Errors
     /// As [`Executor::ask_model`].

@@ -216,7 +216,7 @@ pub struct RunContext {
     /// How long each call may keep its caller waiting before it becomes a job; overrides the tool's and the executor's.
     /// Zero makes each call a job from the start.
     pub background_after: Option<Duration>,
-    /// Who gets the results.
+    /// The recipient of the results.
     pub results_for: ResultsFor,
     /// Whether the calls may become jobs.
     pub promotion: Promotion,

@@ -54,7 +54,7 @@ impl From<ToolError> for EarlyExit {
 pub(super) enum Destination {
     /// Into the turn of the call's caller.
     ToTurn,
-    /// As `ToTurn`, unless the call has become a job: a job's outcome goes into no turn.
+    /// Like `ToTurn`, unless the call has become a job: a job's outcome goes into no turn.
     WithCall,
 }
 
@@ -254,7 +254,7 @@ fn neutral(id: CallId) -> Outcome {
     outcome
 }
 
-/// A call that somebody waits for. If it is dropped before its end, it is cancelled and continues on a task of its own
+/// A call with a waiting caller. If it is dropped before its end, it is cancelled and continues on a task of its own
 /// until it has ended and is in the ledger.
 pub(super) struct Detached {
     call: Option<BoxFuture<'static, Outcome>>,

@@ -42,7 +42,7 @@ const NO_READER: &str = "no tool that reads stored outputs is open here. Ask for
 
 impl Executor {
     /// Returns the limit on the text of a tool's results, in bytes. A configured limit overrides the default, which
-    /// depends on who gets the results.
+    /// depends on the recipient of the results.
     #[must_use]
     pub fn max_output(&self, entry: &Entry, results_for: ResultsFor) -> usize {
         let definition = entry.definition();
@@ -110,7 +110,7 @@ impl Executor {
         }
     }
 
-    /// As [`Executor::cap`], for the text of an error, which may quote large data.
+    /// Like [`Executor::cap`], for the text of an error, which may quote large data.
     pub(super) async fn cap_failure(&self, mut outcome: Outcome, entry: &Entry, run: &RunContext) -> Outcome {
         let max = self.cap_of(entry, run);
         if text_bytes(&outcome.content) > max {

@@ -278,7 +278,7 @@ struct Wait<'a> {
     events: &'a Arc<dyn EventSink>,
     op: Op,
     call: &'a ValidCall,
-    /// What the call waits for, and since when.
+    /// The name of the resource that the call waits for, and the start of the wait.
     begun: OnceLock<(String, Instant)>,
 }
 

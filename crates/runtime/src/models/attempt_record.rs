@@ -37,7 +37,7 @@ pub struct ModelAsk<'a> {
     pub tools: Option<ExposureRecord>,
     /// Requested features that the model's API does not support.
     pub lost: Vec<&'static str>,
-    /// Why these tools are shown.
+    /// The reason for showing these tools.
     pub note: Option<String>,
 }
 

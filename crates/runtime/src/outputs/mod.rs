@@ -45,7 +45,7 @@ impl OutputFiles {
         Self::with_limits(dir, DEFAULT_QUOTA, DEFAULT_MAX_AGE)
     }
 
-    /// As [`OutputFiles::new`] with other limits.
+    /// Like [`OutputFiles::new`], with other limits.
     #[must_use]
     pub fn with_limits(dir: PathBuf, quota: u64, max_age: Duration) -> Arc<Self> {
         Arc::new(Self { room: Arc::new(Quota::new(dir, quota, max_age)) })

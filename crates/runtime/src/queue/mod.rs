@@ -25,8 +25,8 @@ pub(crate) use workspace::{HeldTurn, Use, WorkspaceLocks};
 /// The name of the queue of calls without their own queue.
 pub const DEFAULT_QUEUE: &str = "default";
 
-/// Who goes first. The times are shorter where a queue's [`QueueConfig::wait_timeout`] is under 140 s: a sixth of it for each
-/// step down.
+/// The priority of a call in its queue. The times below are shorter if the queue's [`QueueConfig::wait_timeout`] is
+/// under 140 s: a sixth of it for each step down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
@@ -78,8 +78,8 @@ fn wait_timeout() -> Duration {
 }
 
 impl Default for QueueConfig {
-    /// 32 at once, 1,024 waiting, 60 seconds. Most calls wait for other systems, so the number of cores does not
-    /// matter.
+    /// Allows 32 at once, 1,024 waiting, for 60 seconds. Most calls wait for other systems, so the number of cores does
+    /// not matter.
     fn default() -> Self {
         Self { concurrent: 32, per_minute: None, max_waiting: max_waiting(), wait_timeout: wait_timeout() }
     }

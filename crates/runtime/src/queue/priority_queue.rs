@@ -176,7 +176,7 @@ impl<H: Holder> PriorityQueue<H> {
         WaitBounds { limit: self.spec.wait_timeout, others: self.spec.max_waiting }
     }
 
-    /// [`PriorityQueue::take_within`] with the queue's own limits.
+    /// Like [`PriorityQueue::take_within`], with the queue's own limits.
     ///
     /// # Errors
     /// As [`PriorityQueue::take_within`].

@@ -197,7 +197,7 @@ struct Scan<'t> {
     parts: [Run; 3],
     /// The value of a name.
     value: Run,
-    /// Where the search for the end of a block started, the start of the line with that end, and its end.
+    /// The start of the latest search for the end of a block, the start of the line with that end, and its end.
     block: Option<(usize, usize, usize)>,
 }
 
@@ -423,7 +423,7 @@ impl Run {
 struct Runs([Run; BODIES]);
 
 impl Runs {
-    /// As [`Run::end`].
+    /// Like [`Run::end`].
     fn end(&mut self, body: Body, bytes: &[u8], at: usize) -> usize {
         self.0[body as usize].end(bytes, at, |byte| body.has(byte))
     }

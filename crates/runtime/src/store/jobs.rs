@@ -84,7 +84,7 @@ pub(crate) struct JobPlan {
     /// The metadata of the call.
     #[serde(default, skip_serializing_if = "CallMeta::is_empty")]
     pub(crate) meta: CallMeta,
-    /// What runs the call.
+    /// The kind of executor of the call.
     #[serde(default, skip_serializing_if = "Route::is_tool")]
     pub(crate) route: Route,
     /// The places of the arguments whose values derive from untrusted tools.
@@ -98,13 +98,13 @@ pub(crate) struct JobPlan {
     pub(crate) root: PathBuf,
     /// The agent of the session.
     pub(crate) agent: Option<String>,
-    /// Who gets its result.
+    /// The recipient of its result.
     pub(crate) results_for: ResultsFor,
     /// The terms of the run that began it.
     pub(crate) terms: JobRights,
     /// The policy's decision.
     pub(crate) admission: Admission,
-    /// Why a person must be asked, if so.
+    /// The reason why a person must be asked, if any.
     #[serde(default)]
     pub(crate) reason: Option<String>,
 }

@@ -76,7 +76,7 @@ impl StoredMemory {
     }
 }
 
-/// Why ranking by meaning is not possible.
+/// The reason why ranking by meaning is not possible.
 enum Why {
     Vectors(String),
     Store(StoreError),

@@ -1,6 +1,6 @@
 //! Passages of text in the session log and in saved runs, by full-text search.
 //!
-//! The log is indexed as it is written. A run is saved many times, so its text is read only when somebody searches.
+//! The log is indexed as it is written. A run is saved many times, so its text is read only for a search.
 
 use rusqlite::{Connection, Row, params};
 use serde_json::Value;

@@ -163,7 +163,7 @@ impl Toolwright {
         Self::open_within(options, config, variables, HostOptions::default()).await
     }
 
-    /// As [`Toolwright::open`], embedded in a program.
+    /// Like [`Toolwright::open`], embedded in a program.
     pub(crate) async fn open_within(
         options: LoadOptions,
         config: Config,

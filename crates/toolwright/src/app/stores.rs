@@ -57,7 +57,7 @@ impl Toolwright {
         self.ask_inbox_for(EXPIRY, answers, on_question)
     }
 
-    /// As [`Toolwright::ask_inbox`], with this expiry of questions unless `defaults.approval_time` is set.
+    /// Like [`Toolwright::ask_inbox`], with this expiry of questions unless `defaults.approval_time` is set.
     pub(crate) fn ask_inbox_for(
         &self,
         usual: Duration,
@@ -89,7 +89,7 @@ impl Toolwright {
         self.follow_jobs(None);
     }
 
-    /// As [`Toolwright::recover_jobs`], for the jobs of one session only: for processes that end with that session.
+    /// Like [`Toolwright::recover_jobs`], for the jobs of one session only: for processes that end with that session.
     pub fn recover_jobs_of(self: &Arc<Self>, session: SessionId) {
         self.follow_jobs(Some(session));
     }

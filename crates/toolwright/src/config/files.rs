@@ -20,7 +20,7 @@ const MAX_FILE: u64 = 4 * 1024 * 1024;
 pub struct Layer {
     /// The file.
     pub path: PathBuf,
-    /// What kind of file.
+    /// The kind of file.
     pub kind: LayerKind,
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn project_kind(file: &Path) -> Option<LayerKind> {
     NAMES.iter().find(|(known, _)| name == *known).map(|(_, kind)| *kind)
 }
 
-/// Where the system lists a process's open files under changing names.
+/// The directory in which the system lists a process's open files under changing names.
 const OPENED: &str = "/proc";
 
 /// The names of the read files, by their paths.

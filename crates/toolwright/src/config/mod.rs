@@ -131,7 +131,7 @@ pub struct Server {
     pub entry: String,
     /// The namespace of its tools.
     pub namespace: String,
-    /// Where it is defined.
+    /// The place of its definition.
     pub at: At,
     /// The file that contains its entry, which distinguishes its pins from those of other servers of its name.
     pub defined_in: String,

@@ -41,7 +41,7 @@ const FOLDER_VARIABLE: &str = "${CLAUDE_SKILL_DIR}";
 pub struct SkillEntry {
     /// The skill.
     pub skill: Skill,
-    /// Where it is defined.
+    /// The place of its definition.
     pub at: At,
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Compaction {
     tools: usize,
 }
 
-/// What remains of the turns in addition to the summary.
+/// The parts of the turns that remain in addition to the summary.
 struct Remains {
     facts: Vec<Fact>,
     words: (Vec<String>, TaskPosition),
@@ -111,7 +111,7 @@ pub enum Compacted {
         facts: usize,
         /// Handle of the stored text of the messages.
         handle: Option<String>,
-        /// Why facts of some parts are missing.
+        /// The reasons why facts of some parts are missing.
         missing: Vec<String>,
         /// Usage of all calls.
         usage: Usage,

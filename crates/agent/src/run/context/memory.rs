@@ -100,7 +100,7 @@ impl Fact {
     }
 }
 
-/// What the model sees of compacted turns.
+/// The model's view of compacted turns.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Memory {
     /// The position of its message.

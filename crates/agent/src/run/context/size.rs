@@ -25,7 +25,7 @@ pub(super) fn uncertainty(messages: &[Message]) -> usize {
     texts.map(|text| text.chars().filter(is_sign).count() / 2).sum()
 }
 
-/// What to count for the exact size of a request: its texts, and the tokens of everything else.
+/// The parts of a request that give its exact size: its texts, and the tokens of everything else.
 #[derive(Debug, Default)]
 pub(crate) struct Countable {
     /// The texts.

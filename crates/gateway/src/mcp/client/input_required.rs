@@ -88,7 +88,7 @@ impl QuestionSet {
         Self::with_taken(requests, given, |_| false)
     }
 
-    /// As [`QuestionSet::new`], but avoids keys in use.
+    /// Like [`QuestionSet::new`], but avoids keys in use.
     fn with_taken(
         requests: Vec<ClientRequest>,
         given: &mut HashMap<String, Value>,

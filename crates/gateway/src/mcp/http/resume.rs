@@ -527,7 +527,7 @@ mod tests {
         settle().await;
         assert!(replay.resume(event("a2-0"), ()).is_err(), "there is no room for it");
         assert_eq!(next(&mut again).await.as_deref(), Some("id: a1-1\ndata: 12345678\n\n"));
-        // That event was not delivered either.
+        // The event was not delivered to that connection either.
         let again = replay.resume(event("a1-0"), ()).expect("kept");
         drop((again, begin()));
         settle().await;

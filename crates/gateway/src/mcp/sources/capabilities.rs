@@ -26,7 +26,7 @@ const PARTS: [(&str, &str); 4] = [
 
 /// The methods of one source.
 pub(crate) struct Methods {
-    /// As tools for the executor.
+    /// The methods as tools for the executor.
     pub(crate) snapshot: Arc<Snapshot>,
     capabilities: Option<Arc<Map<String, Value>>>,
 }

@@ -130,7 +130,7 @@ impl Work {
         self.run_method(provider, method, arguments).await
     }
 
-    /// As [`Work::ask_source`], for the gateway's own purposes: also if the address does not allow it.
+    /// Like [`Work::ask_source`], for the gateway's own purposes: also if the address does not allow it.
     pub(crate) async fn run_method(
         &self,
         provider: &Arc<dyn Provider>,

@@ -75,7 +75,7 @@ impl Dir {
         self.walk(below, Self::folder)
     }
 
-    /// As [`Dir::descend`], but creates missing folders.
+    /// Like [`Dir::descend`], but creates missing folders.
     pub(super) fn descend_or_create(&self, below: &Path) -> io::Result<Self> {
         match self.descend(below) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -118,7 +118,7 @@ struct Hits<'a> {
     max: u64,
     cancel: &'a Cancel,
     found: u64,
-    /// Why the search may be incomplete.
+    /// The reason why the search may be incomplete.
     stopped: Option<&'static str>,
     text: String,
 }

@@ -182,7 +182,7 @@ async fn read_some(pipe: &mut Option<ChildStdout>, buffer: &mut [u8]) -> usize {
     }
 }
 
-/// Where the output is stored.
+/// The place of the output during the run.
 #[derive(Default)]
 pub(super) enum Stored {
     /// Not stored yet: it is within the limit.
@@ -194,7 +194,7 @@ pub(super) enum Stored {
     Failed(String),
 }
 
-/// Where the full output is at the end.
+/// The place of the full output at the end.
 pub(super) enum FullOutput {
     /// All of it in memory.
     Whole,

@@ -60,7 +60,7 @@ pub fn tools(options: &WebConfig) -> Vec<Arc<dyn Tool>> {
     tools_with(options, HttpOptions::default())
 }
 
-/// As [`tools`], with the caller's resolver and proxies.
+/// Like [`tools`], with the caller's resolver and proxies.
 #[must_use]
 pub fn tools_with(options: &WebConfig, http: HttpOptions) -> Vec<Arc<dyn Tool>> {
     let client = |http| HttpClient::new(options.address.clone(), http);

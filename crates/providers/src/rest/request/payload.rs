@@ -24,20 +24,20 @@ pub(crate) struct Payload {
     pub(crate) kind: PayloadKind,
 }
 
-/// How it is written.
+/// The format of a body.
 #[derive(Debug, Clone)]
 pub(crate) enum PayloadKind {
-    /// As JSON.
+    /// JSON.
     Json,
-    /// As text; a value that is not a string as JSON.
+    /// Text; a value that is not a string is written as JSON.
     Text,
-    /// As bytes, see [`file_of`].
+    /// Bytes, see [`file_of`].
     Bytes(Kinds),
-    /// As pairs; members that are not listed are [`FieldWriting::Plain`].
+    /// Form pairs; members that are not listed are [`FieldWriting::Plain`].
     Form(Vec<(String, FieldWriting)>),
-    /// As parts.
+    /// Parts of a multipart body.
     Multipart(PartList),
-    /// As XML.
+    /// XML.
     Xml(XmlBody),
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum PartList {
     Items(Vec<PartWriting>, PartWriting),
 }
 
-/// How a member of a form is written.
+/// The format of a form's member.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum FieldWriting {
     /// In a style of queries.
@@ -72,7 +72,7 @@ pub(crate) enum FieldWriting {
     Plain,
 }
 
-/// How a member of a multipart body is written.
+/// The format of a multipart body's member.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct PartWriting {
     /// Headers with fixed values.

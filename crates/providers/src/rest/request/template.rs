@@ -141,12 +141,12 @@ pub(crate) enum Segment {
     Parameter(Parameter),
 }
 
-/// How a null is treated if a placeholder stands alone.
+/// The treatment of a null for a placeholder that stands alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::rest) enum Nulls {
-    /// As a JSON value, which deletes what was set.
+    /// Sent as a JSON null, which deletes a value.
     Sent,
-    /// As no value: queries, headers and forms have no null.
+    /// Left out: queries, headers and forms have no null.
     LeftOut,
 }
 

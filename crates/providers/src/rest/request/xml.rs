@@ -20,7 +20,7 @@ pub(crate) struct XmlSchema {
     pub(crate) root: usize,
 }
 
-/// How the values of one schema are written.
+/// The XML form of one schema's values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct XmlNode {
     /// The name of its element or attribute, if it differs from the member's.
@@ -29,7 +29,7 @@ pub(crate) struct XmlNode {
     pub(crate) namespace: Option<String>,
     /// Its namespace prefix.
     pub(crate) prefix: Option<String>,
-    /// Where it is written.
+    /// The place in the XML.
     pub(crate) place: XmlPlace,
     /// Whether a list has an element around its items.
     pub(crate) list: XmlList,
@@ -39,7 +39,7 @@ pub(crate) struct XmlNode {
     pub(crate) items: Option<usize>,
 }
 
-/// Where a value is written.
+/// The place of a value in the XML.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum XmlPlace {
     /// In an element.
@@ -51,7 +51,7 @@ pub(crate) enum XmlPlace {
     Text,
 }
 
-/// How a list is written.
+/// The form of a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum XmlList {
     /// Items without an enclosing element.

@@ -247,7 +247,7 @@ impl GuardBinding {
 /// Whether guards check the calls of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Guarded {
-    /// As configured.
+    /// As the configuration says.
     #[default]
     Yes,
     /// A guard makes them.

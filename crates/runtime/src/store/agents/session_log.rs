@@ -79,7 +79,7 @@ pub(super) const COLUMNS: &str =
 const NEAR: &str = "session = ?1 AND NOT is_message AND (?2 IN ('', name) OR name = '' \
                     OR substr(name, 1, length(?2) + 1) = ?2 || '.' OR substr(?2, 1, length(name) + 1) = name || '.')";
 
-/// Why a row is refused.
+/// The limit that refuses a row.
 enum Full {
     Hops,
     Mailbox,

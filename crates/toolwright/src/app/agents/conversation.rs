@@ -103,7 +103,7 @@ impl Conversation {
         self.load_for(|_| true).await
     }
 
-    /// As [`load`](Self::load), but lets only the held calls run whose ids `may_run` selects.
+    /// Like [`load`](Self::load), but lets only the held calls run whose ids `may_run` selects.
     ///
     /// # Errors
     /// As [`load`](Self::load).

@@ -247,7 +247,7 @@ impl Agent {
         self.shared_approver(Arc::new(approver))
     }
 
-    /// As [`approver`](Self::approver).
+    /// Like [`approver`](Self::approver), for a shared one.
     pub fn shared_approver(mut self, approver: Arc<dyn Approver>) -> Self {
         self.approver = Some(approver);
         self

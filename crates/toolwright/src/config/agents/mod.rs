@@ -29,7 +29,7 @@ pub(super) use file::front_matter;
 pub struct AgentEntry {
     /// Its configuration.
     pub spec: AgentConfig,
-    /// Where it is defined.
+    /// The place of its definition.
     pub at: At,
 }
 

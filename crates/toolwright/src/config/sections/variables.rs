@@ -50,7 +50,7 @@ pub(crate) enum Holds<'a> {
     Argument,
     /// The value of this header or environment variable.
     Pair(&'a str),
-    /// As a pair of this name, but only for us: children do not inherit the variables in it.
+    /// Like a pair of this name, but only for us: children do not inherit the variables in it.
     OwnKey(&'a str),
 }
 

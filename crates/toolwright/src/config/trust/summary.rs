@@ -13,7 +13,7 @@ const MAX_LINES: usize = 200;
 /// The most servers of one document that are named.
 pub(super) const MAX_SERVERS: usize = 20;
 
-/// What a file would start, reach and change, one line each.
+/// The effects of a file, one line each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Commands that it starts.

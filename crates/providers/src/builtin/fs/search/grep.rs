@@ -201,7 +201,7 @@ impl io::Read for Bounded<'_> {
     }
 }
 
-/// What was found, as text.
+/// The matches, as text.
 struct Hits<'c> {
     mode: Mode,
     limit: u64,
