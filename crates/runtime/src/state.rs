@@ -15,7 +15,7 @@ use toolwright_core::variables::{Kind, KnownValue, Variables};
 
 /// The largest stored output, in bytes, that a reference may resolve to.
 pub const MAX_STORED_VALUE: u64 = 16 << 20;
-/// Bytes of stored outputs that one run keeps in memory. For further ones it keeps handles.
+/// The most bytes of stored outputs that one run keeps in memory. For further ones it keeps handles.
 const MAX_STORED_VALUES: u64 = 64 << 20;
 
 /// The values that references in one run resolve to. The session's store updates it with the writes of this process.

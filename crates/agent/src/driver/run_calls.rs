@@ -28,7 +28,7 @@ use toolwright_runtime::{CallOrder, Executor, RunContext};
 use super::{Driver, DriverError, RunOptions};
 use crate::run::{Grant, RunState, ToolBatch, TransitionError};
 
-/// The newest jobs of one run whose usage is counted separately.
+/// The most jobs of one run whose usage is counted separately, the newest.
 const MAX_JOBS: usize = 256;
 /// The image types that models are shown.
 const SHOWN_IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];

@@ -17,7 +17,8 @@ use super::{NOTICE, RunState};
 
 /// The most tools that are loaded during a run. Further called tools run, but are not shown.
 const MAX_LOADED: usize = 200;
-/// Search hits whose definitions are shown. The model gets one line about each other hit, and can call them too.
+/// The most search hits whose definitions are shown. The model gets one line about each other hit, and can call them
+/// too.
 const MAX_FOUND: usize = 2;
 /// The number of last texts of a conversation by which tools are picked.
 const RECENT_TEXTS: usize = 4;

@@ -27,7 +27,7 @@ use crate::report::{FinalReport, Format, Status};
 const SUMMARIZE: &str = "llm:summarize@1.0.0";
 /// Characters of a summary.
 const SUMMARY: usize = 4000;
-/// Bytes of an answer that is passed on whole.
+/// The most bytes of an answer that is passed on whole.
 const MAX_ANSWER: usize = 1 << 20;
 
 /// The tool.

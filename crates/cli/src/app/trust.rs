@@ -18,7 +18,7 @@ use crate::terminal::screen::{
     BOLD, WARN, harmless, is_interactive, one_line, print_json, print_text, say, say_warning, styled,
 };
 
-/// Characters of a changed value that are shown.
+/// The most characters of a changed value that are shown.
 const MAX_VALUE: usize = 400;
 /// The most characters before the first difference.
 const MAX_BEFORE: usize = 60;

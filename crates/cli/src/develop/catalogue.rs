@@ -17,7 +17,7 @@ use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_text, say, stdout, styled};
 use crate::values::duration;
 
-/// Bytes of a file that are read.
+/// The most bytes of a file that are read.
 const MAX_BYTES: usize = 64 << 20;
 
 #[derive(Debug, Subcommand)]

@@ -13,7 +13,7 @@ use super::check::{Check, CheckFault, Kind, Order, WrittenCheck, check_weight, p
 
 /// The largest file of cases, in bytes.
 pub const MAX_FILE_BYTES: usize = 4 << 20;
-/// Characters of an id.
+/// The most characters of an id.
 const MAX_ID: usize = 100;
 /// The most repeats of a case.
 const MAX_REPEAT: u32 = 100;

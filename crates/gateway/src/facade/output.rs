@@ -26,7 +26,7 @@ use toolwright_models::served::{End, Fault, Piece, RequestError, ResponseHead, R
 
 /// Bytes of a result that a call's item shows.
 const SHOWN_RESULT: usize = 4000;
-/// Bytes of unread events that stop the writer. One more piece may be added to them.
+/// The bytes of unread events at which the writer stops. One more piece may be added to them.
 const MAX_UNREAD: usize = 256 * 1024;
 /// How long a client may leave events unread.
 const STALL: Duration = Duration::from_secs(60);

@@ -13,7 +13,7 @@ pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 const ANTHROPIC_ID: HeaderName = HeaderName::from_static("request-id");
 /// A request header that Anthropic's clients send.
 const ANTHROPIC: HeaderName = HeaderName::from_static("anthropic-version");
-/// Bytes of an error message that are read.
+/// The most bytes of an error message that are read.
 const MAX_MESSAGE: usize = 4096;
 
 /// Returns the API whose form the answer to this request has; `None` outside of the facades.

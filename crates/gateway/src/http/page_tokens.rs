@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{Identity, Token};
 
-/// Unused links of one sender; beyond this its oldest stops working.
+/// The most unused links of one sender; beyond this its oldest stops working.
 const MAX_LINKS: usize = 16;
 /// Open pages of one sender; beyond this its longest unused is signed out.
 const MAX_PAGES: usize = 64;

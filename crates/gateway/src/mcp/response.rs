@@ -21,7 +21,7 @@ use super::session::Entered;
 /// The progress step of a heartbeat: invisible to people, and still an increase in an `f64`.
 const LEAST: f64 = 1e-9;
 const LEAST_SHARE: f64 = 1e-12;
-/// Bytes of a tool's text in one progress message.
+/// The most bytes of a tool's text in one progress message.
 const MAX_TEXT: usize = 4096;
 
 /// An item of a request's response.

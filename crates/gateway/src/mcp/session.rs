@@ -24,7 +24,7 @@ const RESUMING: &str = "2025-11-25";
 /// Remembered pages of one session, and the longest id of a page in bytes.
 const MAX_PAGES: usize = 256;
 const MAX_PAGE_ID: usize = 1024;
-/// Resources that one session may subscribe to.
+/// The most resources that one session may subscribe to.
 pub(crate) const MAX_SUBSCRIBED: usize = 1024;
 
 /// The caller of a request.

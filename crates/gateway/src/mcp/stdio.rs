@@ -33,7 +33,7 @@ const OUTBOX: usize = 256;
 const GONE_GRACE: Duration = Duration::from_secs(2);
 /// How long the last messages may take to go out.
 const FLUSH_LIMIT: Duration = Duration::from_millis(500);
-/// Subscriptions of one connection.
+/// The most subscriptions of one connection.
 const MAX_SUBSCRIPTIONS: usize = 16;
 /// Notifications after which the client's roots may differ.
 const ROOTS_MAY_CHANGE: [&str; 2] = ["notifications/initialized", "notifications/roots/list_changed"];

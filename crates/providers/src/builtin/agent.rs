@@ -21,10 +21,10 @@ use super::{define, parse};
 
 /// Time limit of a change to the list.
 const TODO_TIME: Duration = Duration::from_secs(30);
-/// Characters of a question, and of a choice.
+/// The most characters of a question, and of a choice.
 const MAX_QUESTION: usize = 4_000;
 const MAX_LABEL: usize = 200;
-/// Choices of one question.
+/// The most choices of one question.
 const MAX_CHOICES: usize = 20;
 
 const TODO_MANUAL: &str = "\

@@ -18,9 +18,9 @@ use toolwright_core::tool::Tool;
 
 use super::{define, parse};
 
-/// Characters of one message.
+/// The most characters of one message.
 const MAX_MESSAGE: usize = 32_768;
-/// Messages of one read.
+/// The most messages of one read.
 const MAX_READ: usize = 100;
 
 /// Returns the tools of `channel`.

@@ -20,9 +20,9 @@ use toolwright_core::tool::Tool;
 use super::channel::not_reached;
 use super::{BuiltinOptions, define, parse};
 
-/// Characters of a message and of instructions.
+/// The most characters of a message and of instructions.
 const MAX_TEXT: usize = 32_768;
-/// Characters of a name.
+/// The most characters of a name.
 const MAX_NAME: usize = 64;
 
 /// The action of a group tool.

@@ -17,7 +17,7 @@ use toolwright_core::tool::Tool;
 use super::kept::refused_as_failure;
 use super::{define, parse};
 
-/// Characters of a key.
+/// The most characters of a key.
 const MAX_KEY: usize = 200;
 /// The most passages of one search.
 const MAX_HITS: usize = 50;

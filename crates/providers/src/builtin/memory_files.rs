@@ -26,7 +26,7 @@ use super::{define, parse};
 const ROOT: &str = "/memories";
 /// The path of the files among the session's values.
 const PATH: &str = "memories";
-/// Bytes of a path.
+/// The most bytes of a path.
 const MAX_PATH: usize = 300;
 /// The largest file, in bytes, below the limit of a row of the log.
 const MAX_FILE: usize = 128 << 10;

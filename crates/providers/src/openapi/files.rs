@@ -258,8 +258,8 @@ fn foreign_references(value: &Value, found: &mut BTreeSet<String>, room: usize, 
 /// The most values of a document and its files together, counting YAML keys, because aliases can multiply the values of
 /// a text. A description of 60 MB has about two million.
 pub(super) const MAX_VALUES: usize = 4_000_000;
-/// Parts of values that aliases may repeat in any document, and per byte of its text, so that a small document cannot
-/// use the memory of a large one.
+/// The most parts of values that aliases may repeat in any document, and per byte of its text, so that a small document
+/// cannot use the memory of a large one.
 const MAX_REPLAYED: usize = 200_000;
 const REPLAYED_A_BYTE: usize = 4;
 /// The deepest nesting in YAML, as in JSON.

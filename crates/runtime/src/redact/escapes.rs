@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-/// The levels of nested strings that are unescaped: arguments may be JSON in a string of JSON, and contain such strings
-/// themselves.
+/// The most levels of nested strings that are unescaped: arguments may be JSON in a string of JSON, and contain such
+/// strings themselves.
 const MAX_LEVELS: usize = 3;
 
 /// A text unescaped once, twice and so on, as long as that may reveal text that the encodings of a value

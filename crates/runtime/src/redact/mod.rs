@@ -21,7 +21,7 @@ use self::escapes::Levels;
 const MAX_LEARNT: usize = 1024;
 /// The most values that one call can add, so that it cannot displace all others.
 const MAX_AT_ONCE: usize = 32;
-/// Of longer values only the beginning is recognised.
+/// The most bytes of a value that are recognised; of a longer one only the beginning is.
 const MAX_LENGTH: usize = 16 * 1024;
 
 /// Redacts known secret values, and values that look like secrets. All text to a sink passes through it.

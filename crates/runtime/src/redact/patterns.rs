@@ -290,7 +290,7 @@ impl Scan<'_> {
 
 const RULE: &[u8] = b"-----";
 const END_LINE: &str = "-----END ";
-/// Bytes of a block's title.
+/// The most bytes of a block's title.
 const MAX_TITLE: usize = 40;
 
 fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -316,7 +316,7 @@ fn starts_word(text: &str, start: usize) -> bool {
     }
 }
 
-/// Bytes by which randomness is judged.
+/// The most bytes by which randomness is judged.
 const MAX_JUDGED: usize = 128;
 
 /// Returns whether it looks random: digits among letters, and many different characters.

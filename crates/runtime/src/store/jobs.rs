@@ -552,7 +552,7 @@ impl SqliteStore {
         self.thread.run("withdraw the questions about a job", move |db| withdraw(db, &job)).await
     }
 
-    /// Returns those of `ids` that are no jobs any more.
+    /// Returns those of `ids` that no longer name a job.
     pub(crate) async fn no_jobs(&self, ids: &[String]) -> Result<Vec<String>, StoreError> {
         let ids = to_json(&ids)?;
         self.thread

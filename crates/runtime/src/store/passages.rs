@@ -15,13 +15,13 @@ use super::{SqliteStore, now_ms};
 const MAX_RUNS: usize = 200;
 /// Runs that are read before other requests get their turn.
 const RUNS: usize = 4;
-/// Bytes of one passage that are searched.
+/// The most bytes of one passage that are searched.
 const MAX_TEXT: usize = 8 << 10;
-/// Bytes of one passage that are shown.
+/// The most bytes of one passage that are shown.
 const MAX_SHOWN: usize = 1_500;
-/// The newest passages that are kept of one run.
+/// The most passages kept of one run, the newest.
 const MAX_OF_RUN: usize = 1_000;
-/// Passages that are kept of one principal's runs, the newest runs first.
+/// The most passages kept of one principal's runs, the newest runs first.
 const MAX_OF_PRINCIPAL: i64 = 20_000;
 /// The most words of a query.
 const MAX_WORDS: usize = 32;

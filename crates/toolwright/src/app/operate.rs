@@ -32,7 +32,7 @@ const MAX_TEXT: usize = 8 << 10;
 const MESSAGES: usize = 500;
 /// The number of a trigger's next firings that are shown.
 const NEXT: usize = 5;
-/// Tools whose exclusion from a pick is explained.
+/// The most tools whose exclusion from a pick is explained.
 const MAX_EXPLAINED: usize = 100;
 /// The section of a configuration with the policy.
 const POLICY: &str = "policy";

@@ -17,7 +17,7 @@ const METHOD: &str = "elicitation/create";
 /// Prefix of the keys of these questions. The rest of a key is random, so that a client cannot answer a question in
 /// advance.
 const KEY: &str = "approval-";
-/// Bytes of arguments that the question shows.
+/// The most bytes of arguments that the question shows.
 const MAX_SHOWN: usize = 4000;
 /// How long the executor waits beyond the question's expiry.
 const SLACK: Duration = Duration::from_secs(5);

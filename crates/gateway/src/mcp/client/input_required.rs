@@ -19,13 +19,13 @@ use crate::mcp::message::{self, Params, RpcError, to_json};
 use crate::mcp::protocol::SERVER_INFO;
 use crate::mcp::response::{Attached, ResponseChannel};
 
-/// Calls that are paused at once, over all clients.
+/// The most calls that are paused at once, over all clients.
 const MAX_PAUSED: usize = 256;
-/// Calls of one principal that are paused at once.
+/// The most calls of one principal that are paused at once.
 const MAX_PAUSED_OF_ONE: usize = 64;
 /// How long, in seconds, the result of an ended call is kept for a client that answers late.
 const KEPT: u64 = 600;
-/// Results that are kept at once; the oldest is dropped first.
+/// The most results that are kept at once; the oldest is dropped first.
 const MAX_KEPT: usize = 64;
 /// The largest result that is kept, in bytes.
 const MAX_KEPT_BYTES: usize = 1 << 20;

@@ -22,7 +22,7 @@ use super::protocol::{Level, client_info, own_meta};
 use super::response::{ReplyTo, ResponseChannel};
 use super::session::{ClientState, Question};
 
-/// Requests that may be asked at once.
+/// The most requests that may be asked at once.
 const MAX_REQUESTS: usize = 32;
 
 /// The client of a session. Requests in the stream of the call's response ask it.

@@ -27,9 +27,9 @@ use crate::mcp::response::Reply;
 use crate::mcp::session::{Caller, ClientState};
 use crate::mcp::tools::ToolList;
 
-/// Tasks of one session.
+/// The most tasks of one session.
 const MAX_OF_SESSION: usize = 64;
-/// Tasks of all sessions together.
+/// The most tasks of all sessions together.
 const MAX_TASKS: usize = 1024;
 
 /// All tasks, by id.

@@ -23,7 +23,7 @@ use crate::view::Scope;
 
 /// The most merged lists that are kept of the current catalogue.
 const MAX_MERGED: usize = 256;
-/// Links per generation. Two generations are kept.
+/// The most links per generation. Two generations are kept.
 const MAX_LINKS: usize = 2048;
 /// The longest address that is remembered, in bytes.
 const MAX_LINK: usize = 2048;

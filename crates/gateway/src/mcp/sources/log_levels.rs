@@ -16,7 +16,7 @@ use crate::mcp::request::Work;
 use crate::mcp::session::Caller;
 
 pub(super) const SET_LEVEL: &str = "logging/setLevel";
-/// Sessions for which the last level is remembered.
+/// The most sessions for which the last level is remembered.
 const MAX_SENT: usize = 4096;
 
 /// The levels that were sent to sources. Callers share sources, so each source gets the least severe level that any

@@ -23,7 +23,8 @@ use crate::{Gateway, ServerInfo};
 
 /// Changes within this time become one notification.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Resources of one subscription. The client waits while sources are asked, so there are fewer than in a session.
+/// The most resources of one subscription. The client waits while sources are asked, so there are fewer than in a
+/// session.
 const MAX_GRANTED: usize = 256;
 
 /// The granted part of a subscription (2026-07-28).

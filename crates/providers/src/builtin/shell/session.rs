@@ -19,7 +19,7 @@ use toolwright_core::session::SessionId;
 const MAX_SESSIONS: usize = 100;
 /// The most bytes of a session's state, below the 128 KiB limit of an environment variable.
 pub(super) const MAX_STATE: usize = 96 << 10;
-/// Characters of a name.
+/// The most characters of a name.
 const MAX_NAME: usize = 64;
 /// Variable with the state of the previous call.
 pub(super) const STATE: &str = "TOOLWRIGHT_SESSION";

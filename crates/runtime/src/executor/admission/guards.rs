@@ -319,11 +319,11 @@ impl Executor {
     }
 }
 
-/// Bytes of arguments that the model is shown; a call with more cannot be judged, and is denied.
+/// The most bytes of arguments that the model is shown. A call with more cannot be judged, and is denied.
 const MAX_ARGUMENTS: usize = 64 << 10;
-/// Bytes of a description that the model is shown.
+/// The most bytes of a description that the model is shown.
 const MAX_DESCRIPTION: usize = 2 << 10;
-/// Tokens of the answer, including reasoning.
+/// The most tokens of the answer, including reasoning.
 const MAX_TOKENS: u32 = 4096;
 
 const TASK: &str = "\

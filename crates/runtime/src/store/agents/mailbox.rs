@@ -7,7 +7,7 @@ use toolwright_core::store::{LogRow, MAX_WAITING};
 use crate::store::agents::session_log::{COLUMNS, MAX_READ, limit_of, row};
 use crate::store::now_ms;
 
-/// Calls of one reader whose channel reads are remembered: more than a run has in progress at once.
+/// The most calls of one reader whose channel reads are remembered; a run has fewer in progress at once.
 const MAX_CALLS: usize = 64;
 
 /// Returns SQL for the last message of mailbox `of` that nobody needs any more: all readers for whom messages wait have

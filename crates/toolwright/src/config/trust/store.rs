@@ -20,7 +20,7 @@ use crate::private_file::{self, Others, private_folder};
 const FOLDER: &str = "trust";
 /// Extension of the record of a refusal.
 const REFUSED: &str = "refused";
-/// Approved contents of one file that are kept besides the newest, because a repository's branches differ.
+/// The most approved contents of one file that are kept besides the newest, because a repository's branches differ.
 const MAX_OLDER: usize = 16;
 /// Maximum records; the oldest are removed first.
 const MAX_RECORDS: usize = 1024;

@@ -23,7 +23,7 @@ use crate::builtin::failed;
 
 const PREPARED: &str = "prepared";
 const COMMITTED: &str = "committed";
-/// Bytes of a journal that are read.
+/// The most bytes of a journal that are read.
 const MAX_JOURNAL: u64 = 4 * 1024 * 1024;
 
 /// The folder of journals; without one the work of a killed process is not completed.
