@@ -47,7 +47,7 @@
 //! one, such calls are denied with the remedy. An answer applies only to the call with exactly these arguments and this
 //! definition of the tool.
 //!
-//! What a third-party server declares about its own tools never loosens the policy: that a tool "only reads" counts
+//! What a third-party server declares about its own tools does not loosen the policy: that a tool "only reads" counts
 //! only if you set `trusted: true` for the server, or its effects under `policy.tools`. Rules can contain an
 //! expression:
 //!
