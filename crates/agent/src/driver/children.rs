@@ -149,7 +149,7 @@ impl Driver {
         Ok(false)
     }
 
-    /// The agents among these jobs that the run has started, and that have not ended.
+    /// Returns the agents among these jobs that the run has started and that have not ended.
     pub(super) fn agents_among(&self, jobs: &[JobRecord], options: &RunOptions) -> Vec<JobRecord> {
         if jobs.is_empty() || options.agent_budget.is_none() {
             return Vec::new();
