@@ -56,8 +56,11 @@ impl Inbox {
     async fn answer(&self, request: &ApprovalRequest) -> Result<ApprovalDecision, StoreError> {
         let InboxOptions { store, clock, expiry, on_question, .. } = &self.0;
         let question = kept("ask", request.clone().for_display(), &**clock, *expiry);
-        let pending = Pending::new(store, &question.id);
-        store.put_question(&question).await?;
+        let mut pending = Pending::new(store, &question.id);
+        if let Some(decision) = store.put_question(&question).await? {
+            pending.is_open = false;
+            return Ok(decision);
+        }
         on_question(&question);
         pending.ended(*expiry, || store.take_question(&question.id)).await.map(Ended::decision)
     }

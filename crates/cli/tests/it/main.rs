@@ -25,6 +25,8 @@ mod elsewhere;
 mod embeddings;
 mod eval;
 mod exposure;
+#[cfg(unix)]
+mod facade_kills;
 mod final_report;
 mod gateway;
 mod import;

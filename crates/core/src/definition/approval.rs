@@ -29,6 +29,9 @@ pub const SKIPPED_TEXT: &str = "This call was skipped by the user and did not ru
 pub struct ApprovalRequest {
     /// The call that waits.
     pub call_id: CallId,
+    /// The run that makes it, where an agent does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Arc<str>>,
     /// Its session.
     pub session: SessionId,
     /// The principal that the call is made for.
@@ -282,6 +285,7 @@ mod tests {
         let request = |effects: Effects, scope: CallScope, argument: &str, asker: Option<&str>| {
             let request = ApprovalRequest {
                 call_id: CallId::new("c"),
+                run: None,
                 session: SessionId::new("s"),
                 principal: "owner".into(),
                 tool: ToolId::parse("x:t@1.0.0").expect("id"),

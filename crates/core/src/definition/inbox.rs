@@ -239,8 +239,9 @@ pub struct InboxPage {
 /// Stores questions. Every method commits before it returns.
 #[async_trait]
 pub trait InboxStore: Send + Sync {
-    /// Stores a new question.
-    async fn put_question(&self, _question: &Question) -> Result<(), StoreError> {
+    /// Stores a new question. Settles what an earlier process of its run asked about the same call in the same step: an
+    /// answer to the very same question that nobody has taken is given, and nothing is kept; otherwise that is withdrawn.
+    async fn put_question(&self, _question: &Question) -> Result<Option<ApprovalDecision>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
     /// Returns a question's current state.

@@ -108,6 +108,7 @@ mod tests {
         let (arguments, principal) = (json!({"quantity": 6}), Principal::owner());
         let request = ApprovalRequest {
             call_id: CallId::new("c"),
+            run: None,
             session: SessionId::new("s"),
             principal: principal.id.clone(),
             tool,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, TransactionBehavior, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toolwright_core::approval::{ApprovalDecision, StandingApproval};
@@ -157,6 +157,45 @@ fn withdraw(db: &Connection, id: &str) -> rusqlite::Result<()> {
                WHERE id = ?1 AND (state = 'pending' OR asker IS NOT NULL AND state IN ('approved', 'denied'))";
     db.prepare_cached(sql)?.execute(params![id, now_ms()])?;
     bare(db, "id = ?1", id)
+}
+
+/// Settles what another process asked about this call, whose run this one drives now: takes the newest answer to the very
+/// same question that nobody has taken, and withdraws what was not answered.
+fn settle_earlier(
+    db: &Connection,
+    (session, run, call): (&str, &str, &str),
+    request: &str,
+    asker: i64,
+) -> rusqlite::Result<Option<String>> {
+    let of_call = format!(
+        "FROM inbox WHERE kind = 'call' AND session = ?1 AND json_valid(request) AND request ->> 'run' = ?2 \
+         AND request ->> 'call_id' = ?3 AND asker IS NOT ?4 AND NOT ({IS_OF_JOB})"
+    );
+    // An answer that came when its asker was gone already is that of a withdrawn question.
+    let untaken = "request = ?5 AND decision IS NOT NULL AND (asker IS NOT NULL OR state = 'withdrawn')";
+    let newest = "ORDER BY created_ms DESC, rowid DESC LIMIT 1";
+    let answered: Option<(String, String)> = db
+        .prepare_cached(&format!("SELECT id, decision {of_call} AND {untaken} {newest}"))?
+        .query_row(params![session, run, call, asker, request], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let left: Vec<String> = db
+        .prepare_cached(&format!("SELECT id {of_call} AND state = 'pending'"))?
+        .query_map(params![session, run, call, asker], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    left.iter().try_for_each(|id| withdraw(db, id))?;
+    let Some((id, decision)) = answered else { return Ok(None) };
+    let state = serde_json::from_str(&decision).map_or(QuestionState::Denied, |decision| state_of(&decision));
+    db.prepare_cached("UPDATE inbox SET asker = NULL, state = ?2 WHERE id = ?1")?
+        .execute(params![id, state.as_str()])?;
+    Ok(Some(decision))
+}
+
+/// How a question stands that was answered like this.
+fn state_of(decision: &ApprovalDecision) -> QuestionState {
+    match decision {
+        ApprovalDecision::Approve | ApprovalDecision::Always | ApprovalDecision::AlwaysThese => QuestionState::Approved,
+        ApprovalDecision::Deny { .. } | ApprovalDecision::Skip | ApprovalDecision::Later => QuestionState::Denied,
+    }
 }
 
 /// This process as somebody who asks, which it may not have done for long.
@@ -313,22 +352,33 @@ impl SqliteStore {
 
 #[async_trait]
 impl InboxStore for SqliteStore {
-    async fn put_question(&self, question: &Question) -> Result<(), StoreError> {
+    async fn put_question(&self, question: &Question) -> Result<Option<ApprovalDecision>, StoreError> {
         let request = &question.request;
         let (session, principal) = (request.session.as_str().to_owned(), request.principal.clone());
+        let (run, call) = (request.run.clone(), request.call_id.to_string());
         let (id, state, request) = (question.id.clone(), question.state, to_json(request)?);
         let (created, expires) = (question.created_ms.cast_signed(), question.expires_ms.cast_signed());
-        self.thread
+        let given = self
+            .thread
             .run("keep a question", move |db| {
-                let asker = asker(db)?;
-                db.execute(
-                    "INSERT INTO inbox (id, session, principal, request, created_ms, expires_ms, state, kind, asker) \
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-                    params![id, session, principal, request, created, expires, state.as_str(), CALL, asker],
-                )
-                .map(drop)
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let asker = asker(&transaction)?;
+                let given = match &run {
+                    Some(run) => settle_earlier(&transaction, (&session, run, &call), &request, asker)?,
+                    None => None,
+                };
+                if given.is_none() {
+                    transaction.execute(
+                        "INSERT INTO inbox (id, session, principal, request, created_ms, expires_ms, state, kind, asker) \
+                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                        params![id, session, principal, request, created, expires, state.as_str(), CALL, asker],
+                    )?;
+                }
+                transaction.commit()?;
+                Ok(given)
             })
-            .await
+            .await?;
+        given.map(|text| from_json(&text)).transpose()
     }
 
     async fn question(&self, id: &str) -> Result<Option<Question>, StoreError> {
@@ -353,13 +403,7 @@ impl InboxStore for SqliteStore {
     }
 
     async fn answer(&self, id: &str, decision: &ApprovalDecision, by: &str) -> Result<Answered, StoreError> {
-        let state = match decision {
-            ApprovalDecision::Approve | ApprovalDecision::Always | ApprovalDecision::AlwaysThese => {
-                QuestionState::Approved
-            }
-            ApprovalDecision::Deny { .. } | ApprovalDecision::Skip | ApprovalDecision::Later => QuestionState::Denied,
-        };
-        self.decide(CALL, id, (state, decision), by).await
+        self.decide(CALL, id, (state_of(decision), decision), by).await
     }
 
     async fn put_form(&self, form: &FormQuestion) -> Result<(), StoreError> {
@@ -482,8 +526,77 @@ impl ApprovalStore for SqliteStore {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use toolwright_core::approval::ApprovalRequest;
+    use toolwright_core::catalogue::CallScope;
+    use toolwright_core::definition::Effects;
+    use toolwright_core::session::{CallId, SessionId};
+
     use super::super::database::create_or_check;
     use super::*;
+
+    fn question(id: &str, run: &str, to: &str) -> Question {
+        let created_ms = now_ms().cast_unsigned();
+        InboxItem {
+            id: id.into(),
+            request: ApprovalRequest {
+                call_id: CallId::new("call_0"),
+                run: Some(run.into()),
+                session: SessionId::new("s"),
+                principal: "owner".into(),
+                tool: ToolId::parse("mail:send@1.0.0").expect("id"),
+                definition: ContentHash::of_bytes(b"d"),
+                arguments: json!({"to": to}),
+                binds_to: None,
+                effects: Effects::WRITE,
+                scope: CallScope::Anywhere,
+                reason: "profile ask".into(),
+                tainted: Vec::new(),
+                named: Vec::new(),
+                asker: None,
+                agents: Vec::new(),
+            },
+            created_ms,
+            expires_ms: created_ms + 60_000,
+            state: QuestionState::Pending,
+            decision: None,
+            decided_by: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn asking_anew_settles_the_earlier_question() {
+        for (answered, is_over, run, to, is_given, left) in [
+            (false, false, "r", "me", false, vec!["new"]),
+            (true, false, "r", "me", true, vec![]),
+            (true, true, "r", "me", true, vec![]),
+            (true, false, "r", "you", false, vec!["new"]),
+            (false, false, "other", "me", false, vec!["new", "old"]),
+        ] {
+            let case = format!("{answered} {is_over} {run} {to}");
+            let dir = tempfile::tempdir().expect("dir");
+            let store = SqliteStore::open(dir.path()).expect("store");
+            assert_eq!(store.put_question(&question("old", "r", "me")).await.expect("kept"), None);
+            if answered {
+                store.answer("old", &ApprovalDecision::Approve, "ann").await.expect("answered");
+            }
+            let db = Connection::open(store.path()).expect("open");
+            let owner = "INSERT INTO job_owners (id, pid, boot, started, lease_ms) VALUES (7, 1, 'earlier', 1, ?1)";
+            db.execute(owner, [now_ms() + if is_over { -1 } else { 60_000 }]).expect("a process that was killed");
+            db.execute("UPDATE inbox SET asker = 7", []).expect("it asked");
+            store.questions(None, 9).await.expect("listed");
+            let given = store.put_question(&question("new", run, to)).await.expect("asked anew");
+            assert_eq!(given, is_given.then_some(ApprovalDecision::Approve), "{case}");
+            let pending = store.questions(Some(QuestionState::Pending), 9).await.expect("questions");
+            assert_eq!(pending.iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), left, "{case}");
+            if is_given {
+                let old = store.question("old").await.expect("read").expect("kept");
+                assert_eq!(old.settled_by(), Some("ann"), "{case}");
+                let again = store.put_question(&question("third", run, to)).await.expect("asked");
+                assert_eq!(again, None, "an answer is given once: {case}");
+            }
+        }
+    }
 
     #[test]
     fn questions_of_a_dead_process_are_withdrawn() {

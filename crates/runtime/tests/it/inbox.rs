@@ -321,7 +321,7 @@ struct Silent(Arc<SqliteStore>);
 
 #[async_trait]
 impl InboxStore for Silent {
-    async fn put_question(&self, question: &Question) -> Result<(), StoreError> {
+    async fn put_question(&self, question: &Question) -> Result<Option<ApprovalDecision>, StoreError> {
         self.0.put_question(question).await?;
         std::future::pending().await
     }

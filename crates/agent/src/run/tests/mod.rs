@@ -77,6 +77,7 @@ fn done(id: &CallId, text: &str) -> Outcome {
 
 fn pending(id: &CallId) -> Outcome {
     let request = ApprovalRequest {
+        run: None,
         call_id: id.clone(),
         session: SessionId::new("s"),
         principal: "owner".into(),

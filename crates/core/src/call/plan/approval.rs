@@ -134,6 +134,7 @@ mod tests {
         let asked = |change: &dyn Fn(&mut ApprovalRequest)| {
             let mut request = ApprovalRequest {
                 call_id: CallId::new("call_0"),
+                run: None,
                 session: SessionId::new("s"),
                 principal: "owner".into(),
                 tool: tool.clone(),

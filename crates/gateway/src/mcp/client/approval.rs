@@ -163,6 +163,7 @@ mod tests {
         let tool = ToolId::parse("mail:send@1.0.0").expect("id");
         let asked = ApprovalRequest {
             call_id: CallId::new("c"),
+            run: None,
             session: SessionId::new("s"),
             principal: "owner".into(),
             tool: tool.clone(),

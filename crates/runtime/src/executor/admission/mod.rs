@@ -185,6 +185,7 @@ impl Executor {
         let redactor = &*self.options.services.redactor;
         let request = ApprovalRequest {
             call_id: call.id.clone(),
+            run: run.lineage.run.clone(),
             session: run.session.id.clone(),
             principal: run.session.principal.id.clone(),
             tool: call.entry.id().clone(),
