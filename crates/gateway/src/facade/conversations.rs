@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use toolwright_models::served::{ConversationBody, Fault, input_items as with_ids, read_conversation};
 
 use super::output::Refusal;
-use super::stored_responses::{Page, Parameters, Shared, answered, deleted, list, missing};
+use super::stored_responses::{Page, Parameters, Shared, answered, deleted, known, list, missing};
 use super::{Facade, Kind};
 use crate::http::Identity;
 
@@ -131,9 +131,11 @@ pub(super) async fn add_items(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
     Path(id): Path<String>,
+    Query(query): Query<Parameters>,
     body: Body,
 ) -> Response {
     let add = async {
+        known(&query, &[])?;
         let (_, added) = read(&facade, body, ConversationBody::Items).await?;
         let change = |kept: &mut Value| {
             let mut items = own_items(kept)?;
@@ -156,11 +158,14 @@ pub(super) async fn item(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
     Path((id, item)): Path<(String, String)>,
+    Query(query): Query<Parameters>,
 ) -> Response {
-    let found = facade.find(&identity, Kind::Conversation, &id).await.and_then(|kept| {
+    let find = async {
+        known(&query, &[])?;
+        let kept = facade.find(&identity, Kind::Conversation, &id).await?;
         list(&kept["items"]).into_iter().find(|one| one["id"] == item.as_str()).ok_or_else(|| no_item(&item))
-    });
-    answered(found)
+    };
+    answered(find.await)
 }
 
 /// Handles `DELETE /v1/conversations/{id}/items/{item}`.

@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
-use toolwright_models::served::{Fault, ServedApi};
+use toolwright_models::served::{Fault, ServedApi, check_include};
 
 use super::endpoints::session_name;
 use super::output::Refusal;
@@ -99,17 +99,17 @@ impl Facade {
     }
 }
 
-/// Checks that each parameter of a URL is known. Those of `ignored` have no effect here.
+/// Checks that each parameter of a URL has a meaning: `include`, which adds nothing here, or one of `others`.
 ///
 /// # Errors
 /// [`Fault::Invalid`], with the name of the parameter.
-pub(super) fn known(query: &[(String, String)], honoured: &[&str], ignored: &[&str]) -> Result<(), Refusal> {
-    // Some clients write lists with brackets.
-    let is_known = |name: &str| honoured.contains(&name) || ignored.contains(&name.trim_end_matches("[]"));
-    match query.iter().find(|(name, _)| !is_known(name)) {
-        Some((name, _)) => Err(Refusal::new(Fault::Invalid, format!("there is no parameter `{name}`")).about(name)),
-        None => Ok(()),
-    }
+pub(super) fn known(query: &[(String, String)], others: &[&str]) -> Result<(), Refusal> {
+    query.iter().try_for_each(|(name, value)| match name.as_str() {
+        // Lists are written with brackets by some clients.
+        "include" | "include[]" => Ok(check_include(value)?),
+        name if others.contains(&name) => Ok(()),
+        name => Err(Refusal::new(Fault::Invalid, format!("there is no parameter `{name}`")).about(name)),
+    })
 }
 
 /// Handles `GET /v1/responses/{id}`.
@@ -121,7 +121,7 @@ pub(super) async fn response(
     Query(query): Query<Parameters>,
 ) -> Response {
     let fetch = async {
-        known(&query, &["stream"], &["include", "include_obfuscation", "starting_after"])?;
+        known(&query, &["stream", "include_obfuscation", "starting_after"])?;
         if query.iter().any(|(name, value)| name == "stream" && value != "false") {
             let why = "a kept response is not streamed: fetch it until its `status` says that it is over";
             return Err(Refusal::new(Fault::Invalid, why).about("stream"));
@@ -198,7 +198,7 @@ impl Page {
     /// # Errors
     /// [`Fault::Invalid`], with the name of the parameter.
     pub(super) fn read(query: &[(String, String)]) -> Result<Self, Refusal> {
-        known(query, &["after", "limit", "order"], &["include"])?;
+        known(query, &["after", "limit", "order"])?;
         let mut page = Self { after: None, limit: PAGE, is_ascending: false };
         for (name, value) in query {
             let wrong = |why: String| Err(Refusal::new(Fault::Invalid, why).about(name));

@@ -28,7 +28,9 @@ pub use error::{Fault, error_body};
 pub use fields::{FIELDS, Field, Handling, fields_of};
 pub use losses::{SIGNATURES, losses, lost_with};
 pub use references::References;
-pub use responses::{ConversationBody, Metadata, input_items, input_messages, input_system, read_conversation};
+pub use responses::{
+    ConversationBody, Metadata, check_include, input_items, input_messages, input_system, read_conversation,
+};
 pub use shapes::{SHAPES, Shape};
 pub use writer::ResponseWriter;
 

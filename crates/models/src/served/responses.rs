@@ -101,16 +101,31 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
 fn includes(root: &Object<'_>, ignored: &mut Vec<String>) -> Read<bool> {
     let mut wants_signatures = false;
     for (at, wanted) in root.list("include")?.iter().enumerate() {
-        match wanted.as_str() {
-            Some(SIGNED) => wants_signatures = true,
-            Some(known) if WITHOUT_EFFECT.contains(&known) => note(format!("include[]={known}"), ignored),
-            _ => {
-                let why = format!("it is not one of {SIGNED}, {}", WITHOUT_EFFECT.join(", "));
-                return Err(root.wrong(&format!("include[{at}]"), why));
-            }
+        let wanted = wanted.as_str().unwrap_or_default();
+        if is_signed(wanted).map_err(|why| root.wrong(&format!("include[{at}]"), why))? {
+            wants_signatures = true;
+        } else {
+            note(format!("include[]={wanted}"), ignored);
         }
     }
     Ok(wants_signatures)
+}
+
+/// Whether this value of `include` asks for encrypted reasoning; the other documented values have no effect.
+fn is_signed(wanted: &str) -> Result<bool, String> {
+    match wanted {
+        SIGNED => Ok(true),
+        known if WITHOUT_EFFECT.contains(&known) => Ok(false),
+        _ => Err(format!("it is not one of {SIGNED}, {}", WITHOUT_EFFECT.join(", "))),
+    }
+}
+
+/// Checks a value of the parameter `include`, as it is checked in a body.
+///
+/// # Errors
+/// [`RequestError`]: it is none of the documented values.
+pub fn check_include(value: &str) -> Result<(), RequestError> {
+    is_signed(value).map(drop).map_err(|why| RequestError::new("include", why))
 }
 
 fn metadata(root: &Object<'_>) -> Read<Option<Metadata>> {

@@ -216,7 +216,7 @@ async fn wrong_parameters_and_paths_are_named() {
     let conversation = served.post("/v1/conversations", body).await.json();
     let at = format!("/v1/conversations/{}", conversation["id"].as_str().expect("an id"));
     let items = format!("{at}/items");
-    let listed = served.get(&format!("{items}?order=asc&limit=2&include[]=x")).await.json();
+    let listed = served.get(&format!("{items}?order=asc&limit=2&include[]=message.output_text.logprobs")).await.json();
     let texts = |list: &Value| -> Vec<String> {
         let items = list["data"].as_array().into_iter().flatten();
         items.filter_map(|item| item["content"][0]["text"].as_str().map(str::to_owned)).collect()
@@ -237,6 +237,12 @@ async fn wrong_parameters_and_paths_are_named() {
         ("GET", format!("{items}?limit=x"), Value::Null, "limit"),
         ("GET", format!("{items}?order=up"), Value::Null, "order"),
         ("GET", format!("{items}?befor=x"), Value::Null, "befor"),
+        ("GET", format!("{items}?include=foo"), Value::Null, "include"),
+        ("GET", format!("{items}/{last}?include=foo"), Value::Null, "include"),
+        ("GET", format!("{items}/{last}?limit=1"), Value::Null, "limit"),
+        ("POST", format!("{items}?include[]=foo"), json!({"items": []}), "include"),
+        ("GET", format!("{response}?include=foo"), Value::Null, "include"),
+        ("GET", format!("{response}/input_items?include[]=foo"), Value::Null, "include"),
         ("GET", format!("{response}/input_items?after=unheard_of"), Value::Null, "after"),
         ("GET", format!("{response}?stream=true"), Value::Null, "stream"),
         ("GET", format!("{response}?strem=true"), Value::Null, "strem"),
