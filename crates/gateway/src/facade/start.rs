@@ -61,7 +61,8 @@ impl Facade {
             include_usage: request.include_usage,
             shows_calls: match api {
                 ServedApi::Chat => self.config.chat_calls == ChatCalls::Reasoning,
-                ServedApi::Responses => self.config.responses_calls == ResponsesCalls::Shown,
+                // The console's Chat page takes them as what they are.
+                ServedApi::Responses => self.config.responses_calls == ResponsesCalls::Shown || identity.is_page(),
                 ServedApi::Messages => true,
             },
             echo: std::mem::take(&mut request.echo),

@@ -54,12 +54,14 @@ impl fmt::Debug for Token {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity(Arc<IdentityInner>);
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct IdentityInner {
     principal: Principal,
     reach: Reach,
     /// Whether it may also read everything in the API.
     reads: bool,
+    /// Whether it is a page of the console that sends.
+    is_page: bool,
 }
 
 /// The paths that a sender may use.
@@ -77,7 +79,7 @@ enum Reach {
 
 impl Identity {
     fn of(principal: &Principal, reach: Reach) -> Self {
-        Self(Arc::new(IdentityInner { principal: principal.clone(), reach, reads: false }))
+        Self(Arc::new(IdentityInner { principal: principal.clone(), reach, reads: false, is_page: false }))
     }
 
     /// Returns an identity that may do everything.
@@ -85,7 +87,17 @@ impl Identity {
         Self::of(principal, Reach::All)
     }
 
-    /// Returns whether it may change anything through the API.
+    /// The same sender, by a page of the console.
+    pub(crate) fn by_page(&self) -> Self {
+        Self(Arc::new(IdentityInner { is_page: true, ..(*self.0).clone() }))
+    }
+
+    /// Whether a page of the console sends.
+    pub(crate) fn is_page(&self) -> bool {
+        self.0.is_page
+    }
+
+    /// Whether it may change something through the API.
     pub(crate) fn may_change(&self) -> bool {
         self.0.reach == Reach::All
     }
@@ -167,7 +179,7 @@ impl Guard {
         let others = options.server.tokens.iter().filter_map(|(name, client)| {
             let principal = Principal { id: name.clone(), roles: client.roles.clone(), owner: false };
             let reach = client.views.clone().map_or(Reach::Mcp, Reach::Only);
-            let identity = IdentityInner { principal, reach, reads: client.api == ApiAccess::Read };
+            let identity = IdentityInner { principal, reach, reads: client.api == ApiAccess::Read, is_page: false };
             Some((Token::new(client.token.expose())?, Identity(Arc::new(identity))))
         });
         let own = options.token.iter().chain(&options.api_token).map(|token| (token.clone(), usual.clone()));

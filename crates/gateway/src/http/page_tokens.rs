@@ -47,7 +47,7 @@ impl PageTokens {
         let identity = {
             let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
             let at = links.iter().position(|(link, _)| link.matches(given))?;
-            links.remove(at)?.1
+            links.remove(at)?.1.by_page()
         };
         let text = random();
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);

@@ -542,7 +542,7 @@ async fn chat_shows_calls_as_reasoning_if_asked() {
 async fn responses_hide_calls_if_asked() {
     let settings = json!({"server": {"facades": {"responses_calls": "hidden"}}});
     let turns = |_| [Turn::text_and_calls("Let me see.", vec![("math__add", sum(2, 40))]), Turn::text("It is 42.")];
-    let (builder, _model) = scripted(builder().tool(Add).settings(settings), (0..2).flat_map(turns).collect()).await;
+    let (builder, _model) = scripted(builder().tool(Add).settings(settings), (0..3).flat_map(turns).collect()).await;
     let served = Served::of(builder).await;
     let path = "/v1/responses";
     let whole = served.post(path, request(path, "2 + 40?", false)).await.json();
@@ -551,6 +551,13 @@ async fn responses_hide_calls_if_asked() {
     assert_eq!((kinds, text_of(&whole).as_str()), (vec!["message", "message"], "Let me see.It is 42."));
     let streamed = served.post(path, request(path, "2 + 40?", true)).await;
     assert!(!streamed.text.contains("mcp_call") && streamed.text.contains("It is 42."), "{}", streamed.text);
+    // The console shows them nevertheless.
+    let link = served.gateway.console();
+    let token = json!({"token": link.split_once("#token=").expect("a token").1});
+    let page = served.send("POST", "/console/session", "accept: */*", &token).await.json();
+    let key = format!("authorization: Bearer {}", page["token"].as_str().expect("a token"));
+    let shown = served.send("POST", path, &key, &request(path, "2 + 40?", true)).await;
+    assert!(shown.text.contains("mcp_call") && shown.text.contains("It is 42."), "{}", shown.text);
     served.end().await;
 }
 
