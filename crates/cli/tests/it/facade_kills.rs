@@ -8,7 +8,8 @@ use toolwright::runtime::SqliteStore;
 use toolwright_testkit::model_server::{RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::agent::with_model;
-use crate::gateway::{Gateway, api_token, got, posted_to};
+use crate::gateway::{Gateway, api_token, got, posted_to, sent_to};
+use crate::stops::Stop;
 use crate::support::{Fixture, signal, until};
 
 const CONFIG: &str = "agents:\n  worker: {description: Works., prompt: You work.}\n";
@@ -105,4 +106,58 @@ async fn a_killed_servers_question_stands_once() {
         let approved = all.iter().filter(|one| one.settled_by() == Some("ann")).count();
         assert_eq!((all.len(), approved), (if is_answered { 1 } else { 2 }, 1), "{all:?}");
     }
+}
+
+/// A call of the client's tool, then a command, then the answer.
+fn look_and_work(asked: &RecordedRequest) -> Reply {
+    let messages = asked.body["messages"].as_array().into_iter().flatten();
+    match messages.filter(|message| message["role"] == "tool").count() {
+        0 => Reply::calls(vec![("look", json!({}))]),
+        1 => command(),
+        _ => Reply::text("It is done."),
+    }
+}
+
+/// Kills the server at its `nth` write of what the next request refers to, while it answers the result of a client's call.
+/// Returns whether there is such a write.
+async fn kill_at(nth: u32) -> bool {
+    let case = Case::of("trusted", look_and_work).await;
+    let server = case.serve();
+    let conversation = case.post(&server, "/v1/conversations", &json!({}))["id"].clone();
+    let tools = json!([{"type": "function", "name": "look", "parameters": {"type": "object"}}]);
+    let mut body = json!({"model": "worker", "conversation": conversation, "tools": tools, "input": "go"});
+    let asked = case.post(&server, RESPONSES, &body);
+    let call = asked["output"].as_array().into_iter().flatten().find(|item| item["type"] == "function_call");
+    let call = call.expect("a call of the client")["call_id"].clone();
+    body["input"] = json!([{"type": "function_call_output", "call_id": call, "output": "seen"}]);
+    let stop = Stop::before(&case.fixture, nth, &["objects"]).await;
+    let answering = sent_to(&server.address(), RESPONSES, &case.key(), &body);
+    answering.set_nonblocking(true).expect("set");
+    let is_stopped = stop.reached(|| answering.peek(&mut [0]).is_ok_and(|read| read > 0)).await;
+    kill(server);
+    stop.clear();
+    let server = case.serve();
+    let answer = case.post(&server, RESPONSES, &body);
+    assert_eq!(answer["status"], "completed", "{nth}: {answer}");
+    assert_eq!(case.commands(), "once\n", "{nth}");
+    let said = answer["output"].as_array().expect("items");
+    assert!(said.iter().any(|item| item.to_string().contains("It is done.")), "{nth}: {answer}");
+    assert_eq!(case.post(&server, RESPONSES, &body)["output"], answer["output"], "{nth}: it is the same again");
+    let id = answer["id"].as_str().expect("an id");
+    assert_eq!(case.response(&server, id)["output"], answer["output"], "{nth}: as it is kept");
+    let path = format!("/v1/conversations/{}/items?order=asc", conversation.as_str().expect("an id"));
+    let items = got(&case.fixture, &server.address(), &path)["data"].clone();
+    let items = items.as_array().expect("items");
+    let at = items.iter().position(|item| item["type"] == "function_call_output").expect("the result");
+    assert_eq!(&items[at + 1..], said, "{nth}: as the conversation has it");
+    is_stopped
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_killed_anywhere_is_kept_whole() {
+    let mut nth = 1;
+    while kill_at(nth).await {
+        nth += 1;
+    }
+    assert!(nth > 3, "it is stopped {nth} times");
 }

@@ -170,7 +170,8 @@ pub(crate) fn sent(fixture: &Fixture, address: &str, body: &Value) -> TcpStream 
     sent_to(address, "/api/call", &token, body)
 }
 
-fn sent_to(address: &str, path: &str, headers: &str, body: &Value) -> TcpStream {
+/// As [`sent`], to any path, with these headers.
+pub(crate) fn sent_to(address: &str, path: &str, headers: &str, body: &Value) -> TcpStream {
     let body = body.to_string();
     let mut stream = TcpStream::connect(address).expect("connects");
     write!(

@@ -36,7 +36,7 @@ pub use self::ledger::{
     TracePage, TraceSummary, TraceSums, UNKNOWN_OUTCOME, note,
 };
 pub use self::memory::{Found, Memory, NoMemory, Passage, SearchMode};
-pub use self::objects::ObjectStore;
+pub use self::objects::{KeptObject, ObjectStore};
 pub use self::outputs::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, ReadSeek, StoredOutput};
 pub use self::session_log::{
     AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_HOPS, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,

@@ -7,15 +7,33 @@ use serde_json::Value;
 use super::StoreError;
 use crate::error::Unsupported;
 
-/// Stores objects, each visible only to its owner.
+/// An object to keep.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptObject {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its id, one of its kind and owner.
+    pub id: String,
+    /// The object.
+    pub object: Value,
+    /// Whether it is only kept in the place of another: one that was removed stays so.
+    pub only_if_there: bool,
+}
+
+/// Keeps objects, each its owner's alone: nobody else finds it.
 #[async_trait]
 pub trait ObjectStore: Send + Sync {
-    /// Stores an object, replacing one of this kind and id.
-    async fn put_object(&self, _owner: &str, _kind: &str, _id: &str, _object: &Value) -> Result<(), StoreError> {
+    /// Keeps these objects in one step, each in the place of one of its kind and id.
+    async fn put_objects(&self, _owner: &str, _objects: &[KeptObject]) -> Result<(), StoreError> {
         Err(Unsupported("the store of objects").into())
     }
 
-    /// Replaces an object of this kind and id. Returns whether there was one; otherwise stores nothing.
+    /// Keeps one object, as [`ObjectStore::put_objects`].
+    async fn put_object(&self, owner: &str, kind: &'static str, id: &str, object: Value) -> Result<(), StoreError> {
+        self.put_objects(owner, &[KeptObject { kind, id: id.to_owned(), object, only_if_there: false }]).await
+    }
+
+    /// Keeps an object in the place of one of this kind and id; returns whether there was one. Otherwise keeps nothing.
     async fn replace_object(&self, _owner: &str, _kind: &str, _id: &str, _object: &Value) -> Result<bool, StoreError> {
         Err(Unsupported("the store of objects").into())
     }

@@ -186,7 +186,7 @@ impl Facade {
         if let Some((mut left, turn)) = answers {
             left["answered"] = json!({"by": work.id, "with": hash_of_answer(&work.request)});
             let owner = work.principal.id.as_str();
-            self.source.objects().put_object(owner, Kind::Turn.as_str(), &turn, &left).await?;
+            self.source.objects().put_object(owner, Kind::Turn.as_str(), &turn, left).await?;
         }
         Ok(state)
     }

@@ -60,7 +60,7 @@ pub(super) async fn create(State(facade): Shared, Extension(identity): Extension
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
         let kept = json!({"created_at": now, "metadata": metadata.unwrap_or_default(), "items": items});
         let owner = &identity.principal().id;
-        facade.source.objects().put_object(owner, Kind::Conversation.as_str(), &id, &kept).await?;
+        facade.source.objects().put_object(owner, Kind::Conversation.as_str(), &id, kept.clone()).await?;
         Ok(shown(&id, &kept))
     };
     answered(create.await)

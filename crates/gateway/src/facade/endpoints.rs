@@ -251,11 +251,11 @@ async fn begin(
     // A background response can be fetched at once, and after a restart.
     if is_background {
         work.busy = Some(facade.reserve(&work.principal.id, Kind::Response, &id).await?);
-        facade.keep(&work, None).await?;
+        facade.keep(&work, work.response(None)).await?;
     }
     if let Some(session) = work.session.as_ref().filter(|_| work.is_left()) {
         let (owner, last) = (work.principal.id.as_str(), json!({"last": id}));
-        facade.source.objects().put_object(owner, Kind::Answer.as_str(), session, &last).await?;
+        facade.source.objects().put_object(owner, Kind::Answer.as_str(), session, last).await?;
     }
     let working = facade.start(work, permits, earlier, None);
     let guard = CancelOnDrop::new(&cancel);

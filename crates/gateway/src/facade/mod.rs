@@ -24,7 +24,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Principal;
-use toolwright_core::store::StoreError;
+use toolwright_core::store::{KeptObject, StoreError};
 use toolwright_models::served::{Fault, ServedApi};
 
 use crate::Gateway;
@@ -56,6 +56,11 @@ impl Kind {
             Self::Call => "call",
             Self::Answer => "answer",
         }
+    }
+
+    /// An object of this kind, to keep.
+    fn kept(self, id: &str, object: Value) -> KeptObject {
+        KeptObject { kind: self.as_str(), id: id.to_owned(), object, only_if_there: false }
     }
 }
 

@@ -122,7 +122,9 @@ impl Facade {
             };
             if let Err(refusal) = &done {
                 output.fail(refusal);
-                if let Err(error) = facade.leave(&work, refusal.fault.status(), &refusal.body(work.api), None).await {
+                if let Err(error) =
+                    facade.keep(&work, work.left(refusal.fault.status(), &refusal.body(work.api), None)).await
+                {
                     tracing::error!("answer {} was not kept: {}", work.id, error.message);
                 }
                 // The next process resumes work that waits for a person when the server ends.
@@ -139,7 +141,7 @@ impl Facade {
     }
 
     async fn log_unkept(&self, work: &Work) {
-        if let Err(error) = self.keep(work, None).await {
+        if let Err(error) = self.keep(work, work.response(None)).await {
             tracing::error!("response {} was not kept: {}", work.id, error.message);
         }
     }

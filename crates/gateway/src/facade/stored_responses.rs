@@ -90,12 +90,18 @@ impl Facade {
             live.cancel.cancel(CancelCause::User);
             self.set_live(owner, id, None);
         }
+        let was_kept = self.remove_response(owner, id).await?;
+        if was_kept || live.is_some() { Ok(deleted(Kind::Response, id)) } else { Err(missing(Kind::Response, id)) }
+    }
+
+    /// Removes a response and what is kept beside it; returns whether there was one.
+    pub(super) async fn remove_response(&self, owner: &str, id: &str) -> Result<bool, Refusal> {
         let objects = self.source.objects();
         let was_kept = objects.remove_object(owner, Kind::Response.as_str(), id).await?;
         for kind in [Kind::Turn, Kind::Answer] {
             objects.remove_object(owner, kind.as_str(), id).await?;
         }
-        if was_kept || live.is_some() { Ok(deleted(Kind::Response, id)) } else { Err(missing(Kind::Response, id)) }
+        Ok(was_kept)
     }
 }
 

@@ -17,6 +17,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{Message, ModelRequest, StopReason, Usage};
 use toolwright_core::operation::Lineage;
 use toolwright_core::session::{PeerProcess, Principal, Session, SessionId};
+use toolwright_core::store::KeptObject;
 use toolwright_models::served::{End, Fault, Piece, ServedApi, ServedRequest, input_system};
 use toolwright_runtime::executor::{ModelAsk, ModelQuestion};
 
@@ -137,92 +138,58 @@ impl Facade {
         }
         let objects = self.source.objects();
         let owner = work.principal.id.as_str();
-        let is_deleted = || work.output.deleted.load(Ordering::Relaxed);
-        if !left.open.is_empty() && !is_deleted() {
-            let kind = Kind::Turn.as_str();
-            // An existing turn may already have its answer.
-            if !(is_repeat && objects.object(owner, kind, &work.id).await?.is_some()) {
-                objects.put_object(owner, kind, &work.id, &saved).await?;
+        let mut kept = Vec::new();
+        if !left.open.is_empty() {
+            // One that is there may have its answer.
+            if !(is_repeat && objects.object(owner, Kind::Turn.as_str(), &work.id).await?.is_some()) {
+                kept.push(Kind::Turn.kept(&work.id, saved.clone()));
             }
-            for call in left.open.keys() {
-                objects.put_object(owner, Kind::Call.as_str(), call, &json!(work.id)).await?;
-            }
+            kept.extend(left.open.keys().map(|call| Kind::Call.kept(call, json!(work.id))));
         }
         let end = &left.end;
-        let said = (is_answer && left.state.is_some() && !is_deleted()).then(|| {
+        let said = (is_answer && left.state.is_some()).then(|| {
             let created = work.created;
             json!({"pieces": work.output.pieces(), "stop": end.stop, "usage": end.usage, "created": created})
         });
         let send_end = work.output.end(left.end);
         if work.api == ServedApi::Responses {
             if let Some(id) = &work.request.conversation {
-                let mut kept = objects.object(owner, Kind::Conversation.as_str(), id).await?.unwrap_or_default();
-                // A repeated answer is already in the conversation.
-                if kept["last"] != work.id {
+                let mut conversation =
+                    objects.object(owner, Kind::Conversation.as_str(), id).await?.unwrap_or_default();
+                // One that was answered again is there already.
+                if conversation["last"] != work.id {
                     let body = work.output.body();
                     let mut all = items;
                     all.extend(work.input_items());
                     all.extend(body["output"].as_array().cloned().unwrap_or_default());
                     for key in ["state", "messages", "session", "calls", "turn"] {
-                        kept[key] = saved[key].clone();
+                        conversation[key] = saved[key].clone();
                     }
-                    (kept["items"], kept["last"]) = (Value::Array(all), json!(work.id));
-                    // A conversation that was deleted meanwhile stays deleted.
-                    objects.replace_object(owner, Kind::Conversation.as_str(), id, &kept).await?;
+                    (conversation["items"], conversation["last"]) = (Value::Array(all), json!(work.id));
+                    // One that was deleted meanwhile stays so.
+                    kept.push(KeptObject { only_if_there: true, ..Kind::Conversation.kept(id, conversation) });
                 }
             }
-            self.keep(work, Some(&saved)).await?;
+            kept.extend(work.response(Some(saved)));
         }
-        self.leave(work, 200, &work.output.body(), said).await?;
+        kept.extend(work.left(200, &work.output.body(), said));
+        self.keep(work, kept).await?;
         Ok(send_end)
     }
 
-    /// Stores the answer of a stateless API if it continues without its client; and what the answer `said`, if the
-    /// request may be sent again.
-    pub(super) async fn leave(
-        &self,
-        work: &Work,
-        status: u16,
-        body: &Value,
-        said: Option<Value>,
-    ) -> Result<(), Refusal> {
-        let mut kept = if work.is_left() { json!({"status": status, "body": body}) } else { Value::Null };
-        if let Some(said) = said {
-            kept["said"] = said;
-        }
-        if !kept.is_null() {
-            let (owner, kind) = (work.principal.id.as_str(), Kind::Answer.as_str());
-            self.source.objects().put_object(owner, kind, &work.id, &kept).await?;
-        }
-        Ok(())
-    }
-
-    /// Stores the current response.
-    pub(super) async fn keep(&self, work: &Work, saved: Option<&Value>) -> Result<(), Refusal> {
+    /// Keeps what a request leaves, in one step: nobody finds a part of it. Of a response that its owner deleted nothing is
+    /// kept.
+    pub(super) async fn keep(&self, work: &Work, objects: impl IntoIterator<Item = KeptObject>) -> Result<(), Refusal> {
         let is_deleted = || work.output.deleted.load(Ordering::Relaxed);
-        if work.api != ServedApi::Responses || !work.request.store || is_deleted() {
+        let is_of_response = |kept: &KeptObject| kept.kind != Kind::Conversation.as_str();
+        let kept: Vec<_> = objects.into_iter().filter(|kept| !(is_deleted() && is_of_response(kept))).collect();
+        if kept.is_empty() {
             return Ok(());
         }
-        let mut kept = saved.cloned().unwrap_or_else(|| json!({}));
-        kept["response"] = work.output.body();
-        if kept["response"]["status"] == "in_progress" {
-            kept["request"] = json!(String::from_utf8_lossy(&work.body));
-            kept["of_session"] = json!(work.session);
-            kept["pieces"] = work.output.pieces();
-        }
-        if saved.is_none() && work.cancel.cause().is_some() {
-            (kept["response"]["status"], kept["response"]["error"]) = (json!("cancelled"), Value::Null);
-        }
-        kept["input"] = Value::Array(work.input_items());
-        let (objects, kind) = (self.source.objects(), Kind::Response.as_str());
-        let (owner, id) = (work.principal.id.as_str(), work.id.as_str());
-        if work.kept.swap(true, Ordering::Relaxed) {
-            objects.replace_object(owner, kind, id, &kept).await?;
-        } else {
-            objects.put_object(owner, kind, id, &kept).await?;
-        }
+        let owner = work.principal.id.as_str();
+        self.source.objects().put_objects(owner, &kept).await?;
         if is_deleted() {
-            objects.remove_object(owner, kind, id).await?;
+            self.remove_response(owner, &work.id).await?;
         }
         Ok(())
     }
@@ -385,6 +352,37 @@ impl Work {
     /// Returns whether it continues without its client, who can fetch the answer by its id or session.
     pub(super) fn is_left(&self) -> bool {
         self.survives_disconnect && self.api != ServedApi::Responses
+    }
+
+    /// The response as it is now, if it is kept: with what the next request goes on from, once it is `saved`.
+    pub(super) fn response(&self, saved: Option<Value>) -> Option<KeptObject> {
+        if self.api != ServedApi::Responses || !self.request.store {
+            return None;
+        }
+        let is_saved = saved.is_some();
+        let mut kept = saved.unwrap_or_else(|| json!({}));
+        kept["response"] = self.output.body();
+        if kept["response"]["status"] == "in_progress" {
+            kept["request"] = json!(String::from_utf8_lossy(&self.body));
+            kept["of_session"] = json!(self.session);
+            kept["pieces"] = self.output.pieces();
+        }
+        if !is_saved && self.cancel.cause().is_some() {
+            (kept["response"]["status"], kept["response"]["error"]) = (json!("cancelled"), Value::Null);
+        }
+        kept["input"] = Value::Array(self.input_items());
+        let only_if_there = self.kept.swap(true, Ordering::Relaxed);
+        Some(KeptObject { only_if_there, ..Kind::Response.kept(&self.id, kept) })
+    }
+
+    /// The answer of an API without state, if it goes on without its client; and what the answer `said`, if the request may
+    /// be sent again.
+    pub(super) fn left(&self, status: u16, body: &Value, said: Option<Value>) -> Option<KeptObject> {
+        let mut kept = if self.is_left() { json!({"status": status, "body": body}) } else { Value::Null };
+        if let Some(said) = said {
+            kept["said"] = said;
+        }
+        (!kept.is_null()).then(|| Kind::Answer.kept(&self.id, kept))
     }
 
     fn brings(&self, tool: &str) -> bool {
