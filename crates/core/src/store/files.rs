@@ -1,11 +1,14 @@
-//! Files that tainted values were written into: a call that reads one later gets the taint with the content.
+//! Notes on files that calls wrote. A call that reads a file into which tainted values were written gets the taint with the
+//! content. A trigger that a file fires follows from what woke the run that wrote it.
 //!
-//! The notes are values of the session log, without data, in a separate mailbox for each principal, because runs, their
-//! agents and later runs share the files. The value's path is made from the file's path.
+//! The notes are values of the session log. Those on taint have no data and a mailbox for each principal, because runs, their
+//! agents and later runs share the files; those on what woken runs wrote share one. A name of such a value is a part of the
+//! file's path.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Component, Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::session_log::{LogEntry, LogRow};
@@ -19,6 +22,12 @@ use crate::json::canonical::ContentHash;
 pub const FILES: &str = "files";
 /// Bound on the notes of one principal. Beyond it file names are lost: every file counts as tainted.
 const MAX_NOTES: usize = 2_000;
+/// The mailbox of the notes on what woken runs wrote.
+pub const WRITES: &str = "file-writes";
+/// How long a call may go on whose process died before it noted the end.
+const LONGEST_MS: u64 = 3_600_000;
+/// By how much the time of a file may be before the time at which it was written: file systems count in steps.
+const STEP_MS: u64 = 2_000;
 
 /// The mailbox of a principal's notes.
 #[must_use]
@@ -65,8 +74,14 @@ impl FileUse {
         Self { program: Some(folder), ..Self::default() }
     }
 
-    /// Whether the notes must be read: to taint the result, if taint is kept, or to update the files' notes after the
-    /// call.
+    /// The places at which it may write.
+    #[must_use]
+    pub fn written(&self) -> BTreeSet<&Path> {
+        self.replaces.iter().chain(&self.changes).chain(&self.program).map(PathBuf::as_path).collect()
+    }
+
+    /// Whether the notes have to be read: for what the result is tainted by, where somebody keeps that, or for what the files
+    /// are after the call.
     #[must_use]
     pub fn needs_notes(&self, is_kept: bool, given: &Taint) -> bool {
         let may_mark = !given.is_empty() && !self.changes.is_empty();
@@ -122,8 +137,8 @@ impl FileNotes {
         }
         if !moved.is_empty() {
             let everything = PathBuf::from("/");
-            let written = usage.replaces.iter().chain(&usage.changes).chain(&usage.program);
-            let places: BTreeSet<&Path> = written.map(|path| if is_full { &*everything } else { &**path }).collect();
+            let written = usage.written().into_iter();
+            let places: BTreeSet<&Path> = written.map(|path| if is_full { &*everything } else { path }).collect();
             let marks = places.into_iter().filter(|path| !self.covers(path, &moved));
             found.before = marks.map(|path| mark(path, Method::Merge, &moved)).collect();
         } else if !is_full {
@@ -169,7 +184,57 @@ impl FileNotes {
     }
 }
 
-/// Whether a text among these values contains `name` as a word.
+/// A note that a call of a woken run may write a file, or what is below a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteNote {
+    /// How many messages and changes of files led to the run.
+    pub hops: u32,
+    /// When the call began.
+    pub since_ms: u64,
+    /// When it ended; `None`: it has not ended.
+    pub until_ms: Option<u64>,
+}
+
+impl WriteNote {
+    /// The value to write for a file.
+    #[must_use]
+    pub fn at(self, path: &Path) -> Written {
+        Written::set(note_path(path), json!(self))
+    }
+
+    fn covers(&self, changed_ms: u64) -> bool {
+        let until = self.until_ms.unwrap_or_else(|| self.since_ms.saturating_add(LONGEST_MS));
+        (self.since_ms.saturating_sub(STEP_MS)..=until).contains(&changed_ms)
+    }
+}
+
+/// The notes on what woken runs wrote.
+#[derive(Debug, Clone, Default)]
+pub struct WriteNotes(Vec<(String, WriteNote)>);
+
+impl WriteNotes {
+    /// Out of the rows of [`WRITES`], the newest first. A call's note on its end counts instead of that on its beginning.
+    #[must_use]
+    pub fn of(newest: Vec<LogRow>) -> Self {
+        let mut known = HashSet::new();
+        let notes = newest.into_iter().filter_map(|row| {
+            let LogEntry::Value(Written { path, data, .. }) = row.entry else { return None };
+            let call = (row.author.session, row.author.call, path.clone());
+            Some((path, serde_json::from_value(data).ok().filter(|_| known.insert(call))?))
+        });
+        Self(notes.collect())
+    }
+
+    /// How many messages and changes of files led to what changed a file at that time; 0: no woken run did.
+    #[must_use]
+    pub fn hops(&self, path: &Path, changed_ms: u64) -> u32 {
+        let place = note_path(path);
+        let led = self.0.iter().filter(|(at, note)| is_below(&place, at) && note.covers(changed_ms));
+        led.map(|(_, note)| note.hops).max().unwrap_or_default()
+    }
+}
+
+/// Whether a text among these values has `name` in it, as a word.
 fn holds(value: &Value, name: &str) -> bool {
     let continues = |next: Option<char>| next.is_some_and(|next| next.is_alphanumeric() || "_-".contains(next));
     match value {
@@ -195,7 +260,9 @@ fn note_path(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::session_log::Author;
     use super::*;
+    use crate::identity::session::CallId;
     use crate::identity::tool_id::ToolId;
 
     fn web() -> Taint {
@@ -277,6 +344,37 @@ mod tests {
         check(&[("run+", "make"), ("replace", "/w/x"), ("run+", "make")], "run+", "make", (0, 0));
         check(&[("replace+", "/w/x")], "replace", "/w/x", (0, 1));
         check(&[("replace+", "/w/x"), ("replace", "/w/x")], "replace", "/w/x", (0, 0));
+    }
+
+    #[test]
+    fn changes_follow_from_the_calls_that_made_them() {
+        let row = |call: &str, path: &str, hops, since_ms, until_ms| LogRow {
+            seq: 1,
+            session: SessionId::new(WRITES),
+            principal: "owner".into(),
+            at_ms: 0,
+            author: Author { session: Some(SessionId::new("s")), call: Some(CallId::new(call)), ..Author::default() },
+            entry: LogEntry::Value(WriteNote { hops, since_ms, until_ms }.at(Path::new(path))),
+        };
+        let notes = WriteNotes::of(vec![
+            row("b", "/w", 7, 40_000, None),
+            row("a", "/w/x", 3, 10_000, Some(20_000)),
+            row("a", "/w/x", 3, 10_000, None),
+        ]);
+        for (path, at, expect) in [
+            ("/w/x", 15_000, 3),
+            ("/w/x", 8_500, 3),
+            // Somebody else changed it before and after.
+            ("/w/x", 7_000, 0),
+            ("/w/x", 21_000, 0),
+            ("/w/y", 15_000, 0),
+            ("/w/y", 50_000, 7),
+            ("/w/x", 50_000, 7),
+            ("/v", 50_000, 0),
+            ("/w/y", 40_001 + LONGEST_MS, 0),
+        ] {
+            assert_eq!(notes.hops(Path::new(path), at), expect, "{path} at {at}");
+        }
     }
 
     #[test]

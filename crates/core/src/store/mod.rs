@@ -30,7 +30,7 @@ use crate::output::outcome::Outcome;
 use crate::pins::{Note, Pin, PinSource};
 
 pub use self::budgets::{BudgetPeriod, BudgetStore, BudgetedRequest};
-pub use self::files::{FILES, FileNotes, FileTaint, FileUse, files_mailbox};
+pub use self::files::{FILES, FileNotes, FileTaint, FileUse, WRITES, WriteNote, WriteNotes, files_mailbox};
 pub use self::ledger::{
     Appended, LedgerCondition, LedgerEntry, LedgerMode, LedgerStore, LedgerTotals, MAX_KEPT, RUNNING, TraceCursor,
     TracePage, TraceSummary, TraceSums, UNKNOWN_OUTCOME, note,

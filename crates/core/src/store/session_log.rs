@@ -23,7 +23,8 @@ use crate::output::json_bytes;
 pub const MAX_ROW_BYTES: usize = 256 << 10;
 /// Messages that wait in one mailbox.
 pub const MAX_WAITING: u64 = 1_000;
-/// Bound on chains of messages, so that agents which wake each other stop.
+/// Messages and changes of files that follow one from another before the next is refused: agents that wake each other stop
+/// then.
 pub const MAX_HOPS: u32 = 32;
 /// Bytes kept per session or channel.
 pub const MAX_SESSION_BYTES: u64 = 16 << 20;
@@ -354,8 +355,13 @@ pub trait SessionLog: Send + Sync {
         Ok(session.clone())
     }
 
-    /// Waits until a mailbox has a message after `after`, at most `limit`; returns whether it has one. Messages of this
-    /// process are noticed at once, those of others within a second.
+    /// How many messages and changes of files led to the present work of a session; 0: something else did.
+    async fn hops(&self, _session: &SessionId) -> Result<u32, StoreError> {
+        Ok(0)
+    }
+
+    /// Waits until a mailbox has a message behind `after`, at most `limit`; whether it has one. Messages of this process
+    /// are heard at once, those of others within a second.
     async fn wait(&self, _mailbox: &SessionId, _after: u64, _limit: Duration) -> Result<bool, StoreError> {
         Ok(false)
     }

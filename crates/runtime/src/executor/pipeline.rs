@@ -172,10 +172,14 @@ impl Executor {
         }
         record.stage = Stage::Slot;
         let held = pin!(self.slot_in_time(call, run, record)).await?;
-        let files = self.follow_files(call, run).boxed().await?;
+        let (files, writing) = self.follow_files(call, run).boxed().await?;
         record.stage = Stage::Run;
         // Boxed because thousands of calls may wait in the queue before this stage.
-        let output = self.run_tool(call, held, run, record).boxed().await.map_err(|error| {
+        let ran = self.run_tool(call, held, run, record).boxed().await;
+        if let Some(writing) = writing {
+            self.end_writing(writing, call, run).boxed().await;
+        }
+        let output = ran.map_err(|error| {
             let request = AwaitsDecision::of(&error).cloned();
             match request {
                 Some(request) => EarlyExit::Pending(Box::new(ApprovalRequest { call_id: call.id.clone(), ..request })),

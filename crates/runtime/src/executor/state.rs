@@ -1,17 +1,20 @@
-//! Writes the outputs of calls to their paths in the state, and tracks the taint of these outputs and of the files that
-//! calls write.
+//! Keeps the outputs of calls under their paths in the state, the taint of these outputs and of the files that calls write, and
+//! which files woken runs write.
+
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use toolwright_core::call::ValidCall;
-use toolwright_core::catalogue::CallScope;
+use toolwright_core::catalogue::{CallScope, ProviderKind};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::{ToolError, Unsupported};
 use toolwright_core::event::Event;
 use toolwright_core::outcome::{NOT_KEPT, Outcome, STANDS_IN, ToolOutput};
 use toolwright_core::output::{TOOL_OUTPUT, json_bytes};
+use toolwright_core::session::SessionId;
 use toolwright_core::store::{
-    Author, FILES, FileNotes, FileTaint, LogEntry, MAX_ROW_BYTES, NewRow, STATE, StoreError, StoredOutput, Written,
-    files_mailbox, log_path, state_path,
+    Author, FILES, FileNotes, FileTaint, FileUse, LogEntry, MAX_ROW_BYTES, NewRow, STATE, StoreError, StoredOutput,
+    WRITES, WriteNote, Written, files_mailbox, log_path, state_path,
 };
 use toolwright_core::taint::{Taint, of_all};
 
@@ -32,6 +35,12 @@ pub(super) struct StateWrite {
     /// Set if the tool has stored the output itself.
     stored: Option<StoredOutput>,
     taint: Taint,
+}
+
+/// The files that a call of a woken run may write while it goes on.
+pub(super) struct Writing {
+    note: WriteNote,
+    places: Vec<PathBuf>,
 }
 
 impl Executor {
@@ -59,23 +68,34 @@ impl Executor {
         taint
     }
 
-    /// Returns the taint of the files that a call is about to use. Files that it may write are recorded before it has
-    /// an effect.
+    /// What the files that a call is about to use say of where its output comes from, and which of them to note as written at
+    /// its end. What it may write is noted before it has an effect.
     ///
     /// # Errors
-    /// Errors of the store for tainted arguments: a call that cannot be tracked does not run. Without a session log
-    /// nothing is tracked.
-    pub(super) async fn follow_files(&self, call: &ValidCall, run: &RunContext) -> Result<FileTaint, ToolError> {
-        let (given, is_kept) = (of_all(&call.provenance.tainted), is_kept(call, run));
-        let may_matter = is_kept || !call.entry.definition().effects.read_only;
-        if !may_matter || !call.provenance.route.is_tool() {
-            return Ok(FileTaint::default());
+    /// Those of the store for tainted arguments: what cannot be followed does not run. Without a session log nothing is
+    /// followed.
+    pub(super) async fn follow_files(
+        &self,
+        call: &ValidCall,
+        run: &RunContext,
+    ) -> Result<(FileTaint, Option<Writing>), ToolError> {
+        let may_write = !call.entry.definition().effects.read_only;
+        if !(may_write || is_kept(call, run)) || !call.provenance.route.is_tool() {
+            return Ok((FileTaint::default(), None));
         }
         let usage = call.entry.provider.files(call.entry.id(), &call.arguments, &run.session);
-        if !usage.needs_notes(is_kept, &given) {
+        let found = self.judge_files(&usage, call, run).await?;
+        let writing = if may_write { self.begin_writing(&usage, call, run).await } else { None };
+        Ok((found, writing))
+    }
+
+    async fn judge_files(&self, usage: &FileUse, call: &ValidCall, run: &RunContext) -> Result<FileTaint, ToolError> {
+        let given = of_all(&call.provenance.tainted);
+        if !usage.needs_notes(is_kept(call, run), &given) {
             return Ok(FileTaint::default());
         }
-        let rows = match self.options.services.log.values(&files_mailbox(&run.session.principal), FILES).await {
+        let mailbox = files_mailbox(&run.session.principal);
+        let rows = match self.options.services.log.values(&mailbox, FILES).await {
             Ok(rows) => rows,
             Err(StoreError::Unsupported(_)) => return Ok(FileTaint::default()),
             // `ledger.mode` decides whether calls wait for a failing store.
@@ -85,13 +105,46 @@ impl Executor {
             }
             Err(error) => return Err(error.into()),
         };
-        let mut found = FileNotes::of(rows).judge(&usage, &call.arguments, &given);
-        self.note_files(std::mem::take(&mut found.before), call, run).await?;
+        let mut found = FileNotes::of(rows).judge(usage, &call.arguments, &given);
+        self.note_files(&mailbox, std::mem::take(&mut found.before), call, run).await?;
         Ok(found)
     }
 
-    /// Returns the output of a call with the taint of the files that it read. Files that it replaced are clean from now
-    /// on.
+    /// Notes which files a call begins to write, if something woke its run: what they wake follows from that.
+    async fn begin_writing(&self, usage: &FileUse, call: &ValidCall, run: &RunContext) -> Option<Writing> {
+        let mut places: Vec<PathBuf> = usage.written().into_iter().map(PathBuf::from).collect();
+        // What a server writes it does not tell.
+        if places.is_empty() && call.entry.provider.kind() == ProviderKind::Mcp {
+            places.push(run.session.root.canonicalize().unwrap_or_else(|_| run.session.root.clone()));
+        }
+        if places.is_empty() {
+            return None;
+        }
+        let services = &self.options.services;
+        let hops = services.log.hops(&run.session.id).await;
+        let hops = hops.inspect_err(|error| tracing::warn!("what woke this run cannot be read: {error}")).ok()?;
+        let note = WriteNote { hops, since_ms: services.clock.wall_ms(), until_ms: None };
+        let writing = Writing { note, places };
+        if hops > 0 {
+            self.note_writing(&writing, call, run).await;
+        }
+        (hops > 0).then_some(writing)
+    }
+
+    /// Notes that a call writes these files no more.
+    pub(super) async fn end_writing(&self, mut writing: Writing, call: &ValidCall, run: &RunContext) {
+        writing.note.until_ms = Some(self.options.services.clock.wall_ms());
+        self.note_writing(&writing, call, run).await;
+    }
+
+    async fn note_writing(&self, writing: &Writing, call: &ValidCall, run: &RunContext) {
+        let notes = writing.places.iter().map(|place| writing.note.at(place)).collect();
+        if let Err(error) = self.note_files(&SessionId::new(WRITES), notes, call, run).await {
+            tracing::warn!(tool = %call.entry.id(), "what a woken run writes was not noted: {error}");
+        }
+    }
+
+    /// The output of a call with the taint of the files that it read. Files that it replaced are clean from now on.
     pub(super) async fn with_files(
         &self,
         mut output: ToolOutput,
@@ -101,17 +154,23 @@ impl Executor {
     ) -> ToolOutput {
         output.taint.add(&files.read);
         if !output.is_error
-            && let Err(error) = self.note_files(files.after, call, run).await
+            && let Err(error) = self.note_files(&files_mailbox(&run.session.principal), files.after, call, run).await
         {
             tracing::warn!(tool = %call.entry.id(), "a file that was replaced counts as tainted still: {error}");
         }
         output
     }
 
-    async fn note_files(&self, notes: Vec<Written>, call: &ValidCall, run: &RunContext) -> Result<(), StoreError> {
+    async fn note_files(
+        &self,
+        mailbox: &SessionId,
+        notes: Vec<Written>,
+        call: &ValidCall,
+        run: &RunContext,
+    ) -> Result<(), StoreError> {
         for written in notes {
             let row = NewRow {
-                session: files_mailbox(&run.session.principal),
+                session: mailbox.clone(),
                 principal: run.session.principal.id.clone(),
                 author: Author::call(&run.session, &call.id),
                 entry: LogEntry::Value(written),

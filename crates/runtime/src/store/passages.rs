@@ -31,8 +31,8 @@ const LOG: &str = "SELECT at_ms, ifnull(agent, ifnull(author, 'toolwright')), \
     CASE WHEN is_message THEN kind || ' ' || session_log.name ELSE session_log.name END || ' in ' || \
     CASE WHEN instr(session, 'channel/') = 1 THEN 'a channel' ELSE 'session ' || session END, \
     CASE WHEN is_message THEN session_log.text ELSE session_log.name || ' = ' || ifnull(session_log.data, '') END";
-/// Excludes rows without text: deleted values, and notes without data.
-const SAYS: &str = "(session_log.is_message OR session_log.data <> 'null')";
+/// Rows that say something: a value that was deleted does not, nor does a note on a file.
+const SAYS: &str = "(session_log.is_message OR (session_log.data <> 'null' AND session <> 'file-writes'))";
 const RUN: &str = "SELECT at_ms, who, 'run ' || run, run_passages.text";
 
 impl SqliteStore {

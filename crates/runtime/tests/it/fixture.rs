@@ -118,6 +118,11 @@ impl Tool for TestTool {
                 Ok(ToolOutput::text(if answers.is_none() { "withdrawn" } else { "answered" }))
             }
             "fails" => Ok(ToolOutput::failure(arguments["says"].as_str().unwrap_or("it did not work"))),
+            "write" if arguments["file"].is_string() => {
+                // Some tests name a file that is nowhere.
+                let _ = std::fs::write(arguments["file"].as_str().unwrap_or_default(), n.to_string());
+                Ok(ToolOutput::text(format!("write {n}")))
+            }
             _ if !context.granted.is_empty() => Ok(ToolOutput::text(json!(context.granted).to_string())),
             _ => Ok(ToolOutput::text(format!("{} {n}", self.name))),
         }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use toolwright_core::store::WriteNotes;
 use toolwright_core::trigger::{MAX_WAITING, Trigger};
 
 use super::TriggerManager;
@@ -85,9 +86,16 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
         if changes.is_empty() {
             continue;
         }
+        let hops = match manager.store.write_notes().await {
+            Ok(notes) => files.hops(&changes, notes).await,
+            Err(error) => {
+                tracing::warn!("trigger {id}: {error}");
+                0
+            }
+        };
         let (now_ms, mut is_told) = (manager.clock.wall_ms(), false);
         let offered = loop {
-            match manager.store.offer_change(id, now_ms, listed(&changes), written(&now)).await {
+            match manager.store.offer_change(id, now_ms, listed(&changes), written(&now), hops).await {
                 Ok(FiringOffer::Full) => {
                     if !std::mem::replace(&mut is_told, true) {
                         tracing::warn!(
@@ -176,6 +184,14 @@ impl Files {
         tokio::task::spawn_blocking(move || files.look_now()).await.unwrap_or_default()
     }
 
+    /// How many messages and changes of files led to these.
+    async fn hops(self: &Arc<Self>, changes: &[Change], notes: WriteNotes) -> u32 {
+        let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
+        let paths: Vec<PathBuf> = changes.iter().map(|change| root.join(&change.path)).collect();
+        let hops = move || paths.iter().map(|path| notes.hops(path, changed_ms(path))).max().unwrap_or_default();
+        tokio::task::spawn_blocking(hops).await.unwrap_or_default()
+    }
+
     fn look_now(&self) -> Seen {
         let mut seen = Seen::new();
         for folder in self.folders.iter().filter(|folder| folder.exists()) {
@@ -203,12 +219,29 @@ fn stamp(metadata: &std::fs::Metadata) -> Stamp {
     let inode = std::os::unix::fs::MetadataExt::ino(metadata);
     #[cfg(not(unix))]
     let inode = 0;
-    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let modified = modified.and_then(|time| u64::try_from(time.as_nanos()).ok());
+    let modified = modified(metadata).and_then(|time| u64::try_from(time.as_nanos()).ok());
     Stamp { modified, bytes: metadata.len(), inode }
 }
 
-/// Serializes the state of the files for the next process that watches; `None` if there are too many.
+fn modified(metadata: &std::fs::Metadata) -> Option<Duration> {
+    metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()
+}
+
+/// When a file got its present content and name; of one that was removed, when the folder that it was in last changed.
+fn changed_ms(path: &Path) -> u64 {
+    let Some(metadata) = path.ancestors().find_map(|path| path.symlink_metadata().ok()) else { return 0 };
+    #[cfg(unix)]
+    let changed = {
+        use std::os::unix::fs::MetadataExt as _;
+        // A file that is renamed or copied may keep the time of its content.
+        metadata.ctime().saturating_mul(1000).saturating_add(metadata.ctime_nsec() / 1_000_000).max(0).cast_unsigned()
+    };
+    #[cfg(not(unix))]
+    let changed = modified(&metadata).and_then(|time| u64::try_from(time.as_millis()).ok()).unwrap_or_default();
+    changed
+}
+
+/// The files as they are kept for the next process that watches; `None` where there are too many.
 fn written(seen: &Seen) -> Option<String> {
     (seen.len() <= MAX_KEPT).then(|| serde_json::to_string(seen).ok())?
 }
@@ -221,8 +254,21 @@ fn folder_of(glob: &str) -> PathBuf {
     fixed.iter().collect()
 }
 
-/// Describes the changes in text.
-fn changes(before: &Seen, now: &Seen) -> Vec<String> {
+/// A file that has changed, and how, in words.
+#[derive(Debug)]
+struct Change {
+    path: String,
+    said: String,
+}
+
+impl Change {
+    fn new(path: &str, how: &str) -> Self {
+        Self { path: path.to_owned(), said: format!("{how} {path}") }
+    }
+}
+
+/// What has changed.
+fn changes(before: &Seen, now: &Seen) -> Vec<Change> {
     let removed: Vec<_> = before.iter().filter(|(path, _)| !now.contains_key(*path)).collect();
     let came_from = |new: &Stamp| removed.iter().find(|(_, old)| new.inode != 0 && *old == new).map(|(path, _)| *path);
     let mut changes = Vec::new();
@@ -230,23 +276,23 @@ fn changes(before: &Seen, now: &Seen) -> Vec<String> {
     for (path, stamp) in now {
         match before.get(path) {
             Some(old) if old == stamp => {}
-            Some(_) => changes.push(format!("modified {path}")),
+            Some(_) => changes.push(Change::new(path, "modified")),
             None => match came_from(stamp) {
                 Some(old) => {
                     renamed.push(old);
-                    changes.push(format!("renamed {old} to {path}"));
+                    changes.push(Change::new(path, &format!("renamed {old} to")));
                 }
-                None => changes.push(format!("created {path}")),
+                None => changes.push(Change::new(path, "created")),
             },
         }
     }
-    changes
-        .extend(removed.iter().filter(|(path, _)| !renamed.contains(path)).map(|(path, _)| format!("removed {path}")));
+    let gone = removed.iter().filter(|(path, _)| !renamed.contains(path));
+    changes.extend(gone.map(|(path, _)| Change::new(path, "removed")));
     changes
 }
 
-fn listed(changes: &[String]) -> String {
-    let mut text = changes.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join("\n");
+fn listed(changes: &[Change]) -> String {
+    let mut text = changes.iter().take(MAX_NAMED).map(|change| &*change.said).collect::<Vec<_>>().join("\n");
     let more = changes.len().saturating_sub(MAX_NAMED);
     if more > 0 {
         text.push_str(&format!("\nand {more} more"));
@@ -263,7 +309,8 @@ mod tests {
         let stamp = |bytes, inode| Stamp { modified: None, bytes, inode };
         let seen = |files: &[(&str, Stamp)]| files.iter().map(|(path, stamp)| ((*path).to_owned(), *stamp)).collect();
         let check = |before: &[(&str, Stamp)], now: &[(&str, Stamp)], expect: &[&str]| {
-            assert_eq!(changes(&seen(before), &seen(now)), expect);
+            let changes = changes(&seen(before), &seen(now));
+            assert_eq!(changes.iter().map(|change| &*change.said).collect::<Vec<_>>(), expect);
         };
         check(&[("a", stamp(1, 1))], &[("a", stamp(1, 1))], &[]);
         check(&[("a", stamp(1, 1))], &[("a", stamp(2, 1))], &["modified a"]);

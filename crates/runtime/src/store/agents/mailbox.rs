@@ -36,8 +36,8 @@ pub(super) fn set_cursor(db: &Connection, mailbox: &str, reader: &str, seq: u64,
         .map(drop)
 }
 
-/// Returns how many messages led to the present work of a session or run: to its firing, to the messages that it has
-/// read, or to the root run of its tree. Messages of a person, a clock or an ended job do not count.
+/// How many messages and changes of files led to the present work of a session or run: to what its firing or its mailbox has told it, or the
+/// run at the beginning of its tree. A person, a clock and the ends of jobs count nothing.
 pub(super) fn hops(db: &Connection, of: Option<&str>) -> rusqlite::Result<u32> {
     let Some(of) = of else { return Ok(0) };
     let sql = "WITH above(id) AS (SELECT ?1 UNION SELECT root FROM agents WHERE id = ?1) \

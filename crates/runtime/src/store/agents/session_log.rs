@@ -234,6 +234,11 @@ impl SessionLog for SqliteStore {
         Ok(root.await?.map_or_else(|| session.clone(), SessionId::new))
     }
 
+    async fn hops(&self, session: &SessionId) -> Result<u32, StoreError> {
+        let session = session.as_str().to_owned();
+        self.thread.run("look for what led to a session's work", move |db| hops(db, Some(&session))).await
+    }
+
     async fn wait(&self, mailbox: &SessionId, after: u64, limit: Duration) -> Result<bool, StoreError> {
         let until = Instant::now() + limit;
         let mut mail = self.mail.subscribe();

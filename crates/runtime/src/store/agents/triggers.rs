@@ -5,17 +5,19 @@ use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 use toolwright_core::session::SessionId;
-use toolwright_core::store::{NewRow, StoreError};
+use toolwright_core::store::{MAX_HOPS, NewRow, StoreError, WRITES, WriteNotes};
 use toolwright_core::trigger::{Due, Firing, FiringState, MAX_TRIGGERS, MAX_WAITING, Overlap, Trigger, run_of};
 
 use crate::store::SqliteStore;
 use crate::store::agents::mailbox::set_cursor;
-use crate::store::agents::session_log::append_notice;
+use crate::store::agents::session_log::{self, append_notice};
 use crate::store::owner::{self, renew};
 use crate::store::{json_column, now_ms, to_json, unreadable};
 
 /// The most attempts at a firing whose processes die.
 const MAX_ATTEMPTS: u32 = 5;
+/// Notes on written files that are read, the newest.
+const MAX_NOTES: u32 = 4_096;
 
 const COLUMNS: &str = "id, config, target, rights, creator, created_ms, cursor";
 const FIRING: &str = "firings.trigger_id, slot, due_ms, state, payload, error";
@@ -160,7 +162,7 @@ impl SqliteStore {
                 }
                 let (mut cursor, mut left) = (due.cursor, None);
                 for slot in due.slots {
-                    if offer(&transaction, &id, &slot.to_string(), due_ms(slot), None, None)? == FiringOffer::Full {
+                    if offer(&transaction, &id, &slot.to_string(), due_ms(slot), None, 0)? == FiringOffer::Full {
                         cursor = slot.saturating_sub(1);
                         left = (cursor != before).then_some(slot);
                         break;
@@ -187,27 +189,42 @@ impl SqliteStore {
         self.thread
             .run("note a firing", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let offered = offer(&transaction, &id, &slot, now_ms, payload.as_deref(), None)?;
+                let offered = offer(&transaction, &id, &slot, now_ms, payload.as_deref(), 0)?;
                 transaction.commit()?;
                 Ok(offered)
             })
             .await
     }
 
-    /// Commits that files have changed, and their new state for the next process that watches them. If too many firings
-    /// wait, neither is stored.
+    /// What woken runs wrote of late.
+    pub(crate) async fn write_notes(&self) -> Result<WriteNotes, StoreError> {
+        self.thread
+            .run("read what woken runs wrote", move |db| {
+                let sql = format!(
+                    "SELECT {} FROM session_log WHERE session = ?1 AND is_message = 0 ORDER BY seq DESC LIMIT {MAX_NOTES}",
+                    session_log::COLUMNS
+                );
+                let rows = db.prepare_cached(&sql)?.query_map([WRITES], session_log::row)?.collect::<Result<_, _>>()?;
+                Ok(WriteNotes::of(rows))
+            })
+            .await
+    }
+
+    /// Commits that files have changed, and how they are now: kept for the next process that watches them. Where too many
+    /// firings wait, neither is kept. So many messages and changes led to this one.
     pub(crate) async fn offer_change(
         &self,
         id: &str,
         now_ms: u64,
         payload: String,
         seen: Option<String>,
+        hops: u32,
     ) -> Result<FiringOffer, StoreError> {
         let id = id.to_owned();
         self.thread
             .run("note a change of files", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let offered = offer(&transaction, &id, &now_ms.to_string(), now_ms, Some(&payload), None)?;
+                let offered = offer(&transaction, &id, &now_ms.to_string(), now_ms, Some(&payload), hops + 1)?;
                 if offered != FiringOffer::Full {
                     transaction.execute("UPDATE triggers SET seen = ?2 WHERE id = ?1", params![id, seen])?;
                     transaction.commit()?;
@@ -266,8 +283,11 @@ impl SqliteStore {
                 if let Some(payload) = payload {
                     let take = "UPDATE session_log SET taken_by = ?2 WHERE seq = ?1 AND taken_by IS NULL";
                     let is_its = !is_queue || transaction.execute(take, params![seq.cast_signed(), id])? > 0;
+                    let hops = "SELECT hops FROM session_log WHERE seq = ?1";
+                    let hops: Option<u32> =
+                        transaction.query_row(hops, [seq.cast_signed()], |row| row.get(0)).optional()?;
                     if is_its
-                        && offer(&transaction, &id, &seq.to_string(), now_ms, Some(&payload), Some(seq))?
+                        && offer(&transaction, &id, &seq.to_string(), now_ms, Some(&payload), hops.unwrap_or(0))?
                             == FiringOffer::Full
                     {
                         return Ok(());
@@ -452,14 +472,15 @@ impl SqliteStore {
     }
 }
 
-/// Stores a firing, unless its slot is known or too many wait. `cause` is the message that led to it, if any.
+/// Enters a firing, unless its slot is known or too many wait. So many messages and changes of files led to it: after too many
+/// it has failed.
 fn offer(
     db: &Connection,
     id: &str,
     slot: &str,
     due_ms: u64,
     payload: Option<&str>,
-    cause: Option<u64>,
+    hops: u32,
 ) -> rusqlite::Result<FiringOffer> {
     if !db.prepare_cached("SELECT 1 FROM triggers WHERE id = ?1")?.exists([id])? {
         return Ok(FiringOffer::NoTrigger);
@@ -472,18 +493,30 @@ fn offer(
     if waiting as usize >= MAX_WAITING {
         return Ok(FiringOffer::Full);
     }
+    let looped = (hops > MAX_HOPS).then(|| {
+        tracing::warn!("trigger {id}: runs wake each other in a loop: a change of files was refused");
+        format!(
+            "runs have woken each other {MAX_HOPS} times in a row without a word or a change from outside, so this change \
+             started none: it may be a loop. Narrow the globs of the trigger so that they leave out what such runs write"
+        )
+    });
+    let (state, ended) =
+        if looped.is_some() { (FiringState::Failed, Some(now_ms())) } else { (FiringState::Pending, None) };
     db.prepare_cached(
-        "INSERT INTO firings (trigger_id, slot, due_ms, state, payload, created_ms, run, hops) VALUES (?1, ?2, ?3, \
-         'pending', ?4, ?5, ?6, ifnull((SELECT hops FROM session_log WHERE seq = ?7), 0))",
+        "INSERT INTO firings (trigger_id, slot, due_ms, state, payload, created_ms, run, hops, error, ended_ms) VALUES \
+         (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?
     .execute(params![
         id,
         slot,
         due_ms.cast_signed(),
+        state.as_str(),
         payload,
         now_ms(),
         run_of(id, slot),
-        cause.map(u64::cast_signed)
+        hops,
+        looped,
+        ended
     ])?;
     Ok(FiringOffer::New)
 }

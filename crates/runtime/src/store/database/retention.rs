@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior, params};
-use toolwright_core::store::LASTING_MANIFESTS;
+use toolwright_core::store::{LASTING_MANIFESTS, WRITES};
 
 use crate::store::inbox::clear_expired;
 use crate::store::ledger;
@@ -13,6 +13,8 @@ use crate::store::now_ms;
 const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long a tool list is kept that nobody uses: its server may be configured in a project that is rarely worked on.
 const KEEP_MANIFESTS: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How long it is known which files woken runs wrote: triggers ask for it as soon as a file has changed.
+const KEEP_WRITES: Duration = Duration::from_secs(24 * 3600);
 /// How large the file may get before rows go that are not old.
 const MAX_BYTES: u64 = 896 << 20;
 /// To what the log of writes is cut back, in bytes, once its pages are in the file.
@@ -122,6 +124,8 @@ impl Retention {
         let now = now_ms();
         clear_expired(db, now)?;
         ledger::settle(db)?;
+        db.prepare_cached("DELETE FROM session_log WHERE session = ?1 AND at_ms < ?2")?
+            .execute(params![WRITES, before(now, KEEP_WRITES)])?;
         if self.is_too_large(db)? || claim(db, now)? {
             self.work = Some(Work { horizon_ms: before(now, self.keep), table: 0, tables: AGING.len() });
         }

@@ -175,7 +175,7 @@ CREATE TABLE triggers (
     root TEXT NOT NULL, creator TEXT NOT NULL, created_ms INTEGER NOT NULL, cursor INTEGER NOT NULL, watcher INTEGER,
     seen TEXT);
 -- Firings. Trigger and slot are unique, so that several processes fire each slot once; one owner at a time has it under the
--- lease of `job_owners`. `run` is the run that it starts, `hops` those of the message that it follows from.
+-- lease of `job_owners`. `run` is the run that it starts, `hops` how many messages and changes of files led to it.
 CREATE TABLE firings (
     trigger_id TEXT NOT NULL, slot TEXT NOT NULL, due_ms INTEGER NOT NULL, state TEXT NOT NULL, owner INTEGER,
     attempts INTEGER NOT NULL DEFAULT 0, payload TEXT, error TEXT, created_ms INTEGER NOT NULL, ended_ms INTEGER,
