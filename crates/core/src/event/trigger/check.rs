@@ -153,11 +153,8 @@ impl TriggerConfig {
                 if self.globs.len() > MAX_GLOBS {
                     return Err(TriggerError::Bounds(format!("`globs` has at most {MAX_GLOBS} entries")));
                 }
-                let outside =
-                    self.globs.iter().find(|glob| glob.starts_with('/') || glob.split('/').any(|part| part == ".."));
-                if let Some(glob) = outside {
-                    let text = format!("`{glob}` leads out of the workspace; write globs from its root");
-                    return Err(TriggerError::Bounds(text));
+                if let Some(why) = self.globs.iter().find_map(|glob| matches_nothing(glob)) {
+                    return Err(TriggerError::Bounds(why));
                 }
                 let globs = self.globs.iter().map(|glob| compiled(glob)).collect::<Result<_, _>>()?;
                 Ok(When::Change { globs, debounce: self.debounce.unwrap_or(DEBOUNCE) })
@@ -244,6 +241,22 @@ impl TriggerConfig {
     }
 }
 
+/// Why a glob matches no file that a trigger looks at, with the remedy.
+fn matches_nothing(glob: &str) -> Option<String> {
+    let part = |is: &str| glob.split('/').any(|part| part == is);
+    if glob.starts_with('!') {
+        Some(format!("`{glob}` takes nothing out: globs only say which files count; name these, like `src/**/*.rs`"))
+    } else if glob.starts_with('/') || part("..") {
+        Some(format!("`{glob}` leads out of the workspace; write globs from its root"))
+    } else if glob.ends_with('/') {
+        Some(format!("`{glob}` is a folder and matches no file; write `{glob}**`"))
+    } else if part(".git") {
+        Some(format!("`{glob}` matches no file: `.git` is left out; name files of the workspace"))
+    } else {
+        None
+    }
+}
+
 fn compiled(glob: &str) -> Result<Glob, TriggerError> {
     let glob = glob.trim_start_matches("./");
     GlobBuilder::new(glob).literal_separator(true).build().map_err(|error| {
@@ -296,6 +309,12 @@ mod tests {
         check(json!({"type": "channel", "prompt": "p"}), "needs a `channel`");
         check(json!({"type": "file", "prompt": "p"}), "needs `globs`");
         check(json!({"type": "file", "prompt": "p", "globs": ["../x"]}), "out of the workspace");
+        check(json!({"type": "file", "prompt": "p", "globs": []}), "needs `globs`");
+        check(json!({"type": "file", "prompt": "p", "globs": [" "]}), "needs `globs`");
+        check(json!({"type": "file", "prompt": "p", "globs": ["!x"]}), "takes nothing out");
+        check(json!({"type": "file", "prompt": "p", "globs": ["src/**", "!src/x"]}), "takes nothing out");
+        check(json!({"type": "file", "prompt": "p", "globs": ["src/"]}), "write `src/**`");
+        check(json!({"type": "file", "prompt": "p", "globs": [".git/HEAD"]}), "`.git` is left out");
         check(json!({"type": "file", "prompt": "p", "globs": ["./src/**/*.{rs,md}"]}), "ok");
         check(
             json!({"type": "file", "prompt": "p", "globs": ["*.rs", "["]}),
