@@ -83,7 +83,7 @@ pub enum CatchUp {
 
 /// The same as it is written.
 #[derive(Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected `none`, `one`, `all`, or the most of them as `{all: 100}`")]
+#[serde(untagged, expecting = "`catch_up` is `none`, `one`, `all`, or the most of them, like `{all: 100}`")]
 enum WrittenCatchUp {
     /// A keyword.
     Word(CatchUpWord),
