@@ -63,7 +63,7 @@ impl RunState {
             let why = format!("the run may make {limit} calls and has made them");
             turn_call::refuse(calls.iter_mut().skip(self.calls_left()), &why);
         }
-        turn_call::refuse_later_handoffs(&mut calls);
+        turn_call::refuse_other_handoffs(&mut calls, |agent| self.spec.may_hand_to(agent));
         self.task.answered = Some(response.text.clone()).filter(|_| response.is_final);
         let reports = calls.iter().any(TurnCall::is_open);
         self.begin_calls(calls, response.text, response.opaque);

@@ -156,7 +156,12 @@ impl RunConfig {
         self.agent.as_ref().map_or(&NONE, |agent| &agent.router)
     }
 
-    /// Returns the tool that hands its request over, if allowed.
+    /// Whether this agent may get its request.
+    pub(crate) fn may_hand_to(&self, agent: &str) -> bool {
+        self.router().destination(agent).is_some() || self.agent_tools.hands_back_to.as_deref() == Some(agent)
+    }
+
+    /// The tool that hands its request over, if it may.
     pub(crate) fn handoff(&self) -> Option<HandoffTool> {
         HandoffTool::new(self.router(), self.agent_tools.hands_back_to.as_deref())
     }

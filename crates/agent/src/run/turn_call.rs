@@ -129,6 +129,11 @@ impl TurnCall {
         self.definition.is_some() && self.wire_name == HANDOFF
     }
 
+    /// The agent that its arguments name.
+    fn handed_to(&self) -> String {
+        self.argument_value()["agent"].as_str().unwrap_or_default().trim().to_owned()
+    }
+
     fn is_written_as(&self, call: &WrittenCall) -> bool {
         self.written == call.name && self.arguments == call.arguments
     }
@@ -351,13 +356,25 @@ pub(super) fn refuse<'c>(calls: impl Iterator<Item = &'c mut TurnCall>, why: &st
     }
 }
 
-/// Refuses every hand-off except the first, because only one agent answers.
-pub(super) fn refuse_later_handoffs(calls: &mut [TurnCall]) {
-    let handoffs = calls.iter_mut().filter(|call| call.is_handoff() && !call.is_answered());
-    refuse(
-        handoffs.skip(1),
-        "only the first hand-off of an answer is tried; if it failed, hand the request over again",
-    );
+/// Refuses every hand-off but one: one agent answers. That is the one that has been started, else the first to an agent that
+/// may get the request, else the first.
+pub(super) fn refuse_other_handoffs(calls: &mut [TurnCall], may_get: impl Fn(&str) -> bool) {
+    let chosen = {
+        let open = || calls.iter().filter(|call| call.is_handoff() && !call.is_answered());
+        let chosen = open().find(|call| call.is_started()).or_else(|| open().find(|call| may_get(&call.handed_to())));
+        chosen.or_else(|| open().next()).map(|call| call.id.clone())
+    };
+    let others = calls.iter_mut().filter(|call| call.is_handoff() && Some(&call.id) != chosen.as_ref());
+    for call in others.filter(|call| !call.is_answered() && !call.is_started()) {
+        let (kind, why) = match call.handed_to() {
+            to if may_get(&to) => {
+                let why = "only the first hand-off of an answer is tried; if it failed, hand the request over again";
+                (ErrorKind::LimitExceeded, why.to_owned())
+            }
+            to => (ErrorKind::InvalidParameters, format!("there is no destination `{to}`")),
+        };
+        call.end(Outcome::failed(call.id.clone(), ToolError::new(kind, why)));
+    }
 }
 
 /// Returns the calls to run, people's approvals, the calls that already run, and those that do not run.

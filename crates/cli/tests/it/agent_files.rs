@@ -467,6 +467,20 @@ async fn the_destination_answers_the_user() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_invalid_hand_off_leaves_the_valid_one() {
+    let to = |agent: &str| ("router__handoff-to", json!({"agent": agent}));
+    let script: Script = vec![
+        Turn::calls(vec![to("biling"), to("billing")]),
+        Turn::calls(vec![("fs__read", json!({"path": "bill.txt"}))]),
+        Turn::calls(reports("42 EUR.")),
+    ]
+    .into();
+    let report = handed(script).await;
+    assert_eq!((&report["status"], &report["answer"]), (&json!("success"), &json!("42 EUR.")), "{report}");
+    assert_eq!(report["calls"][0]["error"]["kind"], "invalid_parameters", "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_destination_may_get_a_summary() {
     let fixture = Fixture::with(
         "agents:\n  triage: {description: Takes all., prompt: You sort., policy: ask, \

@@ -1,8 +1,10 @@
 //! Hand-off: the destination's answer is the run's, one agent answers, and every API accepts each conversation.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
-use toolwright_core::agents::History;
 use toolwright_core::agents::handoff::Handoff;
+use toolwright_core::agents::{AgentConfig, History};
 use toolwright_core::model::ShownTool;
 use toolwright_models::{Api, encode};
 use toolwright_testkit::model_server::WireApi;
@@ -34,7 +36,14 @@ fn with_reasoning(message: Message, api: Api) -> Message {
     }
 }
 
-/// Returns the reasons why an API would refuse the conversation.
+/// An agent with two destinations.
+fn triage() -> RunConfig {
+    let router = serde_json::from_value(json!({"destinations": ["billing", "legal"]})).expect("destinations");
+    let agent = AgentConfig { router, ..AgentConfig::default() };
+    RunConfig { agent: Some(Arc::new(agent)), ..spec(turns(5)) }
+}
+
+/// What an API refuses the conversation for.
 fn refusals(messages: &[Message]) -> Vec<String> {
     let tool = |name: &str| ShownTool {
         name: name.to_owned(),
@@ -81,9 +90,10 @@ fn a_request_that_is_handed_back_goes_on() {
 #[test]
 fn the_first_of_several_hand_offs_counts() {
     for dispatch in [Dispatch::TurnEnd, Dispatch::Streaming, Dispatch::Manual] {
-        let spec = RunConfig { dispatch, ..spec(turns(5)) };
+        let spec = RunConfig { dispatch, ..triage() };
         let mut state = RunState::new(spec, vec![Message::user("task")]);
-        let calls = [("1", HANDOFF, "{}"), ("2", HANDOFF, "{\"a\":1}"), ("3", "read", "{}")];
+        let calls =
+            [("1", HANDOFF, r#"{"agent":"billing"}"#), ("2", HANDOFF, r#"{"agent":"legal"}"#), ("3", "read", "{}")];
         let answer = response("", &calls);
         if dispatch == Dispatch::Streaming {
             for call in &answer.calls {
@@ -106,6 +116,26 @@ fn the_first_of_several_hand_offs_counts() {
                 && text_of(&Message::Tool { results: vec![results[1].clone()] }).contains("first hand-off")
         );
         assert_eq!(state.report().answer, "Refunded.");
+    }
+}
+
+#[test]
+fn a_valid_hand_off_counts_before_an_invalid_one() {
+    for dispatch in [Dispatch::TurnEnd, Dispatch::Streaming] {
+        let mut state = RunState::new(RunConfig { dispatch, ..triage() }, vec![Message::user("task")]);
+        let answer = response("", &[("1", HANDOFF, r#"{"agent":"biling"}"#), ("2", HANDOFF, r#"{"agent":"billing"}"#)]);
+        if dispatch == Dispatch::Streaming {
+            // What is invalid the driver does not start.
+            answer.calls.iter().for_each(|call| drop(state.on_call(call.clone(), &resolve).expect("streams")));
+        }
+        state.on_model(answer, &resolve).expect("calls");
+        let Step::CallTools(batch) = state.step() else { panic!("{:?}", state.step()) };
+        assert_eq!(batch.calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), ["2"]);
+        state.on_tools(vec![handed_over(&batch.calls[0].id, "Refunded.")]).expect("outcome");
+        let report = state.report();
+        assert_eq!((report.status, report.answer.as_str()), (Status::Success, "Refunded."));
+        let error = report.calls[0].error.as_ref().expect("it was refused");
+        assert_eq!((error.kind, &*error.message), (ErrorKind::InvalidParameters, "there is no destination `biling`"));
     }
 }
 
