@@ -212,7 +212,7 @@ pub struct ChildNote {
 pub enum ChildEnd {
     /// It was cancelled.
     Cancelled,
-    /// It continues by itself.
+    /// It goes on without the run, in a process that lives.
     Detached,
 }
 

@@ -303,7 +303,7 @@ fn print_report(
     if global.json {
         print_json(&with_id(report, id))?;
         if report.status != Status::Success {
-            summary(report, cost);
+            summary(report, cost, WITH_SERVE);
         }
         return Ok(());
     }
@@ -317,7 +317,7 @@ fn print_report(
     if !report.held.is_empty() {
         say(styled(DIM, format_args!("toolwright run --resume {id} lets them run; --call CALL, only that one")));
     }
-    summary(report, cost);
+    summary(report, cost, WITH_SERVE);
     Ok(())
 }
 
@@ -342,17 +342,21 @@ pub(crate) fn with_id(report: &RunReport, id: &str) -> Value {
     value
 }
 
-/// Describes what happened to an agent that was still working when the run ended.
-fn ended(child: &ChildNote) -> String {
+/// What a detached agent does when this process ends.
+const WITH_SERVE: &str = "goes on when `toolwright serve` runs";
+
+/// What became of an agent that still worked when the run ended. A detached one `goes_on` so.
+fn ended(child: &ChildNote, goes_on: &str) -> String {
     let end = match child.end {
         ChildEnd::Cancelled => "was cancelled",
-        ChildEnd::Detached => "goes on by itself",
+        ChildEnd::Detached => goes_on,
     };
     format!("agent {} (job {}) had not ended: it {end}", harmless(&child.agent), harmless(&child.job))
 }
 
-/// Prints a line about a finished task, after lines about its sources, files and unfinished agents.
-pub(crate) fn summary(report: &RunReport, cost: Cost) {
+/// One line about a finished task, after those about its sources, its files and agents that had not ended. A detached one
+/// `goes_on` so.
+pub(crate) fn summary(report: &RunReport, cost: Cost, goes_on: &str) {
     for source in &report.sources {
         let url = source.url.as_deref().filter(|url| *url != source.title).map(|url| format!(" {url}"));
         say(format_args!("source: {}{}", harmless(&source.title), harmless(&url.unwrap_or_default())));
@@ -367,7 +371,7 @@ pub(crate) fn summary(report: &RunReport, cost: Cost) {
         say(format_args!("file: {}, {}", harmless(&file.media_type), harmless(&at)));
     }
     for child in &report.children {
-        say(styled(WARN, ended(child)));
+        say(styled(WARN, ended(child, goes_on)));
     }
     let usage = report.usage;
     let figures = format!(
@@ -554,7 +558,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
             print_json(&with_id(&report, &id))?;
         } else {
             print_answer(&report, text, shown)?;
-            summary(&report, cost);
+            summary(&report, cost, "goes on in this chat");
         }
         status = exit(report.status);
         if cancel.cause() == Some(CancelCause::Shutdown) {
@@ -595,9 +599,9 @@ mod tests {
     fn agents_that_had_not_ended_are_named() {
         for (end, expect) in [
             (ChildEnd::Cancelled, "agent slow (job 7) had not ended: it was cancelled"),
-            (ChildEnd::Detached, "agent slow (job 7) had not ended: it goes on by itself"),
+            (ChildEnd::Detached, "agent slow (job 7) had not ended: it goes on when `toolwright serve` runs"),
         ] {
-            assert_eq!(ended(&ChildNote { agent: "slow".into(), job: "7".into(), end }), expect);
+            assert_eq!(ended(&ChildNote { agent: "slow".into(), job: "7".into(), end }, WITH_SERVE), expect);
         }
     }
 
