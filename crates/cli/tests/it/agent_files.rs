@@ -179,6 +179,10 @@ triggers:
   hook: {type: webhook, prompt: p}
   files: {type: file, globs: ['['], prompt: p}
   other: {type: timer, interval: 1h, prompt: p, model: opnai/m}
+tools:
+  hourly: {type: trigger, class: timer, set: {interval: 1h, agent: bb, model: opnai/m, deliver: run}}
+  zoned: {type: trigger, class: schedule, set: {daily_at: '03:00', time_zone: Europe/Olso}}
+  keyed: {type: trigger, class: timer, set: {intervall: 1h}}
 ",
     );
     fixture.write(FILE, "---\nname: a\ndescription: d\n---\nText");
@@ -186,19 +190,27 @@ triggers:
     let names: Vec<&str> = config.agents.iter().map(|agent| &*agent.spec.name).collect();
     let triggers: Vec<&str> = config.sections.triggers.keys().map(String::as_str).collect();
     assert_eq!((&names[..], &triggers[..]), (&["b"][..], &["good", "other"][..]));
+    let tools: Vec<_> =
+        config.sections.tools.iter().map(|(name, tool)| (&**name, tool.set.contains_key("model"))).collect();
+    assert_eq!(tools, [("hourly", true)]);
     let all = problems(&config).join("\n");
     for words in [
         "toolwright.yaml:3: warning: agents.b.router: the agent `a` was left out",
-        "toolwright.yaml:6: warning: triggers.good: there is no agent `bb`: its firings fail; did you mean `b`?",
+        "toolwright.yaml:6: warning: triggers.good.agent: there is no agent `bb`: its firings fail; did you mean `b`?",
         "toolwright.yaml:7: entry left out: triggers.private: channel mine is private",
         "toolwright.yaml:8: entry left out: triggers.hook: a trigger of type webhook needs a secret",
         "toolwright.yaml:9: entry left out: triggers.files: `[` is no glob",
         "toolwright.yaml:10: warning: triggers.other.model: the model `opnai/m` is of a provider that is not known: \
          `opnai`; did you mean `openai`?",
+        "toolwright.yaml:12: warning: tools.hourly.set.agent: there is no agent `bb`: its calls fail; did you mean `b`?",
+        "toolwright.yaml:12: warning: tools.hourly.set.model: the model `opnai/m` is of a provider that is not known: \
+         `opnai`; did you mean `openai`?",
+        "toolwright.yaml:13: entry left out: tools.zoned.set: `Europe/Olso` is no time zone",
+        "toolwright.yaml:14: entry left out: tools.keyed.set: a trigger has no key `intervall`; did you mean `interval`?",
     ] {
         assert!(all.contains(words), "{words} is not in:\n{all}");
     }
-    assert_eq!(config.problems.len(), 6, "{all}");
+    assert_eq!(config.problems.len(), 10, "{all}");
     let found = json_of(&run(&fixture, &["validate"]));
     assert_eq!((&found["valid"], &found["agents"]), (&json!(false), &json!(["b"])), "{found}");
 }

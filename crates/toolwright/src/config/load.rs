@@ -22,7 +22,7 @@ use super::sections::llm_tools;
 use super::sections::models::{self, CompatSource};
 use super::sections::servers::{self, Resolved};
 use super::sections::variables::Scope;
-use super::settle::{check_channels, check_reach, check_views, settle, settle_triggers, telemetry};
+use super::settle::{check_channels, check_reach, check_views, settle, settle_tools, settle_triggers, telemetry};
 use super::{Config, skills, sources};
 use crate::private_file::is_own;
 use crate::trust::{Judged, TrustStore};
@@ -360,6 +360,9 @@ fn resolve(
     config.agents = agents::load(agent_entries, folders, &names, &mut scope);
     settle_triggers(&mut triggers, &merged, &config.agents, &names, scope.problems);
     sections.triggers = triggers;
+    let mut tools = std::mem::take(&mut sections.tools);
+    settle_tools(&mut tools, &merged, &config.agents, &names, scope.problems);
+    sections.tools = tools;
     config.skills = skills;
     // Files beside an unapproved configuration are untrusted too.
     let beside = (!config.files.is_empty()).then_some(&*root);

@@ -8,12 +8,12 @@ use toolwright_agent::tools::NAMESPACE;
 use toolwright_core::catalogue::declared::SCHEMA_NAMESPACE;
 use toolwright_core::pattern::nearest;
 use toolwright_core::tool_id::server_namespace;
-use toolwright_core::trigger::TriggerConfig;
+use toolwright_core::trigger::{TriggerConfig, TriggerError};
 use toolwright_telemetry::{Telemetry, TelemetryConfig};
 
 use super::agents::{Names, check_model};
 use super::node::{At, Node, Problem, Severity};
-use super::sections::file::{ConfigFile, EmbeddingsConfig};
+use super::sections::file::{ConfigFile, EmbeddingsConfig, ToolEntry};
 use super::sections::variables::Scope;
 use super::{AgentEntry, BUILTIN, Config, LLM, REST, agents};
 use crate::secrets::without_scheme;
@@ -82,23 +82,83 @@ pub(super) fn settle_triggers(
             problems.push(Problem::new(Severity::EntryDisabled, at, field, why, remedy));
             return false;
         }
-        let names = || agents.iter().map(|agent| agent.spec.name.as_str());
-        if let Some(agent) = trigger.agent.as_deref().filter(|agent| names().all(|name| name != *agent)) {
-            let message = format!("there is no agent `{agent}`: its firings fail");
-            let remedy = nearest(agent, names()).map_or_else(
-                || "`toolwright agents ls` lists the agents".to_owned(),
-                |near| format!("did you mean `{near}`?"),
-            );
-            problems.push(Problem::new(Severity::Warning, at, field.clone(), message, remedy));
+        let place = (at, &*field);
+        check_started(trigger.agent.as_deref(), &mut trigger.model, "firings", place, (agents, known), problems);
+        true
+    });
+}
+
+/// Takes out tools whose calls could install no trigger, and says of those whose agent or model is not there.
+pub(super) fn settle_tools(
+    tools: &mut IndexMap<String, ToolEntry>,
+    merged: &Node,
+    agents: &[AgentEntry],
+    known: &Names<'_>,
+    problems: &mut Vec<Problem>,
+) {
+    tools.retain(|name, tool| {
+        let (at, field) = (merged.place("tools", name), format!("tools.{name}.set"));
+        let mut set = tool.set.clone();
+        set.shift_remove("deliver");
+        let keys = TriggerConfig::keys();
+        let unknown: Vec<&String> = set.keys().filter(|key| !keys.contains(key)).collect();
+        if let Some(key) = unknown.first() {
+            let remedy = nearest(key, keys.iter().map(String::as_str))
+                .map_or_else(|| format!("the keys are {}", keys.join(", ")), |near| format!("did you mean `{near}`?"));
+            let message = format!("a trigger has no key `{key}`");
+            problems.push(Problem::new(Severity::EntryDisabled, at, field, message, remedy));
+            return false;
         }
-        if let Some((message, remedy)) = check_model(&mut trigger.model, known) {
-            problems.push(Problem::new(Severity::Warning, at, format!("{field}.model"), message, remedy));
+        set.insert("type".into(), tool.class.as_str().into());
+        set.entry("prompt").or_insert_with(|| "what its calls say".into());
+        let read = serde_json::from_value::<TriggerConfig>(set.into()).map_err(|error| error.to_string());
+        let checked = read.and_then(|config| match config.when(0, "UTC") {
+            // Its calls give the rest.
+            Ok(_) | Err(TriggerError::Missing { .. }) => Ok(config),
+            Err(error) => Err(error.to_string()),
+        });
+        let mut config = match checked {
+            Ok(config) => config,
+            Err(why) => {
+                let remedy = "it is left out until then";
+                problems.push(Problem::new(Severity::EntryDisabled, at, field, why, remedy));
+                return false;
+            }
+        };
+        let place = (at, &*field);
+        check_started(config.agent.as_deref(), &mut config.model, "calls", place, (agents, known), problems);
+        match config.model {
+            Some(model) => drop(tool.set.insert("model".into(), model.into())),
+            None => drop(tool.set.shift_remove("model")),
         }
         true
     });
 }
 
-/// Returns whether one of the two paths contains the other.
+/// Says of an agent and a model of a trigger that there are none, and puts a model in the place of its alias.
+fn check_started(
+    agent: Option<&str>,
+    model: &mut Option<String>,
+    fails: &str,
+    (at, field): (&At, &str),
+    (agents, known): (&[AgentEntry], &Names<'_>),
+    problems: &mut Vec<Problem>,
+) {
+    let names = || agents.iter().map(|agent| agent.spec.name.as_str());
+    if let Some(agent) = agent.filter(|agent| names().all(|name| name != *agent)) {
+        let message = format!("there is no agent `{agent}`: its {fails} fail");
+        let remedy = nearest(agent, names()).map_or_else(
+            || "`toolwright agents ls` lists the agents".to_owned(),
+            |near| format!("did you mean `{near}`?"),
+        );
+        problems.push(Problem::new(Severity::Warning, at, format!("{field}.agent"), message, remedy));
+    }
+    if let Some((message, remedy)) = check_model(model, known) {
+        problems.push(Problem::new(Severity::Warning, at, format!("{field}.model"), message, remedy));
+    }
+}
+
+/// Whether one of the two is in the other.
 fn reaches(path: &Path, state_dir: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let (path, state_dir) = (real(path), real(state_dir));
