@@ -23,7 +23,10 @@ use crate::terminal::table::{Table, name, print_list};
 const NUMBERS: [&str; 2] = ["every", "hourly_at"];
 const LISTS: [&str; 2] = ["globs", "secret_env"];
 
-/// The processes that install the triggers of the configuration.
+/// Triggers that are named where there is none of an id.
+const NEAR: usize = 3;
+
+/// What installs the triggers of the configuration.
 const INSTALLS: &str = "`toolwright serve` and `toolwright chat` do that when they start";
 
 #[derive(Debug, Subcommand)]
@@ -94,7 +97,7 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
             let (list, installed) = known(app, *all).await?;
             let mut shown = Vec::with_capacity(list.len());
             for trigger in list {
-                let latest = triggers.firings(Some(&trigger.id), *firings).await.map_err(failure)?;
+                let latest = triggers.firings(Some(&trigger.id), *firings).await.map_err(Failure::failed)?;
                 shown.push((trigger, latest));
             }
             let documents = shown.iter().enumerate().map(|(index, (trigger, latest))| {
@@ -170,15 +173,14 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
             }
             let mut missing = Vec::new();
             for id in ids {
-                if triggers.remove(id, None).await.map_err(failure)? {
+                if triggers.remove(id, None).await.map_err(Failure::failed)? {
                     say(format_args!("{id} is removed"));
                 } else {
                     missing.push(id.as_str());
                 }
             }
-            if !missing.is_empty() {
-                let what = StoreError::NotFound(format!("trigger {}", missing.join(", ")));
-                return Err(failure(what));
+            if let Some(id) = missing.first() {
+                return Err(not_found(app, &missing.join(", "), id).await);
             }
             if global.json {
                 print_json(&json!({"removed": ids}))?;
@@ -189,12 +191,15 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
             if list.iter().skip(installed).any(|trigger| trigger.id == *id) {
                 return Err(Failure::failed(format!("{id} is not installed yet: {INSTALLS}")));
             }
-            let firing = triggers.fire(id).await.map_err(failure)?;
+            let firing = match triggers.fire(id).await {
+                Err(StoreError::NotFound(_)) => return Err(not_found(app, id, id).await),
+                fired => fired.map_err(Failure::failed)?,
+            };
             if global.json {
                 print_json(&firing.to_json())?;
             }
             say(format_args!("{id} fires: run {}", firing.run_id()));
-            if !triggers.has_runner().await.map_err(failure)? {
+            if !triggers.has_runner().await.map_err(Failure::failed)? {
                 say_warning("no process runs triggers now: `toolwright serve` and `toolwright chat` do");
             }
         }
@@ -203,7 +208,7 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
             if let Some(id) = id {
                 list.retain(|trigger| trigger.id == *id);
                 if list.is_empty() {
-                    list.push(triggers.get(id).await.map_err(failure)?);
+                    return Err(not_found(app, id, id).await);
                 }
             }
             let next: Vec<_> = list.iter().map(|trigger| (trigger, triggers.next(trigger, *count))).collect();
@@ -225,7 +230,7 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
 async fn known(app: &Toolwright, all: bool) -> Result<(Vec<Trigger>, usize), Failure> {
     let of = app.triggers();
     let list = if all { of.list(None).await } else { of.of_root(&app.config().root).await };
-    let mut list = list.map_err(failure)?;
+    let mut list = list.map_err(Failure::failed)?;
     let installed = list.len();
     let mut configured = app.configured_triggers();
     configured.retain(|trigger| list.iter().all(|installed| installed.id != trigger.id));
@@ -291,13 +296,23 @@ fn typed(key: &str, text: &str) -> Value {
     read.unwrap_or_else(|| text.into())
 }
 
-fn failure(error: StoreError) -> Failure {
-    match error {
-        StoreError::NotFound(what) => {
-            Failure::not_found(format!("{what} was not found; `toolwright triggers ls --all` lists them"))
-        }
-        other => Failure::failed(other),
+/// That there is no such trigger, with the ids that may be meant: those that `id` begins, else the nearest one.
+async fn not_found(app: &Toolwright, what: &str, id: &str) -> Failure {
+    let list = match known(app, true).await {
+        Ok((list, _)) => list,
+        Err(failure) => return failure,
+    };
+    let ids = || list.iter().map(|trigger| trigger.id.as_str());
+    let mut near: Vec<&str> = ids().filter(|known| !id.is_empty() && known.starts_with(id)).collect();
+    if near.is_empty() {
+        near.extend(nearest(id, ids()));
     }
+    let near: Vec<String> = near.into_iter().take(NEAR).map(|id| format!("`{id}`")).collect();
+    let remedy = match near.is_empty() {
+        true => "`toolwright triggers ls --all` lists them".to_owned(),
+        false => format!("did you mean {}?", near.join(" or ")),
+    };
+    Failure::not_found(format!("trigger {what} was not found; {remedy}"))
 }
 
 #[cfg(test)]

@@ -132,8 +132,10 @@ fn unusable_triggers_are_refused_by_the_program() {
     check(&["timer", "interval=1h"], "needs a `prompt`");
     check(&["daily", "prompt=p"], "one of timer, schedule");
     check(&["file", "globs=[", "prompt=p"], "`[` is no glob");
+    check(&["file", "globs=!x", "prompt=p"], "`!x` takes nothing out");
+    check(&["timer", "interval=1h", "prompt=p", "catch_up={\"all\": \"x\"}"], "`catch_up` is");
     check(&["timer", "interval=1h", "prompt=p", "model=zz/m"], "zz");
-    fails(&fixture, &["triggers", "rm", "timer_00000000"], 3, &["was not found"]);
+    fails(&fixture, &["triggers", "rm", "timer_00000000"], 3, &["was not found", "`toolwright triggers ls --all`"]);
     let unknown = "there is no agent `clrk`; did you mean `clerk`?";
     let timer = ["interval=1h", "prompt=p", "agent=clrk"];
     fails(&fixture, &[&["triggers", "add", "timer"], &timer[..]].concat(), 3, &[unknown]);
@@ -169,6 +171,10 @@ agents: {clerk: {description: d, triggers: [{type: timer, interval: 1h, prompt: 
     assert!(ok(&fixture, &["triggers", "next", nightly]).contains("daily at 03:00"));
     fails(&fixture, &["triggers", "fire", nightly], 1, &["is not installed yet"]);
     fails(&fixture, &["triggers", "rm", &own, nightly], 2, &["stands in the configuration"]);
+    let near = format!("trigger nightly was not found; did you mean `{nightly}`?");
+    for command in ["rm", "fire", "next"] {
+        fails(&fixture, &["triggers", command, "nightly"], 3, &[&near]);
+    }
     assert_eq!(triggers(&fixture).len(), 3, "nothing is removed");
 }
 
