@@ -19,7 +19,9 @@ pub use document::{Document, DocumentKey, Searchable};
 pub use lexical::{LexicalIndex, LexicalRanking, Query, Ranked};
 pub use pick::judge;
 pub use pick::scorer::{Cascade, Method, Score, Scorer, ScorerError};
-pub use pick::{Exclusion, Note, Pick, PickInput, PickOptions, Picked, Picking, Provenance, REQUIRES, Ranking};
+pub use pick::{
+    Exclusion, Note, Pick, PickConfig, PickInput, PickOptions, Picked, Picking, Provenance, REQUIRES, Ranking,
+};
 pub use search::{SearchFilter, SearchHit, search, search_or_similar, similar};
 pub use selector::{Selector, VectorSource};
 pub use snapshot_index::SnapshotIndex;

@@ -19,7 +19,7 @@ use toolwright_core::{
 };
 
 use super::Selector;
-use crate::{Method, Pick, PickInput, PickOptions};
+use crate::{Method, Pick, PickConfig, PickInput, PickOptions};
 
 /// Maximal number of results.
 const MAX_HITS: usize = 20;
@@ -82,7 +82,7 @@ impl ToolFinder {
         namespace: Option<&str>,
     ) -> Found {
         let options = PickOptions {
-            max_candidates: limit,
+            config: PickConfig { max_candidates: limit, ..self.options.config.clone() },
             namespace: namespace.map(str::to_owned),
             roles: (!principal.owner).then(|| principal.roles.clone()),
             ..(*self.options).clone()
@@ -110,7 +110,7 @@ impl ToolFinder {
     /// Whether tools marked unsafe are found.
     #[must_use]
     pub fn allows_unsafe(&self) -> bool {
-        self.options.allow_unsafe
+        self.options.config.allow_unsafe
     }
 
     /// Whether it may ask a model about tools.
@@ -126,7 +126,7 @@ impl ToolFinder {
         let is_usable = principal.may_use(&definition.allowed_roles)
             && definition.provider_native.is_none()
             && !entry.is_activity();
-        is_usable && (definition.safe || self.options.allow_unsafe)
+        is_usable && (definition.safe || self.options.config.allow_unsafe)
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use toolwright::config::EmbeddingsConfig;
 use toolwright::config::file::{CascadeConfig, ScorerName, SelectionConfig};
 use toolwright::core::Snapshot;
-use toolwright::search::{Pick, PickOptions, Picked};
+use toolwright::search::{Pick, PickConfig, PickOptions, Picked};
 use toolwright_eval::select::CatalogueFile;
 
 use crate::app::lists::{WaitFor, wait_for};
@@ -133,7 +133,7 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
     }
     let note = picked.picks.is_empty().then(|| match picked.provenance.candidates {
         0 => "no tool may be picked; --debug says why".to_owned(),
-        candidates if options.min_score > 0.0 => {
+        candidates if options.config.min_score > 0.0 => {
             format!("none of {candidates} tools fits; --min-score 0 shows the nearest")
         }
         candidates => format!("none of {candidates} tools has anything to do with it"),
@@ -168,17 +168,20 @@ impl PickArgs {
             selection.scorer = ScorerName::Cascade;
         }
         let configured = selection.pick_options();
+        let PickConfig { max_candidates, min_score, allow_unsafe, capabilities, context, budget } = configured.config;
         PickOptions {
-            max_candidates: self.max.unwrap_or(configured.max_candidates),
-            min_score: self.min_score.unwrap_or(configured.min_score),
+            config: PickConfig {
+                max_candidates: self.max.unwrap_or(max_candidates),
+                min_score: self.min_score.unwrap_or(min_score),
+                allow_unsafe: self.allow_unsafe || allow_unsafe,
+                capabilities: self.capability.clone().unwrap_or(capabilities),
+                context: self.context.clone().or(context),
+                budget: self.budget.or(budget),
+            },
             scorer: self.scorer.map_or(configured.scorer, |name| selection.method(name)),
             timeout: self.timeout.or(configured.timeout),
             roles: self.roles.clone(),
-            allow_unsafe: self.allow_unsafe || configured.allow_unsafe,
             namespace: self.namespace.clone(),
-            capabilities: self.capability.clone().unwrap_or(configured.capabilities),
-            context: self.context.clone().or(configured.context),
-            budget: self.budget.or(configured.budget),
             debug: self.debug,
         }
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use toolwright_core::Snapshot;
 use toolwright_search::metrics::{complete, ndcg, percentile, recall};
 use toolwright_search::{
-    HYBRID_DEPTH, Hybrid, Meaning, PickInput, PickOptions, Picking, SnapshotIndex, ToolVectors, Vectors,
+    HYBRID_DEPTH, Hybrid, Meaning, PickConfig, PickInput, PickOptions, Picking, SnapshotIndex, ToolVectors, Vectors,
 };
 
 use super::tasks::Query;
@@ -122,8 +122,8 @@ impl Ranker {
     /// Returns the positions of the first `limit` tools for `query`, best first. There is no cut-off: tools without any
     /// match come last, in registration order.
     fn rank(&self, query: &str, vector: Option<&[f32]>, limit: usize) -> Vec<usize> {
-        let options =
-            PickOptions { max_candidates: limit, min_score: 0.0, allow_unsafe: true, ..PickOptions::default() };
+        let config = PickConfig { max_candidates: limit, min_score: 0.0, allow_unsafe: true, ..PickConfig::default() };
+        let options = PickOptions { config, ..PickOptions::default() };
         let query = PickInput::from(query);
         let picking = Picking::begin(&query, &self.snapshot, &self.index, &options);
         let (enough, any) = (picking.enough(), |_| true);

@@ -17,7 +17,9 @@ use toolwright_core::{
 };
 use toolwright_runtime::ModelJudge;
 use toolwright_runtime::{EventHub, ExecutorOptions};
-use toolwright_search::{Cascade, Hybrid, Method, PickInput, PickOptions, Picked, Score, Scorer, ScorerError};
+use toolwright_search::{
+    Cascade, Hybrid, Method, PickConfig, PickInput, PickOptions, Picked, Score, Scorer, ScorerError,
+};
 use toolwright_search::{Selector, ToolVectors, VectorSource};
 use toolwright_testkit::FakeModel;
 
@@ -93,6 +95,10 @@ fn options(scorer: Method) -> PickOptions {
     PickOptions { scorer, ..PickOptions::default() }
 }
 
+fn at_most(max_candidates: usize, scorer: Method) -> PickOptions {
+    PickOptions { config: PickConfig { max_candidates, ..PickConfig::default() }, ..options(scorer) }
+}
+
 fn names(picked: &Picked, snapshot: &Snapshot) -> Vec<String> {
     picked.picks.iter().map(|pick| snapshot.list()[pick.position].id().name().to_owned()).collect()
 }
@@ -161,8 +167,7 @@ async fn past_a_scorers_time_registration_orders() {
     let slow = Arc::new(By { takes: Duration::from_secs(60), ..Arc::into_inner(By::new(|_| Ok(1.0))).expect("alone") });
     let options = PickOptions {
         timeout: Some(Duration::from_secs(2)),
-        max_candidates: 2,
-        min_score: 0.9,
+        config: PickConfig { max_candidates: 2, min_score: 0.9, ..PickConfig::default() },
         ..options(Method::Custom(slow.clone()))
     };
     let selector = Selector::new();
@@ -308,7 +313,7 @@ async fn unjudged_tools_stay_in_order_behind_judged_ones() {
     let snapshot = Arc::new(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
     let model = answers(r#"{"scores": [{"tool": 32, "score": 0.9}]}"#);
     let selector = Selector::new().with_judge(Arc::new(judge(model.clone(), |_| ()).await));
-    let options = PickOptions { max_candidates: 40, ..options(Method::Judge) };
+    let options = at_most(40, Method::Judge);
     for _ in 0..2 {
         let picked = selector.pick("send a letter", &snapshot, &options).await;
         let places: Vec<usize> = picked.picks.iter().map(|pick| pick.position).collect();
@@ -356,8 +361,7 @@ async fn meaning_finds_what_words_do_not() {
     let check = async |works: bool, method: Method, expect: &[&str], by: &str| {
         let vectors = Arc::new(ToolVectors::new(Arc::new(Topics { works }), None));
         let selector = Selector::new().with_vectors(Arc::new(vectors));
-        let picked =
-            selector.pick("an epistle", &snapshot, &PickOptions { max_candidates: 1, ..options(method) }).await;
+        let picked = selector.pick("an epistle", &snapshot, &at_most(1, method)).await;
         assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(expect), by));
         assert!(picked.picks.iter().all(|pick| pick.reason.contains("in meaning")), "{:?}", picked.picks);
         assert_eq!(picked.provenance.fell_back.iter().any(|(_, why)| why.contains("are away")), !works);

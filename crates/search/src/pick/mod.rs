@@ -11,6 +11,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::scorer::Method;
@@ -97,28 +99,56 @@ impl<'a> From<&'a Value> for PickInput<'a> {
     }
 }
 
-/// What is picked, and from which tools.
-#[derive(Debug, Clone)]
-pub struct PickOptions {
-    /// Maximal number of picks.
+/// Which tools are picked, and how many: the part of a pick that the configuration sets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct PickConfig {
+    /// Tools that `pick` gives at most.
+    #[schemars(range(min = 1, max = 1000))]
     pub max_candidates: usize,
-    /// The minimal score, from 0 to 1. Tools named in the query always pass. Unless it is 0, a tool found only by
-    /// related words or by words of its descriptions, without embeddings, needs at least 0.25.
+    /// The least score, from 0 to 1, of a tool that is picked.
+    // Tools that the query names are above it. Unless it is 0, a tool that is found by related words or by words of its
+    // descriptions alone, with nothing to say that they mean the same, needs 0.25.
+    #[schemars(range(min = 0, max = 1))]
     pub min_score: f64,
-    /// The required namespace; `None` for any.
-    pub namespace: Option<String>,
-    /// Whether tools marked unsafe may be picked.
+    /// Whether tools that their authors mark unsafe (`safe: false`) are shown, found and picked.
     pub allow_unsafe: bool,
-    /// The caller's roles, for tools limited to roles. `None` is the owner, who has all roles.
-    pub roles: Option<Vec<String>>,
-    /// Capabilities that a tool must declare ([`toolwright_core::ToolDefinition::capabilities`]), like `streaming`.
+    /// Capabilities that a tool must declare to be picked, like `streaming`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
-    /// Features of the place where the tools will run; `None` leaves it open. A tool needs those in its
-    /// capability [`REQUIRES`](super::REQUIRES), and `background` or `stateful` if that is its mode.
+    /// What the place has where tools run, by name: a tool that needs anything else is not picked. Default: left open.
+    // A tool needs what its capability `REQUIRES` names, and `background` or `stateful` if that is its mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<Vec<String>>,
-    /// Maximal tokens ([`toolwright_core::Entry::tokens`]) of all picked definitions together; `None` for any.
+    /// Tokens that the definitions of all picks together may take. Default: any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub budget: Option<usize>,
-    /// The scoring method.
+}
+
+impl Default for PickConfig {
+    fn default() -> Self {
+        Self {
+            max_candidates: 3,
+            min_score: 0.05,
+            allow_unsafe: false,
+            capabilities: Vec::new(),
+            context: None,
+            budget: None,
+        }
+    }
+}
+
+/// What is picked, and from what. The default waits without limit.
+#[derive(Debug, Clone, Default)]
+pub struct PickOptions {
+    /// Which tools, and how many.
+    pub config: PickConfig,
+    /// The namespace that they must be of; `None` for any.
+    pub namespace: Option<String>,
+    /// The roles of whoever asks, for tools that are limited to roles. `None` is the owner, who has them all.
+    pub roles: Option<Vec<String>>,
+    /// How tools are scored.
     pub scorer: Method,
     /// Time limit for scoring, with everything it needs. After it the available results count: words, the first pass
     /// of a cascade, or else the order of registration.
@@ -127,25 +157,7 @@ pub struct PickOptions {
     pub debug: bool,
 }
 
-impl Default for PickOptions {
-    fn default() -> Self {
-        Self {
-            max_candidates: 3,
-            min_score: 0.05,
-            namespace: None,
-            allow_unsafe: false,
-            roles: None,
-            capabilities: Vec::new(),
-            context: None,
-            budget: None,
-            scorer: Method::default(),
-            timeout: None,
-            debug: false,
-        }
-    }
-}
-
-/// Capability that lists a tool's required features of its surroundings: one name, or a list.
+/// The capability under which a tool names what it needs of its surroundings: one name, or a list.
 pub const REQUIRES: &str = "requires";
 
 /// Why a tool was not even scored.
@@ -335,11 +347,11 @@ impl<'a> Picking<'a> {
     /// Returns how long a ranking must be so that no pick is missing.
     #[must_use]
     pub fn enough(&self) -> usize {
-        // Sizes of definitions are applied last: with a budget any tool may be skipped.
-        if self.options.budget.is_some() {
+        // What a definition takes is known only in the end: with a budget any tool may be passed over.
+        if self.options.config.budget.is_some() {
             return self.admitted.len();
         }
-        self.options.max_candidates.saturating_add(self.named.len())
+        self.options.config.max_candidates.saturating_add(self.named.len())
     }
 
     /// Returns the tools that share words with the query, scored by share; the first `limit` among `keep`.
@@ -398,11 +410,11 @@ impl<'a> Picking<'a> {
         }
         // In the scores' precision, so that rounding does not exclude a tool at the limit.
         #[expect(clippy::cast_possible_truncation, reason = "see above")]
-        let least = self.options.min_score as f32;
+        let least = self.options.config.min_score as f32;
         let is_new = |ranked: &&Ranked| !self.is_named(ranked.index) && self.is_candidate(ranked.index);
         let rest = ranked.iter().filter(is_new).filter(move |ranked| ranked.score >= least).copied();
-        // If any score suffices, so does none: the other tools follow in registration order.
-        let zeros = (self.options.min_score <= 0.0).then(|| {
+        // Where any score will do, so does none: the others come last, in the order of registration.
+        let zeros = (self.options.config.min_score <= 0.0).then(|| {
             let ranked: HashSet<usize> = ranked.iter().map(|ranked| ranked.index).collect();
             let is_other = move |position: &usize| !ranked.contains(position) && !self.is_named(*position);
             self.candidates().filter(is_other).map(|index| Ranked { index, score: 0.0 })
@@ -419,7 +431,7 @@ impl<'a> Picking<'a> {
     pub fn finish(self, mut ranking: Ranking, provenance: Provenance) -> Picked {
         let words = Words::of(&self.turns());
         let fits = |ranked: &Ranked| {
-            let is_weak = ranking.by_words && self.options.min_score > 0.0 && ranked.score < LEAST_WEAK;
+            let is_weak = ranking.by_words && self.options.config.min_score > 0.0 && ranked.score < LEAST_WEAK;
             let is_meant = || words.found_in(&self.snapshot.list()[ranked.index].document()).is_outside_prose();
             !is_weak || self.is_named(ranked.index) || is_meant()
         };
@@ -462,14 +474,14 @@ impl<'a> Picking<'a> {
 
     /// Returns as many as are wanted and fit the budget.
     fn within_budget(&self, ranked: impl Iterator<Item = Ranked>) -> Vec<Ranked> {
-        let mut left = self.options.budget;
+        let mut left = self.options.config.budget;
         let fits = |ranked: &Ranked| {
             let Some(tokens) = &mut left else { return true };
             let rest = tokens.checked_sub(self.snapshot.list()[ranked.index].tokens());
             *tokens = rest.unwrap_or(*tokens);
             rest.is_some()
         };
-        ranked.filter(fits).take(self.options.max_candidates).collect()
+        ranked.filter(fits).take(self.options.config.max_candidates).collect()
     }
 
     fn picked(self, picks: Vec<Pick>, provenance: Provenance) -> Picked {
@@ -480,7 +492,7 @@ impl<'a> Picking<'a> {
 
 /// Whether the options exclude unrestricted tools.
 fn filters(options: &PickOptions) -> bool {
-    let PickOptions { namespace, capabilities, context, budget, .. } = options;
+    let PickOptions { namespace, config: PickConfig { capabilities, context, budget, .. }, .. } = options;
     namespace.is_some() || !capabilities.is_empty() || context.is_some() || budget.is_some()
 }
 
@@ -490,21 +502,21 @@ fn excluded(entry: &Entry, options: &PickOptions, caller: &Principal) -> Option<
     if options.namespace.as_deref().is_some_and(|namespace| tool.id.namespace() != namespace) {
         return Some(Exclusion::Namespace);
     }
-    if !tool.safe && !options.allow_unsafe {
+    if !tool.safe && !options.config.allow_unsafe {
         return Some(Exclusion::Unsafe);
     }
     if !caller.may_use(&tool.allowed_roles) {
         return Some(Exclusion::Roles(tool.allowed_roles.clone()));
     }
-    if let Some(lacking) = options.capabilities.iter().find(|name| !has(tool, name)) {
+    if let Some(lacking) = options.config.capabilities.iter().find(|name| !has(tool, name)) {
         return Some(Exclusion::Capability(lacking.clone()));
     }
-    if let Some(context) = &options.context
+    if let Some(context) = &options.config.context
         && let Some(missing) = needs(tool).find(|name| !context.iter().any(|there| there == name))
     {
         return Some(Exclusion::Context(missing.to_owned()));
     }
-    let budget = options.budget?;
+    let budget = options.config.budget?;
     let tokens = entry.tokens();
     (tokens > budget).then_some(Exclusion::Budget(tokens))
 }

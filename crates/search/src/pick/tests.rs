@@ -29,9 +29,17 @@ fn snapshot() -> Snapshot {
     )])
 }
 
+fn with(config: PickConfig) -> PickOptions {
+    PickOptions { config, ..PickOptions::default() }
+}
+
+fn at_most(max_candidates: usize) -> PickOptions {
+    with(PickConfig { max_candidates, ..PickConfig::default() })
+}
+
 fn keyword(query: &str, change: impl FnOnce(&mut PickOptions)) -> (Picked, Vec<(String, f32)>) {
     let snapshot = snapshot();
-    let mut options = PickOptions { max_candidates: 20, ..PickOptions::default() };
+    let mut options = at_most(20);
     change(&mut options);
     let query = PickInput::from(query);
     let index = SnapshotIndex::default();
@@ -57,10 +65,14 @@ fn word_share_orders_with_registration_ties() {
         |_| {},
         &[("write_file", 1.0), ("read_file", 0.5), ("audit", 0.5), ("follow", 0.5), ("scan", 0.5)],
     );
-    check("WriteFile, please!", |options| options.max_candidates = 2, &[("write_file", 1.0), ("read_file", 0.5)]);
+    check(
+        "WriteFile, please!",
+        |options| options.config.max_candidates = 2,
+        &[("write_file", 1.0), ("read_file", 0.5)],
+    );
     check(
         "file log web workspace",
-        |options| options.min_score = 0.5,
+        |options| options.config.min_score = 0.5,
         &[("read_file", 0.5), ("write_file", 0.5), ("follow", 0.5)],
     );
     check("the of and", |_| {}, &[]);
@@ -68,21 +80,21 @@ fn word_share_orders_with_registration_ties() {
         first.iter().copied().chain(others.iter().map(|name| (*name, 0.0))).collect()
     };
     let all = ["read_file", "write_file", "audit", "follow", "scan", "search"];
-    check("", |options| options.min_score = 0.0, &zeros(&[], &all));
+    check("", |options| options.config.min_score = 0.0, &zeros(&[], &all));
     check(
         "the web",
-        |options| (options.min_score, options.max_candidates) = (0.0, 3),
+        |options| (options.config.min_score, options.config.max_candidates) = (0.0, 3),
         &zeros(&[("search", 1.0)], &all[..2]),
     );
     check("nothing of the kind", |_| {}, &[]);
-    check("write file", |options| options.max_candidates = 0, &[]);
+    check("write file", |options| options.config.max_candidates = 0, &[]);
 }
 
 #[test]
 fn prose_matches_need_better_scores() {
     let snapshot = snapshot();
     let ids = |query: &str, score: f32, min_score: f64| {
-        let (query, options) = (PickInput::from(query), PickOptions { min_score, ..PickOptions::default() });
+        let (query, options) = (PickInput::from(query), with(PickConfig { min_score, ..PickConfig::default() }));
         let order = (0..snapshot.list().len()).map(|index| Ranked { index, score }).collect();
         let ranking = Ranking { order, by_words: true, ..Ranking::default() };
         let picked = Picking::begin(&query, &snapshot, &SnapshotIndex::default(), &options)
@@ -100,12 +112,12 @@ fn prose_matches_need_better_scores() {
 fn a_named_tool_comes_first_whatever_its_score() {
     check(
         "after fs__write_file, search the web for it",
-        |options| options.max_candidates = 2,
+        |options| options.config.max_candidates = 2,
         &[("write_file", 1.0), ("search", 0.4)],
     );
     check("search", |_| {}, &[("search", 1.0)]);
-    check("job:scan@1.0.0", |options| options.min_score = 1.0, &[("scan", 1.0)]);
-    check("`scan` or write_file", |options| options.max_candidates = 1, &[("write_file", 1.0)]);
+    check("job:scan@1.0.0", |options| options.config.min_score = 1.0, &[("scan", 1.0)]);
+    check("`scan` or write_file", |options| options.config.max_candidates = 1, &[("write_file", 1.0)]);
     check("fs:wipe", |_| {}, &[]);
     let (picked, _) = keyword("write_file", |_| {});
     assert_eq!(picked.picks[0].reason, "the query names it");
@@ -126,10 +138,10 @@ fn named_tools_keep_order_and_filters() {
     let query = "`search`, read_file and write_file";
     assert_eq!(order(query, &[5, 6, 3, 1], &options), [6, 1, 0, 5, 3]);
     assert_eq!(order("fs:wipe read_file", &[2, 5], &options), [0, 5]);
-    assert_eq!(order("fs:wipe", &[5], &PickOptions { allow_unsafe: true, ..options.clone() }), [2, 5]);
-    let of_files = PickOptions { namespace: Some("fs".into()), ..options.clone() };
+    assert_eq!(order("fs:wipe", &[5], &with(PickConfig { allow_unsafe: true, ..PickConfig::default() })), [2, 5]);
+    let of_files = PickOptions { namespace: Some("fs".into()), ..PickOptions::default() };
     assert_eq!(order("web__search read_file", &[6, 1, 5], &of_files), [0, 1]);
-    assert_eq!(order("read_file", &[5], &PickOptions { min_score: 0.6, ..options }), [0]);
+    assert_eq!(order("read_file", &[5], &with(PickConfig { min_score: 0.6, ..PickConfig::default() })), [0]);
 }
 
 #[test]
@@ -170,24 +182,24 @@ fn excluded_tools_are_unscored_with_reasons() {
     };
     let unsafe_one = ("wipe", "it is marked unsafe");
     assert_eq!(excluded(&|_| {}, &[unsafe_one]), all.len());
-    assert_eq!(excluded(&|options| options.allow_unsafe = true, &[]), all.len() + 1);
+    assert_eq!(excluded(&|options| options.config.allow_unsafe = true, &[]), all.len() + 1);
     let for_auditors = ("audit", "it is only for auditor or admin");
     assert_eq!(excluded(&|options| options.roles = Some(vec![]), &[unsafe_one, for_auditors]), 4);
     assert_eq!(excluded(&|options| options.roles = Some(vec!["dev".into()]), &[unsafe_one, for_auditors]), 4);
     assert_eq!(excluded(&|options| options.roles = Some(vec!["dev".into(), "admin".into()]), &[unsafe_one]), 5);
     excluded(
-        &|options| options.context = Some(vec!["background".into()]),
+        &|options| options.config.context = Some(vec!["background".into()]),
         &[unsafe_one, ("follow", "it needs terminal, which is not there")],
     );
     excluded(
-        &|options| options.context = Some(vec!["terminal".into()]),
+        &|options| options.config.context = Some(vec!["terminal".into()]),
         &[unsafe_one, ("scan", "it needs background, which is not there")],
     );
     let lacking = "it lacks the capability streaming";
     let without = ["read_file", "write_file", "audit", "scan", "search"].map(|name| (name, lacking));
     let mut expect = without.to_vec();
     expect.insert(2, unsafe_one);
-    assert_eq!(excluded(&|options| options.capabilities = vec!["streaming".into()], &expect), 1);
+    assert_eq!(excluded(&|options| options.config.capabilities = vec!["streaming".into()], &expect), 1);
 }
 
 #[test]
@@ -195,7 +207,7 @@ fn what_is_picked_fits_what_is_left() {
     let snapshot = snapshot();
     let cost =
         |name: &str| snapshot.list().iter().find(|entry| entry.id().name() == name).map(|it| it.tokens()).unwrap();
-    let within = |tokens| move |options: &mut PickOptions| options.budget = Some(tokens);
+    let within = |tokens| move |options: &mut PickOptions| options.config.budget = Some(tokens);
     let (large, small) = (cost("write_file"), cost("follow"));
     assert!(small < cost("audit") && small < large);
     check("write file", within(large + small), &[("write_file", 1.0), ("follow", 0.5)]);
@@ -232,7 +244,7 @@ fn details_come_with_debug_only() {
 #[test]
 fn unranked_tools_keep_registration_order() {
     let snapshot = snapshot();
-    let options = PickOptions { max_candidates: 3, ..PickOptions::default() };
+    let options = at_most(3);
     let query = PickInput::from("web__search");
     let picked = Picking::begin(&query, &snapshot, &SnapshotIndex::default(), &options)
         .in_order("too slow", Provenance::default());

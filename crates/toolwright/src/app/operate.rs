@@ -19,7 +19,6 @@ use toolwright_core::store::{LedgerEntry, LogEntry, PinDecision, SessionLog as _
 use toolwright_core::trigger::{Firing, Triggers as _};
 use toolwright_core::{ApprovalRequest, Outcome, Policy, Profile};
 use toolwright_gateway::{Operator, PinWord};
-use toolwright_search::PickOptions;
 
 use super::Toolwright;
 use crate::config::trust::{TrustStore, write_approved};
@@ -146,8 +145,8 @@ impl Operator for Operations {
 
     async fn pick(&self, prompt: &str, max: usize) -> Result<Value, StoreError> {
         let snapshot = self.app.catalogue().snapshot();
-        let usual = self.app.config().sections.selection.pick_options();
-        let options = PickOptions { max_candidates: max, debug: true, ..usual };
+        let mut options = self.app.config().sections.selection.pick_options();
+        (options.config.max_candidates, options.debug) = (max, true);
         let picked = self.app.selector().pick(prompt.trim(), &snapshot, &options).await;
         let entry = |position: usize| &snapshot.list()[position];
         let provenance = &picked.provenance;
@@ -170,7 +169,7 @@ impl Operator for Operations {
             "picks": picks,
             "scorer": provenance.scorer,
             "candidates": provenance.candidates,
-            "shown_usually": self.app.config().sections.selection.max_candidates,
+            "shown_usually": self.app.config().sections.selection.pick.max_candidates,
             "excluded": excluded.collect::<Value>(),
             "fell_back": fell_back.collect::<Value>(),
         }))

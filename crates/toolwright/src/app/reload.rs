@@ -287,7 +287,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     check(a.selection.judge_model == b.selection.judge_model, "selection.judge_model");
     check(a.selection.pinned == b.selection.pinned, "selection.pinned");
     check(a.selection.scorer == b.selection.scorer, "selection.scorer");
-    check(a.selection.min_score == b.selection.min_score, "selection.min_score");
+    check(a.selection.pick.min_score == b.selection.pick.min_score, "selection.min_score");
     check(a.selection.timeout == b.selection.timeout, "selection.timeout");
     check(old.root == new.root, "the workspace root");
     changed

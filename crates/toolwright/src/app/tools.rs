@@ -192,7 +192,7 @@ impl Toolwright {
         self.list_unknown(LIST_WAIT).await;
         let snapshot = self.catalogue.snapshot();
         let mut options = self.config().sections.selection.pick_options();
-        options.max_candidates = limit;
+        options.config.max_candidates = limit;
         let picked = self.selector().pick(task, &snapshot, &options).await;
         let tool = |Pick { position, score, reason, .. }: Pick| {
             Some(PickedTool { tool: Arc::clone(snapshot.list().get(position)?), score, reason })

@@ -35,7 +35,7 @@ use toolwright_providers::openapi::OpenApiConfig;
 use toolwright_providers::rest::RestToolConfig;
 use toolwright_runtime::QueueConfig;
 use toolwright_runtime::executor::{CallDefaults, GuardConfig};
-use toolwright_search::{Cascade, Hybrid, Method, PickOptions};
+use toolwright_search::{Cascade, Hybrid, Method, PickConfig, PickOptions};
 use toolwright_telemetry::TelemetryConfig;
 
 use super::delegates::DelegatesConfig;
@@ -421,35 +421,21 @@ pub struct LlmConfig {
 
 /// `selection`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
 pub struct SelectionConfig {
     /// How the catalogue is put before a model.
     pub exposure: ExposureChoice,
     /// How tools are scored, by `pick`, `tools__search` and the exposure `pick`.
     pub scorer: ScorerName,
-    /// Tools that `pick` gives at most.
-    #[schemars(range(min = 1, max = 1000))]
-    pub max_candidates: usize,
-    /// The least score, from 0 to 1, of a tool that is picked.
-    #[schemars(range(min = 0, max = 1))]
-    pub min_score: f64,
-    /// Whether tools that their authors mark unsafe (`safe: false`) are shown, found and picked.
-    pub allow_unsafe: bool,
+    /// Which tools are picked, and how many.
+    #[serde(flatten)]
+    pub pick: PickConfig,
     /// The weights of the scorer `hybrid`. Default: 0.4 for words, 0.6 for meaning, put together by their mean.
     pub hybrid: Hybrid,
     /// The passes of the scorer `cascade`: a cheap one over all tools, a dear one over the best of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cascade: Option<CascadeConfig>,
-    /// Capabilities that a tool must declare to be picked, like `streaming`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub capabilities: Vec<String>,
-    /// What the place has where tools run, by name: a tool that needs anything else is not picked. Default: left open.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub context: Option<Vec<String>>,
-    /// Tokens that the definitions of all picks together may take. Default: any number.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub budget: Option<usize>,
     /// How long scoring may take, embeddings and judge included; after that what is at hand counts: words, else the
     /// order of registration.
     #[serde(with = "duration::required")]
@@ -474,14 +460,9 @@ impl Default for SelectionConfig {
         Self {
             exposure: ExposureChoice::Auto,
             scorer: ScorerName::Auto,
-            max_candidates: 3,
-            min_score: 0.05,
-            allow_unsafe: false,
+            pick: PickConfig::default(),
             hybrid: Hybrid::default(),
             cascade: None,
-            capabilities: Vec::new(),
-            context: None,
-            budget: None,
             timeout: Duration::from_secs(10),
             pick_size: DEFAULT_PICK_SIZE,
             pinned: Vec::new(),
@@ -518,14 +499,9 @@ impl SelectionConfig {
     #[must_use]
     pub fn pick_options(&self) -> PickOptions {
         PickOptions {
-            max_candidates: self.max_candidates,
-            min_score: self.min_score,
+            config: self.pick.clone(),
             scorer: self.method(self.scorer),
             timeout: Some(self.timeout),
-            allow_unsafe: self.allow_unsafe,
-            capabilities: self.capabilities.clone(),
-            context: self.context.clone(),
-            budget: self.budget,
             ..PickOptions::default()
         }
     }
