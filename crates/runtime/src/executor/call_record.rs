@@ -20,10 +20,9 @@ use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::redact::{learn_secrets, shown_arguments};
 use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, MAX_KEPT, RUNNING, note};
 
-use super::admission::query;
+use super::context::Partials;
 use super::llm_call::{FAILED_MODELS, asks_by_model};
 use super::pipeline::Stage;
-use super::tool_context::Partials;
 use super::{CallInFlight, Executor, InFlightGuard, RunContext};
 use crate::models::micros;
 
@@ -410,7 +409,7 @@ impl Executor {
         record: &CallRecord,
     ) -> Result<(), ToolError> {
         let required = self.options.defaults.ledger == LedgerMode::Required;
-        if !required && run.policy.vouched_effects(&query(call, CallScope::Anywhere, run)).read_only {
+        if !required && run.policy.vouched_effects(&run.query(call, CallScope::Anywhere)).read_only {
             return Ok(());
         }
         let entry = LedgerEntry {

@@ -1,7 +1,5 @@
 //! Checks calls before the other stages, and lets a model repair each repairable call once.
 
-use std::time::Duration;
-
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use serde_json::Value;
@@ -15,29 +13,12 @@ use toolwright_core::model_repair::{self, RepairEnd, RepairRecord};
 use toolwright_core::policy::{Decision, Effect};
 use toolwright_core::redact::{learn_secrets, learn_written};
 use toolwright_core::session::CallId;
-use toolwright_core::taint::{Taint, Tainted, as_whole};
+use toolwright_core::taint::as_whole;
 use toolwright_core::variables::Except;
 
-use super::admission::policy;
+use super::context::mark;
 use super::pipeline::catch_panic_now;
-use super::{Executor, RunContext};
-
-/// The model that repairs the arguments of invalid calls. Each attempt is a request to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RepairOptions {
-    /// The model, `provider/model`; asked through the client of the services.
-    pub model: String,
-    /// Limit of the request.
-    pub timeout: Duration,
-}
-
-impl RepairOptions {
-    /// Uses `model`, with a limit of one minute.
-    #[must_use]
-    pub fn by(model: impl Into<String>) -> Self {
-        Self { model: model.into(), timeout: Duration::from_secs(60) }
-    }
-}
+use super::{Executor, RepairOptions, RunContext};
 
 /// A call after the check.
 type Checked = Result<ValidCall, Box<Rejection>>;
@@ -77,7 +58,7 @@ impl Executor {
         }
         let is_allowed = catch_panic_now(|| {
             let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
-            policy(&call, scope, run).effect == Effect::Allow
+            run.policy.decide(&run.query(&call, scope)).effect == Effect::Allow
         });
         // A panic here recurs in the call's turn, and ends that call then.
         is_allowed.unwrap_or(false).then_some(call)
@@ -93,7 +74,7 @@ impl Executor {
         mark(&mut call, &run.read_taint);
         let decide = |call: &ValidCall| {
             let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
-            policy(call, scope, run)
+            run.policy.decide(&run.query(call, scope))
         };
         let judged = catch_panic_now(|| call.judge(&run.snapshot, caller(run), decide));
         let judged = judged.map_err(|_| ToolError::new(ErrorKind::InternalError, "it cannot be judged"))?;
@@ -264,14 +245,7 @@ fn check_mended(
     checked
 }
 
-/// Marks the arguments of a call as possibly derived from these tools.
-pub(super) fn mark(call: &mut ValidCall, taint: &Taint) {
-    if !taint.is_empty() {
-        call.provenance.tainted.push(Tainted { path: String::new(), from: taint.clone() });
-    }
-}
-
-/// Returns the caller of the calls.
+/// Who makes the calls.
 fn caller(run: &RunContext) -> Caller<'_> {
     Caller { principal: &run.session.principal, variables: run.variables.as_deref() }
 }

@@ -17,8 +17,8 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::llm::{Resolve, SHOWN_CHARACTERS, models};
 use toolwright_core::model::{
-    Effort, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, NotRecorded,
-    RequestAllowance, Usage, is_replay,
+    ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, NotRecorded, Usage,
+    is_replay,
 };
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
@@ -28,7 +28,7 @@ use toolwright_core::tool_id::ToolId;
 
 use super::call_record::CallUsage;
 use super::run::Attempts;
-use super::{Executor, RunContext};
+use super::{Executor, LlmOptions, RunContext};
 use crate::models::micros;
 
 /// A model is asked only if its window has room for this many answer tokens, or for the answer's limit if that is
@@ -37,25 +37,7 @@ const LEAST_ANSWER: u32 = 256;
 /// The same for the reasoning tokens of a reasoning model.
 const LEAST_THINKING: u32 = 1024;
 
-/// How a caller wants LLM-backed tools to run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LlmOptions {
-    /// The only model to ask, `provider/model`, instead of the tool's models.
-    pub model: Option<Arc<str>>,
-    /// The mode of asking, for tools whose variants have modes.
-    pub mode: Option<Arc<str>>,
-    /// The allowance that all attempts at their requests draw on.
-    pub requests: RequestAllowance,
-    /// The reasoning effort, instead of the tool's.
-    pub effort: Option<Effort>,
-    /// The name of the variant that is asked. A call sets it for its requests.
-    pub variant: Option<Arc<str>>,
-    /// The model of tools for which neither benchmarks nor the tool nor the executor's options name one.
-    pub default: Option<Arc<str>>,
-}
-
-/// Key in the extras of a call whose result came from a later model: the models asked before it, and why they gave no
-/// result.
+/// In the extras of a call that had its result from a later model: which were asked before it, and why none of them gave one.
 pub(super) const FAILED_MODELS: &str = "failed_models";
 
 /// The models of one call.

@@ -5,15 +5,14 @@ mod admission;
 mod background;
 mod call_record;
 mod checking;
+mod context;
 mod flow;
 mod llm_call;
-mod options;
 mod pipeline;
 mod result;
 mod route;
 mod run;
 mod state;
-mod tool_context;
 
 use std::borrow::Cow;
 use std::pin::pin;
@@ -45,19 +44,16 @@ use crate::jobs::JobManager;
 use crate::models::{ModelRequests, OnAnswer, RequestScope};
 use crate::queue::{CallOrder, WorkspaceLocks};
 
-pub use self::admission::{
-    Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
-};
-pub use self::background::{DrivenRun, PromotedTo, Promotion, RecoveryOptions};
+pub use self::background::{DrivenRun, RecoveryOptions};
 pub use self::call_record::ENDED_MS;
-pub use self::checking::{CheckedCalls, RepairOptions};
-pub use self::flow::EndedCall;
-pub use self::llm_call::LlmOptions;
-pub use self::options::{
-    CallDefaults, CallerNames, ExecutorOptions, HandedOver, HandoffOptions, PartialsFor, Recommends, RunContext,
+pub use self::checking::CheckedCalls;
+pub use self::context::{
+    Before, CallDefaults, CallerNames, ExecutorOptions, GuardBinding, GuardConfig, GuardContext, Guarded, HandedOver,
+    HandoffOptions, InnerTaint, InputGuard, Interceptor, LlmOptions, ModelGuard, Nested, NestedCallLimits, PartialsFor,
+    PromotedTo, Promotion, Recommends, RepairOptions, RunContext, Verdict,
 };
+pub use self::flow::EndedCall;
 pub use self::result::{BUDGET_EXCEEDED, is_denied, readers};
-pub use self::tool_context::{InnerTaint, Nested, NestedCallLimits};
 pub use crate::models::{AuxiliaryRequests, ModelAsk, ModelCallRecord, ModelQuestion};
 pub use crate::outputs::budget::ContextBudget;
 pub use crate::outputs::cache::ResponseCache;

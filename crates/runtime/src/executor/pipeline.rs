@@ -20,14 +20,13 @@ use toolwright_core::content::ContentBlock;
 use toolwright_core::definition::Mode;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Attention, Event, EventSink};
+use toolwright_core::operation::Op;
 use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput, Validated};
 use toolwright_core::session::CallId;
 
-use super::admission::JobStart;
-use super::admission::{Admitted, Judgement};
-use super::background::{PromotableCall, Promotion};
+use super::admission::{Admitted, JobStart, Judgement};
 use super::call_record::CallRecord;
-use super::{Executor, RunContext};
+use super::{Executor, Promotion, RunContext};
 use crate::jobs::JobManager;
 use crate::outputs::cache::Place;
 
@@ -64,6 +63,13 @@ pub(super) struct CallState {
     pub(super) call: Arc<ValidCall>,
     pub(super) run: Arc<RunContext>,
     pub(super) record: CallRecord,
+}
+
+/// What a call that may become a job leaves with whoever awaits it.
+pub(super) struct PromotableCall {
+    pub(super) call: Arc<ValidCall>,
+    pub(super) run: Arc<RunContext>,
+    pub(super) op: Op,
 }
 
 impl Executor {

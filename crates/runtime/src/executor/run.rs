@@ -11,9 +11,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::catalogue::{CallScope, Entry, ProviderCall, ProviderKind};
+use toolwright_core::catalogue::{CallScope, Entry, ProviderCall};
 use toolwright_core::context::ToolContext;
-use toolwright_core::definition::{Concurrency, Mode};
+use toolwright_core::definition::Concurrency;
 use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Attention, Event, EventSink};
@@ -24,14 +24,12 @@ use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 use toolwright_core::tool_id::ToolId;
 
-use super::call_record::CallRecord;
-use super::call_record::CallUsage;
+use super::call_record::{CallRecord, CallUsage};
+use super::context::{Limits, Partials, Progress};
 use super::llm_call::LlmCall;
 use super::pipeline::{Panic, catch_panic_now};
 use super::route::routed;
-use super::tool_context::Partials;
-use super::tool_context::Progress;
-use super::{Executor, ExecutorOptions, RunContext};
+use super::{Executor, RunContext};
 use crate::models::micros;
 use crate::queue::{HeldTurn, PausableSlot, PriorityQueue, Use, WaitBounds, WorkspaceTurn};
 
@@ -78,7 +76,7 @@ impl Executor {
         }
         let entry = &call.entry;
         let mut attempts = Box::new(Attempts {
-            context: self.tool_context(call, &held, run, &limits, &progress, record),
+            context: self.tool_context(call, held.place.as_ref(), run, &limits, &progress, (&record.op, record.scope)),
             idempotency_key: idempotency_key(call, run),
             call: Arc::clone(call),
             progress: Arc::clone(&progress),
@@ -179,8 +177,8 @@ fn last_word(stopped: ToolError, own: ToolError) -> ToolError {
 pub(super) struct HeldSlots {
     /// Includes the lock of an exclusive call, unless the call went to the background.
     _turn: Option<HeldTurn>,
-    /// Released while the call only waits for its client.
-    pub(super) place: Option<Arc<PausableSlot>>,
+    /// Given back while the call only waits for its client.
+    place: Option<Arc<PausableSlot>>,
 }
 
 impl Executor {
@@ -338,68 +336,7 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// The limits of one call, excluding waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Limits {
-    /// Total running time.
-    pub(super) absolute: Option<Duration>,
-    /// Time without a progress report.
-    pub(super) idle: Option<Duration>,
-    /// How often it is retried if that is safe.
-    pub(super) retries: u32,
-}
-
-/// The limit that a call reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reached {
-    Absolute,
-    Idle,
-}
-
-impl Limits {
-    /// Returns the limits of a call. Sub-agents are exempt from the global limits, because their own calls have limits.
-    /// Tools that await other calls are exempt from the global idle limit.
-    pub(super) fn of(entry: &Entry, run: &RunContext, options: &ExecutorOptions) -> Self {
-        let (tool, provider) = (entry.definition(), entry.provider.limits());
-        let is_agent = entry.provider.kind() == ProviderKind::Agent;
-        // A tool that awaits other calls reports no progress meanwhile; those calls have their own limits.
-        let awaits_others = is_agent || entry.provider.awaits_others(entry.id());
-        let global = Some(options.defaults.tool_timeout).filter(|_| !is_agent);
-        let global_idle = options.defaults.idle_timeout.filter(|_| !awaits_others);
-        let idle = tool.idle_timeout.or(provider.idle_timeout).or(global_idle);
-        Self {
-            absolute: run.timeout.or(tool.timeout).or(provider.timeout).or(global),
-            // A stateful job is silent while it waits for input, and that wait has its own limit.
-            idle: idle.filter(|_| run.job.is_none() || tool.mode != Mode::Stateful),
-            retries: tool.retries.or(provider.retries).unwrap_or(0),
-        }
-    }
-
-    /// Returns whether a call may run longer than `span`.
-    pub(super) fn allow(&self, span: Duration) -> bool {
-        [self.absolute, self.idle].into_iter().flatten().all(|limit| limit > span)
-    }
-
-    /// Waits until the call has reached a limit.
-    async fn reached(&self, entry: &Entry, progress: &Partials) -> ToolError {
-        let reached = loop {
-            match progress.left(self) {
-                None => std::future::pending().await,
-                Some((Duration::ZERO, reached)) => break reached,
-                Some((left, _)) => tokio::time::sleep(left).await,
-            }
-        };
-        let (did_not, model, limit) = match reached {
-            Reached::Absolute => ("finish within", "timeout after", self.absolute),
-            Reached::Idle => ("report progress for", "timeout: no progress for", self.idle),
-        };
-        let limit = duration::format(limit.unwrap_or_default());
-        ToolError::new(ErrorKind::Timeout, format!("{} did not {did_not} {limit}", entry.id()))
-            .with_model_message(format!("{model} {limit}"))
-    }
-}
-
-/// The pause before the second attempt. Each later pause is twice as long, up to [`MAX_PAUSE`].
+/// The pause before the second attempt; each further one is twice as long, up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 

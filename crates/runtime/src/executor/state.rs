@@ -20,7 +20,6 @@ use toolwright_core::taint::{Taint, of_all};
 
 use serde::Deserialize as _;
 
-use super::admission::query;
 use super::run::idempotency_key;
 use super::{Executor, RunContext};
 use crate::state::read_stored;
@@ -60,7 +59,7 @@ impl Executor {
     /// Returns the untrusted tools from which the output of a call derives, including those of its inner calls.
     fn output_taint(call: &ValidCall, run: &RunContext) -> Taint {
         let mut taint = of_all(&call.provenance.tainted);
-        let query = query(call, CallScope::Anywhere, run);
+        let query = run.query(call, CallScope::Anywhere);
         if run.policy.taints(&query, call.entry.provider.kind()) {
             taint.add(&Taint::of(call.entry.id()));
         }

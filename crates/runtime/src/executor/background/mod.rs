@@ -5,7 +5,7 @@ mod recovery;
 mod rights;
 
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,8 +26,8 @@ use toolwright_core::store::{MessageKind, SessionLog as _};
 
 use super::admission::{Admitted, Asking, JobAdmission, JobStart};
 use super::call_record::{ApprovalAnswer, journal, name_tool};
-use super::pipeline::{CallState, Destination, EarlyExit, Panic, Stage, catch_panic, validated};
-use super::run::Limits;
+use super::context::Limits;
+use super::pipeline::{CallState, Destination, EarlyExit, Panic, PromotableCall, Stage, catch_panic, validated};
 use super::{Executor, RunContext};
 
 pub use self::driven::DrivenRun;
@@ -42,16 +42,6 @@ type Work = BoxFuture<'static, Outcome>;
 
 /// The limit on a stateful job's total time; each of its steps has the tool's own limit.
 const STATEFUL_LIFE: Duration = Duration::from_secs(24 * 3600);
-
-/// Whether calls may become jobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Promotion {
-    /// They do if their tool, their duration or a person requires it.
-    #[default]
-    May,
-    /// They are always awaited, because the caller could not use a job's id.
-    Never,
-}
 
 impl Executor {
     /// Starts a call as a job. Its caller gets the id, or the first partial result of a stateful tool.
@@ -283,14 +273,7 @@ impl Executor {
     }
 }
 
-/// Lets the waiter of a call turn it into a job.
-pub(super) struct PromotableCall {
-    pub(super) call: Arc<ValidCall>,
-    pub(super) run: Arc<RunContext>,
-    pub(super) op: Op,
-}
-
-/// Follows a job's work to its end, on its own task.
+/// Follows a job's work to its end, on a task of its own.
 fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, call: CallId, mut work: Work) {
     let (jobs, job) = (Arc::clone(jobs), Arc::clone(job));
     tokio::spawn(async move {
@@ -334,28 +317,7 @@ impl Turns for JobTurns {
     }
 }
 
-/// The job that a call has become, if any: the target of its progress and its end.
-#[derive(Clone, Default)]
-pub struct PromotedTo(Arc<OnceLock<Arc<Live>>>);
-
-impl PromotedTo {
-    /// Returns whether the call has become a job.
-    pub(super) fn is_job(&self) -> bool {
-        self.job().is_some()
-    }
-
-    /// Returns the job.
-    pub(super) fn job(&self) -> Option<&Arc<Live>> {
-        self.0.get()
-    }
-
-    fn set(&self, job: &Arc<Live>) {
-        // Set only once, by the waiter of the call.
-        let _ = self.0.set(Arc::clone(job));
-    }
-}
-
-/// Ends the work of a stateful job if one of its steps takes longer than `limit`. Waits for input do not count.
+/// Ends the work of a stateful job when one of its steps takes longer than `limit`; a wait for input is no step.
 async fn within_steps(mut work: Work, job: Arc<Live>, limit: Duration) -> Outcome {
     let mut state = job.state();
     loop {

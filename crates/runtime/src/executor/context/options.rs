@@ -1,7 +1,7 @@
-//! Defines the parts of the executor, and the context of the calls that it runs.
+//! Defines the parts of the executor, and the terms of the calls that it runs.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -10,17 +10,18 @@ use serde_json::{Map, Value};
 use toolwright_core::agents::AgentLimits;
 use toolwright_core::agents::handoff::Conversation;
 use toolwright_core::approval::{AgentStep, Approver};
+use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::Cancel;
-use toolwright_core::catalogue::{Entry, Snapshot};
+use toolwright_core::catalogue::{CallScope, Entry, Snapshot};
 use toolwright_core::client::{CallClient, NoClient};
 use toolwright_core::context::{PartialSink, Services, UsageRecorder};
 use toolwright_core::duration;
 use toolwright_core::job::{Follows, Turns};
-use toolwright_core::model::PriceTable;
+use toolwright_core::model::{Effort, PriceTable, RequestAllowance};
 use toolwright_core::operation::{Lineage, Origin};
 use toolwright_core::output::{DEFAULT_MAX_WHOLE, ResultsFor};
 use toolwright_core::plan::{Beside, DEFAULT_CALLS_PER_TURN};
-use toolwright_core::policy::{Policy, UserRequest};
+use toolwright_core::policy::{Policy, PolicyQuery, UserRequest};
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::setting::TimeSpan;
 use toolwright_core::store::{ApprovalStore, LedgerMode, LedgerStore, RunStore};
@@ -28,12 +29,9 @@ use toolwright_core::taint::Taint;
 use toolwright_core::tool_id::ToolId;
 use toolwright_core::variables::Variables;
 
-use super::admission::{GuardBinding, Guarded, Interceptor};
-use super::background::{PromotedTo, Promotion};
-use super::checking::RepairOptions;
-use super::llm_call::LlmOptions;
-use super::tool_context::{InnerTaint, NestedCallLimits};
-use crate::jobs::JobManager;
+use super::guards::{GuardBinding, Guarded, Interceptor};
+use super::nested::{InnerTaint, NestedCallLimits};
+use crate::jobs::{JobManager, Live};
 use crate::models::{AgentBudget, Budgets};
 use crate::outputs::budget::ContextBudget;
 use crate::outputs::cache::ResponseCache;
@@ -88,6 +86,23 @@ impl Default for CallDefaults {
             auto_background_after: None,
             ledger: LedgerMode::BestEffort,
         }
+    }
+}
+
+/// Who mends the arguments of calls that are not valid. Each attempt is a request to a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairOptions {
+    /// The model, `provider/model`, asked through the client of the services.
+    pub model: String,
+    /// Limit of the request.
+    pub timeout: Duration,
+}
+
+impl RepairOptions {
+    /// By `model`, within a minute.
+    #[must_use]
+    pub fn by(model: impl Into<String>) -> Self {
+        Self { model: model.into(), timeout: Duration::from_secs(60) }
     }
 }
 
@@ -159,7 +174,55 @@ impl ExecutorOptions {
     }
 }
 
-/// The default number of calls that one call may make.
+/// How a caller wants LLM-backed tools to be run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LlmOptions {
+    /// The one model to ask, `provider/model`, in place of those of the tool; no other takes its place.
+    pub model: Option<Arc<str>>,
+    /// The mode of asking, for tools whose variants have modes.
+    pub mode: Option<Arc<str>>,
+    /// What all attempts at their requests are taken of.
+    pub requests: RequestAllowance,
+    /// How much the model is to think, in place of the tool's word.
+    pub effort: Option<Effort>,
+    /// The variant that is asked, by its name: a call sets it for its requests.
+    pub variant: Option<Arc<str>>,
+    /// The model of tools for which nothing else says one: neither benchmarks nor the tool nor the executor's options.
+    pub default: Option<Arc<str>>,
+}
+
+/// Whether calls may become jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Promotion {
+    /// Where their tool, their time or a person makes them ones.
+    #[default]
+    May,
+    /// Nobody could do anything with a job's id: they are awaited, whatever comes.
+    Never,
+}
+
+/// The job that a call has become, if it has: where its progress and its end go.
+#[derive(Clone, Default)]
+pub struct PromotedTo(Arc<OnceLock<Arc<Live>>>);
+
+impl PromotedTo {
+    /// Whether the call has become one.
+    pub(in crate::executor) fn is_job(&self) -> bool {
+        self.job().is_some()
+    }
+
+    /// The job.
+    pub(in crate::executor) fn job(&self) -> Option<&Arc<Live>> {
+        self.0.get()
+    }
+
+    pub(in crate::executor) fn set(&self, job: &Arc<Live>) {
+        // Set once, by who waits for the call.
+        let _ = self.0.set(Arc::clone(job));
+    }
+}
+
+/// Calls that one call may make unless configured otherwise.
 const DEFAULT_INNER_CALLS: usize = 100;
 
 /// Creates the sink of one call's progress.
@@ -348,8 +411,8 @@ impl RunContext {
         }
     }
 
-    /// Returns the terms of one call, with its own cancel token.
-    pub(super) fn for_one_call(&self) -> Self {
+    /// The terms of one call, which has a token of its own.
+    pub(in crate::executor) fn for_one_call(&self) -> Self {
         let turn = self.turn.clone().or_else(|| self.order.as_ref().map(CallOrder::arrive)).unwrap_or_default();
         let inner_taint = InnerTaint::default();
         Self {
@@ -364,5 +427,21 @@ impl RunContext {
     /// Returns whether the call continues as a job, without its caller.
     pub(crate) fn is_job(&self) -> bool {
         self.became.as_ref().is_some_and(PromotedTo::is_job)
+    }
+
+    /// A call as policy and selectors see it.
+    pub(in crate::executor) fn query<'c>(&'c self, call: &'c ValidCall, scope: CallScope) -> PolicyQuery<'c> {
+        let entry = &call.entry;
+        PolicyQuery {
+            definition: entry.definition(),
+            trust: entry.provider.trust(),
+            principal: &self.session.principal,
+            root: &self.session.root,
+            scope,
+            unvalidated: call.unvalidated,
+            arguments: &call.arguments,
+            request: self.request.as_ref(),
+            tainted: &call.provenance.tainted,
+        }
     }
 }

@@ -1,10 +1,9 @@
 //! Decides whether a call may run, and with which arguments: by interceptors, guards, policy, and a person if the
 //! policy asks.
 
-mod guards;
-
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -17,18 +16,18 @@ use toolwright_core::context::{INFO_ID, unread};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, Refused};
 use toolwright_core::operation::Op;
-use toolwright_core::outcome::Outcome;
-use toolwright_core::policy::{Decision, Effect, PolicyQuery};
+use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput};
+use toolwright_core::policy::{Decision, Effect};
 use toolwright_core::redact::shown_arguments;
 
 use super::call_record::{ApprovalAnswer, CallRecord};
+use super::context::rewrite;
 use super::pipeline::{CallState, EarlyExit, Stage};
-use super::{Executor, RunContext};
+use super::{Before, Executor, GuardBinding, GuardContext, Guarded, RunContext, Verdict};
 use crate::approvals::new_id;
 
-pub use self::guards::{
-    Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
-};
+/// How long an interceptor may take.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// The message to the model if policy asks but nobody can be asked.
 const UNASKED: &str = "denied: the call needs a person's approval, and nobody can be asked";
@@ -164,7 +163,7 @@ impl Executor {
         record: &mut CallRecord,
     ) -> Result<Judgement, EarlyExit> {
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
-        let query = query(call, scope, run);
+        let query = run.query(call, scope);
         let mut decision = run.policy.decide(&query);
         let mut standing = EarlierAnswer::Counts;
         if let Some(reason) = guard_asks {
@@ -349,28 +348,125 @@ fn refuse(call: &ValidCall, run: &RunContext) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// Returns the policy's decision about a call.
-pub(super) fn policy(call: &ValidCall, scope: CallScope, run: &RunContext) -> Decision {
-    run.policy.decide(&query(call, scope, run))
+fn denied(entry: &Entry, reason: &str) -> ToolError {
+    ToolError::new(ErrorKind::Denied, format!("{} was denied: {reason}", entry.id()))
+        .with_model_message(format!("denied: {reason}"))
 }
 
-/// Returns a call as policy and selectors see it.
-pub(super) fn query<'c>(call: &'c ValidCall, scope: CallScope, run: &'c RunContext) -> PolicyQuery<'c> {
-    let entry = &call.entry;
-    PolicyQuery {
-        definition: entry.definition(),
-        trust: entry.provider.trust(),
-        principal: &run.session.principal,
-        root: &run.session.root,
-        scope,
-        unvalidated: call.unvalidated,
-        arguments: &call.arguments,
-        request: run.request.as_ref(),
-        tainted: &call.provenance.tainted,
+impl Executor {
+    /// Hears every interceptor in order, until one skips the call.
+    async fn intercept(&self, call: &mut Arc<ValidCall>, run: &RunContext) -> Result<(), EarlyExit> {
+        for interceptor in &self.options.interceptors {
+            match heard(interceptor.name(), run, interceptor.before(call, run)).await? {
+                Before::Continue => {}
+                Before::Skip(mut output) => {
+                    // A word in the place of a result is not held against the tool's output schema.
+                    if output.structured.is_none() {
+                        output.extras.entry(STANDS_IN).or_insert_with(|| "skipped".into());
+                    }
+                    return Err(EarlyExit::Answered(Box::new(output.with_extra("skipped_by", interceptor.name()))));
+                }
+                Before::Override(arguments) => {
+                    rewrite(Arc::make_mut(call), arguments, &format!("interceptor {}", interceptor.name()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows an output to every interceptor, the last registered first.
+    pub(super) async fn intercept_output(
+        &self,
+        tool: &Entry,
+        mut output: ToolOutput,
+        run: &RunContext,
+    ) -> Result<ToolOutput, ToolError> {
+        for interceptor in self.options.interceptors.iter().rev() {
+            if let Some(mut other) = heard(interceptor.name(), run, interceptor.after(tool, &output, run)).await? {
+                // Other words in the place of a result are no result either.
+                if let Some(what) = output.extras.remove(STANDS_IN).filter(|_| other.structured.is_none()) {
+                    other.extras.entry(STANDS_IN).or_insert(what);
+                }
+                output = other.with_extra("overridden_by", interceptor.name());
+            }
+        }
+        Ok(output)
+    }
+
+    /// Hears every guard that is bound to the call, in order. The first denial ends the call; else the first
+    /// reason to ask is returned. A guard that cannot judge, or not in time, denies.
+    async fn guards(
+        self: &Arc<Self>,
+        call: &mut Arc<ValidCall>,
+        run: &RunContext,
+        record: &CallRecord,
+    ) -> Result<Option<String>, ToolError> {
+        let mut ask = None;
+        if run.guarded == Guarded::No {
+            return Ok(ask);
+        }
+        for binding in &self.options.guards {
+            if !binding.is_asked(call, run) {
+                continue;
+            }
+            match self.judgement(binding, call, run, &record.op).await? {
+                Verdict::Allow => {}
+                Verdict::Deny(reason) => return Err(denied(&call.entry, &reason)),
+                Verdict::Ask(reason) => ask = ask.or(Some(reason)),
+                Verdict::Rewrite(arguments) => {
+                    rewrite(Arc::make_mut(call), arguments, &format!("guard {}", binding.name))?
+                }
+            }
+        }
+        Ok(ask)
+    }
+
+    /// One guard's word, which enters the ledger as an operation inside the call.
+    async fn judgement(
+        self: &Arc<Self>,
+        binding: &GuardBinding,
+        call: &ValidCall,
+        run: &RunContext,
+        parent: &Op,
+    ) -> Result<Verdict, ToolError> {
+        let op = self.begin(&parent.inside());
+        let started = self.options.services.clock.now();
+        let inner_run = RunContext {
+            lineage: op.inside(),
+            guarded: Guarded::No,
+            journal: None,
+            timeout: None,
+            partials: None,
+            budget: None,
+            order: None,
+            turn: None,
+            ..run.clone()
+        };
+        let context = GuardContext { executor: self, run: inner_run };
+        let judged = tokio::select! {
+            biased;
+            judged = binding.guard.judge(call, &context) => judged,
+            cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause)),
+            () = tokio::time::sleep(binding.timeout) => {
+                Err(format!("no answer within {}", toolwright_core::duration::format(binding.timeout)))
+            }
+        };
+        let status = judged.as_ref().map_or("error", Verdict::as_str);
+        self.record_guard(op, &binding.name, status, started, run);
+        judged.map_err(|why| denied(&call.entry, &format!("guard {} could not judge it: {why}", binding.name)))
     }
 }
 
-pub(super) fn denied(entry: &Entry, reason: &str) -> ToolError {
-    ToolError::new(ErrorKind::Denied, format!("{} was denied: {reason}", entry.id()))
-        .with_model_message(format!("denied: {reason}"))
+/// What an interceptor says in time, unless the call is cancelled.
+async fn heard<T>(name: &str, run: &RunContext, asked: impl Future<Output = T>) -> Result<T, ToolError> {
+    tokio::select! {
+        biased;
+        answer = asked => Ok(answer),
+        // A call that was stopped may still have an output to look at, which does not wait for anything.
+        cause = run.cancel.cancelled() => Err(ToolError::canceled(cause)),
+        () = tokio::time::sleep(LIMIT) => {
+            let message = format!("interceptor {name} did not answer within {LIMIT:?}");
+            Err(ToolError::new(ErrorKind::InternalError, message).with_model_message("internal error"))
+        }
+    }
 }

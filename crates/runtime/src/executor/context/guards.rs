@@ -14,19 +14,13 @@ use toolwright_core::catalogue::Entry;
 use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{Message, ModelRequest, ModelResponse, OutputFormat, StopReason};
-use toolwright_core::operation::Op;
-use toolwright_core::outcome::{STANDS_IN, ToolOutput};
+use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::Selector;
 use toolwright_core::setting::TimeSpan;
 use toolwright_core::taint::as_whole;
 
-use super::{denied, query};
-use crate::executor::call_record::CallRecord;
-use crate::executor::pipeline::EarlyExit;
-use crate::executor::{Executor, RunContext};
-
-/// How long an interceptor may take.
-const LIMIT: Duration = Duration::from_secs(10);
+use super::options::RunContext;
+use crate::executor::Executor;
 
 /// An interceptor's decision about a call.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,65 +50,7 @@ pub trait Interceptor: Send + Sync {
     }
 }
 
-impl Executor {
-    /// Calls every interceptor in order, until one skips the call.
-    pub(in crate::executor) async fn intercept(
-        &self,
-        call: &mut Arc<ValidCall>,
-        run: &RunContext,
-    ) -> Result<(), EarlyExit> {
-        for interceptor in &self.options.interceptors {
-            match answer(interceptor.name(), run, interceptor.before(call, run)).await? {
-                Before::Continue => {}
-                Before::Skip(mut output) => {
-                    // A text result from an interceptor is not checked against the tool's output schema.
-                    if output.structured.is_none() {
-                        output.extras.entry(STANDS_IN).or_insert_with(|| "skipped".into());
-                    }
-                    return Err(EarlyExit::Answered(Box::new(output.with_extra("skipped_by", interceptor.name()))));
-                }
-                Before::Override(arguments) => {
-                    rewrite(Arc::make_mut(call), arguments, &format!("interceptor {}", interceptor.name()))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Passes an output to every interceptor, the last registered first.
-    pub(in crate::executor) async fn intercept_output(
-        &self,
-        tool: &Entry,
-        mut output: ToolOutput,
-        run: &RunContext,
-    ) -> Result<ToolOutput, ToolError> {
-        for interceptor in self.options.interceptors.iter().rev() {
-            if let Some(mut other) = answer(interceptor.name(), run, interceptor.after(tool, &output, run)).await? {
-                // A placeholder whose text was replaced is still a placeholder.
-                if let Some(what) = output.extras.remove(STANDS_IN).filter(|_| other.structured.is_none()) {
-                    other.extras.entry(STANDS_IN).or_insert(what);
-                }
-                output = other.with_extra("overridden_by", interceptor.name());
-            }
-        }
-        Ok(output)
-    }
-}
-
-async fn answer<T>(name: &str, run: &RunContext, asked: impl Future<Output = T>) -> Result<T, ToolError> {
-    tokio::select! {
-        biased;
-        answer = asked => Ok(answer),
-        // A stopped call may still have an output to check, as long as that does not wait.
-        cause = run.cancel.cancelled() => Err(ToolError::canceled(cause)),
-        () = tokio::time::sleep(LIMIT) => {
-            let message = format!("interceptor {name} did not answer within {LIMIT:?}");
-            Err(ToolError::new(ErrorKind::InternalError, message).with_model_message("internal error"))
-        }
-    }
-}
-
-/// The default time limit of a guard.
+/// How long a guard may take unless configured otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An input guard's decision about a call.
@@ -132,7 +68,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    fn as_str(&self) -> &'static str {
+    pub(in crate::executor) fn as_str(&self) -> &'static str {
         match self {
             Self::Allow => "allow",
             Self::Deny(_) => "deny",
@@ -194,10 +130,10 @@ fn timeout() -> Duration {
 /// A guard, and the calls that it checks.
 #[derive(Clone)]
 pub struct GuardBinding {
-    name: String,
-    guard: Arc<dyn InputGuard>,
+    pub(in crate::executor) name: String,
+    pub(in crate::executor) guard: Arc<dyn InputGuard>,
     selector: Selector,
-    timeout: Duration,
+    pub(in crate::executor) timeout: Duration,
 }
 
 impl fmt::Debug for GuardBinding {
@@ -232,12 +168,12 @@ impl GuardBinding {
         Self { timeout, ..self }
     }
 
-    fn is_asked(&self, call: &ValidCall, run: &RunContext) -> bool {
+    pub(in crate::executor) fn is_asked(&self, call: &ValidCall, run: &RunContext) -> bool {
         if self.selector == Selector::default() {
             return true;
         }
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
-        self.selector.selects(&query(call, scope, run), &run.policy.tools).unwrap_or_else(|why| {
+        self.selector.selects(&run.query(call, scope), &run.policy.tools).unwrap_or_else(|why| {
             tracing::warn!(guard = self.name, "it cannot be told whether the call is to be guarded: {why}");
             true
         })
@@ -254,72 +190,7 @@ pub enum Guarded {
     No,
 }
 
-impl Executor {
-    /// Calls every guard that is bound to the call, in order. The first denial ends the call; otherwise the first
-    /// reason to ask is returned. A guard that fails or times out denies.
-    pub(in crate::executor) async fn guards(
-        self: &Arc<Self>,
-        call: &mut Arc<ValidCall>,
-        run: &RunContext,
-        record: &CallRecord,
-    ) -> Result<Option<String>, ToolError> {
-        let mut ask = None;
-        if run.guarded == Guarded::No {
-            return Ok(ask);
-        }
-        for binding in &self.options.guards {
-            if !binding.is_asked(call, run) {
-                continue;
-            }
-            match self.judgement(binding, call, run, &record.op).await? {
-                Verdict::Allow => {}
-                Verdict::Deny(reason) => return Err(denied(&call.entry, &reason)),
-                Verdict::Ask(reason) => ask = ask.or(Some(reason)),
-                Verdict::Rewrite(arguments) => {
-                    rewrite(Arc::make_mut(call), arguments, &format!("guard {}", binding.name))?
-                }
-            }
-        }
-        Ok(ask)
-    }
-
-    /// Returns one guard's verdict, and records it in the ledger as an operation inside the call.
-    async fn judgement(
-        self: &Arc<Self>,
-        binding: &GuardBinding,
-        call: &ValidCall,
-        run: &RunContext,
-        parent: &Op,
-    ) -> Result<Verdict, ToolError> {
-        let op = self.begin(&parent.inside());
-        let started = self.options.services.clock.now();
-        let inner_run = RunContext {
-            lineage: op.inside(),
-            guarded: Guarded::No,
-            journal: None,
-            timeout: None,
-            partials: None,
-            budget: None,
-            order: None,
-            turn: None,
-            ..run.clone()
-        };
-        let context = GuardContext { executor: self, run: inner_run };
-        let judged = tokio::select! {
-            biased;
-            judged = binding.guard.judge(call, &context) => judged,
-            cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause)),
-            () = tokio::time::sleep(binding.timeout) => {
-                Err(format!("no answer within {}", toolwright_core::duration::format(binding.timeout)))
-            }
-        };
-        let status = judged.as_ref().map_or("error", Verdict::as_str);
-        self.record_guard(op, &binding.name, status, started, run);
-        judged.map_err(|why| denied(&call.entry, &format!("guard {} could not judge it: {why}", binding.name)))
-    }
-}
-
-/// The most bytes of arguments that the model is shown. A call with more cannot be judged, and is denied.
+/// Bytes of arguments that are shown: a call with more is not judged, and so denied.
 const MAX_ARGUMENTS: usize = 64 << 10;
 /// The most bytes of a description that the model is shown.
 const MAX_DESCRIPTION: usize = 2 << 10;
@@ -437,7 +308,7 @@ fn schema() -> Value {
 ///
 /// # Errors
 /// `invalid_parameters`.
-fn rewrite(call: &mut ValidCall, arguments: Value, who: &str) -> Result<(), ToolError> {
+pub(in crate::executor) fn rewrite(call: &mut ValidCall, arguments: Value, who: &str) -> Result<(), ToolError> {
     let invalid = |why: &str| {
         let message = format!("{who} rewrote the arguments of {} to something invalid: {why}", call.entry.id());
         ToolError::new(ErrorKind::InvalidParameters, message)

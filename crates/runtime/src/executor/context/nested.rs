@@ -1,0 +1,229 @@
+//! The calls that a call makes while it runs, with their bounds, and its requests to models.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use toolwright_core::agents::Rights;
+use toolwright_core::call::{Rejection, ToolCall, ValidCall};
+use toolwright_core::catalogue::Snapshot;
+use toolwright_core::context::{InnerCalls, NoCalls, PartialSink, ToolContext};
+use toolwright_core::error::{ErrorKind, ToolError, Unsupported};
+use toolwright_core::model::{ModelError, ModelRequest, ModelResponse};
+use toolwright_core::operation::Op;
+use toolwright_core::outcome::Outcome;
+use toolwright_core::taint::{Taint, Tainted, of_all};
+
+use super::options::RunContext;
+use super::progress::Progress;
+use crate::executor::Executor;
+use crate::queue::Priority;
+
+/// How deep calls may be made inside calls.
+const MAX_DEPTH: usize = 5;
+
+/// Bounds the calls that one call makes. The limit of the turn does not count them.
+#[derive(Debug)]
+pub struct NestedCallLimits {
+    count: AtomicUsize,
+    max: usize,
+    /// 1 for calls that a call of a turn makes.
+    depth: usize,
+    /// The untrusted tools that the arguments of the call itself came out of.
+    given: Taint,
+    /// Those that the outputs of the calls that it makes came out of.
+    made: InnerTaint,
+}
+
+/// The untrusted tools that the outputs of the calls that one call makes came out of. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct InnerTaint(Arc<Mutex<Taint>>);
+
+impl InnerTaint {
+    /// Those until now.
+    pub(in crate::executor) fn so_far(&self) -> Taint {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn add(&self, taint: &Taint) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(taint);
+    }
+}
+
+impl NestedCallLimits {
+    /// Notes where the output of an inner call came from.
+    pub(in crate::executor) fn note_taint(&self, taint: &Taint) {
+        self.made.add(taint);
+    }
+
+    /// Marks the arguments of a call, which the outer call may have made out of its own.
+    pub(in crate::executor) fn mark(&self, call: &mut ValidCall) {
+        mark(call, &self.given);
+    }
+
+    /// Counts one call.
+    ///
+    /// # Errors
+    /// `limit_exceeded` for one too many, or too deep.
+    fn count(&self) -> Result<(), ToolError> {
+        let refused = |message: String| Err(ToolError::new(ErrorKind::LimitExceeded, message));
+        if self.depth > MAX_DEPTH {
+            return refused(format!("calls may be made inside calls {MAX_DEPTH} deep, and no deeper"));
+        }
+        if self.count.fetch_add(1, Ordering::Relaxed) >= self.max {
+            return refused(format!("one call may make {} calls of its own, and no more", self.max));
+        }
+        Ok(())
+    }
+
+    /// Rejects what is beyond the bound, in call order. What the check has rejected does not count.
+    pub(in crate::executor) fn apply(
+        &self,
+        checked: Vec<Result<ValidCall, Box<Rejection>>>,
+    ) -> Vec<Result<ValidCall, Box<Rejection>>> {
+        let bounded = |call: ValidCall| match self.count() {
+            Ok(()) => Ok(call),
+            Err(error) => Err(Box::new(Rejection {
+                call_id: call.id,
+                name: call.entry.wire_name.clone(),
+                arguments: call.arguments,
+                entry: Some(call.entry),
+                error,
+                meta: call.meta,
+                violations: Vec::new(),
+                provenance: call.provenance,
+                pending: call.pending,
+            })),
+        };
+        checked.into_iter().map(|checked| checked.and_then(bounded)).collect()
+    }
+}
+
+/// Runs the calls that one call makes, under its token and as operations inside its own. No journal has them: the call
+/// that made them answers for them.
+struct NestedCaller {
+    executor: Arc<Executor>,
+    run: RunContext,
+}
+
+/// What a call that makes others runs under.
+#[derive(Clone, Copy)]
+pub struct Nested<'c> {
+    /// The executor that runs it.
+    pub executor: &'c Arc<Executor>,
+    /// The context of the calls that it makes.
+    pub run: &'c RunContext,
+}
+
+impl std::fmt::Debug for Nested<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Nested").finish_non_exhaustive()
+    }
+}
+
+impl<'c> Nested<'c> {
+    /// That of a running call; `None` where it makes none, or no executor runs it.
+    #[must_use]
+    pub fn of(context: &'c ToolContext) -> Option<Self> {
+        let calls: &dyn Any = &*context.calls;
+        calls.downcast_ref().map(|caller: &NestedCaller| Self { executor: &caller.executor, run: &caller.run })
+    }
+}
+
+impl Nested<'_> {
+    /// Notes that the output of the call comes out of these untrusted tools too.
+    pub fn note_taint(&self, taint: &Taint) {
+        if let Some(inner) = &self.run.inner {
+            inner.note_taint(taint);
+        }
+    }
+}
+
+#[async_trait]
+impl InnerCalls for NestedCaller {
+    fn snapshot(&self) -> Option<&Snapshot> {
+        Some(&self.run.snapshot)
+    }
+
+    async fn run(&self, calls: Vec<ToolCall>) -> Result<Vec<Outcome>, Unsupported> {
+        // Calls made in bulk let single calls go first.
+        let priority = if calls.len() < 2 { self.run.priority } else { Priority::Background };
+        let run = RunContext { priority, ..self.run.clone() };
+        Ok(self.executor.run_calls(calls, &run).await)
+    }
+
+    fn model(&self) -> Option<&str> {
+        self.run.model.as_deref()
+    }
+
+    fn rights(&self) -> Option<Rights> {
+        let RunContext { session, policy, snapshot, agent_budget, limits, .. } = &self.run;
+        let of_tree = agent_budget.as_ref().map(|agent_budget| agent_budget.limits().clone()).unwrap_or_default();
+        Some(Rights {
+            principal: session.principal.clone(),
+            policies: policy.chain(),
+            // A later version of a tool is the same tool.
+            tools: Some(snapshot.list().iter().map(|entry| entry.id().without_version().to_owned()).collect()),
+            limits: limits.within(&of_tree),
+            root: session.root.clone(),
+        })
+    }
+
+    fn reads_mailbox(&self) -> bool {
+        self.run.reads_mailbox
+    }
+
+    async fn ask(&self, model: &str, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
+        self.executor.ask_model(model, request, None, &self.run).await
+    }
+}
+
+impl Executor {
+    /// Makes calls, and requests to models, as parts of `run`.
+    #[must_use]
+    pub fn inner_caller(self: &Arc<Self>, run: RunContext) -> impl InnerCalls + use<> {
+        NestedCaller { executor: Arc::clone(self), run }
+    }
+
+    pub(super) fn inner_calls(self: &Arc<Self>, call: &ValidCall, run: &RunContext, op: &Op) -> Arc<dyn InnerCalls> {
+        if !call.awaits_others() {
+            return NoCalls::shared();
+        }
+        let depth = run.inner.as_ref().map_or(0, |outer| outer.depth) + 1;
+        let bound = NestedCallLimits {
+            count: AtomicUsize::new(0),
+            max: self.options.inner_calls,
+            depth,
+            given: of_all(&call.provenance.tainted),
+            made: run.inner_taint.clone(),
+        };
+        // Their progress goes where the call's own goes.
+        let progress: Arc<dyn PartialSink> = Arc::new(Progress::of(&call.id, run));
+        let run = RunContext {
+            lineage: op.inside(),
+            partials: Some(Arc::new(move |_| Arc::clone(&progress))),
+            started_before: 0,
+            beside: Arc::default(),
+            granted: Arc::default(),
+            journal: None,
+            job: None,
+            timeout: None,
+            background_after: None,
+            inner: Some(Arc::new(bound)),
+            // Their results go to the call, not into the conversation.
+            budget: None,
+            order: None,
+            turn: None,
+            ..run.clone()
+        };
+        Arc::new(NestedCaller { executor: Arc::clone(self), run })
+    }
+}
+
+/// Marks the arguments of a call, which may come out of these tools.
+pub(in crate::executor) fn mark(call: &mut ValidCall, taint: &Taint) {
+    if !taint.is_empty() {
+        call.provenance.tainted.push(Tainted { path: String::new(), from: taint.clone() });
+    }
+}

@@ -1,0 +1,329 @@
+//! The progress of a running call, and its limits of time.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Map;
+use tokio::time::Instant;
+use toolwright_core::catalogue::{Entry, ProviderKind};
+use toolwright_core::context::PartialSink;
+use toolwright_core::definition::Mode;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::event::{Attention, Event, Partial};
+use toolwright_core::operation::Op;
+use toolwright_core::redact::StreamRedactor;
+use toolwright_core::session::CallId;
+use toolwright_core::{Services, duration};
+
+use super::options::{ExecutorOptions, PromotedTo, RunContext};
+
+/// The shortest pause between two looks at the limits of a call that waits for its client.
+const ASKING_STEP: Duration = Duration::from_millis(50);
+
+/// Progress of one call: to the events, and to whoever asked for it.
+pub(in crate::executor) struct Partials {
+    services: Arc<Services>,
+    op: Op,
+    call: CallId,
+    entry: Arc<Entry>,
+    also: Progress,
+    /// Its text on the way to events and caller: a secret may come in several pieces.
+    text: Mutex<StreamRedactor>,
+    began: Instant,
+    asking: Mutex<Questions>,
+    /// Milliseconds from the beginning to the last sign of life.
+    last_sign: AtomicU64,
+    attempts: AtomicU32,
+}
+
+/// How long there were open questions.
+#[derive(Debug, Default)]
+struct Asking {
+    /// Questions that are open.
+    open: usize,
+    /// Since when there are any.
+    since: Option<Instant>,
+    /// Waits that are over.
+    waited: Duration,
+}
+
+impl Asking {
+    fn opens(&mut self) {
+        self.open += 1;
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    fn closes(&mut self) {
+        self.open = self.open.saturating_sub(1);
+        if self.open == 0
+            && let Some(since) = self.since.take()
+        {
+            self.waited += since.elapsed();
+        }
+    }
+
+    fn total(&self) -> Duration {
+        self.waited + self.since.map(|since| since.elapsed()).unwrap_or_default()
+    }
+}
+
+/// The questions of a call.
+#[derive(Debug, Default)]
+struct Questions {
+    /// To its client, a person or a model or a program.
+    all: Asking,
+    /// Of these, to a person.
+    person: Asking,
+}
+
+impl Partials {
+    pub(in crate::executor) fn new(
+        services: &Arc<Services>,
+        op: &Op,
+        call: &CallId,
+        entry: &Arc<Entry>,
+        also: Progress,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            services: Arc::clone(services),
+            op: op.clone(),
+            call: call.clone(),
+            entry: Arc::clone(entry),
+            also,
+            text: Mutex::new(StreamRedactor::new(Arc::clone(&services.redactor))),
+            began: Instant::now(),
+            asking: Mutex::default(),
+            last_sign: AtomicU64::new(0),
+            attempts: AtomicU32::new(0),
+        })
+    }
+
+    /// A new attempt begins: a sign of life too.
+    pub(in crate::executor) fn note_attempt(&self) {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        self.note_sign();
+    }
+
+    /// How often the call was dispatched.
+    pub(in crate::executor) fn attempts(&self) -> u32 {
+        self.attempts.load(Ordering::Relaxed)
+    }
+
+    fn emit(&self, partial: Partial) {
+        let (op, call, tool) = (self.op.clone(), self.call.clone(), self.entry.id().clone());
+        self.services.events.emit(Event::ToolPartial { op, call, tool, partial });
+    }
+
+    fn is_watched(&self) -> bool {
+        self.services.events.attention() >= Attention::Brief
+    }
+
+    /// Passes on text without secrets.
+    fn pass_text(&self, to_caller: bool, take: impl FnOnce(&mut StreamRedactor) -> String) {
+        let text = take(&mut self.text.lock().unwrap_or_else(PoisonError::into_inner));
+        if text.is_empty() {
+            return;
+        }
+        if to_caller {
+            self.also.send(Partial::Text(text.clone()));
+        }
+        if self.is_watched() {
+            self.emit(Partial::Text(text));
+        }
+    }
+
+    fn note_sign(&self) {
+        let since = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_sign.fetch_max(since, Ordering::Relaxed);
+    }
+
+    fn asking(&self) -> MutexGuard<'_, Questions> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A question to the call's client, to a person or not, is open from now on. The call's limits are paused.
+    pub(super) fn asks(&self, person: bool) {
+        let mut asking = self.asking();
+        asking.all.opens();
+        if person {
+            asking.person.opens();
+        }
+    }
+
+    /// A question is answered, or given up: a sign of life too.
+    pub(super) fn is_answered(&self, person: bool) {
+        let mut asking = self.asking();
+        asking.all.closes();
+        if person {
+            asking.person.closes();
+        }
+        drop(asking);
+        self.note_sign();
+    }
+
+    /// How long it waited for a person.
+    pub(in crate::executor) fn person_took(&self) -> Duration {
+        self.asking().person.total()
+    }
+
+    /// How long the call has only waited for its client, and whether it does now.
+    fn waited(&self) -> (Duration, bool) {
+        let asking = &self.asking().all;
+        (asking.total(), asking.since.is_some())
+    }
+
+    /// How long the call has been running, waits for its client included.
+    pub(in crate::executor) fn running_for(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// How long it is until the call reaches one of its limits, and which one; `None` where it has no limit. A wait for
+    /// the call's client does not count: while there is one, the caller asks again after this time.
+    fn left(&self, limits: &Limits) -> Option<(Duration, Reached)> {
+        let ((waited, asks), ran) = (self.waited(), self.began.elapsed());
+        let absolute = limits.absolute.map(|limit| (limit + waited).saturating_sub(ran));
+        let absolute = absolute.map(|left| if asks && !left.is_zero() { left.max(ASKING_STEP) } else { left });
+        let last_sign = Duration::from_millis(self.last_sign.load(Ordering::Relaxed));
+        let idle = limits.idle.map(|limit| match asks {
+            true => limit.max(ASKING_STEP),
+            false => (last_sign + limit).saturating_sub(ran),
+        });
+        let both = [(absolute, Reached::Absolute), (idle, Reached::Idle)];
+        both.into_iter().filter_map(|(left, reached)| Some((left?, reached))).min_by_key(|(left, _)| *left)
+    }
+}
+
+impl PartialSink for Partials {
+    fn send(&self, partial: Partial) {
+        self.note_sign();
+        match partial {
+            Partial::Text(text) => {
+                let to_log = self.also.takes_unredacted();
+                let to_caller = !to_log && self.also.is_anybody();
+                if to_caller || self.is_watched() {
+                    self.pass_text(to_caller, |stream| stream.push(&text));
+                }
+                if to_log {
+                    self.also.send(Partial::Text(text));
+                }
+            }
+            Partial::Progress { progress, total, message, more } => {
+                let shown = self.is_watched().then(|| {
+                    let message = message.as_ref().map(|message| self.services.redactor.redact(message).into_owned());
+                    Partial::Progress { progress, total, message, more: Map::new() }
+                });
+                self.also.send(Partial::Progress { progress, total, message, more });
+                if let Some(shown) = shown {
+                    self.emit(shown);
+                }
+            }
+        }
+    }
+
+    fn takes_unredacted(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for Partials {
+    /// Ends the call: passes on the text that was held back.
+    fn drop(&mut self) {
+        self.pass_text(!self.also.takes_unredacted(), StreamRedactor::finish);
+    }
+}
+
+/// Where a call's progress goes: to its caller, or to the log of the job that it has become.
+pub(in crate::executor) struct Progress {
+    became: Option<PromotedTo>,
+    caller: Option<Arc<dyn PartialSink>>,
+}
+
+impl Progress {
+    /// That of the call `id` under these terms.
+    pub(in crate::executor) fn of(id: &CallId, run: &RunContext) -> Self {
+        Self { became: run.became.clone(), caller: run.partials.as_ref().map(|make| make(id)) }
+    }
+
+    fn sink(&self) -> Option<Arc<dyn PartialSink>> {
+        let log = self.became.as_ref().and_then(|became| became.job()).map(|job| Arc::clone(&job.log));
+        log.or_else(|| self.caller.clone())
+    }
+
+    fn is_anybody(&self) -> bool {
+        self.sink().is_some()
+    }
+}
+
+impl PartialSink for Progress {
+    fn send(&self, partial: Partial) {
+        if let Some(sink) = self.sink() {
+            sink.send(partial);
+        }
+    }
+
+    fn takes_unredacted(&self) -> bool {
+        self.sink().is_some_and(|sink| sink.takes_unredacted())
+    }
+}
+
+/// The limits of one call, waits excluded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::executor) struct Limits {
+    /// Whatever it does.
+    pub(in crate::executor) absolute: Option<Duration>,
+    /// Without a report of progress.
+    pub(in crate::executor) idle: Option<Duration>,
+    /// How often it is tried again where that is safe.
+    pub(in crate::executor) retries: u32,
+}
+
+/// A limit that a call reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::executor) enum Reached {
+    Absolute,
+    Idle,
+}
+
+impl Limits {
+    /// Sub-agents are exempt from the global limits, because their own calls have limits. Tools that await other calls
+    /// are exempt from the global idle limit.
+    pub(in crate::executor) fn of(entry: &Entry, run: &RunContext, options: &ExecutorOptions) -> Self {
+        let (tool, provider) = (entry.definition(), entry.provider.limits());
+        let is_agent = entry.provider.kind() == ProviderKind::Agent;
+        // A tool that awaits other calls reports no progress meanwhile; those calls have limits.
+        let awaits_others = is_agent || entry.provider.awaits_others(entry.id());
+        let global = Some(options.defaults.tool_timeout).filter(|_| !is_agent);
+        let global_idle = options.defaults.idle_timeout.filter(|_| !awaits_others);
+        let idle = tool.idle_timeout.or(provider.idle_timeout).or(global_idle);
+        Self {
+            absolute: run.timeout.or(tool.timeout).or(provider.timeout).or(global),
+            // A stateful job is silent while it waits for input, and that wait has its own limit.
+            idle: idle.filter(|_| run.job.is_none() || tool.mode != Mode::Stateful),
+            retries: tool.retries.or(provider.retries).unwrap_or(0),
+        }
+    }
+
+    /// Whether a call may run for longer than that.
+    pub(in crate::executor) fn allow(&self, span: Duration) -> bool {
+        [self.absolute, self.idle].into_iter().flatten().all(|limit| limit > span)
+    }
+
+    /// Waits until the call has run too long.
+    pub(in crate::executor) async fn reached(&self, entry: &Entry, progress: &Partials) -> ToolError {
+        let reached = loop {
+            match progress.left(self) {
+                None => std::future::pending().await,
+                Some((Duration::ZERO, reached)) => break reached,
+                Some((left, _)) => tokio::time::sleep(left).await,
+            }
+        };
+        let (did_not, model, limit) = match reached {
+            Reached::Absolute => ("finish within", "timeout after", self.absolute),
+            Reached::Idle => ("report progress for", "timeout: no progress for", self.idle),
+        };
+        let limit = duration::format(limit.unwrap_or_default());
+        ToolError::new(ErrorKind::Timeout, format!("{} did not {did_not} {limit}", entry.id()))
+            .with_model_message(format!("{model} {limit}"))
+    }
+}
