@@ -14,8 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 
-use super::tree::TreeLimits;
-
 /// Tasks that a tree may have for each process that it may have: the kernel counts threads, the limit means processes.
 const THREADS: u64 = 8;
 /// Name of this process's own leaf, after its PID.
@@ -26,6 +24,14 @@ const SHARED: &str = "other processes are in this control group too";
 const REFUSED: &str = "this control group is not Toolwright's to divide";
 const NESTED: &str = "a Toolwright started this one";
 const UNUSED: &str = "not asked for";
+
+/// What a tree may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct TreeLimits {
+    pub(crate) processes: Option<u64>,
+    /// Bytes of memory that its processes do not share with files.
+    pub(crate) memory: Option<u64>,
+}
 
 static GROUPS: OnceLock<Result<Groups, &'static str>> = OnceLock::new();
 

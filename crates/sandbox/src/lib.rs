@@ -37,8 +37,9 @@ use watcher::{Lifeline, harden, spawn as spawn_below};
 
 use enforce::{Placeholders, Prepared, Sandbox, Scratch};
 
+use cgroup::TreeLimits;
 pub use cgroup::use_control_groups;
-use tree::{Tree, TreeLimits};
+use tree::Tree;
 
 pub use nesting::{DEPTH_VARIABLE, is_nested, is_nested_process};
 pub use peer_process::peer_process;

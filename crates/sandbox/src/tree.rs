@@ -8,20 +8,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use super::Lifeline;
-use super::cgroup::Leaf;
+use super::cgroup::{Leaf, TreeLimits};
 
 /// Interval between checks.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Processes that are no part of the command: guardian and watcher.
 const KEEPERS: usize = 2;
-
-/// Limits of a tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct TreeLimits {
-    pub(crate) processes: Option<u64>,
-    /// Bytes of memory that its processes do not share with files.
-    pub(crate) memory: Option<u64>,
-}
 
 /// The limit that a tree has gone over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -41,7 +41,7 @@ use toolwright_search::{Selector, ToolVectors};
 use toolwright_telemetry::Metrics;
 
 use crate::config::file::Defaults;
-use crate::config::{Config, LoadOptions, Server, SkillEntry};
+use crate::config::{Config, LoadOptions, Problem, Server, SkillEntry};
 use crate::error::Error;
 
 pub use crate::error::PlanRefused;
@@ -52,7 +52,7 @@ pub use client::{ClientOptions, Filled, Person, Visited};
 pub use fallback_client::{GatewayFallback, InboxPerson};
 pub(crate) use operate::Operations;
 pub use plans::{PlanOptions, PlanReport, PlanWriter, PlannedOutcome, WrittenPlan};
-pub use reload::{Reloaded, watch};
+pub use reload::watch;
 pub use request::{RequestAnswer, RequestConfig, RequestContext};
 pub use select::embedder;
 pub(crate) use tools::LIST_WAIT;
@@ -69,6 +69,21 @@ const SHUTDOWN: Duration = Duration::from_secs(4);
 
 /// Looks up variables of the configuration, at the start and at every reload.
 pub type VariableSource = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// The changes of a reload.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Providers that were added.
+    pub added: Vec<String>,
+    /// Providers that were replaced because their settings changed.
+    pub changed: Vec<String>,
+    /// Providers that were taken out.
+    pub removed: Vec<String>,
+    /// Changed settings that only take effect after a restart.
+    pub needs_restart: Vec<&'static str>,
+    /// Problems of the new configuration that leave it usable.
+    pub problems: Vec<Problem>,
+}
 
 /// The options that the embedding program gives an instance.
 #[derive(Default)]

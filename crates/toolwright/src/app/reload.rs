@@ -21,7 +21,7 @@ use toolwright_runtime::Executor;
 
 use super::build::{self, ProviderOptions, absent, server_spec};
 use super::llm_tools::{LlmProviderOptions, OfferRule};
-use super::{Running, Toolwright};
+use super::{Reloaded, Running, Toolwright};
 use crate::config::{
     ANY_FILE, BUILTIN, Config, LLM, LoadOptions, ModelConfig, ModelsConfig, Problem, REST, SKILLS, Severity,
 };
@@ -32,21 +32,6 @@ use crate::private_file::private_folder;
 const RETIRE_POLL: Duration = Duration::from_millis(200);
 /// How long a retired provider waits for its calls.
 const RETIRE_BOUND: Duration = Duration::from_secs(3600);
-
-/// The changes of a reload.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reloaded {
-    /// Providers that were added.
-    pub added: Vec<String>,
-    /// Providers that were replaced because their settings changed.
-    pub changed: Vec<String>,
-    /// Providers that were removed.
-    pub removed: Vec<String>,
-    /// Changed settings that only take effect after a restart.
-    pub needs_restart: Vec<&'static str>,
-    /// Problems of the new configuration that leave it usable.
-    pub problems: Vec<Problem>,
-}
 
 impl Toolwright {
     /// Reads the configuration again and applies it. Unchanged servers keep their process, running calls finish on the

@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::agents::front_matter;
 use super::files::{Variables, config_home, home, read_text};
-use super::sections::llm_tools::split;
+use super::front_matter::{front_matter, split};
 
 /// The most files of one folder, including subfolders.
 const MAX_FILES: usize = 256;

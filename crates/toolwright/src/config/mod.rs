@@ -2,8 +2,10 @@
 //! result of all layers, with variables expanded.
 
 mod agents;
+mod claude_agents;
 mod files;
 mod folders;
+mod front_matter;
 mod layers;
 mod load;
 mod node;

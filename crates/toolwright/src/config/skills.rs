@@ -8,11 +8,10 @@ use toolwright_core::catalogue::Skill;
 use toolwright_core::catalogue::prompt_part::{MAX_SKILL_DESCRIPTION, MAX_SKILL_NAME, MAX_SKILL_TEXT};
 use toolwright_core::pattern::nearest;
 
-use super::agents::front_matter;
 use super::folders::{DefinitionFolder, FolderKind};
+use super::front_matter::{front_matter, split};
 use super::node::{At, Data, Node, Problem, Severity};
 use super::sections::check::snake_case;
-use super::sections::llm_tools::split;
 
 /// Keys of front matter for other programs, which have no effect here.
 const OTHER_KEYS: [&str; 14] = [

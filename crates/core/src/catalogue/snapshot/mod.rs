@@ -1,16 +1,16 @@
 //! The immutable snapshot that everything reads.
 
-mod derived;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry as MapEntry;
 use serde::Serialize;
 
-use self::derived::Derived;
 use super::entry::{Runner, Source};
 use super::{Entry, Origin, Provider, ProviderKind, RegisteredTool, Withheld};
 use crate::identity::name_table::{NameTable, NamedTool, Resolution};
@@ -427,4 +427,46 @@ fn name_table<'a>(tools: impl Iterator<Item = (usize, &'a RegisteredTool)>, max:
         })
         .collect();
     NameTable::build(&named, max)
+}
+
+/// Derived values that are kept; one more takes the place of the oldest.
+const MAX_DERIVED: usize = 64;
+
+/// A value with its key.
+type DerivedValue = (String, Arc<dyn Any + Send + Sync>);
+
+/// Values that are derived from a snapshot, for as long as it lives: by key, the oldest first.
+#[derive(Default)]
+struct Derived(Mutex<Vec<DerivedValue>>);
+
+impl fmt::Debug for Derived {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Derived").finish_non_exhaustive()
+    }
+}
+
+impl Snapshot {
+    /// What `make` makes of this snapshot, made once for each `key`. It must not hold the snapshot itself, which would never
+    /// be freed.
+    pub fn derived<T: Any + Send + Sync>(&self, key: &str, make: impl FnOnce(&Self) -> T) -> Arc<T> {
+        let find = |kept: &[DerivedValue]| {
+            let (_, value) = kept.iter().find(|(known, value)| known == key && value.is::<T>())?;
+            Arc::clone(value).downcast::<T>().ok()
+        };
+        let lock = || self.derived.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = find(&lock()) {
+            return known;
+        }
+        let made = Arc::new(make(self));
+        let mut kept = lock();
+        // Another may have made it meanwhile; all share one.
+        if let Some(known) = find(&kept) {
+            return known;
+        }
+        if kept.len() == MAX_DERIVED {
+            kept.remove(0);
+        }
+        kept.push((key.to_owned(), Arc::clone(&made) as _));
+        made
+    }
 }

@@ -180,3 +180,15 @@ fn a_disabled_or_left_out_name_is_explained() {
         assert_eq!(snapshot.why_missing(written).as_deref(), expect, "{written}");
     }
 }
+
+#[test]
+fn each_key_is_made_once() {
+    let snapshot = Snapshot::default();
+    let make = |key: &str, made: usize| *snapshot.derived(key, |_| made);
+    assert_eq!((make("a", 1), make("b", 2), make("a", 3)), (1, 2, 1));
+    assert_eq!(*snapshot.derived("a", |_| "of another type"), "of another type");
+    for n in 0..MAX_DERIVED {
+        make(&n.to_string(), n);
+    }
+    assert_eq!(make("a", 4), 4, "the oldest goes where there are too many");
+}

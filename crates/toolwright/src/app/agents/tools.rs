@@ -7,8 +7,7 @@ use toolwright_core::agents::{AgentConfig, AgentLimits};
 use toolwright_core::catalogue::Provider;
 use toolwright_search::ToolFinder;
 
-use crate::app::reload::Reloaded;
-use crate::app::{Running, Toolwright};
+use crate::app::{Reloaded, Running, Toolwright};
 use crate::config::Config;
 use crate::config::file::AgentToolName;
 

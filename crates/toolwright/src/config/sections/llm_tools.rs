@@ -17,6 +17,7 @@ use toolwright_core::tool_id::ToolId;
 use super::check::snake_case;
 use super::variables::Scope;
 use crate::config::files::read_text;
+use crate::config::front_matter::split;
 use crate::config::node::{Data, Member, Node};
 
 const NAMESPACE: &str = "llm";
@@ -287,28 +288,8 @@ fn tuned(name: &str, fields: Map<String, Value>) -> Result<LlmEntry, (String, St
     Ok(LlmEntry::Tuned(tuned))
 }
 
-/// Splits a file into front matter and text.
-///
-/// # Errors
-/// A message.
-pub(in crate::config) fn split(text: &str) -> Result<(&str, &str), String> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
-    if first.trim_end() != "---" {
-        return Err("it does not begin with a line `---` of front matter".to_owned());
-    }
-    let mut at = 0;
-    for line in rest.split_inclusive('\n') {
-        if line.trim_end() == "---" {
-            return Ok((&rest[..at], &rest[at + line.len()..]));
-        }
-        at += line.len();
-    }
-    Err("its front matter does not end with a line `---`".to_owned())
-}
-
-/// Adds the text as `system` and `user`: the parts under the headings `# System` and `# User`, or all of it as the
-/// user's message. With `kind: template` in the front matter it is the template.
+/// Puts the text into `system` and `user`: what stands under the headings `# System` and `# User`, or all of it as
+/// the user's message. With `kind: template` in the front matter it is the template.
 ///
 /// # Errors
 /// A message.

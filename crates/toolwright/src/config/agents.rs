@@ -1,30 +1,27 @@
 //! Agents: the entries of `agents`, and files in agent folders.
 
-mod claude;
-mod file;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use toolwright_agent::ReportConfig;
-use toolwright_core::agents::{AgentConfig, check_name, find_cycle, unknown_tools};
+use toolwright_core::agents::{AgentConfig, check_name, find_cycle, legal_name, unknown_tools};
 use toolwright_core::model::is_replay;
 use toolwright_core::pattern::nearest;
 use toolwright_core::policy::Effect;
 use toolwright_core::store::channel::Channels;
 use toolwright_core::trigger::{TriggerConfig, When};
 
+use super::claude_agents::{is_model_alias, translate};
 use super::folders::{DefinitionFolder, FolderKind};
-use super::node::{At, Member, Node, Problem, Severity};
-use super::sections::check::entry_schema;
+use super::front_matter::{front_matter, split};
+use super::node::{At, Data, Member, Node, Problem, Severity};
+use super::sections::check::{FOREIGN_KEYS, check, entry_schema, snake_case};
 use super::sections::variables::Scope;
 use super::skills::SkillEntry;
 
-pub(super) use file::front_matter;
-
-/// A usable agent.
+/// An agent that can be used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentEntry {
     /// Its configuration.
@@ -82,7 +79,7 @@ pub(super) fn load(
             let file: Arc<Path> = Arc::from(path.as_path());
             match text {
                 Ok(text) if folder.kind.is_document(path, text) => {}
-                Ok(text) => drafts.extend(file::read(text, &file, scope.problems)),
+                Ok(text) => drafts.extend(read(text, &file, scope.problems)),
                 Err(why) => {
                     let remedy = "give it the text of an agent, or remove it";
                     scope.problems.push(Problem::with_file(Severity::EntryDisabled, path, why.clone(), remedy));
@@ -98,6 +95,95 @@ pub(super) fn load(
     check_destinations(&mut drafts, off, problems);
     check_agents(&drafts, names, problems);
     drafts.into_iter().map(|Draft { spec, at, .. }| AgentEntry { spec, at }).collect()
+}
+
+/// Reads an agent file; `None` where it cannot be used. What is wrong is added to `problems`, and leaves out no more than
+/// this agent.
+fn read(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Draft> {
+    let mut found = Vec::new();
+    let draft = parse(text, file, &mut found);
+    let is_broken = draft.is_none() || found.iter().any(|problem| problem.severity != Severity::Warning);
+    problems.extend(found.into_iter().map(|problem| {
+        let severity = problem.severity.min(Severity::EntryDisabled);
+        Problem { severity, ..problem }
+    }));
+    draft.filter(|_| !is_broken)
+}
+
+fn parse(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Draft> {
+    let (front, body) = match split(text) {
+        Ok(parts) => parts,
+        Err(why) => {
+            let remedy = "begin it with `---`, lines like `name: reviewer`, and `---`; the agent's instructions follow";
+            problems.push(Problem::with_file(Severity::EntryDisabled, file, why, remedy));
+            return None;
+        }
+    };
+    let mut node = match front_matter(front, file) {
+        Ok(node) => node,
+        Err(problem) => {
+            problems.push(problem);
+            return None;
+        }
+    };
+    let Data::Map(members) = &mut node.data else {
+        let message = format!("its front matter holds {}, where a mapping belongs", node.kind());
+        problems.push(Problem::new(
+            Severity::EntryDisabled,
+            &node.at,
+            "",
+            message,
+            "write lines like `name: reviewer`",
+        ));
+        return None;
+    };
+    for member in members {
+        member.key = snake_case(&member.key).replace('-', "_");
+    }
+    translate(&mut node, problems);
+    let name = node.take("name");
+    check(&mut node, schema(), problems);
+    let mut spec: AgentConfig = match serde_json::from_value(node.to_value()) {
+        Ok(spec) => spec,
+        Err(error) => {
+            let remedy = "compare it with `agents` in `toolwright config schema`";
+            problems.push(Problem::with_file(Severity::EntryDisabled, file, error.to_string(), remedy));
+            return None;
+        }
+    };
+    let body = body.trim();
+    if spec.prompt.is_empty() {
+        body.clone_into(&mut spec.prompt);
+    } else if !body.is_empty() {
+        let at = &node.get("prompt").map_or(&node.at, |member| &member.at).clone();
+        let message = "the instructions stand both in the front matter and after it";
+        problems.push(Problem::new(Severity::EntryDisabled, at, "prompt", message, "keep one of them"));
+    }
+    // A file without a name is called as it is.
+    let stem = || file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let written = name.as_ref().and_then(|name| name.value.text().map(str::trim)).filter(|name| !name.is_empty());
+    let written = written.map_or_else(stem, str::to_owned);
+    spec.name = legal_name(&written);
+    let at = name.as_ref().map_or_else(|| node.at.clone(), |name| name.at.clone());
+    if spec.name != written && !spec.name.is_empty() {
+        let message = format!("the agent `{written}` is called `{}` here", spec.name);
+        let remedy = "a name has lower-case letters, digits, `_` and `-`";
+        problems.push(Problem::new(Severity::Warning, &at, "name", message, remedy));
+    }
+    Some(Draft { spec, at, node, prefix: String::new() })
+}
+
+/// The schema of front matter: that of an entry of `agents`, where keys that are not known only warn.
+fn schema() -> &'static Value {
+    static SCHEMA: OnceLock<Value> = OnceLock::new();
+    SCHEMA.get_or_init(|| {
+        let mut schema = entry_schema("agents").clone();
+        if let Some(object) = schema.as_object_mut() {
+            object.remove("additionalProperties");
+            object.insert(FOREIGN_KEYS.to_owned(), json!(true));
+        }
+        schema
+    })
 }
 
 fn entry(mut member: Member, scope: &mut Scope<'_>) -> Option<Draft> {
@@ -254,7 +340,7 @@ pub(super) fn check_model(model: &mut Option<String>, names: &Names<'_>) -> Opti
         if model.is_some() {
             return None;
         }
-        if claude::is_model_alias(&written) {
+        if is_model_alias(&written) {
             let message =
                 format!("`models.aliases` does not say which model `{written}` is: the default model is used");
             let remedy = format!("write `models: {{aliases: {{{written}: PROVIDER/MODEL}}}}` in the configuration");
