@@ -26,12 +26,12 @@ use crate::start::edit::{Add, Import};
 use crate::terminal::screen::{BOLD, columns, styled};
 use crate::use_tools::agents::AgentsCommand;
 use crate::use_tools::call::Call;
-use crate::use_tools::console::ConsoleArgs;
+use crate::use_tools::chat::Chat;
 use crate::use_tools::pick::PickArgs;
 use crate::use_tools::plan::PlanCommand;
 use crate::use_tools::prompt::PromptCommand;
-use crate::use_tools::run::{Chat, Run};
-use crate::use_tools::serve::Serve;
+use crate::use_tools::run::Run;
+use crate::use_tools::serve::{ConsoleArgs, Serve};
 use crate::use_tools::tools::Tools;
 
 /// The text of `--help` about exit codes.

@@ -26,7 +26,7 @@ use operate::{approvals, jobs, mcp, pins, policy, state, trace, triggers};
 use start::edit::{self, Import};
 use start::{demo, doctor, import_openapi};
 use terminal::{logging, screen};
-use use_tools::{agents, call, console, pick, plan, prompt, run, serve, tools};
+use use_tools::{agents, call, chat, pick, plan, prompt, run, serve, tools};
 use values::ImportSource;
 
 /// Calls make many small allocations on several threads, and the system's allocator takes a fifth of their time.
@@ -134,9 +134,9 @@ fn in_runtime(cli: &Cli) -> Done {
     let done = runtime.block_on(async {
         match &cli.command {
             Command::Serve(serve) => serve::command(&cli.global, serve).await,
-            Command::Console(args) => console::command(&cli.global, args).await,
+            Command::Console(args) => serve::console(&cli.global, args).await,
             Command::Run(run) => run::run(&cli.global, run).await,
-            Command::Chat(chat) => run::chat(&cli.global, chat).await,
+            Command::Chat(chat) => chat::chat(&cli.global, chat).await,
             Command::Demo(args) => demo::command(&cli.global, args).await,
             Command::Call(call) => call::command(&cli.global, call).await,
             Command::Tools(tools) => tools::command(&cli.global, tools).await,

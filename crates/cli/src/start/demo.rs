@@ -30,7 +30,7 @@ use crate::terminal::progress::EventStream;
 use crate::terminal::screen::{
     BAD, BOLD, DIM, GOOD, Screen, WARN, is_interactive, one_line, print_json, print_text, say, styled,
 };
-use crate::use_tools::run::{exit, with_id};
+use crate::use_tools::report::{exit, with_id};
 use crate::values::address;
 
 /// How long the three servers may take to start.

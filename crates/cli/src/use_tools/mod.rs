@@ -2,10 +2,11 @@
 
 pub(crate) mod agents;
 pub(crate) mod call;
-pub(crate) mod console;
+pub(crate) mod chat;
 pub(crate) mod pick;
 pub(crate) mod plan;
 pub(crate) mod prompt;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod tools;

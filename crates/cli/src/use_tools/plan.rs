@@ -15,7 +15,8 @@ use toolwright::core::policy::Effect;
 use toolwright::core::{Cancel, Profile, RunInput};
 
 use super::call::LIST_WAIT;
-use super::run::{exit, read_task};
+use super::report::exit;
+use super::run::read_task;
 use crate::app::agent::{approver, can_be_asked, chosen_model, who};
 use crate::app::lists::{WaitFor, wait_for};
 use crate::app::{Global, open};

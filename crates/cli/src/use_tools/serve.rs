@@ -1,4 +1,4 @@
-//! `serve`: runs the gateway on standard streams or HTTP, and prints how clients connect.
+//! `serve`: runs the gateway on standard streams or HTTP, and says how clients connect. `console`: opens its web console.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,11 +18,13 @@ use toolwright::gateway::{Expose, HttpError};
 use toolwright::{Ask, Error, Toolwright, Transport};
 
 use crate::app::agent::{Record, record};
-use crate::app::{Global, files_in_force, open};
+use crate::app::{Global, files_in_force, open, usable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::person::asked_for;
-use crate::terminal::screen::{DIM, harmless, one_line, print_json, say, say_error, say_warning, styled};
+use crate::terminal::screen::{
+    DIM, harmless, one_line, open_page, print_json, print_text, say, say_error, say_warning, styled,
+};
 use crate::use_tools::tools::MAX_UNREADABLE;
 use crate::values::{address, profile_name, serve_ask};
 
@@ -273,6 +275,44 @@ fn client_lines(url: &str, token: bool) -> Vec<(&'static str, String)> {
             ),
         ),
     ]
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConsoleArgs {
+    /// Where the server listens. Default: `server.http` of the configuration, 127.0.0.1:7117.
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    http: Option<SocketAddr>,
+    /// The server's token, where it was started with one.
+    #[arg(long, env = "TOOLWRIGHT_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Prints the address only.
+    #[arg(long)]
+    print: bool,
+}
+
+/// Opens the web console of a running server, or prints its address.
+pub(crate) async fn console(global: &Global, args: &ConsoleArgs) -> Done {
+    let config = usable(global)?;
+    let address = match args.http {
+        Some(address) => address,
+        None => {
+            let written = &config.sections.server.http;
+            written.parse().map_err(|error| Failure::usage(format!("server.http: `{written}`: {error}")))?
+        }
+    };
+    let link = toolwright::console_link(&config, address, args.token.as_deref()).await.map_err(Failure::usage)?;
+    if global.json {
+        print_json(&json!({"url": link}))?;
+    } else {
+        print_text(&link)?;
+    }
+    if !args.print && !global.json {
+        match link.parse() {
+            Ok(url) if open_page(&url) => say("toolwright: opened in your browser; the address works once"),
+            _ => say("toolwright: no browser could be opened; open the address yourself, it works once"),
+        }
+    }
+    Ok(Exit::Ok)
 }
 
 #[cfg(test)]

@@ -1,0 +1,128 @@
+//! The report of a run or of an answer in a chat, for people and as JSON.
+
+use serde_json::Value;
+use toolwright::agent::{ChildEnd, ChildNote, Format, RunReport, Status};
+
+use crate::app::Global;
+use crate::exit::{Exit, Failure};
+use crate::terminal::markdown::render;
+use crate::terminal::progress::{Cost, Text, TextShown};
+use crate::terminal::screen::{BAD, DIM, WARN, columns, harmless, print_drawn, print_json, prose, say, size, styled};
+
+/// Prints the report of the run `id`.
+pub(super) fn print_report(
+    global: &Global,
+    id: &str,
+    report: &RunReport,
+    text: Text,
+    (shown, cost): (TextShown, Cost),
+) -> Result<(), Failure> {
+    if global.json {
+        print_json(&with_id(report, id))?;
+        if report.status != Status::Success {
+            summary(report, cost);
+        }
+        return Ok(());
+    }
+    print_answer(report, text, shown)?;
+    for call in &report.held {
+        say(format_args!("{} {} {}", call.id, call.tool, harmless(&call.arguments.to_string())));
+        if let Some(verdict) = &call.verdict {
+            say(styled(DIM, format_args!("  {}: {}", verdict.effect, harmless(&verdict.reason))));
+        }
+    }
+    if !report.held.is_empty() {
+        say(styled(DIM, format_args!("toolwright run --resume {id} lets them run; --call CALL, only that one")));
+    }
+    summary(report, cost);
+    Ok(())
+}
+
+/// The answer, where it is not on the screen already: what was streamed whole is, what a call said is not. Where there is
+/// none, the summary says why.
+pub(super) fn print_answer(report: &RunReport, text: Text, shown: TextShown) -> std::io::Result<()> {
+    if report.has_answer() && (report.is_delivered() || text == Text::Held || shown == TextShown::Gaps) {
+        let answer = prose(&report.answer);
+        let is_markdown = report.final_report.as_ref().is_none_or(|report| report.format == Format::Markdown);
+        match columns().filter(|_| is_markdown) {
+            Some(width) => print_drawn(&render(&answer, width))?,
+            None => print_drawn(&answer)?,
+        }
+    }
+    Ok(())
+}
+
+/// The report of the run `id`, with the id that `run --resume` takes.
+pub(crate) fn with_id(report: &RunReport, id: &str) -> Value {
+    let mut value = report.to_json();
+    value["run"] = id.into();
+    value
+}
+
+/// What became of an agent that still worked when the run ended.
+fn ended(child: &ChildNote) -> String {
+    let end = match child.end {
+        ChildEnd::Cancelled => "was cancelled",
+        ChildEnd::Detached => "goes on by itself",
+    };
+    format!("agent {} (job {}) had not ended: it {end}", harmless(&child.agent), harmless(&child.job))
+}
+
+/// One line about a finished task, after those about its sources, its files and agents that had not ended.
+pub(super) fn summary(report: &RunReport, cost: Cost) {
+    for source in &report.sources {
+        let url = source.url.as_deref().filter(|url| *url != source.title).map(|url| format!(" {url}"));
+        say(format_args!("source: {}{}", harmless(&source.title), harmless(&url.unwrap_or_default())));
+    }
+    for file in &report.files {
+        let at = match (&file.handle, file.bytes) {
+            (Some(handle), Some(bytes)) => {
+                format!("{} as {handle}", size(usize::try_from(bytes).unwrap_or(usize::MAX)))
+            }
+            _ => format!("{} at the model's provider", file.name),
+        };
+        say(format_args!("file: {}, {}", harmless(&file.media_type), harmless(&at)));
+    }
+    for child in &report.children {
+        say(styled(WARN, ended(child)));
+    }
+    let usage = report.usage;
+    let figures = format!(
+        "{} turns, {} calls, {} tokens in, {} out{cost}",
+        report.turns,
+        report.calls.len(),
+        usage.input_tokens,
+        usage.output_tokens
+    );
+    match &report.reason {
+        Some(reason) if report.status != Status::Success => {
+            say(styled(BAD, format_args!("{}: {} ({figures})", report.status.as_str(), harmless(reason))))
+        }
+        _ => say(styled(DIM, format_args!("{}: {figures}", report.status.as_str()))),
+    }
+}
+
+/// The exit code of a run.
+pub(crate) fn exit(status: Status) -> Exit {
+    match status {
+        Status::Success => Exit::Ok,
+        Status::Failure | Status::Partial => Exit::Failed,
+        Status::Cancelled => Exit::Cancelled,
+        Status::Suspended => Exit::Denied,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_that_had_not_ended_are_named() {
+        for (end, expect) in [
+            (ChildEnd::Cancelled, "agent slow (job 7) had not ended: it was cancelled"),
+            (ChildEnd::Detached, "agent slow (job 7) had not ended: it goes on by itself"),
+        ] {
+            assert_eq!(ended(&ChildNote { agent: "slow".into(), job: "7".into(), end }), expect);
+        }
+    }
+}
