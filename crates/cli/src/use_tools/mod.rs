@@ -1,6 +1,7 @@
 //! Commands that use tools: `serve`, `console`, `run`, `chat`, `agents`, `call`, `plan`, `tools`, `pick`.
 
 pub(crate) mod agents;
+mod batches;
 pub(crate) mod call;
 pub(crate) mod chat;
 pub(crate) mod pick;
