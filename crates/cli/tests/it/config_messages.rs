@@ -1,12 +1,11 @@
 //! What is said of broken configurations: where, how bad it is, and what to do.
 
-use toolwright::config::Severity;
+use toolwright::config::Severity::{EntryDisabled, Error, Warning};
 
 use crate::config::broken;
 
 #[test]
-fn every_broken_configuration_gets_a_good_message() {
-    use Severity::{EntryDisabled, Error, Warning};
+fn values_that_mean_something_else_get_remedies() {
     broken("models:\n  p/m: {tokenizer: none.json}\n", 2, "models.p/m.tokenizer", Warning, &["none.json", "estimated"]);
     let vscode = &["`mcpServers`", "toolwright import vscode"];
     broken("servers:\n  a: {command: x}\n", 1, "servers", Error, vscode);
@@ -33,6 +32,10 @@ fn every_broken_configuration_gets_a_good_message() {
             broken(&format!("{section}:\n  {key}: {amount}\n"), 2, "", Error, &["non-finite"]);
         }
     }
+}
+
+#[test]
+fn misspelt_keys_and_bad_values_get_remedies() {
     broken("defualts:\n  tool_timeout: 3s\n", 1, "defualts", Error, &["unknown key", "did you mean `defaults`"]);
     broken("traceMCP: true\n", 1, "traceMCP", Error, &["unknown key", "write it under `defaults`"]);
     broken("defaults:\n  tool_timout: 3s\n", 2, "defaults.tool_timout", Error, &["did you mean `tool_timeout`"]);
@@ -97,6 +100,10 @@ fn every_broken_configuration_gets_a_good_message() {
         &["it is ignored"],
     );
     broken("defaults:\n  tool_timeout: 5s\n  toolTimeout: 6s\n", 3, "defaults.tool_timeout", Error, &["given twice"]);
+}
+
+#[test]
+fn broken_policies_get_remedies() {
     broken(
         "policy:\n  profile: trustd\n",
         2,
@@ -119,6 +126,10 @@ fn every_broken_configuration_gets_a_good_message() {
         &["did you mean `allow`"],
     );
     broken("policy:\n  rules:\n    - tool: x\n", 3, "policy.rules.0", Error, &["`effect` is missing"]);
+}
+
+#[test]
+fn broken_mcp_servers_get_remedies() {
     broken(
         "mcpServers:\n  a:\n    command: [x]\n",
         3,
@@ -181,6 +192,10 @@ fn every_broken_configuration_gets_a_good_message() {
         &["rm", "not applied"],
     );
     broken("mcpServers:\n  memory:\n    command: x\n", 2, "mcp_servers.memory", Warning, &["reserved", "mcp-memory__"]);
+}
+
+#[test]
+fn broken_rest_tools_get_remedies() {
     broken("restTools:\n  a:\n    description: x\n", 2, "rest_tools.a", EntryDisabled, &["`url` is missing"]);
     broken(
         "restTools:\n  A B:\n    description: x\n    url: http://h\n",
@@ -203,6 +218,10 @@ fn every_broken_configuration_gets_a_good_message() {
         EntryDisabled,
         &["`parameters` is missing: it must describe city, days"],
     );
+}
+
+#[test]
+fn broken_server_settings_and_views_get_remedies() {
     broken("cluster:\n  a: x\n", 1, "cluster", Warning, &["not supported by this version"]);
     broken("server:\n  token: ${NO_SUCH_VARIABLE}\n", 2, "server.token", Error, &["NO_SUCH_VARIABLE"]);
     let tokens = |token: &str| format!("server:\n  tokens:\n    ci: {{token: '{token}'}}\n");

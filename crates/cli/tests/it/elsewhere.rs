@@ -219,7 +219,7 @@ fn a_slow_endpoint_holds_up_no_other() {
 }
 
 #[test]
-fn tools_are_found_by_namespace_prefix_tag_and_model() {
+fn tools_are_found_by_namespace_tag_and_model() {
     let fixture = Fixture::with(
         "restTools:\n  get_weather: {description: Weather., url: 'https://a.example/w', tags: [weather]}\n  get_temperature: \
          {description: Degrees., url: 'https://a.example/t'}\nmodels:\n  openai/m: {toolCompat: {'rest:get_weather@1.0.0': \

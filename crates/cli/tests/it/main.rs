@@ -40,6 +40,7 @@ mod pick;
 mod pins;
 #[cfg(unix)]
 mod plan_kills;
+mod planned_runs;
 mod plans;
 mod policy;
 mod policy_cases;

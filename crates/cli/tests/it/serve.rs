@@ -188,7 +188,7 @@ fn http_gives_no_shell_unasked() {
 }
 
 #[test]
-fn a_server_left_out_is_listed_with_its_remedy() {
+fn servers_left_out_are_listed_with_remedies() {
     let fixture = Fixture::with("mcp_servers:\n  gone: {command: cat, env: {X: \"${NO_SUCH_VARIABLE}\"}}\n");
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     let providers = got(&fixture, &gateway.address(), "/api/providers");

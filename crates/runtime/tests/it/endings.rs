@@ -328,13 +328,21 @@ impl Case {
     }
 }
 
+/// Checks each case with a tool that may keep its thread, and with one that only waits.
+async fn check_all(cases: Vec<Case>) {
+    for case in cases {
+        case.clone().check(false).await;
+        // Whoever keeps its thread does not only wait.
+        if case.tool != "blocks" {
+            case.check(true).await;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_ends_once_however_it_ends() {
-    use CancelCause::{Deadline, RunLimit, Shutdown, Sibling, User};
-    use ErrorKind::{
-        Canceled, Denied, InternalError, InvalidParameters, LimitExceeded, Timeout, TransportError, UnknownTool,
-    };
-    let mut cases = vec![
+async fn a_call_ends_once_by_its_tool() {
+    use ErrorKind::{Denied, InternalError, InvalidParameters, Timeout, TransportError, UnknownTool};
+    check_all(vec![
         Case::new("fine", Ok("ran with 1")),
         Case::new("working", Ok("done")),
         Case::new("flaky", Ok("ran with 1")),
@@ -359,6 +367,14 @@ async fn a_call_ends_once_however_it_ends() {
         Case::new("breaks", Err((InternalError, None, "panicked: the tool's own fault", "internal error of the tool"))),
         Case::new("gone", Err((TransportError, None, "10.0.0.1", "connection to the tool failed"))),
         Case::new("scopeless", Err((InternalError, None, "scope of the tool panicked", "internal error"))),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_ends_once_by_code_around_it() {
+    use ErrorKind::{InternalError, InvalidParameters};
+    check_all(vec![
         Case {
             terms: |run| {
                 run.policy = Arc::new(Policy::of(Profile::Ask));
@@ -411,6 +427,15 @@ async fn a_call_ends_once_however_it_ends() {
             },
             ..Case::new("working", Ok("done"))
         },
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_ends_once_when_it_is_stopped() {
+    use CancelCause::{Deadline, RunLimit, Shutdown, Sibling, User};
+    use ErrorKind::{Canceled, LimitExceeded};
+    let mut cases = vec![
         Case { meanwhile: CallerGoes, ..Case::new("waits", Err((Canceled, Some(User), "", ""))) },
         Case { meanwhile: CallerGoes, ..Case::new("deaf", Err((Canceled, Some(User), "", ""))) },
         Case { meanwhile: CallerGoesWaiting, ..Case::new("fine", Err((Canceled, Some(User), "", ""))) },
@@ -447,13 +472,7 @@ async fn a_call_ends_once_however_it_ends() {
         meanwhile: QueueIsFull,
         ..Case::new("fine", Err((LimitExceeded, None, "held by t:waits@1.0.0", "is full")))
     });
-    for case in cases {
-        case.clone().check(false).await;
-        // Whoever keeps its thread does not only wait.
-        if case.tool != "blocks" {
-            case.check(true).await;
-        }
-    }
+    check_all(cases).await;
 }
 
 #[tokio::test]

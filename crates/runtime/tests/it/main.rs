@@ -24,5 +24,7 @@ mod routes;
 mod select;
 mod session_log;
 mod state;
+mod trigger_channels;
+mod trigger_kills;
 mod triggers;
 mod workspace;

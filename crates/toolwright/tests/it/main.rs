@@ -9,6 +9,7 @@ mod configs;
 mod definitions;
 mod examples;
 mod facade_answers;
+mod facade_responses;
 mod facades;
 mod groups;
 mod guests;
