@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use toolwright_core::Tool;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
-    CallScope, ChangeNotifier, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
-    Withheld,
+    CallScope, ChangeNotifier, Health, ListKind, Listing, NoticeSink, Provider, ProviderCall, ProviderError,
+    ProviderKind, RegisteredTool, SourceNotice, Withheld,
 };
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::ToolDefinition;
@@ -50,6 +50,11 @@ pub type FakeOutput<'a> = Pin<Box<dyn Future<Output = Result<ToolOutput, ToolErr
 
 type Answer = Box<dyn for<'a> Fn(ProviderCall<'a>, &'a ToolContext) -> FakeOutput<'a> + Send + Sync>;
 
+/// A list of prompts, resources or templates of a [`FakeProvider`], when it is there.
+pub type FakeItems = Pin<Box<dyn Future<Output = Result<Vec<Value>, ProviderError>> + Send>>;
+
+type ListsOf = Box<dyn Fn(ListKind) -> FakeItems + Send + Sync>;
+type MethodsOf = Box<dyn Fn() -> Arc<dyn Provider> + Send + Sync>;
 type FilesOf = Box<dyn Fn(&ToolId, &Value, &Session) -> FileUse + Send + Sync>;
 type ScopeOf = Box<dyn Fn(&ToolId, &Value, &Session) -> CallScope + Send + Sync>;
 
@@ -73,7 +78,10 @@ pub struct FakeProvider {
     kind: ProviderKind,
     list: Mutex<FakeList>,
     answer: Answer,
+    lists: ListsOf,
+    methods: Option<MethodsOf>,
     notify: Mutex<Option<ChangeNotifier>>,
+    notices: Mutex<Option<NoticeSink>>,
     credentials: Box<dyn Fn() -> Option<ContentHash> + Send + Sync>,
     scope: ScopeOf,
     files: FilesOf,
@@ -83,7 +91,9 @@ pub struct FakeProvider {
     pub trust: HintTrust,
     /// Its state.
     pub health: Health,
-    /// Its instructions to a model about its tools.
+    /// The capabilities that its source announced.
+    pub capabilities: Option<Arc<Map<String, Value>>>,
+    /// What it tells a model about its tools.
     pub instructions: Option<&'static str>,
     /// The tools that it has but does not offer, each with the reason.
     pub withheld: Vec<Withheld>,
@@ -109,13 +119,17 @@ impl FakeProvider {
             kind,
             list: Mutex::new(FakeList::Tools(tools)),
             answer: Box::new(|_, _| Box::pin(async { Ok(ToolOutput::default()) })),
+            lists: Box::new(|_| Box::pin(async { Ok(Vec::new()) })),
+            methods: None,
             notify: Mutex::default(),
+            notices: Mutex::default(),
             credentials: Box::new(|| None),
             scope: Box::new(|_, _, _| CallScope::Anywhere),
             files: Box::new(|_, _, _| FileUse::default()),
             defined_in: "",
             trust: HintTrust::Trusted,
             health: Health::Ready,
+            capabilities: None,
             instructions: None,
             withheld: Vec::new(),
             cached: None,
@@ -173,7 +187,22 @@ impl FakeProvider {
         self
     }
 
-    /// Sets the function that returns the fingerprint of its calls' credentials.
+    /// Lists prompts, resources and templates when the future that `lists` makes is done; it is asked for those that the
+    /// source has by its methods.
+    #[must_use]
+    pub fn with_lists(mut self, lists: impl Fn(ListKind) -> FakeItems + Send + Sync + 'static) -> Self {
+        self.lists = Box::new(lists);
+        self
+    }
+
+    /// What else its source can be asked: another object each time, as a provider may give.
+    #[must_use]
+    pub fn with_methods(mut self, methods: impl Fn() -> Arc<dyn Provider> + Send + Sync + 'static) -> Self {
+        self.methods = Some(Box::new(methods));
+        self
+    }
+
+    /// What tells the credentials of its calls from others'.
     #[must_use]
     pub fn with_credentials(mut self, of: impl Fn() -> Option<ContentHash> + Send + Sync + 'static) -> Self {
         self.credentials = Box::new(of);
@@ -193,7 +222,17 @@ impl FakeProvider {
         }
     }
 
-    /// Returns a listing of its current tools.
+    /// Tells a notice of its source.
+    ///
+    /// # Panics
+    /// If nobody listens.
+    #[expect(clippy::expect_used, reason = "a test stops at its first surprise")]
+    pub fn tell(&self, notice: SourceNotice) {
+        let notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        notices.expect("somebody listens")(notice);
+    }
+
+    /// A listing of the tools that it has now.
     pub fn listing(self: &Arc<Self>) -> Listing {
         let tools = match &*self.list() {
             FakeList::Tools(tools) | FakeList::After(_, tools) => tools.clone(),
@@ -234,6 +273,10 @@ impl Provider for FakeProvider {
         }
     }
 
+    async fn list_of(&self, kind: ListKind) -> Result<Arc<[Value]>, ProviderError> {
+        (self.lists)(kind).await.map(Into::into)
+    }
+
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         (self.answer)(call, context).await
     }
@@ -258,8 +301,20 @@ impl Provider for FakeProvider {
         self.instructions.map(str::to_owned)
     }
 
+    fn methods(&self) -> Option<Arc<dyn Provider>> {
+        self.methods.as_ref().map(|methods| methods())
+    }
+
     fn is_of_methods(&self) -> bool {
         self.is_of_methods
+    }
+
+    fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {
+        self.capabilities.clone()
+    }
+
+    fn on_notice(&self, notify: NoticeSink) {
+        *self.notices.lock().unwrap_or_else(PoisonError::into_inner) = Some(notify);
     }
 
     fn only_waits(&self) -> bool {

@@ -24,5 +24,5 @@ pub use data::test_data;
 pub use fake_clock::FakeClock;
 pub use fake_model::{FakeAnswer, FakeCall, FakeModel};
 pub use fake_people::{FakeApprover, FakeRedactor};
-pub use fake_provider::{FakeList, FakeOutput, FakeProvider, definition, listing, own};
+pub use fake_provider::{FakeItems, FakeList, FakeOutput, FakeProvider, definition, listing, own};
 pub use locate::bin;

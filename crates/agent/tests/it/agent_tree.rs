@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolwright_agent::{AgentProvider, AgentProviderOptions, Driver, Limits, RunConfig, RunOptions, RunReport};
 use toolwright_core::agents::{AgentConfig, AgentLimits, AgentTree as _};
-use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
+use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::context::NoRedaction;
 use toolwright_core::job::{JobScope, Jobs as _, Listed};
 use toolwright_core::model::{Message, ModelResponse, PriceTable, Prices, StopReason, Usage, WrittenCall};
@@ -18,7 +18,7 @@ use toolwright_core::trace::Trace;
 use toolwright_core::{Effects, Services, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 use toolwright_runtime::executor::ExecutorOptions;
 use toolwright_runtime::{Catalogue, Executor, JobManager, OutputFiles, SqliteStore, SystemClock};
-use toolwright_testkit::{FakeCall, FakeModel};
+use toolwright_testkit::{FakeApprover, FakeCall, FakeModel};
 
 use crate::fixture::{Log, Reply, begin, options, provider};
 
@@ -197,16 +197,9 @@ pub(crate) fn three_levels() -> (Scripts, Vec<AgentConfig>) {
     (scripts, ["a", "b", "c"].map(agent).to_vec())
 }
 
-/// Keeps what it is asked, and approves.
-#[derive(Default)]
-pub(crate) struct Inbox(pub(crate) Mutex<Vec<ApprovalRequest>>);
-
-#[async_trait::async_trait]
-impl Approver for Inbox {
-    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
-        self.0.lock().unwrap().push(request.clone());
-        ApprovalDecision::Approve
-    }
+/// Approves whatever it is asked.
+pub(crate) fn approving() -> Arc<FakeApprover> {
+    Arc::new(FakeApprover::saying(ApprovalDecision::Approve))
 }
 
 /// A tool that waits until it may end.

@@ -8,15 +8,16 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 use toolwright_agent::{ChildEnd, Limits, RunConfig, RunOptions, Status};
 use toolwright_core::agents::{AgentConfig, AgentLimits, AgentTree as _, NewAgent, OnChildren};
-use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
+use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
 use toolwright_core::job::{JobRecord, JobScope, Jobs as _, Listed};
 use toolwright_core::model::Usage;
 use toolwright_core::policy::Rule;
 use toolwright_core::store::RunStore;
 use toolwright_core::{CancelCause, Effects, Event, Policy, Profile, Session, SessionId, Snapshot};
 use toolwright_runtime::{RecoveryOptions, RunContext};
+use toolwright_testkit::FakeApprover;
 
-use crate::agent_tree::{Inbox, Scripts, Tree, WAIT, Waits, agent, send_to_job, start, three_levels, who};
+use crate::agent_tree::{Scripts, Tree, WAIT, Waits, agent, approving, send_to_job, start, three_levels, who};
 use crate::fixture::{Counter, Reply, begin, begin_with, options, until};
 use crate::resume::Fragile;
 
@@ -110,24 +111,17 @@ async fn a_cancel_reaches_depth_three() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_suspended_agent_suspends_its_callers() {
-    struct Later;
-    #[async_trait::async_trait]
-    impl Approver for Later {
-        async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
-            ApprovalDecision::Later
-        }
-    }
     let dir = tempfile::tempdir().unwrap();
     let (scripts, agents) = three_levels();
     let tool = Counter::new("t:write@1.0.0", Effects::UNKNOWN);
     let tree = Tree::new(dir.path(), scripts, agents, vec![tool.clone()]).await;
     let asking = |approver| RunOptions { policy: Arc::new(Policy::of(Profile::Ask)), approver, ..options() };
-    let report = tree.run(&asking(Arc::new(Later))).await;
+    let report = tree.run(&asking(Arc::new(FakeApprover::saying(ApprovalDecision::Later)))).await;
     assert_eq!((report.status, tool.count()), (Status::Suspended, 0));
     assert_eq!(report.pending[0].tool.as_str(), "t:write@1.0.0");
     assert_eq!(report.pending[0].agents.len(), 3);
     let before = tree.model.requests();
-    let report = tree.driver.resume(&asking(Arc::new(Inbox::default()))).await.unwrap();
+    let report = tree.driver.resume(&asking(approving())).await.unwrap();
     assert_eq!((report.status, tool.count()), (Status::Success, 1));
     assert_eq!(tree.model.requests() - before, 4, "each goes on where it was");
 }
@@ -259,7 +253,7 @@ async fn leave_behind(dir: &Path, agents: &[AgentConfig], m: Vec<Reply>, policy:
 
 /// Lets the job that was left behind go on where everything is trusted. Returns it at its end, with what a person was asked.
 async fn take_over(tree: &Tree) -> (JobRecord, Vec<ApprovalRequest>) {
-    let inbox = Arc::new(Inbox::default());
+    let inbox = approving();
     let approver = inbox.clone();
     let context = move |session: Session, snapshot| {
         let policy = Arc::new(Policy::of(Profile::Trusted));
@@ -268,7 +262,7 @@ async fn take_over(tree: &Tree) -> (JobRecord, Vec<ApprovalRequest>) {
     let job = tree.jobs.list(JobScope::All, Listed::Open, 1).await.unwrap().remove(0);
     recover(tree, None, context);
     let job = tree.jobs.wait(JobScope::All, &job.id, WAIT).await.unwrap();
-    let asked = inbox.0.lock().unwrap().clone();
+    let asked = inbox.requests();
     (job, asked)
 }
 

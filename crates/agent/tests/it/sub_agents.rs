@@ -12,7 +12,7 @@ use toolwright_core::trace::TraceOp;
 use toolwright_core::{Effects, Policy, Principal, Profile, Services, Session, SessionId};
 use toolwright_runtime::{Executor, ExecutorOptions, SystemClock};
 
-use crate::agent_tree::{Inbox, Tree, agent, start, three_levels};
+use crate::agent_tree::{Tree, agent, approving, start, three_levels};
 use crate::fixture::{Counter, Reply, begin, begin_with, options};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,11 +149,11 @@ async fn a_question_from_depth_three_shows_its_path() {
     let (scripts, agents) = three_levels();
     let tool = Counter::new("t:write@1.0.0", Effects::UNKNOWN);
     let tree = Tree::new(dir.path(), scripts, agents, vec![tool.clone()]).await;
-    let inbox = Arc::new(Inbox::default());
+    let inbox = approving();
     let options = RunOptions { policy: Arc::new(Policy::of(Profile::Ask)), approver: inbox.clone(), ..options() };
     let report = tree.run(&options).await;
     assert_eq!((report.status, tool.count()), (Status::Success, 1));
-    let asked = inbox.0.lock().unwrap();
+    let asked = inbox.requests();
     let path = asked[0].agent_path().unwrap();
     let step = |name: &str| format!("{name} (it is asked for)");
     assert_eq!((asked.len(), path), (1, ["a", "b", "c"].map(step).join(" > ")), "starting an agent asks nobody");
@@ -221,10 +221,10 @@ async fn rights_of_agents_only_narrow() {
         let tool = Counter::new("t:write@1.0.0", Effects::UNKNOWN);
         let read = Counter::new("t:read@1.0.0", Effects::READ);
         let tree = Tree::new(dir.path(), scripts, vec![spec(tools, own)], vec![tool.clone(), read]).await;
-        let inbox = Arc::new(Inbox::default());
+        let inbox = approving();
         let options = RunOptions { policy: Arc::new(Policy::of(root)), approver: inbox.clone(), ..options() };
         tree.run(&options).await;
-        assert_eq!((tool.count(), inbox.0.lock().unwrap().len()), (ran, asked), "{root:?} {own:?} {tools:?}");
+        assert_eq!((tool.count(), inbox.count()), (ran, asked), "{root:?} {own:?} {tools:?}");
     }
 }
 

@@ -16,7 +16,7 @@ use crate::support::{Events, Fixture, LEGACY, LONG, body, call, rpc};
 async fn a_servers_error_never_becomes_a_transport_error() {
     let fixture = Fixture::new().await;
     let source = Source::new("alpha");
-    fixture.add_listed(source.clone()).await;
+    fixture.add_listed(source.provider()).await;
     let http = fixture.http().await;
     let said = |code| json!({"code": code, "message": "not for you", "data": {"limit": 3}});
     for (code, modern) in [(-32000, 200), (-32601, 404), (-32002, 200), (7, 200), (-32602, 400), (-32021, 400)] {
@@ -39,7 +39,7 @@ async fn a_servers_error_never_becomes_a_transport_error() {
 async fn a_refused_call_keeps_its_servers_error() {
     let fixture = Fixture::new().await;
     let source = Source::new("alpha");
-    fixture.add_listed(source.clone()).await;
+    fixture.add_listed(source.provider()).await;
     source.own_error.store(-32099, Ordering::Relaxed);
     let http = fixture.http().await;
     for (path, name) in [("/mcp/alpha", "log"), ("/mcp", "alpha__log")] {
@@ -60,8 +60,8 @@ async fn a_refused_call_keeps_its_servers_error() {
 async fn template_arguments_reach_their_server_unchanged() {
     let fixture = Fixture::new().await;
     let beta = Source::new("beta");
-    fixture.add_listed(Source::new("alpha")).await;
-    fixture.add_listed(beta.clone()).await;
+    fixture.add_listed(Source::new("alpha").provider()).await;
+    fixture.add_listed(beta.provider()).await;
     let http = fixture.http().await;
     let uri = "toolwright-resource://beta/beta://a%2Fb/data";
     let read = body(http.modern("/mcp", json!(1), "resources/read", json!({"uri": uri})), 200).await;
@@ -74,7 +74,7 @@ async fn a_subscription_covers_resources_below_it() {
     let fixture = Fixture::new().await;
     let sources = [Source::new("alpha"), Source::new("beta")];
     for source in &sources {
-        fixture.add_listed(source.clone()).await;
+        fixture.add_listed(source.provider()).await;
     }
     let http = fixture.http().await;
     let shown = "toolwright-resource://beta/both://same";
@@ -131,7 +131,7 @@ async fn a_notification_is_never_answered() {
 async fn older_clients_get_only_known_content() {
     let fixture = Fixture::new().await;
     let source = Source::new("alpha");
-    fixture.add_listed(source.clone()).await;
+    fixture.add_listed(source.provider()).await;
     let link = json!({"type": "resource_link", "uri": "a:b", "name": "n", "later": [1]});
     let instead = json!({"type": "text", "text": "[link to n: a:b]"});
     *source.prompt.lock().expect("lock") = json!([{"role": "user", "content": link}]);

@@ -10,10 +10,10 @@ use crate::support::{Events, Fixture, Http, LEGACY, body, call, rpc};
 
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
-async fn fixture() -> (Fixture, std::sync::Arc<Source>) {
+async fn fixture() -> (Fixture, Source) {
     let fixture = Fixture::new().await;
     let source = Source::new("alpha");
-    fixture.add_listed(source.clone()).await;
+    fixture.add_listed(source.provider()).await;
     (fixture, source)
 }
 
@@ -110,7 +110,7 @@ async fn only_some_methods_may_require_input() {
         options.policy = std::sync::Arc::new(serde_json::from_value(rules).expect("a policy"));
     })
     .await;
-    fixture.add_listed(Source::new("alpha")).await;
+    fixture.add_listed(Source::new("alpha").provider()).await;
     let http = fixture.http().await;
     for path in ["/mcp", "/mcp/alpha"] {
         for (method, params) in [
@@ -286,7 +286,7 @@ async fn prompts_resources_and_approvals_ask_alike() {
     })
     .await;
     let source = Source::new("alpha");
-    fixture.add_listed(source.clone()).await;
+    fixture.add_listed(source.provider()).await;
     let http = fixture.http().await;
     for (method, given) in [
         ("tools/call", json!({"name": "meta", "arguments": {}})),
@@ -322,7 +322,7 @@ async fn approving_itself(owner: bool) -> Value {
         options.policy = std::sync::Arc::new(serde_json::from_value(rules).expect("a policy"));
     })
     .await;
-    fixture.add_listed(Source::new("alpha")).await;
+    fixture.add_listed(Source::new("alpha").provider()).await;
     let http = fixture.http_with(|options| {
         options.principal = Principal { id: "ci".into(), roles: Vec::new(), owner };
     });

@@ -16,13 +16,13 @@ use crate::support::{Fixture, LEGACY, rpc};
 const KINDS: [&str; 3] = ["prompts/list", "resources/list", "resources/templates/list"];
 
 /// Two sources that announce no changes of their lists, the first of which does not answer.
-async fn fixture() -> (Fixture, [Arc<Source>; 2]) {
+async fn fixture() -> (Fixture, [Source; 2]) {
     let fixture = Fixture::new().await;
     let announced = json!({"resources": {"subscribe": true}, "prompts": {}, "completions": {}});
     let sources = [Source::with("alpha", announced.clone()), Source::with("beta", announced)];
     sources[0].is_silent.send_replace(true);
     for source in &sources {
-        fixture.add(source.clone()).await;
+        fixture.add(source.provider()).await;
     }
     (fixture, sources)
 }

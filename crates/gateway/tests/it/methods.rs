@@ -1,6 +1,5 @@
 //! The methods beside `tools/*`, and the log levels that sources get.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Method;
@@ -13,11 +12,11 @@ use crate::support::{Events, Fixture, LEGACY, MODERN, body, call, messages, rpc}
 const INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// Two sources at one gateway.
-async fn fixture() -> (Fixture, [std::sync::Arc<Source>; 2]) {
+async fn fixture() -> (Fixture, [Source; 2]) {
     let fixture = Fixture::new().await;
     let sources = [Source::new("alpha"), Source::new("beta")];
     for source in &sources {
-        fixture.add_listed(source.clone()).await;
+        fixture.add_listed(source.provider()).await;
     }
     (fixture, sources)
 }
@@ -116,7 +115,7 @@ async fn a_missing_resource_gets_the_generations_error() {
 #[tokio::test]
 async fn a_result_over_the_bound_is_an_error() {
     let fixture = Fixture::passing_on(1000).await;
-    fixture.add_listed(Source::new("alpha")).await;
+    fixture.add_listed(Source::new("alpha").provider()).await;
     let http = fixture.http().await;
     let read = |characters: usize| json!({"uri": format!("alpha:{}", "x".repeat(characters))});
     for path in ["/mcp/alpha", "/mcp"] {
@@ -136,7 +135,7 @@ async fn a_result_over_the_bound_is_an_error() {
 #[tokio::test]
 async fn unannounced_methods_are_not_served() {
     let fixture = Fixture::new().await;
-    fixture.add_listed(Source::with("bare", json!({"prompts": {}, "resources": {}}))).await;
+    fixture.add_listed(Source::with("bare", json!({"prompts": {}, "resources": {}})).provider()).await;
     let http = fixture.http().await;
     let (session, initialized) = http.initialize("/mcp/bare").await;
     let tasks = json!({"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}});
@@ -221,7 +220,7 @@ async fn a_filled_template_routes_to_its_server() {
     let fixture = Fixture::new().await;
     let sources = [Source::new("zed"), Source::new("abc")];
     for source in &sources {
-        fixture.add_listed(source.clone()).await;
+        fixture.add_listed(source.provider()).await;
     }
     let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
@@ -332,7 +331,7 @@ async fn lists_follow_sources_that_come_and_go() {
     ask("resources/list", json!({})).await;
     ask("resources/templates/list", json!({})).await;
     assert_eq!(read("both://same").await, "alpha");
-    fixture.add_listed(Source::new("gamma")).await;
+    fixture.add_listed(Source::new("gamma").provider()).await;
     assert_eq!(read("gamma://7/data").await, "gamma");
     fixture.catalogue.remove_provider("alpha").await.expect("it was there");
     assert_eq!(read("both://same").await, "beta");
@@ -349,7 +348,7 @@ fn reported(level: &str) -> (String, Value) {
 async fn older_servers_get_a_requests_log_level_first() {
     let fixture = Fixture::new().await;
     let alpha = Source::new("alpha");
-    fixture.add_listed(alpha.clone()).await;
+    fixture.add_listed(alpha.provider()).await;
     let http = fixture.http().await;
     for (level, expect) in
         [(None, None), (Some("warning"), Some("warning")), (Some("alert"), None), (Some("debug"), Some("debug"))]
@@ -366,11 +365,11 @@ async fn older_servers_get_a_requests_log_level_first() {
 }
 
 /// Another source in the place of one, or beside it.
-async fn comes(fixture: &Fixture, name: &'static str) -> Arc<Source> {
+async fn comes(fixture: &Fixture, name: &'static str) -> Source {
     // There may be none of the name.
     let _ = fixture.catalogue.remove_provider(name).await;
     let source = Source::new(name);
-    fixture.add_listed(source.clone()).await;
+    fixture.add_listed(source.provider()).await;
     source
 }
 

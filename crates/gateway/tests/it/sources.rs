@@ -1,15 +1,14 @@
-//! A source with everything the protocol has, as a provider: what it was asked, and what it answers.
+//! A source with everything the protocol has, behind a fake provider: what it was asked, and what it answers.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use toolwright_core::catalogue::{
-    Health, ListKind, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, SourceNotice,
-    foreign_ids,
+    ListKind, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, SourceNotice, foreign_ids,
 };
 use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::content::ContentBlock;
@@ -37,8 +36,23 @@ const METHODS: [&str; 9] = [
     "logging/setLevel",
 ];
 
-/// The source. Its tool `ask` asks the call's client whatever its arguments say, round by round.
+/// The source, as its provider and its state. Clones share both.
+#[derive(Clone)]
 pub(crate) struct Source {
+    state: Arc<SourceState>,
+    provider: Arc<FakeProvider>,
+}
+
+impl Deref for Source {
+    type Target = SourceState;
+
+    fn deref(&self) -> &SourceState {
+        &self.state
+    }
+}
+
+/// The state of a source. Its tool `ask` asks the call's client whatever its arguments say, round by round.
+pub(crate) struct SourceState {
     name: &'static str,
     capabilities: Arc<Map<String, Value>>,
     /// What it was asked by methods, and by calls of tools.
@@ -61,14 +75,12 @@ pub(crate) struct Source {
     pub(crate) given_up: Mutex<Vec<String>>,
     /// Whose call of a tool was the last.
     pub(crate) session: Mutex<Option<SessionId>>,
-    notify: Mutex<Option<NoticeSink>>,
     /// How often it has told that its prompts and its resources are others.
     renewed: [AtomicUsize; 2],
-    this: Weak<Source>,
 }
 
 impl Source {
-    pub(crate) fn new(name: &'static str) -> Arc<Self> {
+    pub(crate) fn new(name: &'static str) -> Self {
         let capabilities = json!({
             "resources": {"subscribe": true, "listChanged": true}, "prompts": {"listChanged": true},
             "completions": {}, "logging": {}, "experimental": {"x": {}},
@@ -76,11 +88,10 @@ impl Source {
         Self::with(name, capabilities)
     }
 
-    pub(crate) fn with(name: &'static str, capabilities: Value) -> Arc<Self> {
-        let capabilities = Arc::new(capabilities.as_object().cloned().expect("object"));
-        Arc::new_cyclic(|this| Self {
+    pub(crate) fn with(name: &'static str, capabilities: Value) -> Self {
+        let state = Arc::new(SourceState {
             name,
-            capabilities,
+            capabilities: Arc::new(capabilities.as_object().cloned().expect("object")),
             asked: Mutex::default(),
             is_silent: watch::Sender::new(false),
             is_failing: AtomicBool::new(false),
@@ -91,10 +102,15 @@ impl Source {
             busy: AtomicUsize::new(0),
             given_up: Mutex::default(),
             session: Mutex::default(),
-            notify: Mutex::default(),
             renewed: Default::default(),
-            this: this.clone(),
-        })
+        });
+        let provider = Arc::new(provider(&state));
+        Self { state, provider }
+    }
+
+    /// Its provider.
+    pub(crate) fn provider(&self) -> Arc<dyn Provider> {
+        Arc::clone(&self.provider) as _
     }
 
     /// Tells a notice; a list that it tells of is another one from then on.
@@ -104,7 +120,24 @@ impl Source {
             SourceNotice::ResourcesChanged => self.renewed[1].fetch_add(1, Ordering::Relaxed),
             _ => 0,
         };
-        self.notify.lock().expect("lock").as_ref().expect("somebody listens")(notice);
+        self.provider.tell(notice);
+    }
+}
+
+impl SourceState {
+    /// Its list of this kind, as it is asked for it.
+    async fn list_of(&self, kind: ListKind) -> Result<Vec<Value>, ProviderError> {
+        if !self.capabilities.contains_key(kind.capability()) {
+            return Ok(Vec::new());
+        }
+        self.noted(kind.method(), &json!({}));
+        let (delay, mut is_silent) = (*self.delay.lock().expect("lock"), self.is_silent.subscribe());
+        tokio::time::sleep(delay).await;
+        let _ = is_silent.wait_for(|is_silent| !is_silent).await;
+        if self.is_failing.load(Ordering::Relaxed) {
+            return Err(ProviderError::new("it is broken"));
+        }
+        Ok(self.items(kind))
     }
 
     /// Its list of this kind; one more item where it has told that it is another.
@@ -283,58 +316,25 @@ fn tools(namespace: &str, names: &[&str], effects: Effects) -> Vec<Arc<Registere
     ids.into_iter().zip(names).map(tool).collect()
 }
 
-#[async_trait]
-impl Provider for Source {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Mcp
-    }
-
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        Ok(tools(self.name, &TOOLS, Effects::READ))
-    }
-
-    async fn list_of(&self, kind: ListKind) -> Result<Arc<[Value]>, ProviderError> {
-        if !self.capabilities.contains_key(kind.capability()) {
-            return Ok(Arc::default());
-        }
-        self.noted(kind.method(), &json!({}));
-        let (delay, mut is_silent) = (*self.delay.lock().expect("lock"), self.is_silent.subscribe());
-        tokio::time::sleep(delay).await;
-        let _ = is_silent.wait_for(|is_silent| !is_silent).await;
-        if self.is_failing.load(Ordering::Relaxed) {
-            return Err(ProviderError::new("it is broken"));
-        }
-        Ok(self.items(kind).into())
-    }
-
-    async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        self.run(call.raw_name, &call.arguments, context).await
-    }
-
-    fn health(&self) -> Health {
-        Health::Ready
-    }
-
-    fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {
-        Some(Arc::clone(&self.capabilities))
-    }
-
-    fn methods(&self) -> Option<Arc<dyn Provider>> {
-        // Another object each time, as a provider may.
-        Some(Arc::new(methods(self.this.upgrade()?)))
-    }
-
-    fn on_notice(&self, notify: NoticeSink) {
-        *self.notify.lock().expect("lock") = Some(notify);
-    }
+/// The provider of a source.
+fn provider(state: &Arc<SourceState>) -> FakeProvider {
+    let name = state.name;
+    let (of_calls, of_lists, of_methods) = (Arc::clone(state), Arc::clone(state), Arc::clone(state));
+    FakeProvider::new(name, ProviderKind::Mcp, tools(name, &TOOLS, Effects::READ))
+        .with(|fake| fake.capabilities = Some(Arc::clone(&state.capabilities)))
+        .with_future(move |call, context| {
+            let state = Arc::clone(&of_calls);
+            Box::pin(async move { state.run(call.raw_name, &call.arguments, context).await })
+        })
+        .with_lists(move |kind| {
+            let state = Arc::clone(&of_lists);
+            Box::pin(async move { state.list_of(kind).await })
+        })
+        .with_methods(move || Arc::new(methods(Arc::clone(&of_methods))))
 }
 
 /// Its methods, as a provider.
-fn methods(source: Arc<Source>) -> FakeProvider {
+fn methods(source: Arc<SourceState>) -> FakeProvider {
     let listed = tools(source.name, &METHODS, Effects::FETCH);
     FakeProvider::new(source.name, ProviderKind::Mcp, listed).with(|fake| fake.is_of_methods = true).with_future(
         move |call, context| {

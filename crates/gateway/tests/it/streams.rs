@@ -106,7 +106,7 @@ async fn a_broken_connection_still_gets_its_answer() {
 #[tokio::test]
 async fn questions_asked_meanwhile_arrive_after_resuming() {
     let fixture = Fixture::new().await;
-    fixture.add_listed(Source::new("alpha")).await;
+    fixture.add_listed(Source::new("alpha").provider()).await;
     let http = fixture.http_with(|options| options.keep_alive = Duration::from_millis(100)).await;
     let (session, _) = http.initialize_with("/mcp", json!({"roots": {}})).await;
     let rounds = json!([[{"method": "roots/list", "params": {}}]]);
@@ -127,7 +127,7 @@ async fn questions_asked_meanwhile_arrive_after_resuming() {
 async fn notices_between_connections_arrive_exactly_once() {
     let fixture = Fixture::new().await;
     let alpha = Source::new("alpha");
-    fixture.add_listed(alpha.clone()).await;
+    fixture.add_listed(alpha.provider()).await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let mut first = Events::of(stream(&http, &session)).await;

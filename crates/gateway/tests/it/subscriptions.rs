@@ -18,11 +18,11 @@ use crate::support::{Events, Fixture, Http, LEGACY, body, call, rpc};
 
 const META: &str = "io.modelcontextprotocol/subscriptionId";
 
-async fn fixture() -> (Fixture, [Arc<Source>; 2]) {
+async fn fixture() -> (Fixture, [Source; 2]) {
     let fixture = Fixture::new().await;
     let sources = [Source::new("alpha"), Source::new("beta")];
     for source in &sources {
-        fixture.add_listed(source.clone()).await;
+        fixture.add_listed(source.provider()).await;
     }
     (fixture, sources)
 }
@@ -256,11 +256,11 @@ async fn added_and_removed_sources_change_the_lists() {
         all.sort();
         all
     };
-    fixture.add_listed(Source::new("gamma")).await;
+    fixture.add_listed(Source::new("gamma").provider()).await;
     assert_eq!(reported(3).await, lists);
     fixture.catalogue.remove_provider("gamma").await.expect("it was there");
     assert_eq!(reported(3).await, lists);
-    fixture.add_listed(Source::with("delta", json!({"prompts": {}}))).await;
+    fixture.add_listed(Source::with("delta", json!({"prompts": {}})).provider()).await;
     assert_eq!(reported(2).await, [&*lists[0], &*lists[2]]);
     // One that has tools only.
     fixture.foreign.set(&["other"]);
@@ -308,7 +308,7 @@ async fn subscriptions_move_to_a_replaced_source() {
     assert_eq!(client.ask(&subscribe).await["result"], json!({}));
     assert_eq!(reported(&alpha, 2).await.len(), 2, "once for both");
     let other = Source::new("alpha");
-    fixture.catalogue.put_provider(other.clone()).await.expect("the one before");
+    fixture.catalogue.put_provider(other.provider()).await.expect("the one before");
     let mut again = reported(&other, 2).await;
     again.sort_by_key(|(_, about)| about.to_string());
     assert_eq!(again, [about("subscribe", "alpha://one"), about("subscribe", "alpha://two")]);
@@ -332,7 +332,7 @@ async fn resubscribing_asks_nobody_for_approval() {
     let approver = Arc::new(FakeApprover::away());
     let (fixture, store) =
         Fixture::with_jobs(|options, _| options.approver = Arc::clone(&approver) as Arc<dyn Approver>).await;
-    fixture.add_listed(Source::new("alpha")).await;
+    fixture.add_listed(Source::new("alpha").provider()).await;
     let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
     let subscribe = rpc(1, "resources/subscribe", json!({"uri": "alpha://one"}));
@@ -341,7 +341,7 @@ async fn resubscribing_asks_nobody_for_approval() {
     let asks = Policy { rules: serde_json::from_value(rules).expect("rules"), ..Policy::of(Profile::Client) };
     fixture.gateway.set_policy(Arc::new(asks));
     let other = Source::new("alpha");
-    fixture.catalogue.put_provider(other.clone()).await.expect("the one before");
+    fixture.catalogue.put_provider(other.provider()).await.expect("the one before");
     for names in [&["other"][..], &["Get.Thing", "other"]] {
         tokio::time::sleep(Duration::from_millis(150)).await;
         fixture.foreign.set(names);
@@ -370,7 +370,7 @@ async fn a_new_stream_resubscribes_at_replaced_sources() {
     let session = subscribed(&http, "alpha://one").await;
     assert_eq!(reported(&alpha, 1).await.len(), 1);
     let other = Source::new("alpha");
-    fixture.catalogue.put_provider(other.clone()).await.expect("the one before");
+    fixture.catalogue.put_provider(other.provider()).await.expect("the one before");
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(other.taken(), []);
     let stream = http.request(Method::GET, "/mcp").header("mcp-session-id", &session);

@@ -1,7 +1,5 @@
 //! `/mcp/{view}`: a part of everything, under a policy and for roles of its own.
 
-use std::sync::Arc;
-
 use serde_json::json;
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Principal;
@@ -25,11 +23,11 @@ fn view(name: &str, allowed: &[&str], denied: &[&str]) -> ViewConfig {
 
 async fn fixture() -> Fixture {
     let fixture = fixture_with(Source::new("alpha")).await;
-    fixture.add_listed(Source::new("beta")).await;
+    fixture.add_listed(Source::new("beta").provider()).await;
     fixture
 }
 
-async fn fixture_with(source: Arc<Source>) -> Fixture {
+async fn fixture_with(source: Source) -> Fixture {
     let fixture = Fixture::with(|options| {
         options.views = vec![
             view("small", &["test__echo", "alpha__*"], &["alpha__ask", "alpha__prompts_*"]),
@@ -41,7 +39,7 @@ async fn fixture_with(source: Arc<Source>) -> Fixture {
         ];
     })
     .await;
-    fixture.add_listed(source).await;
+    fixture.add_listed(source.provider()).await;
     fixture
 }
 
@@ -106,8 +104,8 @@ async fn reading_resources_allows_listing_and_subscribing() {
 #[tokio::test]
 async fn a_view_hides_denied_methods() {
     let (alpha, fixture) = (Source::new("alpha"), fixture_with(Source::new("beta")).await);
-    fixture.add_listed(alpha.clone()).await;
-    fixture.add_listed(Source::new("gamma")).await;
+    fixture.add_listed(alpha.provider()).await;
+    fixture.add_listed(Source::new("gamma").provider()).await;
     let http = fixture.http().await;
     for (method, params) in
         [("prompts/get", json!({"name": "alpha__hello"})), ("resources/read", json!({"uri": "alpha://one"}))]

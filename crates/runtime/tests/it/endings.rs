@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
-use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
+use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
 use toolwright_core::call::ValidCall;
 use toolwright_core::catalogue::{CallScope, Entry, Listing, Provider, Snapshot};
 use toolwright_core::definition::Concurrency;
@@ -101,15 +101,8 @@ impl Tool for Ends {
     }
 }
 
-/// Panics wherever it is asked.
+/// A cache that panics when it is asked.
 struct Panics;
-
-#[async_trait]
-impl Approver for Panics {
-    async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
-        panic!("the approver's own fault")
-    }
-}
 
 #[async_trait]
 impl ResponseCache for Panics {
@@ -378,7 +371,8 @@ async fn a_call_ends_once_by_code_around_it() {
         Case {
             terms: |run| {
                 run.policy = Arc::new(Policy::of(Profile::Ask));
-                run.approver = Arc::new(Panics);
+                let panics = |_: &ApprovalRequest| -> ApprovalDecision { panic!("the approver's own fault") };
+                run.approver = Arc::new(panics);
             },
             ..Case::new("fine", Err((InternalError, None, "the approver's own fault", "internal error")))
         },

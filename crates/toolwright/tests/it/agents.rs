@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use toolwright::core::model::{ModelError, ModelEvents, ModelRequest, ModelResponse};
-use toolwright::core::{Cancel, ModelClient};
-use toolwright::{ApprovalDecision, ApprovalRequest, Error, Event, Limits, Profile, Status, async_trait};
+use toolwright::core::model::ModelResponse;
+use toolwright::{ApprovalDecision, ApprovalRequest, Error, Event, Limits, Profile, Status};
+use toolwright_testkit::FakeModel;
 use toolwright_testkit::model_server::{Reply, Turn};
 
 use crate::support::{Add, Send, builder, calls, scripted, sum, with_model};
@@ -137,25 +137,12 @@ async fn an_agent_needs_a_task_and_a_model() {
     tw.shut_down().await;
 }
 
-/// Answers with the profile of the world in which it lives.
-struct Parrot;
-
-#[async_trait]
-impl ModelClient for Parrot {
-    async fn complete(
-        &self,
-        model: &str,
-        _request: &ModelRequest,
-        _events: &dyn ModelEvents,
-        _cancel: &Cancel,
-    ) -> Result<ModelResponse, ModelError> {
-        Ok(ModelResponse { text: format!("{model} says hello"), ..ModelResponse::default() })
-    }
-}
-
 #[tokio::test]
 async fn a_model_of_the_program_answers() {
-    let tw = builder().model_client("mine", Parrot).policy(Profile::Trusted).build().await.expect("builds");
+    let parrot = FakeModel::new(|call| {
+        Ok(ModelResponse { text: format!("{} says hello", call.model), ..ModelResponse::default() })
+    });
+    let tw = builder().model_client("mine", parrot).policy(Profile::Trusted).build().await.expect("builds");
     let report = tw.agent("mine/parrot").task("Hello?").run().await.expect("runs");
     assert_eq!(report.answer, "mine/parrot says hello");
     tw.shut_down().await;
