@@ -16,7 +16,7 @@ from harness import NODE, NODE_MODULES, ROOT, TOOLWRIGHT, VENV_BIN, Process, cas
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # The lines that this test leaves out, each with the reason. Those of `console` blocks are all among them.
-BUILDS, PACKAGES, LOGS_IN = "builds for minutes", "test_packages.py runs packaging/release", "crates/cli/tests/it/oauth.rs logs in"
+BUILDS, PACKAGES, LOGS_IN = "builds for minutes", "test_packages.py runs packaging/release", "crates/cli/tests/it/configuration/oauth.rs logs in"
 NOT_RUN = {
     "cargo test --workspace --locked": "the section `tests` of .ci/run reads it from the README",
     "cargo run --release --locked -- demo": BUILDS,

@@ -90,7 +90,7 @@ async fn provider_tools_are_declared_recorded_and_kept() {
         (call.tool.as_str(), &call.arguments, call.ok),
         ("native:web_search@1.0.0", &json!({"query": "tide"}), true)
     );
-    let rows = crate::compaction::rows(&fixture.store).await;
+    let rows = crate::turns::compaction::rows(&fixture.store).await;
     let mut names: Vec<&str> = rows.iter().map(|row| &*row.name).collect();
     names.sort_unstable();
     assert_eq!(names, ["native:web_search@1.0.0", "test/m", "test/m"], "{rows:?}");

@@ -2,28 +2,9 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
-mod answers;
-mod api;
-mod api_approvals;
-mod batches;
-mod connections;
-mod console;
-mod elicit;
-mod facades;
-mod guards;
-mod input_required;
-mod legacy;
-mod listed_tools;
-mod lists;
-mod methods;
-mod modern;
-mod output_schemas;
-mod search;
-mod shutdown;
+mod asking;
+mod catalogue;
+mod http;
+mod protocol;
 mod sources;
-mod stdio;
-mod streams;
-mod subscriptions;
 mod support;
-mod tasks;
-mod views;

@@ -332,7 +332,7 @@ proptest! {
         let tools = vec![ShownTool { name: "t".into(), parameters: bad_schema, ..ShownTool::default() }];
         for tools in [tools, vec![]] {
             let request = ModelRequest { system: " ".into(), messages: messages.clone(), tools: tools.into(), ..ModelRequest::default() };
-            for (api, wire) in crate::client::PAIRS {
+            for (api, wire) in crate::http::client::PAIRS {
                 let encoded = encode(api, &request, "m");
                 let body = encoded.body();
                 let empty = |key: &str| body[key].as_array().is_some_and(Vec::is_empty);

@@ -2,17 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod client;
 mod deferred;
 mod dialect;
 mod echo;
-mod embeddings;
 mod golden;
 mod hostile;
-mod limits;
+mod http;
 mod native;
 mod recordings;
-mod replay;
 mod served;
 mod settings;
 mod shape;

@@ -13,8 +13,8 @@ use toolwright_core::model::{
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides, decode_whole, encode};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
 
-use crate::client::PAIRS;
 use crate::golden::{call, check_golden, conversation};
+use crate::http::client::PAIRS;
 
 fn settings() -> ModelSettings {
     ModelSettings {

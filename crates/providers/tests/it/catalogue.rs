@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use toolwright_core::{Health, Provider, ProviderCall, RegisteredTool, ToolError, ToolOutput};
 use toolwright_providers::catalogue::{CatalogueConfig, CatalogueProvider, FORMAT, SigningKey, sign};
 
+use crate::files::workspace::Workspace;
 use crate::published::Site;
-use crate::workspace::Workspace;
 
 /// A publisher: a key, and a server that answers `/catalogue.json` with what was published last, and all else with `{}`.
 struct Publisher {

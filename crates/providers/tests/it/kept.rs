@@ -11,7 +11,7 @@ use toolwright_core::store::{AppendedRow, LogEntry, LogRow, NewRow, SessionLog, 
 use toolwright_core::taint::Taint;
 use toolwright_core::{SessionId, ToolError, ToolId};
 
-use crate::workspace::Workspace;
+use crate::files::workspace::Workspace;
 
 /// Keeps rows in memory.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use toolwright_core::ErrorKind;
 use toolwright_core::session::SessionId;
 use toolwright_core::store::{LineRange, OpenOutput, OutputSlice, OutputStore, StoreError};
 
-use crate::workspace::Workspace;
+use crate::files::workspace::Workspace;
 
 const HANDLE: &str = "session-a/b";
 

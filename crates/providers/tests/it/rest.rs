@@ -11,8 +11,8 @@ use toolwright_core::{
 use toolwright_net::AddressPolicy;
 use toolwright_providers::rest::{RestError, RestOptions, RestProvider, RestToolConfig};
 
+use crate::files::workspace::Workspace;
 use crate::wire::{Names, Received, Reply, Server, options};
-use crate::workspace::Workspace;
 
 fn spec(mut entry: Value) -> RestToolConfig {
     if entry.get("description").is_none() {

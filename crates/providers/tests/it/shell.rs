@@ -14,8 +14,8 @@ use toolwright_core::store::{OutputStore, OutputWriter, StoreError, StoredOutput
 use toolwright_core::{ErrorKind, Provider as _, SessionId};
 use toolwright_providers::builtin::{BuiltinOptions, ShellConfig, provider, tools};
 
+use crate::files::workspace::Workspace;
 use crate::processes::{peak_memory, pids_with, unique_sleep, wait_for_count};
-use crate::workspace::Workspace;
 
 #[tokio::test]
 async fn a_command_returns_what_a_terminal_would_show() {

@@ -9,8 +9,8 @@ use toolwright_core::{Effects, ErrorKind, RegisteredTool, Tool, ToolError, ToolO
 use toolwright_net::AddressPolicy;
 use toolwright_providers::builtin::web::{WebConfig, tools_with};
 
+use crate::files::workspace::Workspace;
 use crate::wire::{Names, Reply, Server, options};
-use crate::workspace::Workspace;
 
 fn fetch(allowed: &[&str]) -> Arc<dyn Tool> {
     let allowed_hosts = allowed.iter().map(|&host| host.to_owned()).collect();

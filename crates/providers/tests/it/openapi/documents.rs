@@ -12,10 +12,10 @@ use toolwright_providers::openapi::{Auth, CallConfig, OpenApiConfig, OpenApiProv
 use toolwright_providers::rest::ResponseFormat;
 use url::Url;
 
+use crate::files::workspace::Workspace;
 use crate::openapi::document;
 use crate::published::Site;
 use crate::wire::{Reply, Server};
-use crate::workspace::Workspace;
 
 /// A site: `/api.json` is what was published last, all else answers `yes`.
 async fn api() -> Site {

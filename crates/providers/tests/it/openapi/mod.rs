@@ -17,8 +17,8 @@ use toolwright_core::{Provider as _, ProviderCall, RegisteredTool, ToolError, To
 use toolwright_net::AddressPolicy;
 use toolwright_providers::openapi::{Import, OpenApiConfig, OpenApiProvider, Origin, import};
 
+use crate::files::workspace::Workspace;
 use crate::wire::{Names, Received, Reply, Server, options};
-use crate::workspace::Workspace;
 
 /// A folder with these files.
 fn folder_of(files: &[(&str, &str)]) -> tempfile::TempDir {

@@ -9,9 +9,9 @@ use toolwright_core::{Provider as _, ProviderCall};
 use toolwright_net::AddressPolicy;
 use toolwright_providers::openapi::{GroupBy, OpenApiConfig, OpenApiProvider, Origin};
 
+use crate::files::workspace::Workspace;
 use crate::openapi::document;
 use crate::wire::{Names, Reply, Server, options};
-use crate::workspace::Workspace;
 
 /// Lists the document and calls each operation once; returns the path that each name led to.
 #[expect(clippy::disallowed_methods, reason = "this is the provider's own test; there is no executor in this crate")]

@@ -1,0 +1,204 @@
+//! The program is killed at every write that the runs of agents make, and goes on in another process: no call and no
+//! answered request is made again, and nothing is lost.
+#![cfg(unix)]
+
+use std::ops::RangeInclusive;
+
+use serde_json::json;
+use toolwright_testkit::model_server::{RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
+
+use crate::agents::agent::{ended, report, start, with_model};
+use crate::calls::stops::Stop;
+use crate::command_line::cli::stderr;
+use crate::support::{Fixture, until};
+
+const UNKNOWN: &str = "may or may not have taken effect";
+
+/// A run that comes to one command of one agent.
+struct Case {
+    config: &'static str,
+    arguments: &'static [&'static str],
+    answer: fn(&RecordedRequest) -> Reply,
+    /// The tables whose writes it is stopped at. The ledger is not among them: nothing is decided by it.
+    tables: &'static [&'static str],
+    /// Requests of a run that nobody kills, and how many can be under way at once.
+    requests: (RangeInclusive<usize>, usize),
+    /// How often it is stopped at least.
+    stops: u32,
+}
+
+fn is_worker(asked: &RecordedRequest) -> bool {
+    asked.system().contains("You work.")
+}
+
+/// The worker runs one command.
+fn work(asked: &RecordedRequest) -> Reply {
+    match asked.last_results().is_empty() {
+        true => Reply::calls(vec![("shell__bash", json!({"command": "echo once >> count"}))]),
+        false => Reply::text("It is done."),
+    }
+}
+
+fn begins(agent: &str) -> Reply {
+    Reply::calls(vec![(format!("agent__{agent}"), json!({"reason": "it is asked for", "task": "go on"}))])
+}
+
+/// The id of the run, once it has said it.
+fn id(said: &str) -> Option<&str> {
+    said.split("--resume ").nth(1)?.split_whitespace().next()
+}
+
+impl Case {
+    async fn model(&self) -> (ScriptedModel, [(&'static str, String); 3]) {
+        let answer = self.answer;
+        let turn = Turn::computed(answer);
+        with_model(WireApi::OpenAi, Script::from(vec![turn]).repeating()).await
+    }
+
+    /// Kills the run at its `nth` write, and goes on with it. Returns whether there is such a write.
+    async fn kill_at(&self, nth: u32) -> bool {
+        let fixture = Fixture::with(self.config);
+        let (server, variables) = self.model().await;
+        let stop = Stop::before(&fixture, nth, self.tables).await;
+        let usual = [self.arguments, &["--policy", "trusted", "--json"]].concat();
+        let mut child = start(&fixture, &variables, &usual);
+        let is_stopped = stop.reached(|| child.try_wait().expect("looked").is_some()).await;
+        child.kill().expect("killed");
+        let mut output = ended(child).await;
+        stop.clear();
+        let mut is_resumed = true;
+        if is_stopped {
+            let said = stderr(&output);
+            let resume = ["run", "--resume", id(&said).unwrap_or("none"), "--policy", "trusted", "--json"];
+            output = ended(start(&fixture, &variables, &resume)).await;
+            // Nothing of it was saved: it is begun again.
+            if output.status.code() == Some(3) {
+                is_resumed = false;
+                output = ended(start(&fixture, &variables, &usual)).await;
+            }
+        }
+        let (said, report, requests) = (stderr(&output), report(&output), server.requests());
+        let done = std::fs::read_to_string(fixture.path("project/count")).unwrap_or_default();
+        let is_reported = requests.iter().any(|request| request.body.to_string().contains(UNKNOWN));
+        assert!(done == "once\n" || (done.is_empty() && is_reported), "{nth}: {done:?} {said}");
+        assert!(output.status.success() || is_reported, "{nth}: {said} {:?}", server.failures());
+        assert!(report["answer"].as_str().is_some_and(|answer| answer.starts_with("It is done.")), "{nth}: {report}");
+        let (all, at_once) = &self.requests;
+        assert!((*all.start()..=all.end() + at_once).contains(&requests.len()), "{nth}: {} requests", requests.len());
+        let counted = report["usage"]["input_tokens"].as_u64().expect("a number") / 10;
+        let counted = usize::try_from(counted).expect("few");
+        // What was answered and not saved may count, and no request counts twice.
+        let counts = *all.start()..=requests.len();
+        assert!(counts.contains(&counted), "{nth}: {counted} requests count: {report}");
+        let left =
+            [("agents", "ended_ms IS NULL"), ("jobs", "ended_ms IS NULL"), ("begun", "true"), ("run_claims", "true")];
+        for (table, condition) in left.into_iter().filter(|_| is_resumed) {
+            assert_eq!(stop.count(table, condition), 0, "{nth}: {table}");
+        }
+        is_stopped
+    }
+
+    async fn check(&self) {
+        for nth in (1..).step_by(2) {
+            let (one, other) = tokio::join!(self.kill_at(nth), self.kill_at(nth + 1));
+            if !(one && other) {
+                assert!(nth > self.stops, "it is stopped {nth} times");
+                return;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_killed_in_its_agent_goes_on() {
+    let case = Case {
+        config: "agents:\n  worker: {description: Works., prompt: You work.}\n",
+        arguments: &["run", "go"],
+        answer: |asked| match (is_worker(asked), asked.last_results().is_empty()) {
+            (true, _) => work(asked),
+            (false, true) => begins("worker"),
+            (false, false) => Reply::text("It is done."),
+        },
+        tables: &["runs", "run_calls", "agents", "begun"],
+        requests: (4..=4, 1),
+        stops: 12,
+    };
+    case.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_killed_in_a_handoff_goes_on() {
+    let case = Case {
+        config: "agents:\n  front: {description: Chooses., prompt: You choose., router: {destinations: [worker]}}\n  \
+                 worker: {description: Works., prompt: You work.}\n",
+        arguments: &["run", "--agent", "front", "go"],
+        answer: |asked| match is_worker(asked) {
+            true => work(asked),
+            false => Reply::calls(vec![("router__handoff-to", json!({"agent": "worker"}))]),
+        },
+        tables: &["runs", "run_calls"],
+        requests: (3..=3, 1),
+        stops: 6,
+    };
+    case.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_killed_beside_its_agent_goes_on() {
+    let case = Case {
+        config: "agents:\n  worker: {description: Works., prompt: You work., background: true}\n",
+        arguments: &["run", "go"],
+        answer: |asked| {
+            let is_reported = asked.last_user_text().contains("Background job");
+            match (is_worker(asked), asked.last_results().is_empty()) {
+                (true, _) => work(asked),
+                (false, true) if !is_reported => begins("worker"),
+                (false, _) if is_reported => Reply::text("It is done."),
+                (false, _) => Reply::text("It goes on."),
+            }
+        },
+        tables: &["runs", "run_calls", "jobs"],
+        requests: (4..=5, 2),
+        stops: 12,
+    };
+    case.check().await;
+}
+
+/// Kills `serve` at its `nth` write for a firing, and starts it again. Returns whether there is such a write.
+async fn kill_firing_at(nth: u32) -> bool {
+    let fixture = Fixture::with(
+        "policy: {profile: trusted}\nagents:\n  worker: {description: Works., prompt: You work.}\n\
+         triggers:\n  once: {type: timer, interval: 1d, immediate: true, prompt: go, agent: worker}\n",
+    );
+    let (server, variables) = with_model(WireApi::OpenAi, Script::from(vec![Turn::computed(work)]).repeating()).await;
+    let stop = Stop::before(&fixture, nth, &["firings", "runs", "run_calls"]).await;
+    let serve = ["serve", "--http", "127.0.0.1:0"];
+    let is_done = || stop.count("firings", "state = 'done'") > 0;
+    let mut first = start(&fixture, &variables, &serve);
+    let is_stopped = stop.reached(is_done).await;
+    first.kill().expect("killed");
+    let said = stderr(&ended(first).await);
+    stop.clear();
+    let mut second = start(&fixture, &variables, &serve);
+    until(&format!("{nth}: the firing is over, not only: {said}"), is_done);
+    second.kill().expect("killed");
+    let said = stderr(&ended(second).await);
+    let done = std::fs::read_to_string(fixture.path("project/count")).unwrap_or_default();
+    let requests = server.requests();
+    let is_told = requests.iter().any(|request| request.body.to_string().contains(UNKNOWN));
+    assert!(done == "once\n" || (done.is_empty() && is_told), "{nth}: {done:?} {said}");
+    assert!((2..=3).contains(&requests.len()), "{nth}: {} requests", requests.len());
+    assert_eq!(stop.count("firings", "true"), 1, "{nth}: a slot fires once");
+    is_stopped
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_firing_killed_anywhere_runs_once() {
+    for nth in (1..).step_by(2) {
+        let (one, other) = tokio::join!(kill_firing_at(nth), kill_firing_at(nth + 1));
+        if !(one && other) {
+            assert!(nth > 6, "it is stopped {nth} times");
+            return;
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! `call`, `pick` and `plan`, and the people who are asked.
+
+mod approvals;
+pub(crate) mod arguments;
+mod asking;
+mod call;
+mod embeddings;
+mod pick;
+#[cfg(unix)]
+mod plan_kills;
+mod planned_runs;
+pub(crate) mod plans;
+pub(crate) mod stops;
+mod text_format;

@@ -1,0 +1,7 @@
+//! The gateway of a program: its APIs, and the tokens of its users.
+
+mod facade_answers;
+mod facade_responses;
+pub(crate) mod facades;
+mod guests;
+mod serving;
