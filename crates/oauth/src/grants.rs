@@ -168,12 +168,12 @@ impl Session {
         known: Option<&Client>,
         scopes: &[String],
     ) -> Result<(Client, Token), OAuthError> {
-        let settings = &self.settings;
+        let settings = &self.options.settings;
         let fixed = match configured(settings, &found.server)? {
             Some(client) => Some(client),
             None => by_document(settings, &found.server),
         };
-        let (true, Some(consent)) = (self.needs_person(), &self.consent) else {
+        let (true, Some(consent)) = (self.needs_person(), &self.options.consent) else {
             let Some(client) = fixed else {
                 let message = "this grant needs a client that is known already: set `oauth.client_id`";
                 return Err(OAuthError::Setting(message.to_owned()));
@@ -185,7 +185,7 @@ impl Session {
             };
         };
         let (client, loopback) = match fixed {
-            Some(client) => (client, Loopback::listen(self.settings.redirect_port).await?),
+            Some(client) => (client, Loopback::listen(self.options.settings.redirect_port).await?),
             None => self.registered(found, known, scopes).await?,
         };
         let login = Login {
@@ -211,12 +211,12 @@ impl Session {
     ) -> Result<(Client, Loopback), OAuthError> {
         if let Some(client) = known.filter(|client| holds(client))
             && let Some(port) = client.redirect_uri.as_deref().and_then(|uri| Url::parse(uri).ok()?.port())
-            && self.settings.redirect_port.is_none_or(|wanted| wanted == port)
+            && self.options.settings.redirect_port.is_none_or(|wanted| wanted == port)
             && let Ok(loopback) = Loopback::listen(Some(port)).await
         {
             return Ok((client.clone(), loopback));
         }
-        let loopback = Loopback::listen(self.settings.redirect_port).await?;
+        let loopback = Loopback::listen(self.options.settings.redirect_port).await?;
         let client = register(&self.wire, found, &loopback.redirect_uri(), scopes).await?;
         Ok((client, loopback))
     }

@@ -44,7 +44,7 @@ impl Session {
         }
         let bearer = BearerChallenge::of(&challenge.authenticate);
         match (challenge.status, &bearer) {
-            (401, None) if used.is_none() && self.consent.is_none() && self.needs_person() => {
+            (401, None) if used.is_none() && self.options.consent.is_none() && self.needs_person() => {
                 let reason = "the server refuses requests without credentials (HTTP status 401); set \
                               `headers.Authorization` if it wants a fixed key";
                 Err(self.login_needed(reason))
@@ -83,7 +83,7 @@ impl Session {
             match self.renew(&mut state).await {
                 // If only the renewal was refused, the server's 401 may lead to another way.
                 Err(error) if !token.is_alive(unix_now()) && refusal(&error).is_none() => return Err(error),
-                Err(error) => tracing::warn!(server = self.server, "its token is used to its end: {error}"),
+                Err(error) => tracing::warn!(server = self.options.server, "its token is used to its end: {error}"),
                 Ok(()) => {}
             }
         }
@@ -104,7 +104,7 @@ impl Session {
     /// The error for a server that refuses a new token, with the server's explanation.
     pub(crate) fn token_refused(&self, said: Option<&BearerChallenge>) -> OAuthError {
         let said = said.and_then(|said| said.description.as_ref().or(said.error.as_ref()));
-        OAuthError::TokenRefused { server: self.server.clone(), said: said.map(|said| excerpt(said)) }
+        OAuthError::TokenRefused { server: self.options.server.clone(), said: said.map(|said| excerpt(said)) }
     }
 }
 
@@ -282,7 +282,7 @@ impl Session {
 
     /// Adds a remedy to a failed renewal if the server refuses the client and nobody can log in.
     fn with_remedy(&self, error: OAuthError) -> OAuthError {
-        if refusal(&error) != Some(Refusal::Client) || self.consent.is_some() {
+        if refusal(&error) != Some(Refusal::Client) || self.options.consent.is_some() {
             return error;
         }
         self.login_needed(&format!("{error}: see whether the client in `oauth` and what proves it are right"))
@@ -305,7 +305,7 @@ impl Session {
     }
 
     async fn renew_now(&self, state: &mut State) -> Result<(), OAuthError> {
-        let _lock = self.store.lock(self.key()).await?;
+        let _lock = self.options.store.lock(self.key()).await?;
         self.reload(state).await?;
         let Some(mut credentials) = state.kept.clone() else { return Ok(()) };
         let fresh = |token: &Token| token.is_fresh(unix_now());
@@ -316,7 +316,7 @@ impl Session {
         if fresh(&token) {
             return Ok(());
         }
-        let proof = &self.settings.proof;
+        let proof = &self.options.settings.proof;
         match renewed(&self.wire, client, proof, &issuer, &token, refresh).await {
             Ok(token) => {
                 self.try_next(&token);
@@ -326,7 +326,7 @@ impl Session {
             Err(error) => match refusal(&error) {
                 // A retry would not help. The token itself may still be valid for a minute.
                 Some(refusal) if self.forgets(&mut credentials, refusal) => {
-                    tracing::warn!(server = self.server, "{error}");
+                    tracing::warn!(server = self.options.server, "{error}");
                     self.save(state, credentials).await
                 }
                 _ => Err(self.with_remedy(error)),
@@ -341,7 +341,7 @@ impl Session {
     /// other refusal the token must be requested another way.
     pub(crate) async fn renewed_for(&self, state: &mut State, found: &Discovered) -> Result<bool, OAuthError> {
         let Some(token) = state.kept.as_ref().and_then(|kept| kept.token.clone()) else { return Ok(false) };
-        let _lock = self.store.lock(self.key()).await?;
+        let _lock = self.options.store.lock(self.key()).await?;
         self.reload(state).await?;
         let Some(mut kept) = state.kept.clone() else { return Ok(false) };
         if kept.token.as_ref() != Some(&token) {
@@ -349,7 +349,7 @@ impl Session {
             return Ok(kept.token.is_some());
         }
         let (Some(client), Some(refresh)) = (&kept.client, &token.refresh) else { return Ok(false) };
-        let proof = &self.settings.proof;
+        let proof = &self.options.settings.proof;
         let renewed = match recent(&state.failed_renewal) {
             Some(error) => Err(error),
             None => {
@@ -367,15 +367,15 @@ impl Session {
             }
             Err(error) => match refusal(&error) {
                 Some(refusal) if self.forgets(&mut kept, refusal) => {
-                    tracing::warn!(server = self.server, "{error}");
-                    // The server refuses the token, and it cannot be renewed.
+                    tracing::warn!(server = self.options.server, "{error}");
+                    // The server does not take the token, and nothing renews it.
                     kept.token = None;
                     self.save(state, kept).await?;
                     Ok(false)
                 }
-                Some(Refusal::Client) if self.consent.is_none() => Err(self.with_remedy(error)),
+                Some(Refusal::Client) if self.options.consent.is_none() => Err(self.with_remedy(error)),
                 Some(_) => {
-                    tracing::warn!(server = self.server, "{error}");
+                    tracing::warn!(server = self.options.server, "{error}");
                     Ok(false)
                 }
                 None => Err(error),

@@ -52,14 +52,9 @@ pub struct OAuthOptions {
 pub struct OAuth(pub(crate) Arc<Session>);
 
 pub(crate) struct Session {
-    pub(crate) server: String,
-    pub(crate) url: Url,
-    pub(crate) settings: OAuthConfig,
+    pub(crate) options: OAuthOptions,
     pub(crate) wire: Wire,
-    pub(crate) store: CredentialStore,
-    pub(crate) consent: Option<Arc<dyn Consent>>,
-    pub(crate) secrets: Option<Arc<dyn Fn(String) + Send + Sync>>,
-    /// Held during a token request, so that concurrent callers share one.
+    /// Held while tokens are got: one flight for all who ask.
     pub(crate) state: AsyncMutex<State>,
     /// Account of the stored credentials.
     pub(crate) identity: Identity,
@@ -80,18 +75,18 @@ pub(crate) enum Want<'a> {
 impl OAuth {
     /// The OAuth of one server.
     #[must_use]
-    pub fn new(parts: OAuthOptions) -> Self {
-        let OAuthOptions { server, url, settings, store, http, consent, secrets } = parts;
+    pub fn new(options: OAuthOptions) -> Self {
+        let settings = &options.settings;
         let provider = settings.identity_provider.as_ref().filter(|_| settings.grant == Grant::IdentityAssertion);
         let provider = provider.map(|provider| provider.token_endpoint.as_str());
         // Configured hosts may be private.
         let written = [settings.authorization_server.as_deref(), provider].into_iter().flatten();
         let hosts = written.filter_map(|text| Some(Url::parse(text).ok()?.host_str()?.to_owned()));
         let allowed: Vec<_> = hosts.chain(settings.allowed_hosts.iter().cloned()).collect();
-        let wire = Wire::new(&url, &allowed, http);
+        let wire = Wire::new(&options.url, &allowed, options.http.clone());
         let (state, identity) = (AsyncMutex::default(), Identity::default());
         let trial = Trial::default();
-        Self(Arc::new(Session { server, url, settings, wire, store, consent, secrets, state, identity, trial }))
+        Self(Arc::new(Session { options, wire, state, identity, trial }))
     }
 
     /// Gets a new token, even if there is one: a person logs in, if the grant needs one. Requests `scopes` in addition
@@ -103,7 +98,7 @@ impl OAuth {
         let session = &self.0;
         let mut state = session.state.lock().await;
         session.load(&mut state).await?;
-        let challenge = provoke(&session.wire, &session.url).await?;
+        let challenge = provoke(&session.wire, &session.options.url).await?;
         session.obtain(&mut state, Want::Login(&challenge, scopes)).await?;
         Ok(LoginState::of(state.kept.as_ref()))
     }
@@ -117,11 +112,11 @@ impl OAuth {
         let session = &self.0;
         let mut state = session.state.lock().await;
         let (removed, found) = {
-            let _lock = session.store.lock(session.key()).await?;
-            // Unreadable credentials cannot be revoked, but are removed too.
-            let found = session.store.load(session.key()).await;
+            let _lock = session.options.store.lock(session.key()).await?;
+            // What cannot be read cannot be revoked, and is to go all the same.
+            let found = session.options.store.load(session.key()).await;
             state.kept = None;
-            (session.store.remove(session.key()).await?, found)
+            (session.options.store.remove(session.key()).await?, found)
         };
         let revocation = match found {
             Ok(kept) => {
@@ -147,12 +142,12 @@ impl OAuth {
 impl Session {
     /// The key of its stored credentials.
     pub(crate) fn key(&self) -> ServerKey<'_> {
-        (&self.server, self.url.as_str())
+        (&self.options.server, self.options.url.as_str())
     }
 
     /// Whether the grant needs a person to log in.
     pub(crate) fn needs_person(&self) -> bool {
-        matches!(self.settings.grant, Grant::AuthorizationCode)
+        matches!(self.options.settings.grant, Grant::AuthorizationCode)
     }
 
     /// Gets a token: by renewal, without a person, or by asking one.
@@ -164,7 +159,7 @@ impl Session {
         let mut kept = state.kept.clone().unwrap_or_else(|| self.nothing());
         let refreshable = kept.token.as_ref().is_some_and(|token| token.refresh.is_some());
         let by_renewal = matches!(want, Want::Any(_)) && refreshable;
-        if !by_renewal && self.needs_person() && self.consent.is_none() {
+        if !by_renewal && self.needs_person() && self.options.consent.is_none() {
             return Err(self.remember(state, kept, challenge).await);
         }
         if !matches!(want, Want::Login(..))
@@ -182,7 +177,7 @@ impl Session {
             kept = state.kept.clone().unwrap_or_else(|| self.nothing());
             self.bind(&mut kept, &found)?;
         }
-        if self.needs_person() && self.consent.is_none() {
+        if self.needs_person() && self.options.consent.is_none() {
             return Err(self.remember(state, kept, challenge).await);
         }
         let before = match &want {
@@ -192,7 +187,7 @@ impl Session {
         let before: Vec<_> = before.iter().chain(&kept.wanted_scopes).chain(extra).cloned().collect();
         let offline = if self.needs_person() { &found.server.scopes_supported[..] } else { &[] };
         let scopes = choose(ScopeSources {
-            configured: &self.settings.scopes,
+            configured: &self.options.settings.scopes,
             before: &before,
             challenged: &challenge.scopes,
             supported: &found.scopes,
@@ -206,18 +201,18 @@ impl Session {
         kept.client = Some(client);
         kept.is_doubtful = false;
         kept.token = Some(token);
-        // A client without a person has the same account with every token.
-        let is_itself = matches!(self.settings.grant, Grant::ClientCredentials);
+        // A client that asks for itself is the same with every token.
+        let is_itself = matches!(self.options.settings.grant, Grant::ClientCredentials);
         kept.login = if is_itself { None } else { random_text().ok() };
         kept.wanted_scopes = Vec::new();
-        tracing::info!(server = self.server, issuer = found.issuer, "a token was given");
+        tracing::info!(server = self.options.server, issuer = found.issuer, "a token was given");
         self.save(state, kept).await
     }
 
     /// Finds the authorization server.
     async fn discovered(&self, state: &mut State, challenge: &BearerChallenge) -> Result<Discovered, OAuthError> {
-        let wanted = self.settings.authorization_server.as_deref();
-        let found = discover(&self.wire, &self.url, challenge, wanted).await;
+        let wanted = self.options.settings.authorization_server.as_deref();
+        let found = discover(&self.wire, &self.options.url, challenge, wanted).await;
         state.failed_request = found.as_ref().err().map(|error| (Instant::now(), error.clone()));
         found
     }
@@ -244,7 +239,7 @@ impl Session {
         }
         match asked {
             Err(error) if known.is_some() && refusal(&error) == Some(Refusal::Client) => {
-                tracing::warn!(server = self.server, "the client registers anew: {error}");
+                tracing::warn!(server = self.options.server, "the client registers anew: {error}");
                 kept.forget(Refusal::Client);
                 self.save(state, kept.clone()).await?;
                 self.ask(found, None, scopes).await
@@ -253,7 +248,7 @@ impl Session {
                 if let Some(known) = &known
                     && let Err(problem) = self.is_known(state, known).await
                 {
-                    tracing::warn!(server = self.server, "{problem}");
+                    tracing::warn!(server = self.options.server, "{problem}");
                 }
                 Err(error)
             }
@@ -276,7 +271,7 @@ impl Session {
         if usable(kept).is_none() || !self.needs_person() {
             return Ok(usable(kept));
         }
-        let _lock = self.store.lock(self.key()).await?;
+        let _lock = self.options.store.lock(self.key()).await?;
         self.reload(state).await?;
         // Meanwhile another process may have renewed the token, or logged in or out.
         let Some(now) = state.kept.clone().filter(|now| now.issuer == kept.issuer) else { return Ok(None) };
@@ -291,7 +286,7 @@ impl Session {
 
     /// Records that the authorization server knows this client: it refused something else.
     async fn is_known(&self, state: &mut State, client: &Client) -> Result<(), OAuthError> {
-        let _lock = self.store.lock(self.key()).await?;
+        let _lock = self.options.store.lock(self.key()).await?;
         self.reload(state).await?;
         match state.kept.clone() {
             Some(mut now) if now.is_doubtful && now.client.as_ref() == Some(client) => {
@@ -308,22 +303,25 @@ impl Session {
         let issuer = found.server.issuer.clone();
         match &kept.issuer {
             Some(known) if *known == issuer => return Ok(()),
-            Some(known) if found.resource.is_none() && self.settings.authorization_server.is_none() => {
+            Some(known) if found.resource.is_none() && self.options.settings.authorization_server.is_none() => {
                 return Err(OAuthError::Metadata(format!(
                     "the server's authorization server is `{known}`, and its metadata, which said so, is gone: without \
                      it nothing goes to `{issuer}` instead; if that is right, `toolwright mcp logout {}` and log in again",
-                    self.server
+                    self.options.server
                 )));
             }
             Some(known) => {
-                let proven = !matches!(self.settings.proof, ClientProof::None);
-                if proven && self.settings.authorization_server.is_none() {
+                let proven = !matches!(self.options.settings.proof, ClientProof::None);
+                if proven && self.options.settings.authorization_server.is_none() {
                     return Err(OAuthError::Metadata(format!(
                         "the server's authorization server was `{known}` and is now `{issuer}`; if that is right, \
                          set `oauth.authorization_server: {issuer}`: the client's secret is kept from it until then"
                     )));
                 }
-                tracing::warn!(server = self.server, "its authorization server was {known} and is now {issuer}");
+                tracing::warn!(
+                    server = self.options.server,
+                    "its authorization server was {known} and is now {issuer}"
+                );
             }
             None => {}
         }
@@ -359,16 +357,13 @@ impl Session {
     }
 
     pub(crate) fn login_needed(&self, reason: &str) -> OAuthError {
-        OAuthError::LoginNeeded { server: self.server.clone(), reason: reason.to_owned() }
+        OAuthError::LoginNeeded { server: self.options.server.clone(), reason: reason.to_owned() }
     }
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session")
-            .field("server", &self.server)
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
+        f.debug_struct("Session").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
@@ -415,11 +410,11 @@ impl Session {
         if state.kept.is_none() {
             return self.reload(state).await;
         }
-        let stamp = self.store.stamp(self.key());
+        let stamp = self.options.store.stamp(self.key());
         if state.stamp != stamp
             && let Err(error) = self.reload(state).await
         {
-            tracing::warn!(server = self.server, "what was read before is used: {error}");
+            tracing::warn!(server = self.options.server, "what was read before is used: {error}");
             state.stamp = stamp;
         }
         Ok(())
@@ -427,7 +422,7 @@ impl Session {
 
     /// Whether the stored credentials have changed since they were loaded. Checks one file's metadata.
     pub(crate) fn is_outdated(&self, state: &State) -> bool {
-        state.stamp != self.store.stamp(self.key())
+        state.stamp != self.options.store.stamp(self.key())
     }
 
     /// Loads the stored credentials.
@@ -435,15 +430,15 @@ impl Session {
     /// # Errors
     /// [`OAuthError::Store`].
     pub(crate) async fn reload(&self, state: &mut State) -> Result<(), OAuthError> {
-        // Taken before reading: a concurrent change causes another load.
-        let stamp = self.store.stamp(self.key());
-        let kept = self.store.load(self.key()).await?;
+        // Before it is read: what changes meanwhile is read once more.
+        let stamp = self.options.store.stamp(self.key());
+        let kept = self.options.store.load(self.key()).await?;
         if let Some(credentials) = kept.as_ref().filter(|kept| state.kept.as_ref() != Some(kept)) {
             self.register_secrets(credentials);
         }
         let mut kept = kept.unwrap_or_else(|| self.nothing());
-        if kept.client.as_ref().is_some_and(|client| !self.settings.may_be(client)) {
-            // The operator has changed the settings. The token stays in use until it expires, and is not renewed.
+        if kept.client.as_ref().is_some_and(|client| !self.options.settings.may_be(client)) {
+            // The operator has changed the settings. What that one was given serves to its end, and is not renewed.
             kept.client = None;
             kept.forget(Refusal::Grant);
         }
@@ -459,12 +454,12 @@ impl Session {
         self.register_secrets(&credentials);
         let identity = credentials.identity();
         state.kept = Some(credentials.clone());
-        let saved = self.store.save(self.key(), credentials).await;
-        // Another process may have written since, so the next use loads again. If storing failed, this process uses its
-        // own copy until the store changes.
+        let saved = self.options.store.save(self.key(), credentials).await;
+        // Another process may have written since: what was kept is looked at once more. What was not kept is to be had here
+        // alone, until there is something newer.
         state.stamp = Stamp::UNKNOWN;
         if saved.is_err() {
-            state.stamp = self.store.stamp(self.key());
+            state.stamp = self.options.store.stamp(self.key());
             *self.identity.lock() = Some((state.stamp, identity));
         }
         saved
@@ -472,7 +467,7 @@ impl Session {
 
     /// Registers the secrets for redaction.
     pub(crate) fn register_secrets(&self, credentials: &Credentials) {
-        let Some(tell) = &self.secrets else { return };
+        let Some(tell) = &self.options.secrets else { return };
         let token = credentials.token.iter().flat_map(|token| [Some(&token.access), token.refresh.as_ref()]);
         let client = credentials.client.iter().map(|client| client.secret.as_ref());
         token.chain(client).flatten().for_each(|secret| tell(secret.expose().to_owned()));
@@ -481,12 +476,12 @@ impl Session {
     /// Returns the account of the credentials stored now.
     pub(crate) fn identity_now(&self) -> String {
         let mut known = self.identity.lock();
-        let stamp = self.store.stamp(self.key());
+        let stamp = self.options.store.stamp(self.key());
         if known.as_ref().is_none_or(|(of, _)| *of != stamp) {
-            let identity = match self.store.peek(self.key()) {
+            let identity = match self.options.store.peek(self.key()) {
                 Ok(kept) => kept.map_or_else(String::new, |kept| kept.identity()),
-                // A random account until it is known.
-                Err(_) => format!("{:x}", RandomState::new().hash_one(&self.server)),
+                // Nobody's until it is known.
+                Err(_) => format!("{:x}", RandomState::new().hash_one(&self.options.server)),
             };
             *known = Some((stamp, identity));
         }
@@ -495,6 +490,6 @@ impl Session {
 
     /// Credentials without anything in them.
     pub(crate) fn nothing(&self) -> Credentials {
-        Credentials { server_url: self.url.to_string(), ..Credentials::default() }
+        Credentials { server_url: self.options.url.to_string(), ..Credentials::default() }
     }
 }

@@ -238,7 +238,7 @@ impl Session {
         let mut last = Ok(());
         let refresh = token.refresh.iter().map(|refresh| (refresh, "refresh_token"));
         for (secret, hint) in refresh.chain([(&token.access, "access_token")]) {
-            let proven = prove(client, &self.settings.proof, issuer)?;
+            let proven = prove(client, &self.options.settings.proof, issuer)?;
             let mut fields = vec![("token", secret.expose()), ("token_type_hint", hint)];
             fields.extend(proven.fields.iter().map(|(name, value)| (*name, value.as_str())));
             let answer = self.wire.form(WHAT, &endpoint, &fields, proven.header).await;

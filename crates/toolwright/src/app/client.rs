@@ -89,7 +89,7 @@ impl Toolwright {
     pub fn client(&self, options: ClientOptions) -> Arc<dyn CallClient> {
         let config = self.config();
         let section = &config.sections.sampling;
-        let model = self.sampling_model(options.model);
+        let model = self.sampling_model(options.model.clone());
         let model = model.filter(|_| may_sample(&options.policy, &options.session, &*options.approver));
         let sampling = model.zip(ToolId::try_parse(SAMPLE_ID)).map(|(model, id)| {
             let bounds = ModelBounds {
@@ -104,9 +104,7 @@ impl Toolwright {
                 catalogue: OnceLock::new(),
             }
         });
-        let ClientOptions { session, policy, approver, person, .. } = options;
-        let executor = Arc::clone(&self.executor);
-        let shared = Shared { executor, sampling, session, policy, approver, person };
+        let shared = Shared { executor: Arc::clone(&self.executor), sampling, options };
         Arc::new(AppClient { shared: Arc::new(shared), asking: None })
     }
 
@@ -141,10 +139,7 @@ impl Sampling {
 struct Shared {
     executor: Arc<Executor>,
     sampling: Option<Sampling>,
-    session: Arc<Session>,
-    policy: Arc<Policy>,
-    approver: Arc<dyn Approver>,
-    person: Option<Arc<dyn Person>>,
+    options: ClientOptions,
 }
 
 struct AppClient {
@@ -161,7 +156,7 @@ impl CallClient for AppClient {
         if self.shared.sampling.is_some() {
             capabilities.insert("sampling".into(), json!({}));
         }
-        if self.shared.person.is_some() {
+        if self.shared.options.person.is_some() {
             capabilities.insert("elicitation".into(), elicitation());
         }
         capabilities
@@ -189,8 +184,8 @@ fn roots_of(root: &Path) -> Value {
 
 impl AppClient {
     async fn answer(&self, request: ClientRequest) -> Result<Value, ProtocolError> {
-        match (&*request.method, &self.shared.sampling, &self.shared.person) {
-            (ROOTS, _, _) => Ok(roots_of(&self.shared.session.root)),
+        match (&*request.method, &self.shared.sampling, &self.shared.options.person) {
+            (ROOTS, _, _) => Ok(roots_of(&self.shared.options.session.root)),
             (SAMPLE, Some(sampling), _) => self.sample(sampling, request.params).await,
             (ELICIT, _, Some(person)) => self.elicit(&**person, &request.params).await,
             (other, _, _) => Err(refusal(METHOD_NOT_FOUND, format!("`{other}` is not offered here"))),
@@ -209,7 +204,7 @@ impl AppClient {
             SAMPLE_ID.to_owned(),
             RawArguments::Value(params),
         );
-        let Shared { executor, session, policy, approver, .. } = &*self.shared;
+        let Shared { executor, options: ClientOptions { session, policy, approver, .. }, .. } = &*self.shared;
         let lineage = self.asking.as_ref().and_then(|asking| Lineage::of_traceparent(&asking.traceparent));
         let mut run =
             RunContext::new(Arc::clone(session), Arc::clone(catalogue), Arc::clone(policy), Arc::clone(approver));
