@@ -1,18 +1,15 @@
 //! A running instance: catalogue, executor and stores, built once from a configuration and used by every command.
 
 mod agents;
-mod build;
 mod client;
 mod fallback_client;
-mod frames;
 mod llm_tools;
 mod operate;
+mod parts;
 mod plans;
 mod reload;
 mod request;
-mod select;
 mod stores;
-mod telemetry;
 mod tools;
 mod unmatched;
 
@@ -44,17 +41,19 @@ use crate::config::file::Defaults;
 use crate::config::{Config, LoadOptions, Problem, Server, SkillEntry};
 use crate::error::Error;
 
+use self::parts::{build, select, telemetry};
+
 pub use crate::error::PlanRefused;
 pub(crate) use agents::Facades;
 pub use agents::{Agent, Conversation, DrivenGroups, Events, RunningTriggers};
-pub use build::authorization;
 pub use client::{ClientOptions, Filled, Person, Visited};
 pub use fallback_client::{GatewayFallback, InboxPerson};
 pub(crate) use operate::Operations;
+pub use parts::build::authorization;
+pub use parts::select::embedder;
 pub use plans::{PlanOptions, PlanReport, PlanWriter, PlannedOutcome, WrittenPlan};
 pub use reload::watch;
 pub use request::{RequestAnswer, RequestConfig, RequestContext};
-pub use select::embedder;
 pub(crate) use tools::LIST_WAIT;
 pub use tools::{CallOptions, PickedTool};
 

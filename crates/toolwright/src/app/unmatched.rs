@@ -10,7 +10,7 @@ use toolwright_core::{Snapshot, ToolDefinition};
 use toolwright_providers::builtin::{self, BuiltinOptions, web};
 
 use super::Toolwright;
-use super::build::absent;
+use super::parts::build::absent;
 use crate::config::{AgentEntry, Config};
 
 /// The most names of a source in a hint.

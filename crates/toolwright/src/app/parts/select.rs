@@ -11,7 +11,7 @@ use toolwright_runtime::ModelJudge;
 use toolwright_runtime::executor::AuxiliaryRequests;
 use toolwright_search::{Selector, ToolVectors, VectorSource};
 
-use super::Toolwright;
+use crate::app::Toolwright;
 use crate::config::{Config, EmbeddingsConfig};
 
 /// The embeddings of an instance, while it exists.
@@ -27,13 +27,13 @@ impl VectorSource for EmbeddingsOf {
     }
 }
 
-/// Returns the instance's vectors, by its embeddings at the time of use.
-pub(super) fn vectors(app: &Arc<Toolwright>) -> Arc<dyn VectorSource> {
+/// The embeddings of an instance, whichever it has when it is asked.
+pub(in crate::app) fn vectors(app: &Arc<Toolwright>) -> Arc<dyn VectorSource> {
     Arc::new(EmbeddingsOf(Arc::downgrade(app)))
 }
 
-/// Returns the selector that the configuration of `app` describes.
-pub(super) fn selector(app: &Arc<Toolwright>) -> Selector {
+/// The selector that the configuration of `app` describes.
+pub(in crate::app) fn selector(app: &Arc<Toolwright>) -> Selector {
     let selector = Selector::new().with_vectors(vectors(app));
     match &app.config().sections.selection.judge_model {
         Some(model) => {
@@ -49,11 +49,11 @@ const SESSION: &str = "embeddings";
 
 /// The last loaded vectors, with their configuration.
 #[derive(Default)]
-pub(super) struct Embeddings(Mutex<Option<(EmbeddingsConfig, Arc<ToolVectors>)>>);
+pub(in crate::app) struct Embeddings(Mutex<Option<(EmbeddingsConfig, Arc<ToolVectors>)>>);
 
 impl Embeddings {
-    /// Returns the vectors of tools by the configured model; `None` without one.
-    pub(super) async fn of(
+    /// The vectors of tools by the configured model; `None` where none is configured.
+    pub(in crate::app) async fn of(
         &self,
         app: &Toolwright,
         config: &Config,

@@ -17,7 +17,7 @@ const FLUSH: Duration = Duration::from_secs(2);
 /// Observes from the start if telemetry is sent, else from the first request for metrics, because unobserved events
 /// cost nothing.
 #[derive(Debug)]
-pub(super) struct Telemetry {
+pub(in crate::app) struct Telemetry {
     events: Arc<EventHub>,
     /// The ledger, whose state the metrics include.
     ledger: Arc<SqliteStore>,
@@ -30,7 +30,7 @@ pub(super) struct Telemetry {
 }
 
 impl Telemetry {
-    pub(super) fn start(
+    pub(in crate::app) fn start(
         settings: &toolwright_telemetry::Telemetry,
         events: &Arc<EventHub>,
         ledger: Arc<SqliteStore>,
@@ -56,8 +56,8 @@ impl Telemetry {
         telemetry
     }
 
-    /// Returns the metrics, counted from now on if not before.
-    pub(super) fn metrics(&self) -> &Arc<Metrics> {
+    /// The metrics, counted from now on if nobody asked before.
+    pub(in crate::app) fn metrics(&self) -> &Arc<Metrics> {
         self.metrics.get_or_init(|| {
             let metrics = self.counting();
             self.observe(Observer::new(Arc::clone(&metrics)), Content::Omitted);
@@ -71,13 +71,13 @@ impl Telemetry {
         metrics
     }
 
-    /// Returns the text of the metrics, for `/metrics`.
-    pub(super) fn source(&self) -> Arc<dyn MetricsSource> {
+    /// The text of the metrics, for `/metrics`.
+    pub(in crate::app) fn source(&self) -> Arc<dyn MetricsSource> {
         Arc::new(Scraped { metrics: Arc::clone(self.metrics()), target: self.resource.clone() })
     }
 
     /// Sends the rest within [`FLUSH`].
-    pub(super) async fn shut_down(&self) {
+    pub(in crate::app) async fn shut_down(&self) {
         self.stop.cancel(CancelCause::Shutdown);
         let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         let ended = tokio::time::timeout(FLUSH, futures_util::future::join_all(&mut tasks)).await;

@@ -34,9 +34,9 @@ use toolwright_sandbox::enforce::{Sandbox, SandboxConfig};
 use toolwright_sandbox::withheld_by_default;
 use url::Url;
 
-use super::agents::delegates::Documents;
 use super::frames::frames;
-use super::llm_tools::{CompatCell, recommends};
+use crate::app::agents::delegates::Documents;
+use crate::app::llm_tools::{CompatCell, recommends};
 use crate::config::file::{AgentToolName, Defaults, ToolEntry};
 use crate::config::{
     BUILTIN, Config, LLM, Layer, LayerKind, LlmEntry, REST, SKILLS, Server, Severity, SkillEntry, environment,
@@ -50,7 +50,7 @@ const TRIGGER: &str = "trigger";
 
 /// Settings that built-in and REST providers are built from.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ProviderOptions {
+pub(in crate::app) struct ProviderOptions {
     enabled: bool,
     allowed: Vec<String>,
     denied: Vec<String>,
@@ -64,7 +64,7 @@ pub(super) struct ProviderOptions {
 }
 
 impl ProviderOptions {
-    pub(super) fn of(config: &Config) -> Self {
+    pub(in crate::app) fn of(config: &Config) -> Self {
         let defaults = &config.sections.defaults;
         let builtin = BuiltinOptions {
             path_guard: defaults.path_guard,
@@ -99,18 +99,18 @@ impl ProviderOptions {
         }
     }
 
-    /// Returns the environment variables that children do not inherit.
-    pub(super) fn withheld_env(&self) -> &[String] {
+    /// Environment variables that children do not inherit.
+    pub(in crate::app) fn withheld_env(&self) -> &[String] {
         &self.builtin.withheld_env
     }
 
-    /// Returns how server processes are sandboxed.
-    pub(super) fn sandbox(&self) -> &SandboxConfig {
+    /// How the processes of servers are sandboxed.
+    pub(in crate::app) fn sandbox(&self) -> &SandboxConfig {
         &self.builtin.shell.sandbox
     }
 
-    /// Returns the built-in tools that the lists allow; `None` if they are disabled.
-    pub(super) fn builtins(&self) -> Result<Option<Arc<dyn Provider>>, RegistrationError> {
+    /// The built-in tools that pass the lists; `None` when they are switched off.
+    pub(in crate::app) fn builtins(&self) -> Result<Option<Arc<dyn Provider>>, RegistrationError> {
         if !self.enabled {
             return Ok(None);
         }
@@ -132,16 +132,16 @@ impl ProviderOptions {
         Ok(Some(Arc::new(StaticProvider::adjusted(BUILTIN, ProviderKind::Builtin, tools, settled)?)))
     }
 
-    /// Returns the tools that are declared by schemas; `None` without any.
-    pub(super) fn declared(&self) -> Option<Arc<dyn Provider>> {
+    /// The tools that schemas declare; `None` when there are none.
+    pub(in crate::app) fn declared(&self) -> Option<Arc<dyn Provider>> {
         let tools: Vec<(&str, Value)> =
             self.declared.iter().map(|(name, schema)| (name.as_str(), Value::Object(schema.clone()))).collect();
         let tools = tools.iter().map(|(name, schema)| (*name, schema));
         (!self.declared.is_empty()).then(|| Arc::new(DeclaredTools::new(SCHEMA_NAMESPACE, tools)) as _)
     }
 
-    /// Returns the REST tools; `None` without any.
-    pub(super) fn rest(&self, tools: &[(String, RestToolConfig)]) -> Option<Arc<dyn Provider>> {
+    /// The REST tools; `None` when there are none.
+    pub(in crate::app) fn rest(&self, tools: &[(String, RestToolConfig)]) -> Option<Arc<dyn Provider>> {
         if tools.is_empty() {
             return None;
         }
@@ -157,8 +157,8 @@ impl ProviderOptions {
     }
 }
 
-/// Returns the tool that loads skills for models; `None` without skills, or if it is disabled.
-pub(super) fn skills(skills: &[SkillEntry], defaults: &Defaults) -> Option<Arc<dyn Provider>> {
+/// The skills that models may load, and the tool that does it; `None` where there are none, or it is switched off.
+pub(in crate::app) fn skills(skills: &[SkillEntry], defaults: &Defaults) -> Option<Arc<dyn Provider>> {
     let is_allowed = allowed_by(&defaults.builtins_allowed, &defaults.builtins_denied, "agent__skill");
     if skills.is_empty() || !defaults.builtins || !is_allowed {
         return None;
@@ -246,8 +246,8 @@ fn withheld_env(config: &Config) -> Vec<String> {
     withheld
 }
 
-/// Returns configured tools that are not in the catalogue, by tool prefix or name, with the reasons.
-pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
+/// What is written and not in the catalogue, as the prefix of its tools or the name of its tool, and why.
+pub(in crate::app) fn absent(config: &Config) -> Vec<(String, String)> {
     let namespace = |entry: &str| server_namespace(entry, &|_| false);
     let mut absent = Vec::new();
     for problem in config.problems.iter().filter(|problem| problem.severity == Severity::EntryDisabled) {
@@ -321,8 +321,12 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
     absent
 }
 
-/// Returns the options of an MCP provider.
-pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<SecretRedactor>) -> McpServerOptions {
+/// The options of an MCP provider.
+pub(in crate::app) fn server_spec(
+    server: &Server,
+    config: &Config,
+    redactor: &Arc<SecretRedactor>,
+) -> McpServerOptions {
     let is_process = matches!(server.config.transport, McpTransport::Stdio { .. });
     McpServerOptions {
         defined_in: server.defined_in.clone(),
@@ -369,8 +373,8 @@ pub(crate) fn server_sandbox(profile: SandboxProfile, config: &Config) -> Sandbo
     Sandbox { profile, root: config.root.clone(), settings }
 }
 
-/// Returns the endpoints for models: the environment's, overridden by the configuration's.
-pub(super) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Option<String>) -> Endpoints {
+/// Places that answer model requests: the environment's, and over them the configuration's.
+pub(in crate::app) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Option<String>) -> Endpoints {
     let mut endpoints = endpoints_from_env(variables);
     for endpoint in &config.model_endpoints {
         endpoints.insert(endpoint.clone());
@@ -381,15 +385,15 @@ pub(super) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Option<Stri
     endpoints
 }
 
-/// The models of LLM-backed tools.
-pub(super) struct ToolModels<'a> {
-    /// The model of tools for which nothing else names one.
-    pub(super) default: Option<String>,
+/// Which models answer tools.
+pub(in crate::app) struct ToolModels<'a> {
+    /// The one of tools for which nothing else says one.
+    pub(in crate::app) default: Option<String>,
     /// The recommended models.
-    pub(super) compat: &'a CompatCell,
+    pub(in crate::app) compat: &'a CompatCell,
 }
 
-pub(super) fn executor(
+pub(in crate::app) fn executor(
     config: &Config,
     events: &Arc<EventHub>,
     redactor: &Arc<SecretRedactor>,
@@ -510,9 +514,9 @@ impl TokenCounter for Tokenizers {
     }
 }
 
-/// Loads the recordings that the configuration names instead of models, on a blocking thread, so that the properties of
-/// their models are known. A recording that cannot be read is reported when it is used.
-pub(super) async fn read_recordings(models: &Models, config: &Config) {
+/// Has the recordings read that the configuration names in place of models, off the runtime's threads, so that what is
+/// known of models is known. One that cannot be read is reported when it is used.
+pub(in crate::app) async fn read_recordings(models: &Models, config: &Config) {
     let sections = &config.sections;
     let named = [
         &sections.models.default,
@@ -528,8 +532,8 @@ pub(super) async fn read_recordings(models: &Models, config: &Config) {
     }
 }
 
-/// Warns once of each recording that is replayed.
-pub(super) fn replay_warning(events: &Arc<EventHub>) -> impl Fn(&Replayed) + Send + Sync + 'static + use<> {
+/// Warns of each recording that is played, once.
+pub(in crate::app) fn replay_warning(events: &Arc<EventHub>) -> impl Fn(&Replayed) + Send + Sync + 'static + use<> {
     let events = Arc::clone(events);
     move |Replayed { file, requests, is_torn, overlong }| {
         let torn = if *is_torn { "; its last line is not whole and left out" } else { "" };

@@ -27,7 +27,11 @@ struct FrameLog {
 }
 
 /// Opens the target of `trace_mcp`. If its file cannot be opened, it logs a warning and traces nothing.
-pub(super) fn frames(config: &TraceMcp, root: &Path, redactor: &Arc<SecretRedactor>) -> Option<Arc<dyn FrameSink>> {
+pub(in crate::app) fn frames(
+    config: &TraceMcp,
+    root: &Path,
+    redactor: &Arc<SecretRedactor>,
+) -> Option<Arc<dyn FrameSink>> {
     let file = match config {
         TraceMcp::Switch(false) => return None,
         TraceMcp::Switch(true) => None,

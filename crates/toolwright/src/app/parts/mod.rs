@@ -1,0 +1,6 @@
+//! Makes the parts of an instance of its configuration: providers, executor, tool selection, telemetry.
+
+pub(super) mod build;
+mod frames;
+pub(super) mod select;
+pub(super) mod telemetry;
