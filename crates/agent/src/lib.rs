@@ -10,18 +10,16 @@ pub mod driver;
 pub mod extract;
 pub mod plan;
 pub mod plan_writer;
-pub mod prompt;
 pub mod report;
 pub mod run;
 pub mod tools;
 
-pub use agents::{AGENTS, AgentProvider, AgentProviderOptions};
+pub use agents::{AGENTS, AgentProvider, AgentProviderOptions, BASE_PROMPT};
 pub use delegate::{DelegateDocument, DelegateDocuments, FoundDelegate, ModelDelegates};
 pub use driver::{Driver, DriverError, PromptPreview, RunOptions, RunWatcher, Transcript};
 pub use extract::ModelExtractor;
 pub use plan::{PlannedCall, PlannedCalls, offer, plan_calls, read_calls};
 pub use plan_writer::{correction_request, plan_request, read_plan, replan_request};
-pub use prompt::BASE_PROMPT;
 pub use report::{
     ChildEnd, ChildNote, FinalReport, Format, HeldCall, HeldVerdict, ProducedFile, ReportConfig, ReportedCall,
     RunReport, RunResult, Status,

@@ -57,4 +57,4 @@ pub use event::{Event, EventSink, job, operation, trigger};
 pub use model::{ModelClient, ModelRequest, ModelResponse, embedding, exposure};
 pub use output::outcome::{self, Outcome, ToolOutput};
 pub use policy::{Policy, Profile, pins};
-pub use store::{trace, usage};
+pub use store::trace;

@@ -4,9 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_trait::async_trait;
 use serde::Serialize;
 
-use super::{ModelError, ModelResponse, PriceTable, Usage};
+use super::{ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, PriceTable, Usage};
+use crate::cancel::Cancel;
 use crate::error::{ErrorKind, ToolError};
 
 /// The bounds of a budget.
@@ -237,6 +239,47 @@ impl PartialEq for RequestAllowance {
 }
 
 impl Eq for RequestAllowance {}
+
+/// Asks models within a budget: each request reserves its room, and settles what it used. Auxiliary requests do not count.
+pub struct BudgetedClient {
+    /// Answers.
+    pub client: Arc<dyn ModelClient>,
+    /// What may be spent.
+    pub budget: Arc<ModelBudget>,
+    /// Tokens that an answer is reserved where nothing limits it.
+    pub usual_answer: u32,
+}
+
+impl std::fmt::Debug for BudgetedClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BudgetedClient").field("budget", &self.budget).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl ModelClient for BudgetedClient {
+    async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+        cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        let output = self.client.longest_answer(model, request.max_tokens, &request.settings, self.usual_answer);
+        let room = self.budget.reserve(model, request.tokens() as u64, output.into()).map_err(|error| ModelError {
+            should_retry: Some(false),
+            unsent: true,
+            ..ModelError::new(ModelErrorKind::Quota, error.message())
+        })?;
+        let answer = self.client.complete(model, request, events, cancel).await;
+        room.settle(answer.as_ref());
+        answer
+    }
+
+    fn inner(&self) -> Option<&dyn ModelClient> {
+        Some(&*self.client)
+    }
+}
 
 #[cfg(test)]
 mod tests {

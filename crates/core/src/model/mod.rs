@@ -2,7 +2,6 @@
 //! `toolwright-models`; this module is independent of any API.
 
 mod budget;
-mod budgeted;
 pub mod call_meta;
 mod client;
 pub mod embedding;
@@ -14,8 +13,9 @@ mod recording;
 mod retry;
 mod settings;
 
-pub use budget::{Bound, ModelBounds, ModelBudget, ModelSpent, RequestAllowance, Reserved, cost, used_by};
-pub use budgeted::BudgetedClient;
+pub use budget::{
+    Bound, BudgetedClient, ModelBounds, ModelBudget, ModelSpent, RequestAllowance, Reserved, cost, used_by,
+};
 pub use call_meta::{CallMeta, Route};
 pub use client::{
     AuxiliaryRequest, AuxiliarySender, IgnoreModelEvents, ModelCard, ModelClient, ModelError, ModelErrorKind,

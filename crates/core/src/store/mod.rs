@@ -14,7 +14,6 @@ mod session_log;
 mod state;
 pub mod todo;
 pub mod trace;
-pub mod usage;
 mod values;
 
 use async_trait::async_trait;
@@ -33,7 +32,7 @@ pub use self::budgets::{BudgetPeriod, BudgetStore, BudgetedRequest};
 pub use self::files::{FILES, FileNotes, FileTaint, FileUse, WRITES, WriteNote, WriteNotes, files_mailbox};
 pub use self::ledger::{
     Appended, LedgerCondition, LedgerEntry, LedgerMode, LedgerStore, LedgerTotals, MAX_KEPT, RUNNING, TraceCursor,
-    TracePage, TraceSummary, TraceSums, UNKNOWN_OUTCOME, note,
+    TracePage, TraceSummary, TraceSums, UNKNOWN_OUTCOME, UsageBy, UsageRow, note,
 };
 pub use self::memory::{Found, Memory, NoMemory, Passage, SearchMode};
 pub use self::objects::{KeptObject, ObjectStore};

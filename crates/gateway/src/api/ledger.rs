@@ -6,9 +6,9 @@ use axum::extract::{Path, State};
 use serde::Deserialize;
 use serde_json::json;
 use toolwright_core::store::TraceSums;
+use toolwright_core::store::{UsageBy, UsageRow};
 use toolwright_core::trace;
 use toolwright_core::trace::MAX_OPERATIONS;
-use toolwright_core::usage::{UsageBy, UsageRow};
 
 use super::{Answer, Api, PathParam, QueryParams, bounded};
 use crate::http::ApiError;

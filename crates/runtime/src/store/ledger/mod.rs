@@ -23,7 +23,7 @@ pub(super) use self::running::{settle, try_to_write};
 pub(super) use self::writer::{Written, write};
 use super::SqliteStore;
 use super::{cut, one_more, unreadable};
-use toolwright_core::usage::{UsageBy, UsageRow};
+use toolwright_core::store::{UsageBy, UsageRow};
 
 #[async_trait]
 impl LedgerStore for SqliteStore {

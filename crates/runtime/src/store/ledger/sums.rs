@@ -7,7 +7,7 @@ use toolwright_core::model::Usage;
 use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
 use toolwright_core::session::SessionId;
 use toolwright_core::store::{LedgerEntry, TraceSums};
-use toolwright_core::usage::{UsageBy, UsageRow};
+use toolwright_core::store::{UsageBy, UsageRow};
 
 use super::{entries, kind, most, summaries, tokens, unsigned};
 
