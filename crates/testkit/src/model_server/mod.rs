@@ -5,23 +5,20 @@
 //! as by the real APIs and refused with the same messages. Every request is recorded, so that tests can check the bytes
 //! sent.
 
-mod anthropic;
+mod apis;
 mod check;
 mod cli;
 mod counting;
 mod fault;
-mod gemini;
-mod ollama;
-mod openai;
 mod recorded_request;
-mod responses;
 mod script;
 mod sending;
 mod server;
 mod talk;
 #[cfg(test)]
 mod tests;
-mod tool_search;
+
+use apis::{anthropic, gemini, ollama, openai, responses};
 
 pub use cli::{Options, run};
 pub use counting::tokens as count_tokens;

@@ -1,9 +1,11 @@
-//! The rules of 2026-07-28 for requests and results.
+//! The rules of 2026-07-28: what a request must carry, arguments in headers (`x-mcp-header`) among it, and what every
+//! result carries.
 
 use axum::http::HeaderMap;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::param_headers::{self, agree};
 use super::{Answer, Era, META, MODERN, Request, RpcError, Server};
 
 /// Methods whose results state a cache lifetime.
@@ -25,7 +27,7 @@ pub(super) fn check(request: &Request, headers: Option<&HeaderMap>, server: &dyn
             "tools/call" => {
                 agree(headers, "mcp-name", Some(request.text("name")))?;
                 if let Some(schema) = server.input_schema(request.text("name")) {
-                    param_headers::check(headers, &schema, request.params.get("arguments"))?;
+                    check_param_headers(headers, &schema, request.params.get("arguments"))?;
                 }
             }
             "prompts/get" => agree(headers, "mcp-name", Some(request.text("name")))?,
@@ -66,4 +68,95 @@ pub(super) fn finish(server: &dyn Server, request: &Request, mut result: Value) 
         meta[format!("{META}serverInfo")] = server_info(server.name());
     }
     Answer::Result(result)
+}
+
+/// Most levels of nested objects that are searched for annotations.
+const MAX_DEPTH: usize = 16;
+
+/// Checks that a header says what the body says.
+fn agree(headers: &HeaderMap, name: &str, body: Option<&str>) -> Result<(), RpcError> {
+    let mut values = headers.get_all(name).iter();
+    let header = values.next().and_then(|value| value.to_str().ok()).map(decode);
+    let alone = values.next().is_none();
+    if alone && header.is_some() == body.is_some() && header.flatten().as_deref() == body {
+        return Ok(());
+    }
+    Err(RpcError::new(RpcError::HEADER_MISMATCH, format!("the header {name} does not say what the body says")))
+}
+
+/// Checks every argument whose schema names a header: the header is there exactly when the argument is.
+fn check_param_headers(headers: &HeaderMap, schema: &Value, arguments: Option<&Value>) -> Result<(), RpcError> {
+    walk(headers, schema, arguments, 0)
+}
+
+fn walk(headers: &HeaderMap, schema: &Value, value: Option<&Value>, depth: usize) -> Result<(), RpcError> {
+    if depth > MAX_DEPTH {
+        return Ok(());
+    }
+    for (name, schema) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let value = value.and_then(|value| value.get(name));
+        if let Some(header) = schema.get("x-mcp-header").and_then(Value::as_str) {
+            let body = match value {
+                Some(Value::String(text)) => Some(text.clone()),
+                Some(scalar @ (Value::Bool(_) | Value::Number(_))) => Some(scalar.to_string()),
+                _ => None,
+            };
+            agree(headers, &format!("mcp-param-{}", header.to_ascii_lowercase()), body.as_deref())?;
+        }
+        walk(headers, schema, value, depth + 1)?;
+    }
+    Ok(())
+}
+
+/// Header values that are not plain ASCII come as `=?base64?…?=`.
+fn decode(value: &str) -> Option<String> {
+    let value = value.trim_matches([' ', '\t']);
+    let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
+        return Some(value.to_owned());
+    };
+    String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn header_values() {
+        let check = |value: &str, expect: Option<&str>| assert_eq!(decode(value).as_deref(), expect, "{value}");
+        check("  tools/call\t", Some("tools/call"));
+        check("=?base64?SGVsbG8=?=", Some("Hello"));
+        check("=?base64?SGVsbG8?=", None);
+        check("=?base64?SGVs!!!bG8=?=", None);
+        check("=?base64?SGVsbG8=", Some("=?base64?SGVsbG8="));
+    }
+
+    #[test]
+    fn arguments_and_headers_agree() {
+        let schema = json!({"properties": {
+            "region": {"type": "string", "x-mcp-header": "Region"},
+            "plain": {"type": "string"},
+            "deep": {"type": "object", "properties": {"level": {"type": "integer", "x-mcp-header": "Level"}}},
+        }});
+        let check = |pairs: &[(&'static str, &'static str)], arguments: Value, expect: bool| {
+            let headers = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+            assert_eq!(
+                check_param_headers(&headers, &schema, Some(&arguments)).is_ok(),
+                expect,
+                "{pairs:?} {arguments}"
+            );
+        };
+        check(&[], json!({"plain": "x"}), true);
+        check(&[("mcp-param-region", "eu")], json!({"region": "eu"}), true);
+        check(&[("mcp-param-region", "=?base64?ZXU=?=")], json!({"region": "eu"}), true);
+        check(&[("mcp-param-region", "us")], json!({"region": "eu"}), false);
+        check(&[("mcp-param-region", "eu"), ("mcp-param-region", "us")], json!({"region": "eu"}), false);
+        check(&[], json!({"region": "eu"}), false);
+        check(&[("mcp-param-region", "eu")], json!({}), false);
+        check(&[("mcp-param-region", "eu")], json!({"region": null}), false);
+        check(&[("mcp-param-level", "3")], json!({"deep": {"level": 3}}), true);
+        check(&[], json!({"deep": {"level": 3}}), false);
+    }
 }

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::check::{Checked, answer_schema, ensure, filled, is_base64, is_name, tool, word};
-use super::sending::{Sent, pieces};
-use super::{Answer, RecordedRequest, Reply, Stop};
+use crate::model_server::check::{Checked, answer_schema, ensure, filled, is_base64, is_name, tool, word};
+use crate::model_server::sending::{Sent, pieces};
+use crate::model_server::{Answer, RecordedRequest, Reply, Stop};
 use crate::rules::ApiRules;
 
-pub(super) fn check(body: &Value) -> Checked {
+pub(in crate::model_server) fn check(body: &Value) -> Checked {
     word(body, "model", "body")?;
     ensure(body["max_tokens"].as_u64().is_some_and(|n| n > 0), || "max_tokens: Field required".into())?;
     let messages = &joined(filled(body, "messages")?);
@@ -206,7 +206,7 @@ fn plain(block: &Value, place: &str) -> Checked {
     })
 }
 
-pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Sent {
+pub(in crate::model_server) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Sent {
     let Reply::Answer(answer) = reply else { return Sent::error(reply, error_body) };
     let Answer { thinking, native, text, calls, tokens, .. } = answer;
     let (stop, details) = stopped(answer);
@@ -297,7 +297,7 @@ fn frame(event: &Value) -> String {
     format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
 }
 
-pub(super) fn error_body(status: u16, code: &str, message: &str) -> Value {
+pub(in crate::model_server) fn error_body(status: u16, code: &str, message: &str) -> Value {
     let usual = match status {
         400 | 422 => "invalid_request_error",
         401 => "authentication_error",
@@ -312,6 +312,6 @@ pub(super) fn error_body(status: u16, code: &str, message: &str) -> Value {
     json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"})
 }
 
-pub(super) fn error_frame(message: &str) -> String {
+pub(in crate::model_server) fn error_frame(message: &str) -> String {
     frame(&error_body(529, "", message))
 }

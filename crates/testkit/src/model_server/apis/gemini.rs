@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
 use super::openai::call_id;
-use super::sending::{Sent, pieces};
-use super::{Answer, RecordedRequest, Reply, Stop};
+use crate::model_server::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
+use crate::model_server::sending::{Sent, pieces};
+use crate::model_server::{Answer, RecordedRequest, Reply, Stop};
 
 const NATIVE: [&str; 2] = ["googleSearch", "codeExecution"];
 
-pub(super) fn check(body: &Value) -> Checked {
+pub(in crate::model_server) fn check(body: &Value) -> Checked {
     contents(filled(body, "contents")?)?;
     let mut seen = Vec::new();
     for (at, shown) in body["tools"].as_array().into_iter().flatten().enumerate() {
@@ -103,7 +103,7 @@ fn is_bytes(data: &Value) -> bool {
     data["data"].as_str().is_some_and(|data| is_base64(&data.replace('-', "+").replace('_', "/")))
 }
 
-pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Sent {
+pub(in crate::model_server) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Sent {
     let Reply::Answer(Answer { thinking, text, calls, stop, tokens, .. }) = reply else {
         return Sent::error(reply, error_body);
     };
@@ -168,7 +168,7 @@ pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Se
     Sent::Stream { media: "text/event-stream", frames }
 }
 
-pub(super) fn error_body(status: u16, code: &str, message: &str) -> Value {
+pub(in crate::model_server) fn error_body(status: u16, code: &str, message: &str) -> Value {
     let usual = match status {
         400 => "INVALID_ARGUMENT",
         401 => "UNAUTHENTICATED",
@@ -181,6 +181,6 @@ pub(super) fn error_body(status: u16, code: &str, message: &str) -> Value {
     json!({"error": {"code": status, "message": message, "status": if code.is_empty() { usual } else { code }}})
 }
 
-pub(super) fn error_frame(message: &str) -> String {
+pub(in crate::model_server) fn error_frame(message: &str) -> String {
     format!("data: {}\r\n\r\n", error_body(503, "", message))
 }

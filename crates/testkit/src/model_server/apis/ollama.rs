@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::check::{Checked, answer_schema, ensure, is_base64, word};
-use super::sending::{Sent, pieces};
-use super::{Answer, RecordedRequest, Reply, Stop};
+use crate::model_server::check::{Checked, answer_schema, ensure, is_base64, word};
+use crate::model_server::sending::{Sent, pieces};
+use crate::model_server::{Answer, RecordedRequest, Reply, Stop};
 use crate::rules::ApiRules;
 
 const CREATED: &str = "2026-11-20T09:00:00.000000Z";
 
-pub(super) fn check(body: &Value) -> Checked {
+pub(in crate::model_server) fn check(body: &Value) -> Checked {
     word(body, "model", "body")?;
     for (at, message) in body["messages"].as_array().ok_or("messages: must be an array")?.iter().enumerate() {
         let place = format!("messages[{at}]");
@@ -45,7 +45,7 @@ pub(super) fn check(body: &Value) -> Checked {
     Ok(())
 }
 
-pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, _number: usize) -> Sent {
+pub(in crate::model_server) fn speak(asked: &RecordedRequest, reply: &Reply, _number: usize) -> Sent {
     let Reply::Answer(Answer { thinking, text, calls, stop, tokens, .. }) = reply else {
         return Sent::error(reply, error_body);
     };
@@ -88,10 +88,10 @@ pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, _number: usize) -> S
     Sent::Stream { media: "application/x-ndjson", frames: frames.iter().map(|frame| format!("{frame}\n")).collect() }
 }
 
-pub(super) fn error_body(_status: u16, _code: &str, message: &str) -> Value {
+pub(in crate::model_server) fn error_body(_status: u16, _code: &str, message: &str) -> Value {
     json!({"error": message})
 }
 
-pub(super) fn error_frame(message: &str) -> String {
+pub(in crate::model_server) fn error_frame(message: &str) -> String {
     format!("{}\n", error_body(500, "", message))
 }

@@ -2,14 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::check::{Checked, answer_schema, ensure, filled, is_base64, is_file, is_name, speaks_of_json, tool, word};
-use super::sending::{Sent, pieces};
-use super::{Answer, RecordedRequest, Reply, Stop};
+use crate::model_server::check::{
+    Checked, answer_schema, ensure, filled, is_base64, is_file, is_name, speaks_of_json, tool, word,
+};
+use crate::model_server::sending::{Sent, pieces};
+use crate::model_server::{Answer, RecordedRequest, Reply, Stop};
 use crate::rules::ApiRules;
 
 const CREATED: u64 = 1_700_000_000;
 
-pub(super) fn check(body: &Value) -> Checked {
+pub(in crate::model_server) fn check(body: &Value) -> Checked {
     word(body, "model", "body")?;
     messages(filled(body, "messages")?)?;
     if let Some(tools) = body.get("tools") {
@@ -109,7 +111,7 @@ fn content(content: &Value, role: &str, may_be_null: bool, place: &str) -> Check
     }
 }
 
-pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Sent {
+pub(in crate::model_server) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Sent {
     let Reply::Answer(Answer { thinking, text, calls, stop, tokens, .. }) = reply else {
         return Sent::error(reply, error_body);
     };
@@ -182,12 +184,12 @@ pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Se
     Sent::Stream { media: "text/event-stream; charset=utf-8", frames }
 }
 
-/// Returns the id of call `n`, from zero, of an answer.
-pub(super) fn call_id(number: usize, n: usize) -> String {
+/// The id of the call number `n` of an answer, from zero.
+pub(in crate::model_server) fn call_id(number: usize, n: usize) -> String {
     format!("call_{number}_{}", n + 1)
 }
 
-pub(super) fn error_body(status: u16, code: &str, message: &str) -> Value {
+pub(in crate::model_server) fn error_body(status: u16, code: &str, message: &str) -> Value {
     let kind = match status {
         400..=428 | 430..=499 => "invalid_request_error",
         429 => "rate_limit_error",
@@ -197,6 +199,6 @@ pub(super) fn error_body(status: u16, code: &str, message: &str) -> Value {
     json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
 }
 
-pub(super) fn error_frame(message: &str) -> String {
+pub(in crate::model_server) fn error_frame(message: &str) -> String {
     format!("data: {}\n\n", error_body(500, "", message))
 }

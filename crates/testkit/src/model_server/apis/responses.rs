@@ -2,17 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::check::{Checked, answer_schema, ensure, filled, is_base64, is_file, is_name, speaks_of_json, tool, word};
 use super::openai::{call_id, error_body};
-use super::sending::{Sent, pieces};
 use super::tool_search::{self, Loaded};
-use super::{Answer, RecordedRequest, Reply, Stop};
+use crate::model_server::check::{
+    Checked, answer_schema, ensure, filled, is_base64, is_file, is_name, speaks_of_json, tool, word,
+};
+use crate::model_server::sending::{Sent, pieces};
+use crate::model_server::{Answer, RecordedRequest, Reply, Stop};
 use crate::rules::ApiRules;
 
 const CREATED: u64 = 1_700_000_000;
 const NATIVE: [&str; 4] = ["web_search", "file_search", "code_interpreter", "image_generation"];
 
-pub(super) fn check(body: &Value) -> Checked {
+pub(in crate::model_server) fn check(body: &Value) -> Checked {
     word(body, "model", "body")?;
     // A text stands for one user message.
     if body["input"].as_str().is_none_or(str::is_empty) {
@@ -145,7 +147,7 @@ fn content(content: &Value, role: &str, place: &str) -> Checked {
     }
 }
 
-pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Sent {
+pub(in crate::model_server) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Sent {
     let Reply::Answer(Answer { thinking, native, text, calls, stop, tokens }) = reply else {
         return Sent::error(reply, error_body);
     };
@@ -274,7 +276,7 @@ fn frame(event: &Value) -> String {
     format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
 }
 
-pub(super) fn error_frame(message: &str) -> String {
+pub(in crate::model_server) fn error_frame(message: &str) -> String {
     frame(
         &json!({"type": "error", "error": {"type": "server_error", "code": "server_error", "message": message, "param": null}}),
     )

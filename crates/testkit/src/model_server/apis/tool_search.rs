@@ -5,31 +5,31 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::check::{Checked, ensure, filled, is_name, tool, word};
+use crate::model_server::check::{Checked, ensure, filled, is_name, tool, word};
 
-/// The namespaces of loaded functions by function name.
-pub(super) type Loaded<'a> = HashMap<&'a str, &'a str>;
+/// The namespaces of loaded functions, by their names.
+pub(in crate::model_server) type Loaded<'a> = HashMap<&'a str, &'a str>;
 
-/// Whether this entry of `tools` is a tool search for the client.
-pub(super) fn is_search(shown: &Value) -> bool {
+/// Whether this entry of `tools` is such a search.
+pub(in crate::model_server) fn is_search(shown: &Value) -> bool {
     shown["type"] == "tool_search" && shown["execution"] == "client"
 }
 
-/// Checks a tool search in `tools`.
-pub(super) fn check_tool(shown: &Value, place: &str) -> Checked {
+/// Checks a search among the tools.
+pub(in crate::model_server) fn check_tool(shown: &Value, place: &str) -> Checked {
     word(shown, "description", place)?;
     tool("tool_search", &shown["parameters"], &mut Vec::new(), place)
 }
 
-/// Checks a search call and returns its call id.
-pub(super) fn check_call<'a>(item: &'a Value, place: &str) -> Result<&'a str, String> {
+/// Checks a search, and says its call id.
+pub(in crate::model_server) fn check_call<'a>(item: &'a Value, place: &str) -> Result<&'a str, String> {
     ensure(item["execution"] == "client", || format!("{place}.execution: must be 'client'"))?;
     ensure(item["arguments"].is_object(), || format!("{place}.arguments: must be an object"))?;
     word(item, "call_id", place)
 }
 
-/// Checks the output of a search and adds its functions to `loaded`.
-pub(super) fn check_output<'a>(item: &'a Value, loaded: &mut Loaded<'a>, place: &str) -> Checked {
+/// Checks what a search found, and adds it to what is loaded.
+pub(in crate::model_server) fn check_output<'a>(item: &'a Value, loaded: &mut Loaded<'a>, place: &str) -> Checked {
     ensure(item["execution"] == "client", || format!("{place}.execution: must be 'client'"))?;
     let found = item["tools"].as_array().ok_or_else(|| format!("{place}.tools: must be an array"))?;
     for (at, space) in found.iter().enumerate() {
@@ -52,7 +52,7 @@ pub(super) fn check_output<'a>(item: &'a Value, loaded: &mut Loaded<'a>, place: 
 }
 
 /// Checks the namespace of a past call.
-pub(super) fn check_namespace(item: &Value, name: &str, loaded: &Loaded<'_>) -> Checked {
+pub(in crate::model_server) fn check_namespace(item: &Value, name: &str, loaded: &Loaded<'_>) -> Checked {
     match (item["namespace"].as_str(), loaded.get(name)) {
         (None, Some(_)) => {
             Err(format!("Missing namespace for function_call '{name}'. It does not exist in the default namespace."))
@@ -63,9 +63,9 @@ pub(super) fn check_namespace(item: &Value, name: &str, loaded: &Loaded<'_>) -> 
     }
 }
 
-/// Encodes a call of `name` in an answer to `body`: a search if no function has the name and a search is offered. A
-/// function in a namespace, loaded by a search or shown by the request (as codex does), is called with the namespace.
-pub(super) fn call(body: &Value, id: &str, call_id: &str, name: &str, arguments: &Value) -> Value {
+/// The call of `name` in an answer to `body`: a search if no function has the name and a search is offered. A function
+/// of a namespace is called with it, whether a search loaded the namespace or the request shows it, as codex does.
+pub(in crate::model_server) fn call(body: &Value, id: &str, call_id: &str, name: &str, arguments: &Value) -> Value {
     let outputs = body["input"].as_array().into_iter().flatten().filter(|item| item["type"] == "tool_search_output");
     let shown = body["tools"].as_array().into_iter().flatten().filter(|tool| tool["type"] == "namespace");
     let mut spaces = shown.chain(outputs.flat_map(|output| output["tools"].as_array().into_iter().flatten()));
