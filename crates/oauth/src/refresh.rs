@@ -368,7 +368,7 @@ impl Session {
             Err(error) => match refusal(&error) {
                 Some(refusal) if self.forgets(&mut kept, refusal) => {
                     tracing::warn!(server = self.options.server, "{error}");
-                    // The server does not take the token, and nothing renews it.
+                    // The server refuses the token, and it cannot be renewed.
                     kept.token = None;
                     self.save(state, kept).await?;
                     Ok(false)

@@ -54,7 +54,7 @@ pub struct OAuth(pub(crate) Arc<Session>);
 pub(crate) struct Session {
     pub(crate) options: OAuthOptions,
     pub(crate) wire: Wire,
-    /// Held while tokens are got: one flight for all who ask.
+    /// Held during a token request, so that concurrent callers share one.
     pub(crate) state: AsyncMutex<State>,
     /// Account of the stored credentials.
     pub(crate) identity: Identity,
@@ -113,7 +113,7 @@ impl OAuth {
         let mut state = session.state.lock().await;
         let (removed, found) = {
             let _lock = session.options.store.lock(session.key()).await?;
-            // What cannot be read cannot be revoked, and is to go all the same.
+            // Unreadable credentials cannot be revoked, but are removed too.
             let found = session.options.store.load(session.key()).await;
             state.kept = None;
             (session.options.store.remove(session.key()).await?, found)
@@ -201,7 +201,7 @@ impl Session {
         kept.client = Some(client);
         kept.is_doubtful = false;
         kept.token = Some(token);
-        // A client that asks for itself is the same with every token.
+        // A client without a person has the same account with every token.
         let is_itself = matches!(self.options.settings.grant, Grant::ClientCredentials);
         kept.login = if is_itself { None } else { random_text().ok() };
         kept.wanted_scopes = Vec::new();
@@ -430,7 +430,7 @@ impl Session {
     /// # Errors
     /// [`OAuthError::Store`].
     pub(crate) async fn reload(&self, state: &mut State) -> Result<(), OAuthError> {
-        // Before it is read: what changes meanwhile is read once more.
+        // Taken before reading: a concurrent change causes another load.
         let stamp = self.options.store.stamp(self.key());
         let kept = self.options.store.load(self.key()).await?;
         if let Some(credentials) = kept.as_ref().filter(|kept| state.kept.as_ref() != Some(kept)) {
@@ -438,7 +438,7 @@ impl Session {
         }
         let mut kept = kept.unwrap_or_else(|| self.nothing());
         if kept.client.as_ref().is_some_and(|client| !self.options.settings.may_be(client)) {
-            // The operator has changed the settings. What that one was given serves to its end, and is not renewed.
+            // The operator has changed the settings. The token stays in use until it expires, and is not renewed.
             kept.client = None;
             kept.forget(Refusal::Grant);
         }
@@ -455,8 +455,8 @@ impl Session {
         let identity = credentials.identity();
         state.kept = Some(credentials.clone());
         let saved = self.options.store.save(self.key(), credentials).await;
-        // Another process may have written since: what was kept is looked at once more. What was not kept is to be had here
-        // alone, until there is something newer.
+        // Another process may have written since, so the next use loads again. If storing failed, this process uses its
+        // own copy until the store changes.
         state.stamp = Stamp::UNKNOWN;
         if saved.is_err() {
             state.stamp = self.options.store.stamp(self.key());

@@ -25,7 +25,7 @@ const REFUSED: &str = "this control group is not Toolwright's to divide";
 const NESTED: &str = "a Toolwright started this one";
 const UNUSED: &str = "not asked for";
 
-/// What a tree may have.
+/// Limits of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TreeLimits {
     pub(crate) processes: Option<u64>,

@@ -151,7 +151,7 @@ impl Selector {
         match ranking {
             Ok(ranking) => {
                 let picked = pass.picking.finish(ranking, provenance);
-                // Nothing fits as it is written: perhaps it is mistyped.
+                // Nothing matches as written: maybe it is mistyped.
                 match picked.picks.is_empty() && goes_by_words && options.config.min_score > 0.0 {
                     true => Self::by_spelling(&query, snapshot, &index, options, picked),
                     false => picked,

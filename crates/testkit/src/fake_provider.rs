@@ -93,7 +93,7 @@ pub struct FakeProvider {
     pub health: Health,
     /// The capabilities that its source announced.
     pub capabilities: Option<Arc<Map<String, Value>>>,
-    /// What it tells a model about its tools.
+    /// Its instructions to a model about its tools.
     pub instructions: Option<&'static str>,
     /// The tools that it has but does not offer, each with the reason.
     pub withheld: Vec<Withheld>,
@@ -202,7 +202,7 @@ impl FakeProvider {
         self
     }
 
-    /// What tells the credentials of its calls from others'.
+    /// Sets the function that returns the fingerprint of its calls' credentials.
     #[must_use]
     pub fn with_credentials(mut self, of: impl Fn() -> Option<ContentHash> + Send + Sync + 'static) -> Self {
         self.credentials = Box::new(of);
@@ -232,7 +232,7 @@ impl FakeProvider {
         notices.expect("somebody listens")(notice);
     }
 
-    /// A listing of the tools that it has now.
+    /// Returns a listing of its current tools.
     pub fn listing(self: &Arc<Self>) -> Listing {
         let tools = match &*self.list() {
             FakeList::Tools(tools) | FakeList::After(_, tools) => tools.clone(),

@@ -24,7 +24,7 @@ const NOT_OURS: [&str; 2] = ["TOOLWRIGHT_", "OTEL_"];
 /// Selects the built-in tools. Converts from `bool` (all or none) or from globs on their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Builtins {
-    /// None.
+    /// No calls.
     None,
     /// All: files, shell, web, stored outputs, and tools that a model answers.
     All,

@@ -161,7 +161,7 @@ impl RunConfig {
         self.router().destination(agent).is_some() || self.agent_tools.hands_back_to.as_deref() == Some(agent)
     }
 
-    /// The tool that hands its request over, if it may.
+    /// Returns the tool that hands its request over, if allowed.
     pub(crate) fn handoff(&self) -> Option<HandoffTool> {
         HandoffTool::new(self.router(), self.agent_tools.hands_back_to.as_deref())
     }

@@ -18,7 +18,7 @@ const NOTICE_AFTER: Duration = Duration::from_secs(1);
 pub(crate) enum WaitFor {
     /// The providers without known tools, not even from a cached list.
     Unlisted,
-    /// All.
+    /// All calls.
     All,
 }
 

@@ -26,7 +26,7 @@ const LISTS: [&str; 2] = ["globs", "secret_env"];
 /// Triggers that are named where there is none of an id.
 const NEAR: usize = 3;
 
-/// What installs the triggers of the configuration.
+/// The processes that install the triggers of the configuration.
 const INSTALLS: &str = "`toolwright serve` and `toolwright chat` do that when they start";
 
 #[derive(Debug, Subcommand)]

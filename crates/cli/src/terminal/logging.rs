@@ -37,7 +37,7 @@ pub(crate) enum LogFormat {
 /// How failures are treated, in addition to `-v`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// Nothing.
+    /// No change.
     Nothing,
     /// Warnings are kept for [`warnings`].
     Warnings,

@@ -45,7 +45,7 @@ impl Batches<'_> {
         if run.plan && count > 1 {
             say("each hundred inputs is planned by itself; after an interruption, begin anew with those that are left");
         }
-        // All are kept before any begins: after a kill the first one's name goes on with the others, too.
+        // All are stored before any starts: after a crash, resuming the first one's name also continues the others.
         if let Some(task) = self.task.as_ref().filter(|_| !run.plan) {
             for batch in 1..count {
                 self.conversation(batch).await?.keep(task.as_str()).await.map_err(failed)?;
@@ -63,7 +63,7 @@ impl Batches<'_> {
                 whole = exit;
             }
             batch += 1;
-            // A call that is let run is one of this batch.
+            // A call that is allowed to run belongs to this batch.
             let is_last = if self.task.is_some() { batch == count } else { !is_full || !run.calls.is_empty() };
             if is_last || self.cancel.is_cancelled() {
                 break;
@@ -144,7 +144,7 @@ impl Batches<'_> {
         Ok(exit(report.status))
     }
 
-    /// Has the model plan the work, shows the plan, and lets it run as far as that is said.
+    /// Lets the model plan the work, shows the plan, and runs it if that is requested or confirmed.
     async fn plan_first(&self, conversation: &mut Conversation, task: &str) -> Result<(), Failure> {
         let plan = conversation.plan(task, self.run.max_cost).await.map_err(failed)?;
         say(drawn(&plan.document, &plan.check).trim_end());

@@ -23,11 +23,11 @@ use crate::terminal::progress::{Cost, ProgressDisplay, Text};
 use crate::terminal::screen::{DIM, WARN, columns, harmless, is_interactive, print_json, say, styled};
 use crate::terminal::table::{Table, name};
 
-/// The history of lines, in the state directory.
+/// The line history, in the state directory.
 const HISTORY: &str = "chat_history";
-/// Tools that `/tools WORDS` finds.
+/// The most tools that `/tools WORDS` lists.
 const FOUND: usize = 20;
-/// What `/help` says.
+/// The text of `/help`.
 const HELP: &str = "\
 /help          this list
 /tools [WORDS] the tools, or those that the words find
@@ -42,7 +42,7 @@ pub(crate) struct Chat {
     pub(crate) agent: Agent,
 }
 
-/// What a line asks for.
+/// The request in a line.
 #[derive(Debug, PartialEq, Eq)]
 enum Line<'a> {
     Empty,
@@ -51,10 +51,10 @@ enum Line<'a> {
     Cost,
     New,
     Exit,
-    /// A command that there is not.
+    /// An unknown command.
     Unknown(&'a str),
     Message(&'a str),
-    /// Nobody typed: messages came that wake the conversation.
+    /// No input: messages have arrived that wake the conversation.
     Mail,
 }
 
@@ -69,14 +69,14 @@ impl<'a> Line<'a> {
             "/cost" => Self::Cost,
             "/new" | "/clear" => Self::New,
             "/exit" | "/quit" => Self::Exit,
-            // A path is a message.
+            // A path counts as a message.
             _ if word.starts_with('/') && !word[1..].contains('/') => Self::Unknown(word),
             _ => Self::Message(line),
         }
     }
 }
 
-/// What a chat took so far.
+/// The totals of a chat.
 #[derive(Default)]
 struct Total {
     turns: u32,
@@ -104,7 +104,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     let id = format!("chat-{}", uuid::Uuid::new_v4());
     let terminal = Terminal::new(&app);
     let agent = agent(&chat.agent, &app, &terminal, (&id, &model), profile, None)?;
-    // Jobs that go on wake the conversation when they end.
+    // Jobs that continue wake the conversation when they end.
     let mut conversation = agent.job_wait(None).reading_mailbox().conversation().await.map_err(failed)?;
     app.follow_pins();
     app.recover_jobs_of(conversation.session().clone());
@@ -122,7 +122,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     }
     let (mut status, mut total) = (Exit::Ok, Total::default());
     let prompt = if is_interactive() { "> " } else { "" };
-    // An editor needs both ends; elsewhere lines are read as they come.
+    // An editor needs a terminal at both ends; otherwise lines are read plainly.
     let history = (is_interactive() && columns().is_some()).then(|| app.config().state_dir.join(HISTORY));
     let _terminal = TerminalGuard::new();
     loop {
@@ -201,7 +201,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
             print_json(&with_id(&report, &id))?;
         } else {
             print_answer(&report, text, shown)?;
-            summary(&report, cost);
+            summary(&report, cost, "goes on in this chat");
         }
         status = exit(report.status);
         if cancel.cause() == Some(CancelCause::Shutdown) {
@@ -211,14 +211,14 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     if is_interactive() && total.turns > 0 {
         total.say();
     }
-    // What they drive is left to others before calls are cancelled.
+    // Other processes take over their work before calls are cancelled.
     drop((triggers, groups));
     reloading.abort();
     app.shut_down().await;
     Ok(status)
 }
 
-/// Lists the tools, or those that the words find.
+/// Lists all tools, or those that match the words.
 fn tools(app: &Toolwright, words: &str) -> std::io::Result<()> {
     let snapshot = app.catalogue().snapshot();
     let mut table = Table::new(["tool", "description"]);

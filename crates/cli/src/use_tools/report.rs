@@ -20,7 +20,7 @@ pub(super) fn print_report(
     if global.json {
         print_json(&with_id(report, id))?;
         if report.status != Status::Success {
-            summary(report, cost);
+            summary(report, cost, WITH_SERVE);
         }
         return Ok(());
     }
@@ -34,12 +34,12 @@ pub(super) fn print_report(
     if !report.held.is_empty() {
         say(styled(DIM, format_args!("toolwright run --resume {id} lets them run; --call CALL, only that one")));
     }
-    summary(report, cost);
+    summary(report, cost, WITH_SERVE);
     Ok(())
 }
 
-/// The answer, where it is not on the screen already: what was streamed whole is, what a call said is not. Where there is
-/// none, the summary says why.
+/// Prints the answer unless it is on the screen already: a streamed answer is, an answer by a call is not. If there is
+/// none, the summary has the reason.
 pub(super) fn print_answer(report: &RunReport, text: Text, shown: TextShown) -> std::io::Result<()> {
     if report.has_answer() && (report.is_delivered() || text == Text::Held || shown == TextShown::Gaps) {
         let answer = prose(&report.answer);
@@ -52,24 +52,28 @@ pub(super) fn print_answer(report: &RunReport, text: Text, shown: TextShown) -> 
     Ok(())
 }
 
-/// The report of the run `id`, with the id that `run --resume` takes.
+/// Returns the report of the run `id`, with the id for `run --resume`.
 pub(crate) fn with_id(report: &RunReport, id: &str) -> Value {
     let mut value = report.to_json();
     value["run"] = id.into();
     value
 }
 
-/// What became of an agent that still worked when the run ended.
-fn ended(child: &ChildNote) -> String {
+/// What a detached agent does when this process ends.
+const WITH_SERVE: &str = "goes on when `toolwright serve` runs";
+
+/// Describes what happened to an agent that was still working when the run ended; a detached one `goes_on` so.
+fn ended(child: &ChildNote, goes_on: &str) -> String {
     let end = match child.end {
         ChildEnd::Cancelled => "was cancelled",
-        ChildEnd::Detached => "goes on by itself",
+        ChildEnd::Detached => goes_on,
     };
     format!("agent {} (job {}) had not ended: it {end}", harmless(&child.agent), harmless(&child.job))
 }
 
-/// One line about a finished task, after those about its sources, its files and agents that had not ended.
-pub(super) fn summary(report: &RunReport, cost: Cost) {
+/// Prints a line about a finished task, after lines about its sources, files and unfinished agents; a detached agent
+/// `goes_on` so.
+pub(super) fn summary(report: &RunReport, cost: Cost, goes_on: &str) {
     for source in &report.sources {
         let url = source.url.as_deref().filter(|url| *url != source.title).map(|url| format!(" {url}"));
         say(format_args!("source: {}{}", harmless(&source.title), harmless(&url.unwrap_or_default())));
@@ -84,7 +88,7 @@ pub(super) fn summary(report: &RunReport, cost: Cost) {
         say(format_args!("file: {}, {}", harmless(&file.media_type), harmless(&at)));
     }
     for child in &report.children {
-        say(styled(WARN, ended(child)));
+        say(styled(WARN, ended(child, goes_on)));
     }
     let usage = report.usage;
     let figures = format!(
@@ -102,7 +106,7 @@ pub(super) fn summary(report: &RunReport, cost: Cost) {
     }
 }
 
-/// The exit code of a run.
+/// Returns the exit code of a run.
 pub(crate) fn exit(status: Status) -> Exit {
     match status {
         Status::Success => Exit::Ok,
@@ -120,9 +124,9 @@ mod tests {
     fn agents_that_had_not_ended_are_named() {
         for (end, expect) in [
             (ChildEnd::Cancelled, "agent slow (job 7) had not ended: it was cancelled"),
-            (ChildEnd::Detached, "agent slow (job 7) had not ended: it goes on by itself"),
+            (ChildEnd::Detached, "agent slow (job 7) had not ended: it goes on when `toolwright serve` runs"),
         ] {
-            assert_eq!(ended(&ChildNote { agent: "slow".into(), job: "7".into(), end }), expect);
+            assert_eq!(ended(&ChildNote { agent: "slow".into(), job: "7".into(), end }, WITH_SERVE), expect);
         }
     }
 }

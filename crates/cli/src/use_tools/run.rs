@@ -19,10 +19,9 @@ use crate::terminal::console::{OnSignal, background_on_quit, watch};
 use crate::terminal::person::Terminal;
 use crate::values::{report_format, usd};
 
-/// How long the first request waits for providers of which no tools are known; what comes later is shown
-/// from the next turn on.
+/// How long the first request waits for providers without known tools. Later tools are shown from the next turn on.
 pub(super) const LIST_WAIT: Duration = Duration::from_secs(5);
-/// Bytes of a task on standard input.
+/// The most bytes of a task from standard input.
 const MAX_TASK: u64 = 4 << 20;
 
 #[derive(Debug, Args)]
@@ -115,7 +114,7 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
     ended
 }
 
-/// What the run is to end with.
+/// Returns the report that the run must end with.
 fn report_spec(run: &Run) -> Result<Option<ReportConfig>, Failure> {
     let Some(file) = &run.output_schema else { return Ok(run.format.map(ReportConfig::in_format)) };
     if run.format.is_some_and(|format| format != Format::Json) {

@@ -240,13 +240,14 @@ impl PartialEq for RequestAllowance {
 
 impl Eq for RequestAllowance {}
 
-/// Asks models within a budget: each request reserves its room, and settles what it used. Auxiliary requests do not count.
+/// A model client with a budget: each request reserves its maximum, and settles its usage. Auxiliary requests do not
+/// count.
 pub struct BudgetedClient {
-    /// Answers.
+    /// The client that answers.
     pub client: Arc<dyn ModelClient>,
-    /// What may be spent.
+    /// The budget.
     pub budget: Arc<ModelBudget>,
-    /// Tokens that an answer is reserved where nothing limits it.
+    /// Tokens reserved for an answer without a limit.
     pub usual_answer: u32,
 }
 

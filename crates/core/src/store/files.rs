@@ -80,8 +80,8 @@ impl FileUse {
         self.replaces.iter().chain(&self.changes).chain(&self.program).map(PathBuf::as_path).collect()
     }
 
-    /// Whether the notes have to be read: for what the result is tainted by, where somebody keeps that, or for what the files
-    /// are after the call.
+    /// Whether the notes must be read: to taint the result, if taint is kept, or to update the files' notes after the
+    /// call.
     #[must_use]
     pub fn needs_notes(&self, is_kept: bool, given: &Taint) -> bool {
         let may_mark = !given.is_empty() && !self.changes.is_empty();
@@ -234,7 +234,7 @@ impl WriteNotes {
     }
 }
 
-/// Whether a text among these values has `name` in it, as a word.
+/// Whether a text among these values contains `name` as a word.
 fn holds(value: &Value, name: &str) -> bool {
     let continues = |next: Option<char>| next.is_some_and(|next| next.is_alphanumeric() || "_-".contains(next));
     match value {

@@ -407,7 +407,7 @@ pub trait LedgerStore: Send + Sync {
     }
 }
 
-/// What operations are summed by.
+/// How operations are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageBy {
@@ -417,7 +417,7 @@ pub enum UsageBy {
     Model,
     /// The run, or the session outside of runs.
     Run,
-    /// The agent whose run it is; empty outside of runs of named agents.
+    /// By the agent of the run; empty outside of runs of named agents.
     Agent,
     /// Principal.
     Principal,
@@ -428,9 +428,9 @@ pub enum UsageBy {
 /// The sums of one group.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct UsageRow {
-    /// What the group has in common.
+    /// Name of the group.
     pub name: String,
-    /// Median of the operations' latency, in microseconds; waits for people are no part of it.
+    /// Median latency in microseconds, without waits for people.
     pub p50_us: u64,
     /// The sums.
     #[serde(flatten)]

@@ -20,7 +20,7 @@ pub struct KeptObject {
     pub only_if_there: bool,
 }
 
-/// Keeps objects, each its owner's alone: nobody else finds it.
+/// Stores objects, each visible only to its owner.
 #[async_trait]
 pub trait ObjectStore: Send + Sync {
     /// Keeps these objects in one step, each in the place of one of its kind and id.
@@ -33,7 +33,7 @@ pub trait ObjectStore: Send + Sync {
         self.put_objects(owner, &[KeptObject { kind, id: id.to_owned(), object, only_if_there: false }]).await
     }
 
-    /// Keeps an object in the place of one of this kind and id; returns whether there was one. Otherwise keeps nothing.
+    /// Replaces an object of this kind and id. Returns whether there was one; otherwise stores nothing.
     async fn replace_object(&self, _owner: &str, _kind: &str, _id: &str, _object: &Value) -> Result<bool, StoreError> {
         Err(Unsupported("the store of objects").into())
     }

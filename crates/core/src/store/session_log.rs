@@ -360,8 +360,8 @@ pub trait SessionLog: Send + Sync {
         Ok(0)
     }
 
-    /// Waits until a mailbox has a message behind `after`, at most `limit`; whether it has one. Messages of this process
-    /// are heard at once, those of others within a second.
+    /// Waits until a mailbox has a message after `after`, at most `limit`; returns whether it has one. Messages of this
+    /// process are noticed at once, those of others within a second.
     async fn wait(&self, _mailbox: &SessionId, _after: u64, _limit: Duration) -> Result<bool, StoreError> {
         Ok(false)
     }

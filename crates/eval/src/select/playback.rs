@@ -259,7 +259,7 @@ impl Player {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the tokens of a request.
+    /// A function that counts the tokens of a request.
     fn count(&self, request: &ModelRequest, spent: &mut Spent) {
         let tools =
             request.tools.iter().filter(|tool| tool.exposed != Exposed::Deferred || is_loaded(request, &tool.name));

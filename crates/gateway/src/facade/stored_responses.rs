@@ -111,7 +111,7 @@ impl Facade {
 /// [`Fault::Invalid`], with the name of the parameter.
 pub(super) fn known(query: &[(String, String)], others: &[&str]) -> Result<(), Refusal> {
     query.iter().try_for_each(|(name, value)| match name.as_str() {
-        // Lists are written with brackets by some clients.
+        // Some clients write lists with brackets.
         "include" | "include[]" => Ok(check_include(value)?),
         name if others.contains(&name) => Ok(()),
         name => Err(Refusal::new(Fault::Invalid, format!("there is no parameter `{name}`")).about(name)),

@@ -140,7 +140,7 @@ impl Facade {
         let owner = work.principal.id.as_str();
         let mut kept = Vec::new();
         if !left.open.is_empty() {
-            // One that is there may have its answer.
+            // An existing turn may already have its answer.
             if !(is_repeat && objects.object(owner, Kind::Turn.as_str(), &work.id).await?.is_some()) {
                 kept.push(Kind::Turn.kept(&work.id, saved.clone()));
             }
@@ -156,7 +156,7 @@ impl Facade {
             if let Some(id) = &work.request.conversation {
                 let mut conversation =
                     objects.object(owner, Kind::Conversation.as_str(), id).await?.unwrap_or_default();
-                // One that was answered again is there already.
+                // A repeated answer is already in the conversation.
                 if conversation["last"] != work.id {
                     let body = work.output.body();
                     let mut all = items;
@@ -166,7 +166,7 @@ impl Facade {
                         conversation[key] = saved[key].clone();
                     }
                     (conversation["items"], conversation["last"]) = (Value::Array(all), json!(work.id));
-                    // One that was deleted meanwhile stays so.
+                    // A conversation that was deleted meanwhile stays deleted.
                     kept.push(KeptObject { only_if_there: true, ..Kind::Conversation.kept(id, conversation) });
                 }
             }

@@ -97,7 +97,7 @@ impl Identity {
         self.0.is_page
     }
 
-    /// Whether it may change something through the API.
+    /// Returns whether it may change anything through the API.
     pub(crate) fn may_change(&self) -> bool {
         self.0.reach == Reach::All
     }

@@ -167,7 +167,7 @@ pub enum HttpError {
 /// The stores behind `/api/approvals`.
 #[derive(Clone)]
 pub struct ApiStores {
-    /// The questions that wait for a person.
+    /// Returns the questions that wait for a person.
     pub inbox: Arc<dyn InboxStore>,
     /// Standing approvals.
     pub approvals: Arc<dyn ApprovalStore>,

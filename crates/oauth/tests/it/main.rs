@@ -23,7 +23,7 @@ use url::Url;
 use people::Agrees;
 use world::World;
 
-/// What one server's OAuth is made of.
+/// Parts of one server's OAuth.
 fn parts(world: &World, store: &CredentialStore) -> OAuthOptions {
     OAuthOptions {
         server: "srv".into(),

@@ -209,7 +209,7 @@ struct WrittenAuth {
     /// Where tokens are had. Default: what a document in a file says.
     #[schemars(extend("x-variables" = "setting"))]
     token_url: Option<String>,
-    /// Scopes to ask for. Default: all that the operations require.
+    /// The requested scopes. Default: all that the operations require.
     scopes: Option<Vec<String>>,
 }
 

@@ -354,13 +354,13 @@ fn denied(entry: &Entry, reason: &str) -> ToolError {
 }
 
 impl Executor {
-    /// Hears every interceptor in order, until one skips the call.
+    /// Calls every interceptor in order, until one skips the call.
     async fn intercept(&self, call: &mut Arc<ValidCall>, run: &RunContext) -> Result<(), EarlyExit> {
         for interceptor in &self.options.interceptors {
             match heard(interceptor.name(), run, interceptor.before(call, run)).await? {
                 Before::Continue => {}
                 Before::Skip(mut output) => {
-                    // A word in the place of a result is not held against the tool's output schema.
+                    // A text result from an interceptor is not checked against the tool's output schema.
                     if output.structured.is_none() {
                         output.extras.entry(STANDS_IN).or_insert_with(|| "skipped".into());
                     }
@@ -374,7 +374,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Shows an output to every interceptor, the last registered first.
+    /// Passes an output to every interceptor, the last registered first.
     pub(super) async fn intercept_output(
         &self,
         tool: &Entry,
@@ -383,7 +383,7 @@ impl Executor {
     ) -> Result<ToolOutput, ToolError> {
         for interceptor in self.options.interceptors.iter().rev() {
             if let Some(mut other) = heard(interceptor.name(), run, interceptor.after(tool, &output, run)).await? {
-                // Other words in the place of a result are no result either.
+                // A placeholder whose text was replaced is still a placeholder.
                 if let Some(what) = output.extras.remove(STANDS_IN).filter(|_| other.structured.is_none()) {
                     other.extras.entry(STANDS_IN).or_insert(what);
                 }
@@ -393,8 +393,8 @@ impl Executor {
         Ok(output)
     }
 
-    /// Hears every guard that is bound to the call, in order. The first denial ends the call; else the first
-    /// reason to ask is returned. A guard that cannot judge, or not in time, denies.
+    /// Calls every guard that is bound to the call, in order. The first denial ends the call; otherwise the first
+    /// reason to ask is returned. A guard that fails or times out denies.
     async fn guards(
         self: &Arc<Self>,
         call: &mut Arc<ValidCall>,
@@ -421,7 +421,7 @@ impl Executor {
         Ok(ask)
     }
 
-    /// One guard's word, which enters the ledger as an operation inside the call.
+    /// Returns one guard's verdict, and records it in the ledger as an operation inside the call.
     async fn judgement(
         self: &Arc<Self>,
         binding: &GuardBinding,
@@ -462,7 +462,7 @@ async fn heard<T>(name: &str, run: &RunContext, asked: impl Future<Output = T>) 
     tokio::select! {
         biased;
         answer = asked => Ok(answer),
-        // A call that was stopped may still have an output to look at, which does not wait for anything.
+        // A stopped call may still have an output to check, as long as that does not wait.
         cause = run.cancel.cancelled() => Err(ToolError::canceled(cause)),
         () = tokio::time::sleep(LIMIT) => {
             let message = format!("interceptor {name} did not answer within {LIMIT:?}");

@@ -245,7 +245,7 @@ fn check_mended(
     checked
 }
 
-/// Who makes the calls.
+/// Returns the caller of the calls.
 fn caller(run: &RunContext) -> Caller<'_> {
     Caller { principal: &run.session.principal, variables: run.variables.as_deref() }
 }

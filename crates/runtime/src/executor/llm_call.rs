@@ -37,7 +37,8 @@ const LEAST_ANSWER: u32 = 256;
 /// The same for the reasoning tokens of a reasoning model.
 const LEAST_THINKING: u32 = 1024;
 
-/// In the extras of a call that had its result from a later model: which were asked before it, and why none of them gave one.
+/// Key in the extras of a call whose result came from a later model: the models asked before it, and why they gave no
+/// result.
 pub(super) const FAILED_MODELS: &str = "failed_models";
 
 /// The models of one call.

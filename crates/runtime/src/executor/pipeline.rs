@@ -65,7 +65,7 @@ pub(super) struct CallState {
     pub(super) record: CallRecord,
 }
 
-/// What a call that may become a job leaves with whoever awaits it.
+/// Lets the waiter of a call turn it into a job.
 pub(super) struct PromotableCall {
     pub(super) call: Arc<ValidCall>,
     pub(super) run: Arc<RunContext>,

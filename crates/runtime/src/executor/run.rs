@@ -177,7 +177,7 @@ fn last_word(stopped: ToolError, own: ToolError) -> ToolError {
 pub(super) struct HeldSlots {
     /// Includes the lock of an exclusive call, unless the call went to the background.
     _turn: Option<HeldTurn>,
-    /// Given back while the call only waits for its client.
+    /// Released while the call only waits for its client.
     place: Option<Arc<PausableSlot>>,
 }
 
@@ -336,7 +336,7 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// The pause before the second attempt; each further one is twice as long, up to [`MAX_PAUSE`].
+/// The pause before the second attempt. Each later pause is twice as long, up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 

@@ -143,7 +143,8 @@ impl Executor {
         }
     }
 
-    /// The output of a call with the taint of the files that it read. Files that it replaced are clean from now on.
+    /// Returns the output of a call with the taint of the files that it read. Files that it replaced are clean from now
+    /// on.
     pub(super) async fn with_files(
         &self,
         mut output: ToolOutput,

@@ -144,11 +144,11 @@ impl Default for PickConfig {
 pub struct PickOptions {
     /// Which tools, and how many.
     pub config: PickConfig,
-    /// The namespace that they must be of; `None` for any.
+    /// The required namespace; `None` for any.
     pub namespace: Option<String>,
-    /// The roles of whoever asks, for tools that are limited to roles. `None` is the owner, who has them all.
+    /// The caller's roles, for tools limited to roles. `None` is the owner, who has all roles.
     pub roles: Option<Vec<String>>,
-    /// How tools are scored.
+    /// The scoring method.
     pub scorer: Method,
     /// Time limit for scoring, with everything it needs. After it the available results count: words, the first pass
     /// of a cascade, or else the order of registration.
@@ -157,7 +157,7 @@ pub struct PickOptions {
     pub debug: bool,
 }
 
-/// The capability under which a tool names what it needs of its surroundings: one name, or a list.
+/// Capability that lists a tool's required features of its surroundings: one name, or a list.
 pub const REQUIRES: &str = "requires";
 
 /// Why a tool was not even scored.
@@ -347,7 +347,7 @@ impl<'a> Picking<'a> {
     /// Returns how long a ranking must be so that no pick is missing.
     #[must_use]
     pub fn enough(&self) -> usize {
-        // What a definition takes is known only in the end: with a budget any tool may be passed over.
+        // Sizes of definitions are applied last: with a budget any tool may be skipped.
         if self.options.config.budget.is_some() {
             return self.admitted.len();
         }
@@ -413,7 +413,7 @@ impl<'a> Picking<'a> {
         let least = self.options.config.min_score as f32;
         let is_new = |ranked: &&Ranked| !self.is_named(ranked.index) && self.is_candidate(ranked.index);
         let rest = ranked.iter().filter(is_new).filter(move |ranked| ranked.score >= least).copied();
-        // Where any score will do, so does none: the others come last, in the order of registration.
+        // If any score suffices, so does none: the other tools follow in registration order.
         let zeros = (self.options.config.min_score <= 0.0).then(|| {
             let ranked: HashSet<usize> = ranked.iter().map(|ranked| ranked.index).collect();
             let is_other = move |position: &usize| !ranked.contains(position) && !self.is_named(*position);

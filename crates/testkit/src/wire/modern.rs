@@ -70,10 +70,10 @@ pub(super) fn finish(server: &dyn Server, request: &Request, mut result: Value) 
     Answer::Result(result)
 }
 
-/// Most levels of nested objects that are searched for annotations.
+/// The deepest level of nested objects that is searched for annotations.
 const MAX_DEPTH: usize = 16;
 
-/// Checks that a header says what the body says.
+/// Checks that a header agrees with the body.
 fn agree(headers: &HeaderMap, name: &str, body: Option<&str>) -> Result<(), RpcError> {
     let mut values = headers.get_all(name).iter();
     let header = values.next().and_then(|value| value.to_str().ok()).map(decode);
@@ -84,7 +84,7 @@ fn agree(headers: &HeaderMap, name: &str, body: Option<&str>) -> Result<(), RpcE
     Err(RpcError::new(RpcError::HEADER_MISMATCH, format!("the header {name} does not say what the body says")))
 }
 
-/// Checks every argument whose schema names a header: the header is there exactly when the argument is.
+/// Checks every argument whose schema names a header: both must be present or both absent.
 fn check_param_headers(headers: &HeaderMap, schema: &Value, arguments: Option<&Value>) -> Result<(), RpcError> {
     walk(headers, schema, arguments, 0)
 }
@@ -108,7 +108,7 @@ fn walk(headers: &HeaderMap, schema: &Value, value: Option<&Value>, depth: usize
     Ok(())
 }
 
-/// Header values that are not plain ASCII come as `=?base64?…?=`.
+/// Decodes a header value; values that are not plain ASCII come as `=?base64?…?=`.
 fn decode(value: &str) -> Option<String> {
     let value = value.trim_matches([' ', '\t']);
     let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {

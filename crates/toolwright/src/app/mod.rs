@@ -76,7 +76,7 @@ pub struct Reloaded {
     pub added: Vec<String>,
     /// Providers that were replaced because their settings changed.
     pub changed: Vec<String>,
-    /// Providers that were taken out.
+    /// Providers that were removed.
     pub removed: Vec<String>,
     /// Changed settings that only take effect after a restart.
     pub needs_restart: Vec<&'static str>,

@@ -21,7 +21,7 @@ use super::sections::check::{FOREIGN_KEYS, check, entry_schema, snake_case};
 use super::sections::variables::Scope;
 use super::skills::SkillEntry;
 
-/// An agent that can be used.
+/// A usable agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentEntry {
     /// Its configuration.
@@ -97,8 +97,7 @@ pub(super) fn load(
     drafts.into_iter().map(|Draft { spec, at, .. }| AgentEntry { spec, at }).collect()
 }
 
-/// Reads an agent file; `None` where it cannot be used. What is wrong is added to `problems`, and leaves out no more than
-/// this agent.
+/// Reads an agent file; `None` if it is unusable. Errors are added to `problems`, and affect only this agent.
 fn read(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Draft> {
     let mut found = Vec::new();
     let draft = parse(text, file, &mut found);
@@ -159,7 +158,7 @@ fn parse(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Dr
         let message = "the instructions stand both in the front matter and after it";
         problems.push(Problem::new(Severity::EntryDisabled, at, "prompt", message, "keep one of them"));
     }
-    // A file without a name is called as it is.
+    // An agent without a name has that of its file.
     let stem = || file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let written = name.as_ref().and_then(|name| name.value.text().map(str::trim)).filter(|name| !name.is_empty());
     let written = written.map_or_else(stem, str::to_owned);
@@ -173,7 +172,7 @@ fn parse(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Dr
     Some(Draft { spec, at, node, prefix: String::new() })
 }
 
-/// The schema of front matter: that of an entry of `agents`, where keys that are not known only warn.
+/// Returns the schema of front matter: that of an entry of `agents`, except that unknown keys only warn.
 fn schema() -> &'static Value {
     static SCHEMA: OnceLock<Value> = OnceLock::new();
     SCHEMA.get_or_init(|| {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::node::{Node, Problem};
 
-/// The front matter and the text after it.
+/// Splits a file into front matter and text.
 ///
 /// # Errors
-/// In words.
+/// A message.
 pub(in crate::config) fn split(text: &str) -> Result<(&str, &str), String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
@@ -25,17 +25,17 @@ pub(in crate::config) fn split(text: &str) -> Result<(&str, &str), String> {
     Err("its front matter does not end with a line `---`".to_owned())
 }
 
-/// The front matter as a tree, its lines counted from the top of the file.
+/// Parses the front matter, with lines counted from the top of the file.
 pub(in crate::config) fn front_matter(front: &str, file: &Arc<Path>) -> Result<Node, Problem> {
     let numbered = |text: &str| format!("\n{text}");
     Node::parse(&numbered(front), file).or_else(|problem| {
-        // Claude Code writes descriptions with colons in them, without quotes, and reads them.
+        // Claude Code writes and accepts unquoted descriptions with colons.
         let quoted = quoted(front);
         if quoted == front { Err(problem) } else { Node::parse(&numbered(&quoted), file).map_err(|_| problem) }
     })
 }
 
-/// The lines `key: text` with their text in quotes, where it is plain and YAML would not read it as one text.
+/// Quotes the text in lines `key: text`, if it is plain and YAML would not read it as one text.
 fn quoted(front: &str) -> String {
     let line = |line: &str| {
         let text = line.trim_end();

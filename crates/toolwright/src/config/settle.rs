@@ -158,7 +158,7 @@ fn check_started(
     }
 }
 
-/// Whether one of the two is in the other.
+/// Returns whether one of the two paths contains the other.
 fn reaches(path: &Path, state_dir: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let (path, state_dir) = (real(path), real(state_dir));

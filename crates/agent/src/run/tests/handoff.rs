@@ -43,7 +43,7 @@ fn triage() -> RunConfig {
     RunConfig { agent: Some(Arc::new(agent)), ..spec(turns(5)) }
 }
 
-/// What an API refuses the conversation for.
+/// Returns the reasons why an API would refuse the conversation.
 fn refusals(messages: &[Message]) -> Vec<String> {
     let tool = |name: &str| ShownTool {
         name: name.to_owned(),

@@ -1,5 +1,6 @@
 //! `serve`: clients of the running program.
 
+mod facade_kills;
 pub(crate) mod gateway;
 mod serve;
 #[cfg(feature = "telemetry")]

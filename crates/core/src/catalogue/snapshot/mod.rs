@@ -446,8 +446,8 @@ impl fmt::Debug for Derived {
 }
 
 impl Snapshot {
-    /// What `make` makes of this snapshot, made once for each `key`. It must not hold the snapshot itself, which would never
-    /// be freed.
+    /// Returns the value of `make` for this snapshot, computed once per `key`. It must not hold the snapshot itself,
+    /// which would never be freed.
     pub fn derived<T: Any + Send + Sync>(&self, key: &str, make: impl FnOnce(&Self) -> T) -> Arc<T> {
         let find = |kept: &[DerivedValue]| {
             let (_, value) = kept.iter().find(|(known, value)| known == key && value.is::<T>())?;
@@ -459,7 +459,7 @@ impl Snapshot {
         }
         let made = Arc::new(make(self));
         let mut kept = lock();
-        // Another may have made it meanwhile; all share one.
+        // A concurrent caller may have made it; all share one.
         if let Some(known) = find(&kept) {
             return known;
         }

@@ -273,7 +273,7 @@ impl Executor {
     }
 }
 
-/// Follows a job's work to its end, on a task of its own.
+/// Follows a job's work to its end, on its own task.
 fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, call: CallId, mut work: Work) {
     let (jobs, job) = (Arc::clone(jobs), Arc::clone(job));
     tokio::spawn(async move {
@@ -317,7 +317,7 @@ impl Turns for JobTurns {
     }
 }
 
-/// Ends the work of a stateful job when one of its steps takes longer than `limit`; a wait for input is no step.
+/// Ends the work of a stateful job if one of its steps takes longer than `limit`. Waits for input do not count.
 async fn within_steps(mut work: Work, job: Arc<Live>, limit: Duration) -> Outcome {
     let mut state = job.state();
     loop {

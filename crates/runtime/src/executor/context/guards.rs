@@ -50,7 +50,7 @@ pub trait Interceptor: Send + Sync {
     }
 }
 
-/// How long a guard may take unless configured otherwise.
+/// The default time limit of a guard.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An input guard's decision about a call.
@@ -190,7 +190,7 @@ pub enum Guarded {
     No,
 }
 
-/// Bytes of arguments that are shown: a call with more is not judged, and so denied.
+/// The most bytes of arguments that the model is shown. A call with more cannot be judged, and is denied.
 const MAX_ARGUMENTS: usize = 64 << 10;
 /// The most bytes of a description that the model is shown.
 const MAX_DESCRIPTION: usize = 2 << 10;

@@ -20,23 +20,23 @@ use super::progress::Progress;
 use crate::executor::Executor;
 use crate::queue::Priority;
 
-/// How deep calls may be made inside calls.
+/// The deepest nesting of calls.
 const MAX_DEPTH: usize = 5;
 
-/// Bounds the calls that one call makes. The limit of the turn does not count them.
+/// Limits the calls that one call makes. They do not count towards the turn's limit.
 #[derive(Debug)]
 pub struct NestedCallLimits {
     count: AtomicUsize,
     max: usize,
-    /// 1 for calls that a call of a turn makes.
+    /// 1 for calls made by a call of a turn.
     depth: usize,
-    /// The untrusted tools that the arguments of the call itself came out of.
+    /// The untrusted tools from which the call's own arguments derive.
     given: Taint,
-    /// Those that the outputs of the calls that it makes came out of.
+    /// The untrusted tools from which the outputs of its inner calls derive.
     made: InnerTaint,
 }
 
-/// The untrusted tools that the outputs of the calls that one call makes came out of. Clones share them.
+/// The untrusted tools from which the outputs of one call's inner calls derive. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct InnerTaint(Arc<Mutex<Taint>>);
 
@@ -52,12 +52,12 @@ impl InnerTaint {
 }
 
 impl NestedCallLimits {
-    /// Notes where the output of an inner call came from.
+    /// Records the taint of an inner call's output.
     pub(in crate::executor) fn note_taint(&self, taint: &Taint) {
         self.made.add(taint);
     }
 
-    /// Marks the arguments of a call, which the outer call may have made out of its own.
+    /// Marks the arguments of an inner call, which the outer call may have derived from its own.
     pub(in crate::executor) fn mark(&self, call: &mut ValidCall) {
         mark(call, &self.given);
     }
@@ -65,7 +65,7 @@ impl NestedCallLimits {
     /// Counts one call.
     ///
     /// # Errors
-    /// `limit_exceeded` for one too many, or too deep.
+    /// `limit_exceeded` for too many calls, or too deep nesting.
     fn count(&self) -> Result<(), ToolError> {
         let refused = |message: String| Err(ToolError::new(ErrorKind::LimitExceeded, message));
         if self.depth > MAX_DEPTH {
@@ -77,7 +77,7 @@ impl NestedCallLimits {
         Ok(())
     }
 
-    /// Rejects what is beyond the bound, in call order. What the check has rejected does not count.
+    /// Rejects calls beyond the limit, in call order. Calls that the check rejected do not count.
     pub(in crate::executor) fn apply(
         &self,
         checked: Vec<Result<ValidCall, Box<Rejection>>>,
@@ -100,19 +100,19 @@ impl NestedCallLimits {
     }
 }
 
-/// Runs the calls that one call makes, under its token and as operations inside its own. No journal has them: the call
-/// that made them answers for them.
+/// Runs the inner calls of a call, under its cancel token and as operations inside its own. They are not in a journal,
+/// because the outer call is.
 struct NestedCaller {
     executor: Arc<Executor>,
     run: RunContext,
 }
 
-/// What a call that makes others runs under.
+/// The context of a call that makes others.
 #[derive(Clone, Copy)]
 pub struct Nested<'c> {
-    /// The executor that runs it.
+    /// The executor of the call.
     pub executor: &'c Arc<Executor>,
-    /// The context of the calls that it makes.
+    /// The context of its inner calls.
     pub run: &'c RunContext,
 }
 
@@ -123,7 +123,7 @@ impl std::fmt::Debug for Nested<'_> {
 }
 
 impl<'c> Nested<'c> {
-    /// That of a running call; `None` where it makes none, or no executor runs it.
+    /// Returns the nested context of a running call; `None` if it makes no calls, or no executor runs it.
     #[must_use]
     pub fn of(context: &'c ToolContext) -> Option<Self> {
         let calls: &dyn Any = &*context.calls;
@@ -132,7 +132,7 @@ impl<'c> Nested<'c> {
 }
 
 impl Nested<'_> {
-    /// Notes that the output of the call comes out of these untrusted tools too.
+    /// Records that the call's output derives from these untrusted tools too.
     pub fn note_taint(&self, taint: &Taint) {
         if let Some(inner) = &self.run.inner {
             inner.note_taint(taint);
@@ -147,7 +147,7 @@ impl InnerCalls for NestedCaller {
     }
 
     async fn run(&self, calls: Vec<ToolCall>) -> Result<Vec<Outcome>, Unsupported> {
-        // Calls made in bulk let single calls go first.
+        // Batches of calls have lower priority than single calls.
         let priority = if calls.len() < 2 { self.run.priority } else { Priority::Background };
         let run = RunContext { priority, ..self.run.clone() };
         Ok(self.executor.run_calls(calls, &run).await)
@@ -163,7 +163,7 @@ impl InnerCalls for NestedCaller {
         Some(Rights {
             principal: session.principal.clone(),
             policies: policy.chain(),
-            // A later version of a tool is the same tool.
+            // Any version of a tool counts as the same tool.
             tools: Some(snapshot.list().iter().map(|entry| entry.id().without_version().to_owned()).collect()),
             limits: limits.within(&of_tree),
             root: session.root.clone(),
@@ -180,7 +180,7 @@ impl InnerCalls for NestedCaller {
 }
 
 impl Executor {
-    /// Makes calls, and requests to models, as parts of `run`.
+    /// Makes calls and requests to models as parts of `run`.
     #[must_use]
     pub fn inner_caller(self: &Arc<Self>, run: RunContext) -> impl InnerCalls + use<> {
         NestedCaller { executor: Arc::clone(self), run }
@@ -198,7 +198,7 @@ impl Executor {
             given: of_all(&call.provenance.tainted),
             made: run.inner_taint.clone(),
         };
-        // Their progress goes where the call's own goes.
+        // Their progress goes to the call's own sink.
         let progress: Arc<dyn PartialSink> = Arc::new(Progress::of(&call.id, run));
         let run = RunContext {
             lineage: op.inside(),
@@ -221,7 +221,7 @@ impl Executor {
     }
 }
 
-/// Marks the arguments of a call, which may come out of these tools.
+/// Marks the arguments of a call as possibly derived from these tools.
 pub(in crate::executor) fn mark(call: &mut ValidCall, taint: &Taint) {
     if !taint.is_empty() {
         call.provenance.tainted.push(Tainted { path: String::new(), from: taint.clone() });

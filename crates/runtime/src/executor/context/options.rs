@@ -89,17 +89,17 @@ impl Default for CallDefaults {
     }
 }
 
-/// Who mends the arguments of calls that are not valid. Each attempt is a request to a model.
+/// The model that repairs the arguments of invalid calls. Each attempt is a request to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairOptions {
-    /// The model, `provider/model`, asked through the client of the services.
+    /// The model, `provider/model`; asked through the client of the services.
     pub model: String,
     /// Limit of the request.
     pub timeout: Duration,
 }
 
 impl RepairOptions {
-    /// By `model`, within a minute.
+    /// Uses `model`, with a limit of one minute.
     #[must_use]
     pub fn by(model: impl Into<String>) -> Self {
         Self { model: model.into(), timeout: Duration::from_secs(60) }
@@ -174,39 +174,39 @@ impl ExecutorOptions {
     }
 }
 
-/// How a caller wants LLM-backed tools to be run.
+/// How a caller wants LLM-backed tools to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LlmOptions {
-    /// The one model to ask, `provider/model`, in place of those of the tool; no other takes its place.
+    /// The only model to ask, `provider/model`, instead of the tool's models.
     pub model: Option<Arc<str>>,
     /// The mode of asking, for tools whose variants have modes.
     pub mode: Option<Arc<str>>,
-    /// What all attempts at their requests are taken of.
+    /// The allowance that all attempts at their requests draw on.
     pub requests: RequestAllowance,
-    /// How much the model is to think, in place of the tool's word.
+    /// The reasoning effort, instead of the tool's.
     pub effort: Option<Effort>,
-    /// The variant that is asked, by its name: a call sets it for its requests.
+    /// The name of the variant that is asked. A call sets it for its requests.
     pub variant: Option<Arc<str>>,
-    /// The model of tools for which nothing else says one: neither benchmarks nor the tool nor the executor's options.
+    /// The model of tools for which neither benchmarks nor the tool nor the executor's options name one.
     pub default: Option<Arc<str>>,
 }
 
 /// Whether calls may become jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Promotion {
-    /// Where their tool, their time or a person makes them ones.
+    /// They do if their tool, their duration or a person requires it.
     #[default]
     May,
-    /// Nobody could do anything with a job's id: they are awaited, whatever comes.
+    /// They are always awaited, because the caller could not use a job's id.
     Never,
 }
 
-/// The job that a call has become, if it has: where its progress and its end go.
+/// The job that a call has become, if any: the target of its progress and its end.
 #[derive(Clone, Default)]
 pub struct PromotedTo(Arc<OnceLock<Arc<Live>>>);
 
 impl PromotedTo {
-    /// Whether the call has become one.
+    /// Returns whether the call has become a job.
     pub(in crate::executor) fn is_job(&self) -> bool {
         self.job().is_some()
     }
@@ -217,12 +217,12 @@ impl PromotedTo {
     }
 
     pub(in crate::executor) fn set(&self, job: &Arc<Live>) {
-        // Set once, by who waits for the call.
+        // Set only once, by the waiter of the call.
         let _ = self.0.set(Arc::clone(job));
     }
 }
 
-/// Calls that one call may make unless configured otherwise.
+/// The default number of calls that one call may make.
 const DEFAULT_INNER_CALLS: usize = 100;
 
 /// Creates the sink of one call's progress.
@@ -411,7 +411,7 @@ impl RunContext {
         }
     }
 
-    /// The terms of one call, which has a token of its own.
+    /// Returns the terms of one call, with its own cancel token.
     pub(in crate::executor) fn for_one_call(&self) -> Self {
         let turn = self.turn.clone().or_else(|| self.order.as_ref().map(CallOrder::arrive)).unwrap_or_default();
         let inner_taint = InnerTaint::default();
@@ -429,7 +429,7 @@ impl RunContext {
         self.became.as_ref().is_some_and(PromotedTo::is_job)
     }
 
-    /// A call as policy and selectors see it.
+    /// Returns a call as policy and selectors see it.
     pub(in crate::executor) fn query<'c>(&'c self, call: &'c ValidCall, scope: CallScope) -> PolicyQuery<'c> {
         let entry = &call.entry;
         PolicyQuery {

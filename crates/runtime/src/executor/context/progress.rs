@@ -18,33 +18,33 @@ use toolwright_core::{Services, duration};
 
 use super::options::{ExecutorOptions, PromotedTo, RunContext};
 
-/// The shortest pause between two looks at the limits of a call that waits for its client.
+/// The shortest pause between two checks of the limits of a call that waits for its client.
 const ASKING_STEP: Duration = Duration::from_millis(50);
 
-/// Progress of one call: to the events, and to whoever asked for it.
+/// Progress of one call: for the events, and for its caller.
 pub(in crate::executor) struct Partials {
     services: Arc<Services>,
     op: Op,
     call: CallId,
     entry: Arc<Entry>,
     also: Progress,
-    /// Its text on the way to events and caller: a secret may come in several pieces.
+    /// The call's text, streamed through redaction because a secret may span several pieces.
     text: Mutex<StreamRedactor>,
     began: Instant,
     asking: Mutex<Questions>,
-    /// Milliseconds from the beginning to the last sign of life.
+    /// Milliseconds from the start to the last activity.
     last_sign: AtomicU64,
     attempts: AtomicU32,
 }
 
-/// How long there were open questions.
+/// How long questions were open.
 #[derive(Debug, Default)]
 struct Asking {
-    /// Questions that are open.
+    /// The number of open questions.
     open: usize,
-    /// Since when there are any.
+    /// When the first of them was opened.
     since: Option<Instant>,
-    /// Waits that are over.
+    /// The sum of finished waits.
     waited: Duration,
 }
 
@@ -71,9 +71,9 @@ impl Asking {
 /// The questions of a call.
 #[derive(Debug, Default)]
 struct Questions {
-    /// To its client, a person or a model or a program.
+    /// Questions to its client: a person, a model or a program.
     all: Asking,
-    /// Of these, to a person.
+    /// Questions to a person.
     person: Asking,
 }
 
@@ -99,13 +99,13 @@ impl Partials {
         })
     }
 
-    /// A new attempt begins: a sign of life too.
+    /// Records a new attempt, which counts as activity.
     pub(in crate::executor) fn note_attempt(&self) {
         self.attempts.fetch_add(1, Ordering::Relaxed);
         self.note_sign();
     }
 
-    /// How often the call was dispatched.
+    /// Returns how often the call was dispatched.
     pub(in crate::executor) fn attempts(&self) -> u32 {
         self.attempts.load(Ordering::Relaxed)
     }
@@ -142,7 +142,7 @@ impl Partials {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A question to the call's client, to a person or not, is open from now on. The call's limits are paused.
+    /// Records that a question to the call's client is open. The call's limits are paused.
     pub(super) fn asks(&self, person: bool) {
         let mut asking = self.asking();
         asking.all.opens();
@@ -151,7 +151,7 @@ impl Partials {
         }
     }
 
-    /// A question is answered, or given up: a sign of life too.
+    /// Records that a question was answered or given up, which counts as activity.
     pub(super) fn is_answered(&self, person: bool) {
         let mut asking = self.asking();
         asking.all.closes();
@@ -162,24 +162,24 @@ impl Partials {
         self.note_sign();
     }
 
-    /// How long it waited for a person.
+    /// Returns how long it waited for a person.
     pub(in crate::executor) fn person_took(&self) -> Duration {
         self.asking().person.total()
     }
 
-    /// How long the call has only waited for its client, and whether it does now.
+    /// Returns how long the call has only waited for its client, and whether it does so now.
     fn waited(&self) -> (Duration, bool) {
         let asking = &self.asking().all;
         (asking.total(), asking.since.is_some())
     }
 
-    /// How long the call has been running, waits for its client included.
+    /// Returns how long the call has been running, including waits for its client.
     pub(in crate::executor) fn running_for(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// How long it is until the call reaches one of its limits, and which one; `None` where it has no limit. A wait for
-    /// the call's client does not count: while there is one, the caller asks again after this time.
+    /// Returns the time until the call reaches a limit, and which one; `None` if it has no limit. Waits for the call's
+    /// client do not count; during one, call this again after the returned time.
     fn left(&self, limits: &Limits) -> Option<(Duration, Reached)> {
         let ((waited, asks), ran) = (self.waited(), self.began.elapsed());
         let absolute = limits.absolute.map(|limit| (limit + waited).saturating_sub(ran));
@@ -227,20 +227,20 @@ impl PartialSink for Partials {
 }
 
 impl Drop for Partials {
-    /// Ends the call: passes on the text that was held back.
+    /// Passes on the text that was held back.
     fn drop(&mut self) {
         self.pass_text(!self.also.takes_unredacted(), StreamRedactor::finish);
     }
 }
 
-/// Where a call's progress goes: to its caller, or to the log of the job that it has become.
+/// The target of a call's progress: its caller, or the log of the job that it has become.
 pub(in crate::executor) struct Progress {
     became: Option<PromotedTo>,
     caller: Option<Arc<dyn PartialSink>>,
 }
 
 impl Progress {
-    /// That of the call `id` under these terms.
+    /// Returns the target for the call `id` under these terms.
     pub(in crate::executor) fn of(id: &CallId, run: &RunContext) -> Self {
         Self { became: run.became.clone(), caller: run.partials.as_ref().map(|make| make(id)) }
     }
@@ -267,18 +267,18 @@ impl PartialSink for Progress {
     }
 }
 
-/// The limits of one call, waits excluded.
+/// The limits of one call, excluding waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::executor) struct Limits {
     /// Whatever it does.
     pub(in crate::executor) absolute: Option<Duration>,
-    /// Without a report of progress.
+    /// Time without a progress report.
     pub(in crate::executor) idle: Option<Duration>,
-    /// How often it is tried again where that is safe.
+    /// How often it is retried if that is safe.
     pub(in crate::executor) retries: u32,
 }
 
-/// A limit that a call reaches.
+/// The limit that a call reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::executor) enum Reached {
     Absolute,
@@ -286,12 +286,12 @@ pub(in crate::executor) enum Reached {
 }
 
 impl Limits {
-    /// Sub-agents are exempt from the global limits, because their own calls have limits. Tools that await other calls
-    /// are exempt from the global idle limit.
+    /// Returns the limits of a call. Sub-agents are exempt from the global limits, because their own calls have limits.
+    /// Tools that await other calls are exempt from the global idle limit.
     pub(in crate::executor) fn of(entry: &Entry, run: &RunContext, options: &ExecutorOptions) -> Self {
         let (tool, provider) = (entry.definition(), entry.provider.limits());
         let is_agent = entry.provider.kind() == ProviderKind::Agent;
-        // A tool that awaits other calls reports no progress meanwhile; those calls have limits.
+        // A tool that awaits other calls reports no progress meanwhile; those calls have their own limits.
         let awaits_others = is_agent || entry.provider.awaits_others(entry.id());
         let global = Some(options.defaults.tool_timeout).filter(|_| !is_agent);
         let global_idle = options.defaults.idle_timeout.filter(|_| !awaits_others);
@@ -304,12 +304,12 @@ impl Limits {
         }
     }
 
-    /// Whether a call may run for longer than that.
+    /// Returns whether a call may run longer than `span`.
     pub(in crate::executor) fn allow(&self, span: Duration) -> bool {
         [self.absolute, self.idle].into_iter().flatten().all(|limit| limit > span)
     }
 
-    /// Waits until the call has run too long.
+    /// Waits until the call has reached a limit.
     pub(in crate::executor) async fn reached(&self, entry: &Entry, progress: &Partials) -> ToolError {
         let reached = loop {
             match progress.left(self) {

@@ -25,7 +25,7 @@ use crate::queue::{PausableSlot, Priority, WorkspaceTurn};
 /// How long one question may stay open. The limits of the call are paused meanwhile.
 const LONGEST: Duration = Duration::from_secs(900);
 
-/// A question under way.
+/// A question in progress.
 struct PausedCall {
     place: Option<Arc<PausableSlot>>,
     progress: Arc<Partials>,
@@ -41,26 +41,26 @@ impl Drop for PausedCall {
     }
 }
 
-/// The client of one call. While it is asked, the call returns its slot and its timeouts stop, because a queue must not
-/// fill with calls that wait for people.
+/// The client of one call. During a question the call gives its slot back and its timeouts stop, so that calls that
+/// wait for people do not fill a queue.
 struct PausingClient {
-    /// Who is asked.
+    /// The client that is asked.
     client: Arc<dyn CallClient>,
-    /// What is given back meanwhile, if there is anything.
+    /// The slot that is released meanwhile, if any.
     place: Option<Arc<PausableSlot>>,
-    /// Calls behind this one do not wait for the answer.
+    /// The turn, which lets later calls pass during the question.
     turn: Option<Arc<WorkspaceTurn>>,
-    /// Whose time does not run meanwhile.
+    /// The progress whose time limits are paused meanwhile.
     progress: Arc<Partials>,
     tool: ToolId,
-    /// How the call waits in its queue.
+    /// The call's priority in its queue.
     priority: Priority,
-    /// The call's token.
+    /// The call's cancel token.
     cancel: Cancel,
 }
 
 impl PausingClient {
-    /// Returns the slot, waits until the question has ended, and takes a slot again.
+    /// Releases the slot, waits until the question has ended, and takes a slot again.
     async fn without_slot<T: Send>(
         &self,
         person: bool,
@@ -106,14 +106,14 @@ impl CallClient for PausingClient {
         requests: Vec<ClientRequest>,
         over: Pin<&mut (dyn Future<Output = ()> + Send)>,
     ) -> Option<Result<Vec<Result<Value, ProtocolError>>, ToolError>> {
-        // Only the question is dropped: the call continues and needs its slot.
+        // Dropping cancels only the question: the call continues and needs its slot.
         let person = requests.iter().any(ClientRequest::asks_person);
         self.without_slot(person, self.client.ask_until(requests, over)).await.unwrap_or_else(|error| Some(Err(error)))
     }
 }
 
 impl Executor {
-    /// What the tool of this call gets.
+    /// Returns the context of this call's tool.
     pub(in crate::executor) fn tool_context(
         self: &Arc<Self>,
         call: &ValidCall,

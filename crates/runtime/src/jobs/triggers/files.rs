@@ -241,7 +241,7 @@ fn changed_ms(path: &Path) -> u64 {
     changed
 }
 
-/// The files as they are kept for the next process that watches; `None` where there are too many.
+/// Serializes the state of the files for the next process that watches; `None` if there are too many.
 fn written(seen: &Seen) -> Option<String> {
     (seen.len() <= MAX_KEPT).then(|| serde_json::to_string(seen).ok())?
 }

@@ -1,6 +1,10 @@
-//! Triggers that fire on messages: those of channels, of a mailbox, and those that feed each other.
+//! Triggers that fire on messages: those of channels, of a mailbox, and those that feed each other, also by files.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use toolwright_core::Services;
 use toolwright_core::agents::{AgentLimits, AgentTree as _, NewAgent};
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_core::store::channel::{ChannelConfig, Channels, Reach};
@@ -8,10 +12,12 @@ use toolwright_core::store::group::Groups as _;
 use toolwright_core::store::{
     Author, LogMessage, MAX_HOPS, MAX_WAITING as WAITING_MESSAGES, MessageKind, NewRow, SessionLog as _,
 };
-use toolwright_core::trigger::{Creator, FiringState, Target, TriggerRequest, Triggers as _};
+use toolwright_core::trigger::{Creator, Firing, FiringState, Target, TriggerRequest, Triggers as _};
 use toolwright_runtime::SqliteStore;
 
+use crate::background::jobs::LONG;
 use crate::background::triggers::{Fixture, Starts, request};
+use crate::fixture::fixture as executor_fixture;
 
 #[tokio::test]
 async fn channel_triggers_read_the_channel_of_the_tree() {
@@ -174,4 +180,59 @@ async fn triggers_that_feed_each_other_stop() {
     }
     assert_eq!(sent, MAX_HOPS);
     store.append(news("there", "person", "go")).await.expect("a person may write");
+}
+
+#[tokio::test]
+async fn triggers_that_feed_each_other_by_files_stop() {
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let log = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
+    let mut calls = executor_fixture(|options| {
+        options.services = Arc::new(Services { log, ..(*options.services).clone() });
+    })
+    .await;
+    let file = |name: &str| fixture.dir.path().canonicalize().expect("folder").join(name);
+    let (there, back) = (file("there"), file("back"));
+    for name in ["there", "back"] {
+        fixture.install(json!({"type": "file", "prompt": "p", "globs": [name], "debounce": "10ms"})).await;
+    }
+    fixture.step().await;
+    // The first look is taken in the background.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    std::fs::write(&there, "mine").expect("file");
+    let mut fired = 0;
+    let last = loop {
+        let last = next_firing(&mut fixture, fired).await;
+        fired += 1;
+        if last.state == FiringState::Failed {
+            break last;
+        }
+        // The run of each firing writes the file of the other trigger.
+        let other = if fired % 2 == 1 { &back } else { &there };
+        calls.run.session = Arc::new(Session { id: SessionId::new(last.run_id()), ..(*calls.run.session).clone() });
+        assert!(calls.one("write", json!({"file": other, "n": fired})).await.ok);
+    };
+    assert_eq!(fired, MAX_HOPS as usize + 1);
+    assert!(last.error.as_deref().is_some_and(|why| why.contains("it may be a loop")), "{last:?}");
+    // The time of a file is exact to some milliseconds.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    std::fs::write(&there, "mine again").expect("file");
+    assert_eq!(next_firing(&mut fixture, fired).await.state, FiringState::Done, "a person may write");
+}
+
+/// The firing that comes after so many, once it has ended.
+async fn next_firing(fixture: &mut Fixture, after: usize) -> Firing {
+    fixture.clock.pass(Duration::from_millis(1));
+    tokio::time::timeout(LONG, async {
+        loop {
+            fixture.step().await;
+            fixture.runner.settled().await;
+            let firings = fixture.manager.firings(None, 99).await.expect("firings");
+            if firings.len() > after && matches!(firings[0].state, FiringState::Done | FiringState::Failed) {
+                return firings[0].clone();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("it fires")
 }

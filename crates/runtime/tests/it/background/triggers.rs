@@ -15,7 +15,7 @@ use toolwright_core::trigger::{
     Creator, Firing, FiringState, MAX_TRIGGERS, MAX_WAITING, Target, Trigger, TriggerConfig, TriggerRequest,
     Triggers as _,
 };
-use toolwright_core::{Cancel, CancelCause, Clock as _, Policy, Profile, Services};
+use toolwright_core::{Cancel, CancelCause, Clock as _, Policy, Profile};
 use toolwright_runtime::triggers::{FiringEnd, FiringOffer, FiringSuspension, FiringTarget, WebhookError};
 use toolwright_runtime::{SqliteStore, TriggerManager, TriggerRunner};
 use toolwright_testkit::FakeClock;

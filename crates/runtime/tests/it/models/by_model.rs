@@ -493,7 +493,7 @@ async fn shipped(name: &str, model: Arc<dyn ModelClient>, arguments: Value) -> O
         options.default_model = Some("a/b".to_owned());
     })
     .await;
-    let tool: Arc<dyn Tool> = Arc::new(tool.expect("shipped"));
+    let tool: Arc<dyn Tool> = Arc::new(tool.expect("shipped").clone());
     let provider = Arc::new(StaticProvider::new("llm", ProviderKind::Llm, vec![tool]).expect("provider"));
     let tools = provider.list().await.expect("tools");
     fixture.run = fixture.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
@@ -545,7 +545,7 @@ async fn whole_facts_of_a_cut_list_are_kept() {
         options.default_model = Some("a/b".to_owned());
     })
     .await;
-    let tool: Arc<dyn Tool> = Arc::new(tool.expect("shipped"));
+    let tool: Arc<dyn Tool> = Arc::new(tool.expect("shipped").clone());
     let provider = Arc::new(StaticProvider::new("llm", ProviderKind::Llm, vec![tool]).expect("provider"));
     let tools = provider.list().await.expect("tools");
     fixture.run = fixture.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));

@@ -184,7 +184,7 @@ pub(in crate::model_server) fn speak(asked: &RecordedRequest, reply: &Reply, num
     Sent::Stream { media: "text/event-stream; charset=utf-8", frames }
 }
 
-/// The id of the call number `n` of an answer, from zero.
+/// Returns the id of call `n`, from zero, of an answer.
 pub(in crate::model_server) fn call_id(number: usize, n: usize) -> String {
     format!("call_{number}_{}", n + 1)
 }

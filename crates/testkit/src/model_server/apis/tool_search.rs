@@ -7,28 +7,28 @@ use serde_json::{Value, json};
 
 use crate::model_server::check::{Checked, ensure, filled, is_name, tool, word};
 
-/// The namespaces of loaded functions, by their names.
+/// The namespaces of loaded functions by function name.
 pub(in crate::model_server) type Loaded<'a> = HashMap<&'a str, &'a str>;
 
-/// Whether this entry of `tools` is such a search.
+/// Whether this entry of `tools` is a tool search for the client.
 pub(in crate::model_server) fn is_search(shown: &Value) -> bool {
     shown["type"] == "tool_search" && shown["execution"] == "client"
 }
 
-/// Checks a search among the tools.
+/// Checks a tool search in `tools`.
 pub(in crate::model_server) fn check_tool(shown: &Value, place: &str) -> Checked {
     word(shown, "description", place)?;
     tool("tool_search", &shown["parameters"], &mut Vec::new(), place)
 }
 
-/// Checks a search, and says its call id.
+/// Checks a search call and returns its call id.
 pub(in crate::model_server) fn check_call<'a>(item: &'a Value, place: &str) -> Result<&'a str, String> {
     ensure(item["execution"] == "client", || format!("{place}.execution: must be 'client'"))?;
     ensure(item["arguments"].is_object(), || format!("{place}.arguments: must be an object"))?;
     word(item, "call_id", place)
 }
 
-/// Checks what a search found, and adds it to what is loaded.
+/// Checks the output of a search and adds its functions to `loaded`.
 pub(in crate::model_server) fn check_output<'a>(item: &'a Value, loaded: &mut Loaded<'a>, place: &str) -> Checked {
     ensure(item["execution"] == "client", || format!("{place}.execution: must be 'client'"))?;
     let found = item["tools"].as_array().ok_or_else(|| format!("{place}.tools: must be an array"))?;
@@ -63,8 +63,8 @@ pub(in crate::model_server) fn check_namespace(item: &Value, name: &str, loaded:
     }
 }
 
-/// The call of `name` in an answer to `body`: a search if no function has the name and a search is offered. A function
-/// of a namespace is called with it, whether a search loaded the namespace or the request shows it, as codex does.
+/// Encodes a call of `name` in an answer to `body`: a search if no function has the name and a search is offered. A
+/// function in a namespace, loaded by a search or shown by the request (as codex does), is called with the namespace.
 pub(in crate::model_server) fn call(body: &Value, id: &str, call_id: &str, name: &str, arguments: &Value) -> Value {
     let outputs = body["input"].as_array().into_iter().flatten().filter(|item| item["type"] == "tool_search_output");
     let shown = body["tools"].as_array().into_iter().flatten().filter(|tool| tool["type"] == "namespace");

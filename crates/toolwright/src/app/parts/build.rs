@@ -99,17 +99,17 @@ impl ProviderOptions {
         }
     }
 
-    /// Environment variables that children do not inherit.
+    /// Returns the environment variables that children do not inherit.
     pub(in crate::app) fn withheld_env(&self) -> &[String] {
         &self.builtin.withheld_env
     }
 
-    /// How the processes of servers are sandboxed.
+    /// Returns how server processes are sandboxed.
     pub(in crate::app) fn sandbox(&self) -> &SandboxConfig {
         &self.builtin.shell.sandbox
     }
 
-    /// The built-in tools that pass the lists; `None` when they are switched off.
+    /// Returns the built-in tools that the lists allow; `None` if they are disabled.
     pub(in crate::app) fn builtins(&self) -> Result<Option<Arc<dyn Provider>>, RegistrationError> {
         if !self.enabled {
             return Ok(None);
@@ -132,7 +132,7 @@ impl ProviderOptions {
         Ok(Some(Arc::new(StaticProvider::adjusted(BUILTIN, ProviderKind::Builtin, tools, settled)?)))
     }
 
-    /// The tools that schemas declare; `None` when there are none.
+    /// Returns the tools that are declared by schemas; `None` without any.
     pub(in crate::app) fn declared(&self) -> Option<Arc<dyn Provider>> {
         let tools: Vec<(&str, Value)> =
             self.declared.iter().map(|(name, schema)| (name.as_str(), Value::Object(schema.clone()))).collect();
@@ -140,7 +140,7 @@ impl ProviderOptions {
         (!self.declared.is_empty()).then(|| Arc::new(DeclaredTools::new(SCHEMA_NAMESPACE, tools)) as _)
     }
 
-    /// The REST tools; `None` when there are none.
+    /// Returns the REST tools; `None` without any.
     pub(in crate::app) fn rest(&self, tools: &[(String, RestToolConfig)]) -> Option<Arc<dyn Provider>> {
         if tools.is_empty() {
             return None;
@@ -157,7 +157,7 @@ impl ProviderOptions {
     }
 }
 
-/// The skills that models may load, and the tool that does it; `None` where there are none, or it is switched off.
+/// Returns the tool that loads skills for models; `None` without skills, or if it is disabled.
 pub(in crate::app) fn skills(skills: &[SkillEntry], defaults: &Defaults) -> Option<Arc<dyn Provider>> {
     let is_allowed = allowed_by(&defaults.builtins_allowed, &defaults.builtins_denied, "agent__skill");
     if skills.is_empty() || !defaults.builtins || !is_allowed {
@@ -246,7 +246,7 @@ fn withheld_env(config: &Config) -> Vec<String> {
     withheld
 }
 
-/// What is written and not in the catalogue, as the prefix of its tools or the name of its tool, and why.
+/// Returns configured tools that are not in the catalogue, by tool prefix or name, with the reasons.
 pub(in crate::app) fn absent(config: &Config) -> Vec<(String, String)> {
     let namespace = |entry: &str| server_namespace(entry, &|_| false);
     let mut absent = Vec::new();
@@ -321,7 +321,7 @@ pub(in crate::app) fn absent(config: &Config) -> Vec<(String, String)> {
     absent
 }
 
-/// The options of an MCP provider.
+/// Returns the options of an MCP provider.
 pub(in crate::app) fn server_spec(
     server: &Server,
     config: &Config,
@@ -373,7 +373,7 @@ pub(crate) fn server_sandbox(profile: SandboxProfile, config: &Config) -> Sandbo
     Sandbox { profile, root: config.root.clone(), settings }
 }
 
-/// Places that answer model requests: the environment's, and over them the configuration's.
+/// Returns the endpoints for models: the environment's, overridden by the configuration's.
 pub(in crate::app) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Option<String>) -> Endpoints {
     let mut endpoints = endpoints_from_env(variables);
     for endpoint in &config.model_endpoints {
@@ -387,7 +387,7 @@ pub(in crate::app) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Opt
 
 /// Which models answer tools.
 pub(in crate::app) struct ToolModels<'a> {
-    /// The one of tools for which nothing else says one.
+    /// The model of tools for which nothing else names one.
     pub(in crate::app) default: Option<String>,
     /// The recommended models.
     pub(in crate::app) compat: &'a CompatCell,
@@ -514,8 +514,8 @@ impl TokenCounter for Tokenizers {
     }
 }
 
-/// Has the recordings read that the configuration names in place of models, off the runtime's threads, so that what is
-/// known of models is known. One that cannot be read is reported when it is used.
+/// Loads the recordings that the configuration names instead of models, on a blocking thread, so that the properties of
+/// their models are known. A recording that cannot be read is reported when it is used.
 pub(in crate::app) async fn read_recordings(models: &Models, config: &Config) {
     let sections = &config.sections;
     let named = [
@@ -532,7 +532,7 @@ pub(in crate::app) async fn read_recordings(models: &Models, config: &Config) {
     }
 }
 
-/// Warns of each recording that is played, once.
+/// Warns once of each recording that is replayed.
 pub(in crate::app) fn replay_warning(events: &Arc<EventHub>) -> impl Fn(&Replayed) + Send + Sync + 'static + use<> {
     let events = Arc::clone(events);
     move |Replayed { file, requests, is_torn, overlong }| {

@@ -27,12 +27,12 @@ impl VectorSource for EmbeddingsOf {
     }
 }
 
-/// The embeddings of an instance, whichever it has when it is asked.
+/// Returns the instance's vectors, by its embeddings at the time of use.
 pub(in crate::app) fn vectors(app: &Arc<Toolwright>) -> Arc<dyn VectorSource> {
     Arc::new(EmbeddingsOf(Arc::downgrade(app)))
 }
 
-/// The selector that the configuration of `app` describes.
+/// Returns the selector that the configuration of `app` describes.
 pub(in crate::app) fn selector(app: &Arc<Toolwright>) -> Selector {
     let selector = Selector::new().with_vectors(vectors(app));
     match &app.config().sections.selection.judge_model {
@@ -52,7 +52,7 @@ const SESSION: &str = "embeddings";
 pub(in crate::app) struct Embeddings(Mutex<Option<(EmbeddingsConfig, Arc<ToolVectors>)>>);
 
 impl Embeddings {
-    /// The vectors of tools by the configured model; `None` where none is configured.
+    /// Returns the vectors of tools by the configured model; `None` without one.
     pub(in crate::app) async fn of(
         &self,
         app: &Toolwright,

@@ -56,7 +56,7 @@ impl Telemetry {
         telemetry
     }
 
-    /// The metrics, counted from now on if nobody asked before.
+    /// Returns the metrics, counted from now on if not before.
     pub(in crate::app) fn metrics(&self) -> &Arc<Metrics> {
         self.metrics.get_or_init(|| {
             let metrics = self.counting();
@@ -71,7 +71,7 @@ impl Telemetry {
         metrics
     }
 
-    /// The text of the metrics, for `/metrics`.
+    /// Returns the text of the metrics, for `/metrics`.
     pub(in crate::app) fn source(&self) -> Arc<dyn MetricsSource> {
         Arc::new(Scraped { metrics: Arc::clone(self.metrics()), target: self.resource.clone() })
     }

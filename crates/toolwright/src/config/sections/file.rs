@@ -214,7 +214,7 @@ pub struct Defaults {
     /// How single built-in tools are called and explained, by wire name (`shell__bash`) or id (`shell:bash`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub builtin_tools: BTreeMap<String, ToolConfig>,
-    /// What the `fs` tools do about paths outside the workspace root.
+    /// How the `fs` tools treat paths outside the workspace root.
     pub path_guard: PathGuard,
     /// Environment variables, as globs, that commands of `shell` and MCP servers do not inherit; besides
     /// Toolwright's own and the keys of model APIs. A server's `env` gives it what it is to have.

@@ -43,7 +43,7 @@ pub fn shipped() -> &'static [LlmTool] {
     static SHIPPED: LazyLock<Vec<LlmTool>> = LazyLock::new(|| {
         let tools: [(LlmDefinition, LlmHooks); 6] =
             [summarize(), classify(), score(), structure(), clarify(), fact_extract()];
-        // A test holds that every one of them passes the check.
+        // A test checks that all of them pass.
         tools.into_iter().filter_map(|(definition, hooks)| LlmTool::new(definition, hooks).ok()).collect()
     });
     &SHIPPED

@@ -7,9 +7,9 @@ use toolwright::core::inbox::{InboxStore as _, Question, QuestionState};
 use toolwright::runtime::SqliteStore;
 use toolwright_testkit::model_server::{RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
 
-use crate::agent::with_model;
-use crate::gateway::{Gateway, api_token, got, posted_to, sent_to};
-use crate::stops::Stop;
+use crate::agents::agent::with_model;
+use crate::calls::stops::Stop;
+use crate::serving::gateway::{Gateway, api_token, got, posted_to, sent_to};
 use crate::support::{Fixture, signal, until};
 
 const CONFIG: &str = "agents:\n  worker: {description: Works., prompt: You work.}\n";
