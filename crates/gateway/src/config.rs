@@ -20,29 +20,29 @@ const DEFAULT_MAX_TOOL_NAME: usize = 48;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
-    /// Address of `serve --http` where the flag gives none. Changing it needs a restart.
+    /// Address of `serve --http` when the flag gives none. Changing it needs a restart.
     pub http: String,
-    /// Bearer token that HTTP clients must send; needed on addresses other than loopback.
-    /// `--token` and `TOOLWRIGHT_TOKEN` beat it. Changing it needs a restart.
+    /// Bearer token that HTTP clients must send; needed on addresses other than loopback. `--token` and
+    /// `TOOLWRIGHT_TOKEN` override it. Changing it needs a restart.
     #[serde(skip_serializing)]
     #[schemars(with = "Option<String>", extend("x-variables" = "secret"))]
     pub token: Option<Secret>,
     /// Longest tool name offered, in characters: some clients drop server plus tool names over 60.
     #[schemars(range(min = 16, max = 64))]
     pub max_tool_name: usize,
-    /// In which form the schemas of arguments are listed: `portable`, which every client takes (no `anyOf` and its like at the
-    /// root, legal names, no tuples; `toolwright tools show` says what differs), or `raw`, as their sources give them. Calls
-    /// are checked against the tool's own schema either way. Changing it needs a restart.
+    /// Form in which argument schemas are listed: `portable`, which every client accepts (no `anyOf` or the like at the
+    /// root, legal names, no tuples; `toolwright tools show` says what differs), or `raw`, as their sources give them.
+    /// Calls are checked against the tool's own schema either way. Changing it needs a restart.
     pub schemas: ListedSchemas,
-    /// How long running calls may go on once `serve` is told to end (SIGTERM, Ctrl-C), before those that may be
-    /// repeated are left to the next process as jobs and the others are cancelled. Whoever ends the process otherwise
-    /// should wait longer. Over stdio a client that closes its end is gone: then it is two seconds at the most, and what
-    /// runs longer is cancelled. Changing it needs a restart.
+    /// How long running calls may continue after `serve` is told to end (SIGTERM, Ctrl-C). Then calls that may be
+    /// repeated become jobs for the next process, and the others are cancelled. A service manager should wait longer
+    /// than this before it kills the process. When a client closes stdio, it is two seconds at most, and calls that
+    /// still run are cancelled. Changing it needs a restart.
     #[serde(with = "duration::required")]
     #[schemars(with = "TimeSpan")]
     pub shutdown_grace: Duration,
-    /// Whether clients are offered `agent__batch`, which runs several tools as one call: to a client's own
-    /// approval screen it is one call that may do anything. Changing it needs a restart.
+    /// Whether clients are offered `agent__batch`, which runs several tools in one call. A client's approval screen
+    /// shows it as one call that may do anything. Changing it needs a restart.
     pub batch: bool,
     /// Host names, besides loopback, that requests may be addressed to. Changing it needs a restart.
     pub allowed_hosts: Vec<String>,
@@ -51,8 +51,8 @@ pub struct ServerConfig {
     pub allowed_origins: Vec<String>,
     /// The APIs of OpenAI and Anthropic at `/v1`. Changing it needs a restart.
     pub facades: FacadeConfig,
-    /// HTTP clients with tokens of their own, by name. Where there are any, nobody gets in without a token.
-    /// Changing it needs a restart.
+    /// HTTP clients with their own tokens, by name. If there are any, every client needs a token. Changing it needs a
+    /// restart.
     #[serde(serialize_with = "no_tokens")]
     pub tokens: IndexMap<String, ClientConfig>,
 }
@@ -78,26 +78,26 @@ impl Default for ServerConfig {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClientConfig {
-    /// What it sends as `Authorization: Bearer TOKEN`.
+    /// The token that it sends as `Authorization: Bearer TOKEN`.
     #[schemars(with = "String", extend("x-variables" = "secret"))]
     pub token: Secret,
-    /// Its roles: a tool or view that is for certain roles needs one of them.
+    /// Its roles. Tools and views that are limited to roles need one of them.
     #[serde(default)]
     pub roles: Vec<String>,
-    /// The servers and views that it may reach at `/mcp/{name}`, and whose tools agents at `/v1` may use for it. Without
-    /// the key it reaches all that speaks MCP; see `api` for the HTTP API.
+    /// The servers and views that it may reach at `/mcp/{name}`, and whose tools agents at `/v1` may use for it.
+    /// Without this key it reaches every server and view over MCP; see `api` for the HTTP API.
     pub views: Option<Vec<String>>,
     /// The agents and models that it may ask at `/v1`, as globs on their names. Default: all.
     #[serde(default)]
     pub models: Vec<String>,
-    /// What is used of models on its behalf at most: by its requests at `/v1`, their agents, tools and jobs, and by what it
-    /// calls over MCP. What was used is kept in the state directory, for all processes. Default: no limit.
+    /// Limits of the model use on its behalf: by its requests at `/v1`, their agents, tools and jobs, and by its calls
+    /// over MCP. All processes share the count, which is kept in the state directory. Default: no limit.
     #[serde(default)]
     pub budget: Option<ClientBudget>,
     /// Who decides where policy asks about calls of its agents at `/v1`. Default: as `server.facades.approvals` says.
     #[serde(default)]
     pub approvals: Option<FacadeApprovals>,
-    /// What it may do at `/api` and in the console: `none`, or `read` everything and change nothing.
+    /// What it may do at `/api` and in the console: nothing (`none`), or read everything and change nothing (`read`).
     #[serde(default)]
     pub api: ApiAccess,
 }
@@ -117,13 +117,13 @@ pub enum ApiAccess {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientBudget {
-    /// How long it lasts, before the next begins: a `day`, a `month`, both of UTC, or `ever`.
+    /// When the count starts again from zero: each `day` or `month` (UTC), or never (`ever`).
     pub period: BudgetPeriod,
     /// Requests to models. Default: no limit.
     pub requests: Option<u32>,
-    /// Tokens of all of them, questions and answers. Default: no limit.
+    /// Input and output tokens of all these requests. Default: no limit.
     pub tokens: Option<u64>,
-    /// What all of them cost, in US dollars. It needs `prices` of each model. Default: no limit.
+    /// US dollars that all these requests cost. It needs `prices` of each model. Default: no limit.
     #[schemars(range(min = 0.0))]
     pub cost_usd: Option<f64>,
 }
@@ -153,11 +153,11 @@ pub struct FacadeConfig {
     pub on_disconnect: OnDisconnect,
     /// Who decides where policy asks, unless the token says otherwise.
     pub approvals: FacadeApprovals,
-    /// What Chat Completions shows of calls that run here, as it has no items for them: `hidden` for nothing, or `reasoning`
-    /// for lines of `reasoning_content`.
+    /// How Chat Completions shows calls that run here; the API has no items for them. `hidden`: not at all.
+    /// `reasoning`: as lines of `reasoning_content`.
     pub chat_calls: ChatCalls,
-    /// What Responses shows of calls that run here: `shown` for an `mcp_call` item for each, or `hidden` for nothing, as some
-    /// clients take such items for errors.
+    /// How Responses shows calls that run here. `shown`: as one `mcp_call` item each. `hidden`: not at all, for clients
+    /// that take such items for errors.
     pub responses_calls: ResponsesCalls,
 }
 

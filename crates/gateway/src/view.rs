@@ -65,22 +65,22 @@ pub struct ViewConfig {
     /// Its name, which is its address: `/mcp/{name}`. No provider may have it. It is the entry's key in a configuration.
     #[serde(skip)]
     pub name: String,
-    /// Tools in it, as globs on the names that clients see (`github__*`). A server's resources stand there as
-    /// `github__resources_read`, its prompts as `github__prompts_get`, both with their lists. Default: all.
+    /// Tools in it, as globs on the names that clients see (`github__*`). The name `github__resources_read` stands for
+    /// a server's resources and their list, `github__prompts_get` for its prompts and their list. Default: all.
     #[serde(rename = "allow")]
     pub allowed: Vec<String>,
-    /// Tools that are not, as globs.
+    /// Tools that are not in it, as globs.
     // `github__resources_list` or `github__resources_subscribe` denies that method alone.
     #[serde(rename = "deny")]
     pub denied: Vec<String>,
-    /// How its tools are put before clients: `direct` or `search`. Default: as `serve --expose` says.
+    /// How its tools are shown to clients: `direct` or `search`. Default: as `serve --expose` says.
     // A client may override this in its address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expose: Option<Expose>,
-    /// In which form its schemas are listed: `portable` or `raw`. Default: as `server.schemas` says.
+    /// Form in which its schemas are listed: `portable` or `raw`. Default: as `server.schemas` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schemas: Option<ListedSchemas>,
-    /// The profile that decides where no rule of `policy` does. Default: the one of the whole server.
+    /// The profile that decides calls that no rule of `policy` matches. Default: the one of the whole server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
     /// Clients that may use it, by role. Default: all.

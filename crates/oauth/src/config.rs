@@ -16,49 +16,52 @@ use super::grants::SigningKey;
 pub struct OAuthConfig {
     /// Whether it is used. Default true.
     pub enabled: bool,
-    /// What a token is asked with. Default `authorization_code`: a person logs in with `toolwright mcp login`.
+    /// The grant that tokens are requested with. Default `authorization_code`: a person logs in with `toolwright mcp
+    /// login`.
     pub grant: Grant,
-    /// Identifier of a client that was registered by hand. Default: one is registered where the server allows it.
+    /// Client id, if you registered a client yourself. Default: Toolwright registers one where the server allows it.
     #[serde(alias = "clientId")]
     #[schemars(extend("x-variables" = "setting"))]
     pub client_id: Option<String>,
     /// What the client proves itself with: `client_secret`, or the key of `private_key_file`.
     #[serde(skip)]
     pub proof: ClientProof,
-    /// Its secret; `${VAR}` is filled in.
+    /// The client secret; `${VAR}` is filled in.
     // It is in `proof` once it is loaded.
     #[serde(alias = "clientSecret")]
     #[schemars(with = "Option<String>", extend("x-variables" = "secret"))]
     pub client_secret: Option<Secret>,
-    /// File with its private key (PKCS#8 in PEM), in place of a secret; relative to the configuration's folder.
+    /// File with the client's private key (PKCS#8 in PEM), instead of a secret; relative to the configuration's folder.
     #[schemars(with = "Option<String>", extend("x-variables" = "setting"))]
     pub private_key_file: Option<PathBuf>,
-    /// Name of that key, for the header `kid`.
+    /// Id of the private key, sent as the header `kid`.
     pub private_key_id: Option<String>,
-    /// How it signs: ES256, ES384, RS256, RS384, RS512, PS256, PS384, PS512 or `EdDSA`. Default ES256.
+    /// Algorithm that the private key signs with: ES256, ES384, RS256, RS384, RS512, PS256, PS384, PS512 or `EdDSA`.
+    /// Default ES256.
     pub signing_algorithm: Option<String>,
-    /// Address of the client's metadata document, its identifier where the authorization server knows such.
+    /// Address of the client's metadata document. It serves as the client id where the authorization server supports
+    /// such documents.
     #[schemars(extend("x-variables" = "setting"))]
     pub client_metadata_url: Option<String>,
-    /// Scopes that are asked for, in place of those that the server recommends.
+    /// Scopes to request, instead of those that the server recommends.
     pub scopes: Vec<String>,
-    /// The authorization server (its issuer) that may be asked, among those that the server trusts. Default: the
-    /// first. Set it with a `client_secret`, so that the server does not choose who sees that.
+    /// Issuer of the authorization server to use, one of those that the server names. Default: the first. Set it
+    /// whenever you set `client_secret`; otherwise the server chooses who receives the secret.
     #[schemars(extend("x-variables" = "setting"))]
     pub authorization_server: Option<String>,
-    /// Port on this machine that the login page sends back to. Default: one that is free.
+    /// Local port that the login page redirects to. Default: any free port.
     #[serde(alias = "callbackPort")]
     pub redirect_port: Option<u16>,
-    /// Hosts of authorization servers that may be reached though they are not public: `host` or `host:port`.
+    /// Hosts of authorization servers that may be reached although their addresses are private: `host` or `host:port`.
     pub allowed_hosts: Vec<String>,
     /// The assertion of `jwt_bearer`; `${VAR}` is filled in.
     #[schemars(with = "Option<String>", extend("x-variables" = "secret"))]
     pub assertion: Option<Secret>,
-    /// File that holds it, read for every request; relative to the configuration's folder.
+    /// File that holds the assertion; relative to the configuration's folder. It is read for every request.
     // Absolute once it is loaded.
     #[schemars(with = "Option<String>", extend("x-variables" = "setting"))]
     pub assertion_file: Option<PathBuf>,
-    /// Who gives out the assertion of `identity_assertion`.
+    /// The identity provider that issues the assertion for `identity_assertion`.
     pub identity_provider: Option<IdentityProviderConfig>,
 }
 
@@ -112,17 +115,18 @@ pub enum ClientProof {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdentityProviderConfig {
-    /// Its token endpoint.
+    /// The token endpoint of the identity provider.
     #[schemars(extend("x-variables" = "setting"))]
     pub token_endpoint: String,
-    /// The client's identifier there.
+    /// The client id at the identity provider.
     #[schemars(extend("x-variables" = "setting"))]
     pub client_id: String,
-    /// The client's secret there; `${VAR}` is filled in.
+    /// The client secret at the identity provider; `${VAR}` is filled in.
     #[serde(default)]
     #[schemars(with = "Option<String>", extend("x-variables" = "secret"))]
     pub client_secret: Option<Secret>,
-    /// File that holds the person's identity token, read for every request; relative to the configuration's folder.
+    /// File that holds the person's identity token; relative to the configuration's folder. It is read for every
+    /// request.
     // Absolute once it is loaded.
     #[schemars(with = "String", extend("x-variables" = "setting"))]
     pub identity_token_file: PathBuf,

@@ -20,15 +20,15 @@ use crate::spans::{Content, SpanOptions};
 #[serde(default, deny_unknown_fields)]
 pub struct TelemetryConfig {
     /// Base address of an OpenTelemetry receiver that takes OTLP over HTTP, like `http://localhost:4318`: spans go to
-    /// `/v1/traces` there, metrics to `/v1/metrics`. Nothing is sent where neither this nor
-    /// `OTEL_EXPORTER_OTLP_ENDPOINT` says where to.
+    /// `/v1/traces` there, metrics to `/v1/metrics`. Nothing is sent if neither this nor `OTEL_EXPORTER_OTLP_ENDPOINT`
+    /// is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-variables" = "setting"))]
     pub endpoint: Option<String>,
     /// Headers of each request to it, keys best as `${VAR}`.
     #[schemars(with = "IndexMap<String, Written>", extend("x-variables" = "own_pair"))]
     pub headers: IndexMap<String, String>,
-    /// What this program is called there; `toolwright` if nothing else names it.
+    /// The service name of this program; `toolwright` if nothing else sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-variables" = "setting"))]
     pub service_name: Option<String>,
@@ -38,7 +38,7 @@ pub struct TelemetryConfig {
     pub metrics: bool,
     /// Whether spans carry arguments and error messages, redacted.
     pub content: bool,
-    /// The share of traces that is sent, from 0 to 1.
+    /// Share of traces that is sent, from 0 to 1.
     #[schemars(range(min = 0, max = 1))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample_ratio: Option<f64>,

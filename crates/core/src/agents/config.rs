@@ -24,7 +24,7 @@ pub struct AgentConfig {
     /// Whether it is used. Default: true; with `false` no other agent of its name is used either.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// When to use it: what models read that may start it.
+    /// When to use it. Models that may start it read this.
     pub description: String,
     /// Its instructions, the beginning of its system prompt. In an agent file the text after the front matter.
     pub prompt: String,
@@ -35,13 +35,14 @@ pub struct AgentConfig {
     /// How its model answers.
     #[serde(skip_serializing_if = "ModelSettings::is_empty")]
     pub settings: ModelSettings,
-    /// Tools that it may use, as globs on ids and names; an empty list means none. Default: all that whoever starts it has.
+    /// Tools that it may use, as globs on ids and names; an empty list means none. Default: all tools of whoever starts
+    /// it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// Tools that it may not use, as globs; counts after `tools`.
+    /// Tools that it may not use, as globs. Applied after `tools`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub disallowed_tools: Vec<String>,
-    /// Skills whose text it has from the beginning, by name.
+    /// Skills whose text is in its prompt from the start, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,
     /// Limits of each of its runs.
@@ -53,14 +54,15 @@ pub struct AgentConfig {
     /// Agents that it may hand the user's request to.
     #[serde(skip_serializing_if = "Router::is_empty")]
     pub router: Router,
-    /// What starts it without a request.
+    /// Triggers that start it.
     // Checked by who installs them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub triggers: Vec<Map<String, Value>>,
     /// Whether it always runs as a background job.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub background: bool,
-    /// What happens to its calls where no rule matches. The stricter one counts of this and that of whoever starts it.
+    /// What happens to its calls where no rule matches. The stricter of this profile and that of whoever starts it
+    /// counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Profile>,
     /// Rules for its calls, before those of the configuration. They may only deny.
@@ -72,8 +74,8 @@ pub struct AgentConfig {
     /// Whether it may change groups of agents.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub privileged: bool,
-    /// Whether references like `†state.x` are also replaced in arguments for tools of other servers. Default: these get what
-    /// its model wrote.
+    /// Whether references like `†state.x` are also replaced in arguments for tools of other servers. Default: these
+    /// tools get the text that its model wrote.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub foreign_references: bool,
 }

@@ -60,7 +60,7 @@ pub enum Origin {
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub struct ToolOverride {
-    /// Its name for models and clients, behind the server's prefix.
+    /// Its name for models and clients, without the server's prefix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Its name for people.

@@ -26,12 +26,12 @@ pub enum OutputKind {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MaxTokens {
-    /// Of any answer.
+    /// Tokens that any answer may have.
     pub base: u32,
-    /// More for each token of the prompts. Default 0.
+    /// Tokens to add for each token of the prompts. Default 0.
     #[serde(default, alias = "perInputToken")]
     pub per_input_token: f64,
-    /// At most.
+    /// Upper bound of the sum.
     pub max: u32,
 }
 
@@ -65,8 +65,8 @@ pub struct LlmDefinition {
     // A result that breaks it is a failed attempt.
     #[serde(default, alias = "outputSchema", skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
-    /// Template of the system prompt: `{{ name }}` is an argument, `{{ a.b }}` a part of one. What is missing is an
-    /// error, null is nothing, and what is no text is written as JSON.
+    /// Template of the system prompt: `{{ name }}` is an argument, `{{ a.b }}` a part of one. A missing value is an
+    /// error, null becomes an empty text, and a value that is not a text is written as JSON.
     #[serde(default, alias = "systemPrompt", alias = "system_prompt")]
     #[schemars(extend("x-aliases" = ["system_prompt"]))]
     pub system: String,
@@ -92,33 +92,33 @@ pub struct LlmDefinition {
     )]
     #[schemars(extend("x-aliases" = ["output_format", "output_type"]))]
     pub output: Option<OutputKind>,
-    /// Values made of the arguments before the templates are filled in, in order: an expression like
+    /// Values that are computed from the arguments, in order, before the templates are filled in: an expression like
     /// `items | length`, or a text with `{{ … }}`.
     // Each sees those before it.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub prepare: IndexMap<String, String>,
-    /// Tokens of an answer at most. Default: those of `model_preference`.
+    /// Most tokens of an answer. Default: those of `model_preference`.
     #[serde(default, alias = "maxTokens", skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<MaxTokens>,
     /// An example of the result, for the model.
     #[serde(default, alias = "outputExample", alias = "output_example", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-aliases" = ["output_example"]))]
     pub example: Option<Value>,
-    /// Other ways of asking, by mode and by model.
+    /// Variants of the prompts and settings, by mode and by model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<Variant>,
     /// Which models it asks, and how. Default: `models.default`.
     #[serde(default, alias = "modelPreference", skip_serializing_if = "is_default")]
     pub model_preference: ModelPreference,
-    /// Benchmark score from which a model is recommended for it. Default 100.
+    /// Lowest benchmark score, from 0 to 100, at which a model is recommended for it. Default 100.
     #[serde(default = "hundred", alias = "recommendedThreshold")]
     #[schemars(range(min = 0, max = 100))]
     pub recommended_threshold: u8,
     /// Labels for search, filters and policy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// What to do when an answer breaks the output schema: `error`, the default, makes it a failed attempt, `warn` passes it on
-    /// with a warning.
+    /// What happens to an answer that breaks the output schema: `error`, the default, makes it a failed attempt; `warn`
+    /// passes it on with a warning.
     #[serde(default = "error", alias = "onOutputMismatch", skip_serializing_if = "is_error")]
     pub on_output_mismatch: OnOutputMismatch,
     /// How it is called and explained.

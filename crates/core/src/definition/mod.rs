@@ -37,7 +37,7 @@ pub struct Effects {
     /// It may destroy or overwrite.
     #[serde(default = "yes")]
     pub destructive: bool,
-    /// Twice is the same as once.
+    /// A second call with the same arguments changes nothing more.
     #[serde(default)]
     pub idempotent: bool,
     /// It reaches beyond this machine and its owner's data.
@@ -127,13 +127,13 @@ pub enum OnOutputMismatch {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelPreference {
-    /// Asked first.
+    /// The model that is asked first.
     #[serde(default, alias = "preferredModel")]
     pub preferred_model: Option<String>,
-    /// Asked next, in order, where it fails.
+    /// Models that are asked next, in order, if it fails.
     #[serde(default, alias = "fallbackModels")]
     pub fallback_models: Vec<String>,
-    /// Tokens of an answer at most; of a shipped tool, of what it works out by itself.
+    /// Most tokens of an answer. A shipped tool computes its own limit, which this one bounds.
     #[serde(default, alias = "maxTokens")]
     #[schemars(range(min = 1))]
     pub max_tokens: Option<u32>,
@@ -198,7 +198,7 @@ pub struct ToolDefinition {
     /// Capabilities and needs (`streaming`, …), by name.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub capabilities: Map<String, Value>,
-    /// Roles that may see and call it; empty means all.
+    /// Roles that may see and call it; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_roles: Vec<String>,
     /// How results are returned.
@@ -225,7 +225,7 @@ pub struct ToolDefinition {
     /// Name of the queue its calls wait in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// How long a successful result may be reused.
+    /// How long a successful result is cached.
     #[serde(default, with = "duration::option", skip_serializing_if = "Option::is_none")]
     pub cache_ttl: Option<Duration>,
     /// Opt-in to run without a schema; needs `no_schema_mode`.

@@ -17,7 +17,7 @@ pub struct Guidance {
     /// How its results come back: `direct` in the turn, `background` as a job, `stateful` step by step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// How long a call keeps its caller waiting before it goes on as a background job.
+    /// Time after which a call that still runs becomes a background job.
     #[serde(alias = "autoBackgroundAfter", with = "duration::option", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSpan>")]
     pub auto_background_after: Option<Duration>,
@@ -30,7 +30,7 @@ pub struct Guidance {
     /// A hint paragraph for the system prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contribution: Option<String>,
-    /// What a call costs at most, in US dollars, for the check of plans.
+    /// The most that one call costs, in US dollars. The check of plans uses it.
     #[serde(alias = "costHint", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<f64>")]
     pub cost_hint: Option<Value>,
@@ -60,23 +60,23 @@ impl Guidance {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct OwnLimits {
-    /// Queue its calls wait in.
+    /// The queue that its calls wait in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// Limit of one call. Default: the tool's own, or `defaults.tool_timeout`.
     #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSpan>")]
     pub timeout: Option<Duration>,
-    /// How long a call may go on without a report of progress. Default: the tool's own, or `defaults.idle_timeout`.
+    /// How long a call may run without a progress report. Default: the tool's own, or `defaults.idle_timeout`.
     #[serde(alias = "idleTimeout", with = "duration::option", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSpan>")]
     pub idle_timeout: Option<Duration>,
-    /// How often a failed call is tried again: only if it was not sent, or if its effects say that it only reads or may be
-    /// called twice.
+    /// How often a failed call is retried. Only a call that was not sent, or whose effects are `read_only` or
+    /// `idempotent`, is retried.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 10))]
     pub retries: Option<u32>,
-    /// Cap on the text of a result, in bytes. Default: the tool's own, or `defaults.tool_response_max_bytes`.
+    /// Longest text of a result, in bytes. Default: the tool's own, or `defaults.tool_response_max_bytes`.
     #[serde(alias = "maxOutput", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 256))]
     pub max_output: Option<usize>,

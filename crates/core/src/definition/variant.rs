@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::ModelPreference;
 use super::llm::{LlmDefinition, MaxTokens, OutputKind};
 
-/// One way of asking; what it does not say is as in the tool. Chosen by the caller's mode, then by the model's name.
+/// A variant of the tool's prompts and settings; fields that it leaves out are the tool's. It is chosen by the caller's
+/// mode, then by the model's name.
 // Fields that describe the tool before a model is chosen (id, title, description, parameters, threshold, tags) are the
 // definition's alone.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -17,24 +18,24 @@ pub struct Variant {
     /// Its name.
     // Unique in the tool.
     pub id: String,
-    /// The mode that it belongs to; `call --mode` names one.
+    /// The mode that it belongs to. `call --mode` selects a mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Parts of `provider/model` that make it that model's.
+    /// It is used for models whose `provider/model` contains one of these texts.
     // The whole of it makes it so before others.
     #[serde(alias = "providerMatch", deserialize_with = "one_or_more", skip_serializing_if = "Vec::is_empty")]
     pub provider_match: Vec<String>,
-    /// Whether it is taken where no `provider_match` decides. Default false.
+    /// Whether it is used when no `provider_match` decides. Default false.
     #[serde(alias = "isDefault", skip_serializing_if = "std::ops::Not::not")]
     pub is_default: bool,
-    /// In place of the tool's.
+    /// Replaces the tool's.
     #[serde(alias = "outputSchema", skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
-    /// In place of the tool's.
+    /// Replaces the tool's.
     #[serde(alias = "systemPrompt", alias = "system_prompt", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-aliases" = ["system_prompt"]))]
     pub system: Option<String>,
-    /// In place of the tool's.
+    /// Replaces the tool's.
     #[serde(
         alias = "userPrompt",
         alias = "user_prompt",
@@ -46,7 +47,7 @@ pub struct Variant {
     )]
     #[schemars(extend("x-aliases" = ["user_template", "user_prompt", "user_prompt_template"]))]
     pub user: Option<String>,
-    /// In place of the tool's.
+    /// Replaces the tool's.
     #[serde(
         alias = "outputType",
         alias = "output_type",
@@ -56,17 +57,17 @@ pub struct Variant {
     )]
     #[schemars(extend("x-aliases" = ["output_format", "output_type"]))]
     pub output: Option<OutputKind>,
-    /// In place of the tool's, as a whole.
+    /// Replaces all of the tool's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prepare: Option<IndexMap<String, String>>,
-    /// In place of the tool's.
+    /// Replaces the tool's.
     #[serde(alias = "maxTokens", skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<MaxTokens>,
-    /// In place of the tool's.
+    /// Replaces the tool's.
     #[serde(alias = "outputExample", alias = "output_example", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-aliases" = ["output_example"]))]
     pub example: Option<Value>,
-    /// In place of the tool's temperature, token limit and settings.
+    /// Replaces the tool's temperature, token limit and settings.
     // Its models have been chosen by then.
     #[serde(alias = "modelPreference", skip_serializing_if = "Option::is_none")]
     pub model_preference: Option<ModelPreference>,

@@ -27,7 +27,7 @@ const SMALL_PART: usize = 10;
 /// The part that a few tools may fill.
 const LARGE_PART: usize = 2;
 
-/// How the catalogue is put before a model.
+/// How tools are shown to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Exposure {

@@ -80,16 +80,16 @@ impl Usage {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Prices {
-    /// What it takes in, other than from its provider's cache.
+    /// Input tokens that do not come from the provider's cache.
     #[schemars(range(min = 0.0))]
     pub input: f64,
-    /// What it answers.
+    /// Output tokens.
     #[schemars(range(min = 0.0))]
     pub output: f64,
-    /// What it takes in from its provider's cache. Default: as `input`.
+    /// Input tokens that come from the provider's cache. Default: as `input`.
     #[schemars(range(min = 0.0))]
     pub cached: Option<f64>,
-    /// What it takes in and its provider writes to its cache, for the time that `cache` says. Default: as `input`.
+    /// Input tokens that the provider writes to its cache, for the time that `cache` sets. Default: as `input`.
     #[schemars(range(min = 0.0))]
     pub cache_written: Option<f64>,
 }

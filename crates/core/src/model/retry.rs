@@ -98,10 +98,10 @@ pub enum Traffic {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryConfig {
-    /// Attempts in all; 1 for never again.
+    /// Attempts in all; 1 turns retries off.
     #[schemars(range(min = 1, max = 10))]
     pub attempts: u32,
-    /// The longest wait that a provider may ask for; over a longer one the request fails.
+    /// The longest wait that a provider may ask for. If it asks for a longer one, the request fails.
     #[serde(with = "duration::required")]
     #[schemars(with = "TimeSpan")]
     pub longest_wait: Duration,

@@ -118,19 +118,19 @@ pub enum Reuse {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSettings {
-    /// How much it thinks before it answers. A model that does not know the word gets the next above that it knows, or
-    /// else the highest; one that does not think gets none. Default: what its provider has for it.
+    /// How much it thinks before it answers. A model without this level gets the next higher one, or else its highest;
+    /// a model that does not think gets none. Default: the provider's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<Effort>,
-    /// Tokens that it may think for, where its API counts them; 0 for none. Counts before `effort` there.
+    /// Most tokens of thinking, where its API takes such a limit; 0 turns thinking off. It overrides `effort` there.
     #[serde(alias = "thinkingTokens", skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = MAX_THINKING_TOKENS))]
     pub thinking_tokens: Option<u32>,
-    /// Share of the likeliest tokens that it samples from.
+    /// Nucleus sampling: it samples from the likeliest tokens up to this total probability.
     #[serde(alias = "topP", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub top_p: Option<f64>,
-    /// How many of the likeliest tokens it samples from.
+    /// It samples from this many of the likeliest tokens.
     #[serde(alias = "topK", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub top_k: Option<u32>,
@@ -138,12 +138,12 @@ pub struct ModelSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = MAX_SEED))]
     pub seed: Option<u32>,
-    /// Texts that end its answer, which does not hold them; four at most.
+    /// Stop sequences: texts at which its answer ends; the answer does not include them. Four at most.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_STOP))]
     pub stop: Vec<String>,
-    /// How long its provider is asked to keep what is sent again: the conversations of agents, and long system prompts of
-    /// LLM-backed tools. Default 5m. `off` asks for nothing; a provider that keeps prompts unasked does so still.
+    /// How long its provider is asked to cache prompts that are sent again: conversations of agents, and long system
+    /// prompts of LLM-backed tools. Default 5m. `off` requests no caching; a provider may still cache by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<PromptCache>,
 }

@@ -90,7 +90,7 @@ enum Tightening {
     Tightens,
 }
 
-/// What happens where no rule matches.
+/// Decides calls that no rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {

@@ -16,21 +16,21 @@ use crate::setting::TimeSpan;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentLimits {
-    /// Model answers.
+    /// How many answers the model may give.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub turns: Option<u32>,
-    /// Calls.
+    /// How many tool calls it may make.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<u32>,
-    /// Tokens, input and output, those of the agents that it starts included.
+    /// Input and output tokens that it may use, including the agents that it starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// Cost in US dollars, that of the agents that it starts included.
+    /// US dollars that it may cost, including the agents that it starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0))]
     pub cost: Option<f64>,
-    /// Time from its start to its end.
+    /// How long it may run, from start to end.
     #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSpan>")]
     pub time: Option<Duration>,

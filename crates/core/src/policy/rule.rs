@@ -19,7 +19,7 @@ pub struct Rule {
     /// Which calls it is for.
     #[serde(flatten)]
     pub selector: Selector,
-    /// Said when the rule decides.
+    /// The reason that is given when the rule decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -42,8 +42,8 @@ pub struct Selector {
     /// A role the caller has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// What the call must be like, as an expression in CEL over `args`, `tool`, `effects`, `principal`, `workspace` and
-    /// `request`, like `has(args.amount) && args.amount > 100`.
+    /// Condition on the call: a CEL expression over `args`, `tool`, `effects`, `principal`, `workspace` and `request`,
+    /// like `has(args.amount) && args.amount > 100`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<Condition>,
 }
@@ -179,7 +179,7 @@ pub struct EffectSelector {
     /// It may destroy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destructive: Option<bool>,
-    /// Twice is the same as once.
+    /// A second call with the same arguments changes nothing more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotent: Option<bool>,
     /// It reaches beyond this machine.
@@ -235,7 +235,8 @@ impl EffectSelector {
 pub struct ToolNote {
     /// Glob on the tool's id, with or without its version (`mail:get_*`).
     pub tool: String,
-    /// What it may do; what is not set stays as it is. Rules and profiles go by it as if the tool's server were trusted.
+    /// What the tool may do. An effect that is not set stays as it is. Rules and profiles believe these effects as they
+    /// believe a trusted server's.
     #[serde(default, skip_serializing_if = "EffectSelector::is_empty")]
     pub effects: EffectSelector,
     /// Tags, besides its own.

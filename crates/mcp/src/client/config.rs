@@ -37,70 +37,70 @@ const MAX_MESSAGE_BYTES: usize = 16 << 20;
 pub struct McpServerConfig {
     /// Whether it is used. Default true.
     pub enabled: bool,
-    /// How it is reached.
+    /// The transport.
     #[serde(flatten)]
     pub transport: McpTransport,
-    /// How tokens for an `http` server are got.
+    /// OAuth settings of an `http` server.
     pub oauth: Option<OAuthConfig>,
-    /// Tools that are offered, as globs without regard to case; empty means all.
+    /// Tools that are offered, as case-insensitive globs; empty: all.
     pub tools_allowed: Vec<String>,
-    /// Tools that are not offered, as globs; counts after `tools_allowed`.
+    /// Tools that are not offered, as globs. Applied after `tools_allowed`.
     pub tools_denied: Vec<String>,
-    /// How single tools are shown, by the names that the server has for them. A list is read as `tools_allowed`.
+    /// Settings of single tools, by the server's names for them. A list is read as `tools_allowed`.
     pub tools: BTreeMap<String, ToolOverride>,
-    /// Queue its calls wait in.
+    /// The queue that its calls wait in.
     pub queue: Option<String>,
-    /// How long results of its read-only tools may be served again: a duration, or `off`, the default.
+    /// How long results of its read-only tools are cached: a duration, or `off`, the default.
     pub cache: CacheTtl,
-    /// The same for single tools, by the names that the server has for them, whatever it says of their effects.
+    /// Like `cache` for single tools, by the server's names for them. It applies whatever effects the server declares.
     pub tools_cache: BTreeMap<String, CacheTtl>,
-    /// Limit of one call to it. Default: `defaults.tool_timeout`. `requestTimeoutMs` is another word for it.
+    /// Limit of one call to it. Default: `defaults.tool_timeout`. `requestTimeoutMs` is another name for it.
     // Also of a whole list, which never has more than 50 seconds.
     #[serde(with = "duration::option")]
     #[schemars(with = "Option<TimeSpan>", extend("x-aliases" = ["request_timeout_ms"]))]
     pub request_timeout: Option<Duration>,
-    /// Limit of connecting to it, the start of its process and all handshakes that are tried included. Default 30s.
+    /// Time limit for connecting, including the start of its process and all attempts at a handshake. Default 30s.
     #[serde(with = "duration::required")]
     #[schemars(with = "TimeSpan")]
     pub connect_timeout: Duration,
-    /// Bound on one message from it, in bytes. A call whose answer is larger fails. Default 16777216 (16 MiB).
+    /// Largest message from it, in bytes. A call with a larger answer fails. Default 16777216 (16 MiB).
     #[schemars(range(min = 65_536, max = 1_073_741_824))]
     pub max_message_bytes: usize,
-    /// Tools whose calls are background jobs from the beginning, as globs without regard to case.
+    /// Tools that always run as background jobs, as case-insensitive globs.
     pub background: Vec<String>,
-    /// How long a call to it keeps its caller waiting before it goes on as a background job. Default:
+    /// Time after which a call to it that still runs becomes a background job. Default:
     /// `defaults.auto_background_after`.
     #[serde(with = "duration::option")]
     #[schemars(with = "Option<TimeSpan>")]
     pub auto_background_after: Option<Duration>,
-    /// What the process of a `stdio` server may do. Default: `full`, its user's own rights.
+    /// What the process of a `stdio` server may do. Default: `full`, all that your user may do.
     pub sandbox: SandboxProfile,
-    /// How long a call to it may go on without a report of progress. Default: `defaults.idle_timeout`.
+    /// How long a call to it may run without a progress report. Default: `defaults.idle_timeout`.
     #[serde(with = "duration::option")]
     #[schemars(with = "Option<TimeSpan>")]
     pub idle_timeout: Option<Duration>,
-    /// How often a failed call to it is tried again: only if it was not sent, or if the server is trusted and says
-    /// that the tool only reads or may be called twice. Default 1.
+    /// How often a failed call to it is retried. Only a call that was not sent is retried, or one whose tool a trusted
+    /// server declares as read-only or idempotent. Default 1.
     #[schemars(range(max = 10))]
     pub retries: u32,
-    /// Whether its own word that a tool only reads may loosen policy. Default false.
+    /// Whether policy believes its claims that a tool only reads. Default false.
     pub trusted: bool,
-    /// How its tools may be called whose arguments no schema validates: `read-only`, `human-approval` or `full`. Default: a
-    /// person is asked about a tool without a schema, and one whose schema is broken is called.
+    /// Which calls run without a schema to validate their arguments: `read-only` (calls of read-only tools; a person is
+    /// asked about the others), `human-approval` (a person is asked about each) or `full` (all). Default:
+    /// `human-approval` for a tool without a schema, `full` for a tool with a broken one.
     pub no_schema_mode: Option<NoSchemaMode>,
-    /// Whether all sessions share one connection. With false each session has a connection of its own, made at its
-    /// first call and ended after ten minutes without one: for servers that keep a state for each client, or that ask
-    /// their client something in the middle of calls. Its tools are then those that one more connection lists, which is
-    /// of no session: what a session's own adds later is not there, and resources cannot be subscribed to. Default true.
+    /// Whether all sessions share one connection. With `false` each session opens its own at its first call and closes
+    /// it after ten minutes without a call. Use it for servers that keep state per client, or that ask their client
+    /// questions during calls. Tools are then discovered on a separate connection: tools that a session's connection
+    /// adds later are not listed, and resources cannot be subscribed to. Default true.
     pub shared: bool,
-    /// Whether it is started no sooner than a call needs it, once its tools are known from an earlier run. Default
-    /// false.
+    /// Whether it is started only when a call needs it. Its tools must be known from an earlier run. Default false.
     pub lazy: bool,
     /// With `tools` its resources are offered as tools: `list_resources` and `read_resource`.
     pub resources: AsTools,
     /// With `tools` each of its prompts is offered as a tool, `prompt_` and its name.
     pub prompts: AsTools,
-    /// What it is for. A note, not shown to models.
+    /// A note on its purpose. It is not shown to models.
     pub description: Option<String>,
 }
 
@@ -174,7 +174,7 @@ pub enum McpTransport {
         #[serde(default)]
         #[schemars(with = "Vec<Written>", extend("x-variables" = "argument"))]
         args: Vec<String>,
-        /// Environment added for it; `${VAR}` and `${VAR:-default}` are filled in.
+        /// Environment variables that are set for it; `${VAR}` and `${VAR:-default}` are filled in.
         // Values may be secret. `DEPTH_VARIABLE` cannot be set.
         #[serde(default)]
         #[schemars(with = "BTreeMap<String, Written>", extend("x-variables" = "pair"))]
@@ -268,7 +268,7 @@ fn in_one_object(schema: &mut Schema) {
     }
     let Some(own) = object.get_mut("properties").and_then(Value::as_object_mut) else { return };
     let mut all: Map<String, Value> = own.remove_entry("enabled").into_iter().collect();
-    let said = "How it is reached. Default: `stdio` with `command`; with `url`, `ws` for ws:// and wss:// addresses, else \
+    let said = "The transport. Default: `stdio` with `command`; with `url`, `ws` for ws:// and wss:// addresses, else \
                 `http`.";
     all.insert("type".into(), serde_json::json!({"description": said, "oneOf": kinds}));
     all.append(&mut keys);

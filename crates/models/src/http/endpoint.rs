@@ -135,41 +135,43 @@ impl JsonSchema for ToolFormat {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ModelOverrides {
-    /// The text format of its tool calls, for a model that has none of its own over its API: the tools then
-    /// stand in the system prompt and calls are read from its text. `auto` goes by the model's name.
-    /// `composed` puts calls and answer into one JSON value, for a model that has structured output and no calls.
+    /// The text format of its tool calls, for a model whose API has none. The tools are then written into the system
+    /// prompt, and calls are read from its text. `auto` chooses by the model's name. `composed` is one JSON value with
+    /// calls and answer, for a model that has structured output but no tool calls.
     pub tool_format: Option<ToolFormat>,
-    /// Whether to ask for strict decoding of tools whose author left it open. It is granted where the API has
-    /// it and the strict form of a schema says the same as the schema.
+    /// Whether to request strict decoding for tools whose author did not decide. It is used where the API supports it
+    /// and the strict form of the schema means the same.
     pub strict_tools: bool,
     /// Whether deferred tools may be declared; absent for what is known of the provider and the model.
     #[serde(skip)]
     pub tool_search: Option<bool>,
-    /// Whether the tools that its provider runs may be declared; absent for what is known of the model's maker.
+    /// Whether tools that its provider runs may be declared in requests. Default: what is known about the model's
+    /// maker.
     pub native_tools: Option<bool>,
-    /// Whether requests to this model have an HTTP client of their own, with connections of its own. Without it the models of a
-    /// provider share one.
+    /// Whether this model gets its own HTTP client with its own connections. Otherwise the models of a provider share
+    /// one.
     #[serde(alias = "requiresDedicatedClient")]
     pub requires_dedicated_client: bool,
-    /// Tokens that it takes in, for the choice of the exposure and to make room in long conversations; without it,
-    /// 128,000 are assumed for that choice, and room is made when its API says that a conversation is too long.
+    /// Its context window in tokens. It decides how tools are shown and when long conversations are shortened. Default:
+    /// 128,000 tokens for the choice of the exposure; conversations are shortened when the API reports that they are
+    /// too long.
     // Ollama is told to keep that many.
     #[schemars(range(min = 1024))]
     pub window: Option<usize>,
-    /// Tokens that one of its answers may have: a request for more asks for that many.
+    /// Most tokens of one answer. A request for more is lowered to this.
     #[schemars(range(min = 1))]
     pub max_output: Option<u32>,
-    /// Sampling temperature of requests that say none.
+    /// Sampling temperature of requests that set none.
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: Option<f64>,
     /// How it answers where a request does not say it.
     #[serde(flatten)]
     pub settings: ModelSettings,
-    /// How long Ollama keeps it in memory after an answer. Default: as Ollama is set up, 5m.
+    /// How long Ollama keeps it in memory after an answer. Default: Ollama's own, 5m.
     #[serde(with = "duration::option")]
     #[schemars(with = "Option<TimeSpan>")]
     pub keep_alive: Option<Duration>,
-    /// Bounds of one request.
+    /// Time limits of one request.
     pub timeouts: TimeoutOverrides,
 }
 
@@ -200,7 +202,7 @@ pub struct TimeoutOverrides {
     #[serde(with = "duration::option")]
     #[schemars(with = "Option<TimeSpan>")]
     pub first_byte: Option<Duration>,
-    /// Between two pieces of the answer. What only keeps the connection alive counts as a piece. Default 5m.
+    /// Between two pieces of the answer. Keep-alive data counts as a piece. Default 5m.
     #[serde(with = "duration::option")]
     #[schemars(with = "Option<TimeSpan>")]
     pub idle: Option<Duration>,

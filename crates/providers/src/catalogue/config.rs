@@ -32,43 +32,43 @@ pub struct CatalogueConfig {
     /// Whether it is used.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Where it is fetched, over https.
+    /// Address that it is fetched from, over https.
     // Or `http` on this machine if [`CatalogueConfig::insecure_loopback`] is set.
     #[schemars(with = "String", extend("x-variables" = "setting"))]
     pub url: Url,
-    /// Public keys that are believed, `ed25519:…`; one good signature is enough.
+    /// Public keys whose signatures are accepted, `ed25519:…`. One valid signature is enough.
     #[schemars(with = "Vec<String>")]
     pub keys: Vec<PublicKey>,
     /// How often it is fetched again.
     #[serde(default = "refresh", with = "duration::required")]
     #[schemars(with = "TimeSpan")]
     pub refresh: Duration,
-    /// Its size at most, in bytes.
+    /// Its largest size, in bytes.
     #[serde(default = "max_bytes")]
     #[schemars(range(min = 256, max = 67_108_864))]
     pub max_bytes: usize,
-    /// Environment variables whose values its tools may send, as `${NAME}` in headers, query and body. Tools that name
-    /// others are refused.
+    /// Environment variables whose values its tools may send, as `${NAME}` in headers, query and body. A tool that
+    /// names another variable is refused.
     // By name, once loaded.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub secrets: BTreeMap<String, String>,
-    /// Tools that are offered, as globs without regard to case; empty means all.
+    /// Tools that are offered, as case-insensitive globs; empty: all.
     #[serde(default)]
     pub tools_allowed: Vec<String>,
-    /// Tools that are not offered, as globs; counts after `tools_allowed`.
+    /// Tools that are not offered, as globs. Applied after `tools_allowed`.
     #[serde(default)]
     pub tools_denied: Vec<String>,
-    /// How single tools are shown, by their names in the catalogue.
+    /// Settings of single tools, by their names in the catalogue.
     #[serde(default)]
     pub tools: BTreeMap<String, ToolOverride>,
-    /// Whether its own word that a tool only reads may loosen policy.
+    /// Whether policy believes its claims that a tool only reads.
     #[serde(default)]
     pub trusted: bool,
     /// Addresses that it and its tools may reach besides public ones, whatever `web` says.
     #[serde(flatten)]
     pub address: AddressPolicy,
-    /// Whether plain http will do on this machine's loopback addresses. For tests.
+    /// Whether plain http is accepted on loopback addresses. For tests.
     #[serde(default)]
     pub insecure_loopback: bool,
 }

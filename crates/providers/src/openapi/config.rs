@@ -43,8 +43,8 @@ pub struct OpenApiConfig {
     pub document_headers: IndexMap<String, String>,
     /// Namespace of the tools. Default: the entry's name.
     pub prefix: Option<String>,
-    /// Address of the API, instead of the document's servers. Needed where those are relative, and before credentials
-    /// go to another host than the one that a document at an address comes from.
+    /// Address of the API, instead of the document's servers. Required if those are relative. For a document at an
+    /// address it is also required before credentials are sent to a host other than the document's.
     #[schemars(extend("x-variables" = "setting"))]
     pub base_url: Option<String>,
     /// Values for the variables of the document's servers. Default: the document's own.
@@ -55,25 +55,26 @@ pub struct OpenApiConfig {
     pub filter: Filter,
     /// How tools are grouped: `none`, the default, or by their first `tag`, into namespaces `{name}-{tag}`.
     pub group_by: GroupBy,
-    /// Headers of every request; `${VAR}` is filled in. A parameter of that name is not asked for then.
+    /// Headers of every request; `${VAR}` is filled in. A parameter of the same name is then not an argument of the
+    /// tool.
     #[schemars(with = "IndexMap<String, Written>", extend("x-variables" = "pair"))]
     pub headers: IndexMap<String, String>,
     /// Credentials, by the name that the document gives the security scheme.
     pub auth: BTreeMap<String, Auth>,
     /// Settings of single operations, by `operationId` or like `GET /path`.
     pub operations: BTreeMap<String, Operation>,
-    /// Whether the document's schemas of responses are promised to clients as those of results, where there is one kind of
-    /// answer. Default false: servers answer otherwise than their documents say, and clients refuse such results.
+    /// Whether the document's response schemas are announced to clients as output schemas, for operations with one kind
+    /// of response. Default false: many servers deviate from their documents, and clients then refuse the results.
     pub output_schemas: bool,
     /// What holds for all operations that do not say otherwise. Of the cache it holds for those that only read.
     #[serde(flatten)]
     pub calls: CallConfig,
-    /// Bytes of a response that are read. Default 2 MiB.
+    /// How many bytes of a response are read at most. Default 2 MiB.
     #[schemars(range(min = 256))]
     pub max_bytes: Option<usize>,
-    /// Whether private addresses are open to it. Default: `web.allow_private`.
+    /// Whether it may reach private addresses. Default: `web.allow_private`.
     pub allow_private: Option<bool>,
-    /// Hosts that are open all the same. Default: `web.allowed_hosts`.
+    /// Hosts that it may reach even at private addresses. Default: `web.allowed_hosts`.
     pub allowed_hosts: Option<Vec<String>>,
 }
 
@@ -116,12 +117,12 @@ impl OpenApiConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Filter {
-    /// Tags of the operations that are offered, as globs; empty means all.
+    /// Tags of the operations that are offered, as globs; empty: all.
     pub tags: Vec<String>,
-    /// HTTP methods of the operations that are offered; empty means all.
+    /// HTTP methods of the operations that are offered; empty: all.
     // In upper or lower case.
     pub methods: Vec<String>,
-    /// Operations that are offered, as globs on `operationId`; empty means all.
+    /// Operations that are offered, as globs on `operationId`; empty: all.
     #[serde(rename = "operations_allowed")]
     pub allowed: Vec<String>,
     /// Operations that are not offered, as globs; counts after `operations_allowed`.
@@ -157,9 +158,9 @@ pub enum Auth {
     ClientCredentials {
         /// The client id.
         client_id: String,
-        /// The client secret.
+        /// The client's secret.
         client_secret: String,
-        /// The token endpoint. Default: that of the document.
+        /// The token endpoint. Default: as the document says.
         token_url: Option<String>,
         /// The requested scopes. Default: all that the operations require.
         scopes: Option<Vec<String>>,
@@ -203,10 +204,10 @@ struct WrittenAuth {
     /// Client, for tokens by the client credentials grant of `OAuth` 2.0.
     #[schemars(with = "Option<Written>", extend("x-variables" = "own_pair"))]
     client_id: Option<String>,
-    /// Its secret.
+    /// The client's secret.
     #[schemars(with = "Option<Written>", extend("x-variables" = "secret"))]
     client_secret: Option<String>,
-    /// Where tokens are had. Default: what a document in a file says.
+    /// The token endpoint. Default: what a document in a file says.
     #[schemars(extend("x-variables" = "setting"))]
     token_url: Option<String>,
     /// The requested scopes. Default: all that the operations require.
@@ -240,7 +241,7 @@ pub struct Operation {
     pub name: Option<String>,
     /// Title. Default: its `summary`.
     pub title: Option<String>,
-    /// What it does, for the model that chooses. Default: the document's words.
+    /// What it does, for the model that chooses. Default: the document's.
     pub description: Option<String>,
     /// What a call may do. Default: GET, HEAD and OPTIONS only read, all else may destroy.
     pub effects: Option<Effects>,
@@ -268,10 +269,10 @@ pub struct CallConfig {
     /// The limits of calls.
     #[serde(flatten)]
     pub limits: OwnLimits,
-    /// How long a successful result may be served again: a duration, or `off`, the default. Of a whole document it covers
-    /// operations that only read.
+    /// How long a successful result is cached: a duration, or `off`, the default. For a whole document it applies only
+    /// to operations that only read.
     pub cache: Option<CacheTtl>,
-    /// Roles that may use it; empty means all.
+    /// Roles that may use it; empty: all.
     pub allowed_roles: Vec<String>,
 }
 

@@ -28,18 +28,18 @@ pub struct RestToolConfig {
     /// Address. Placeholders may stand in path and query, where values are percent-encoded.
     #[schemars(extend("x-variables" = "setting"))]
     pub url: String,
-    /// Request headers; one whose placeholder has no value is left out.
+    /// Request headers. A header whose placeholder has no value is left out.
     #[serde(default)]
     #[schemars(with = "IndexMap<String, Written>", extend("x-variables" = "pair"))]
     pub headers: IndexMap<String, String>,
-    /// Query pairs: a template, a scalar, a list, or `{value, style, explode}` in `OpenAPI`'s sense. One
-    /// whose placeholder has no value is left out.
+    /// Query pairs: a template, a scalar, a list, or `{value, style, explode}` in `OpenAPI`'s sense. A pair whose
+    /// placeholder has no value is left out.
     // Added to the query of the URL.
     #[serde(default)]
     #[schemars(with = "IndexMap<String, Value>", extend("x-variables" = "pair"))]
     pub query: IndexMap<String, QueryValue>,
-    /// Body: JSON with placeholders in its strings, or a text. A string that is one placeholder keeps
-    /// the argument's type.
+    /// Body: JSON with placeholders in its strings, or a text. A string that consists of one placeholder becomes the
+    /// argument's value with its type.
     // Null is sent too; a member or item whose placeholder has no value is left out. With a `Content-Type` of
     // `application/x-www-form-urlencoded` an object is sent as a form.
     #[schemars(extend("x-variables" = "setting"))]
@@ -55,17 +55,17 @@ pub struct RestToolConfig {
     /// How the response is read.
     #[serde(default)]
     pub response: ResponseFormat,
-    /// The part of a JSON response that is the result: names and positions after slashes, `*` for every item, like
-    /// `/items/*/name`. A response without it is returned whole. Of a stream it is the part of each event, or of the whole
-    /// answer where `stream.answer` puts one together.
+    /// The part of a JSON response that is returned: names and positions after slashes, `*` for every item, like
+    /// `/items/*/name`. A response without that part is returned whole. For a stream it selects from each event, or,
+    /// with `stream.answer`, from the joined text, which must then be JSON.
     // See [`Selection`](super::Selection).
     pub select: Option<String>,
-    /// How the parts of a stream make one result. Without it the result is all parts, a line each.
+    /// How the events of a stream become one result. Default: all events, one a line.
     pub stream: Option<StreamConfig>,
     /// The limits of its calls.
     #[serde(flatten)]
     pub limits: OwnLimits,
-    /// Bytes of a response that are read. Default 2 MiB.
+    /// How many bytes of a response are read at most. Default 2 MiB.
     #[serde(alias = "maxBytes")]
     #[schemars(range(min = 256))]
     pub max_bytes: Option<usize>,
@@ -77,7 +77,7 @@ pub struct RestToolConfig {
     /// Other names of the tool.
     #[serde(default)]
     pub aliases: Vec<String>,
-    /// Roles that may use it; empty means all.
+    /// Roles that may use it; empty: all.
     #[serde(default, alias = "allowedRoles")]
     pub allowed_roles: Vec<String>,
     /// Example arguments, for the model that fills them in.
@@ -95,16 +95,16 @@ pub struct RestToolConfig {
     /// How it is called and explained.
     #[serde(flatten)]
     pub guidance: Guidance,
-    /// The argument that takes the body of a call in a text format.
+    /// The argument that gets the body of a call whose text format has one (see `tool_format`).
     #[serde(alias = "bodyArgument")]
     pub body_argument: Option<String>,
-    /// How long a successful result may be served again: a duration, or `off`, the default.
+    /// How long a successful result is cached: a duration, or `off`, the default.
     #[serde(default, alias = "cache_ttl", alias = "cacheTtl")]
     pub cache: CacheTtl,
-    /// Whether private addresses are open to it. Default: `web.allow_private`.
+    /// Whether it may reach private addresses. Default: `web.allow_private`.
     #[serde(alias = "allowPrivate")]
     pub allow_private: Option<bool>,
-    /// Hosts that are open all the same. Default: `web.allowed_hosts`.
+    /// Hosts that it may reach even at private addresses. Default: `web.allowed_hosts`.
     #[serde(alias = "allowedHosts")]
     pub allowed_hosts: Option<Vec<String>>,
     /// The entry as its author wrote it, before environment variables were expanded. The loader sets it,
@@ -114,14 +114,14 @@ pub struct RestToolConfig {
     pub written: Option<Value>,
 }
 
-/// How the parts of a streamed response make one result. Paths are written as those of `select`.
+/// How the events of a streamed response become one result. Paths are written as in `select`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamConfig {
-    /// Where the text stands in a part, like `/delta/text`; the result is the texts one after the other. Parts without it are
-    /// left out.
+    /// Path of the text in an event, like `/delta/text`. The result is the joined texts; events without one are
+    /// skipped.
     pub answer: Option<String>,
-    /// Where a part says that it is the last, like `/done`: anything but null, false, 0 and an empty text.
+    /// Path of the mark of the last event, like `/done`. Any value counts but null, false, 0 and an empty text.
     pub done: Option<String>,
 }
 

@@ -29,12 +29,12 @@ const MAX_QUEUES: usize = 256;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrafficConfig {
-    /// How its requests wait for each other, those of all agents, tools and servers together. Under a provider's name
-    /// it is one queue for all of its models. Default: a queue for each model, 32 requests at once.
+    /// The queue of its requests, which all agents, tools and servers share. Under a provider's name it is one queue
+    /// for all of its models. Default: a queue for each model, 32 requests at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<ModelQueueConfig>,
-    /// When a request that failed is made again: only one that was refused as too many, or that met a provider that is
-    /// down or overloaded, and never once an answer has begun.
+    /// Retries of failed requests. A request is retried only if it hit a rate limit, or if the provider is down or
+    /// overloaded, and never after an answer has begun.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryConfig>,
 }
@@ -47,11 +47,12 @@ pub struct ModelQueueConfig {
     /// Requests that run at once.
     #[schemars(range(min = 1))]
     pub concurrent: usize,
-    /// Requests that may start in any sixty seconds, those that are made again among them. Default: any number. A
-    /// provider that says it has had enough holds up the queue in any case.
+    /// Requests that may start in any sixty seconds, retries included. Default: no limit. When the provider reports
+    /// that its limit is reached, the queue pauses in any case.
     #[schemars(range(min = 1, max = 100_000))]
     pub requests_per_minute: Option<usize>,
-    /// Requests that may wait; one more fails at once, or the newest of the lowest priority where its own is higher.
+    /// Requests that may wait. When the queue is full, a new request fails at once; if its priority is higher, the
+    /// newest waiting request of the lowest priority fails instead.
     pub max_waiting: usize,
     /// How long a request may wait.
     #[serde(with = "duration::required")]

@@ -56,15 +56,16 @@ pub struct QueueConfig {
     /// Calls that run at once.
     #[schemars(range(min = 1))]
     pub concurrent: usize,
-    /// Calls that may wait, background calls among them; one more fails at once, or the newest of the lowest priority
-    /// where its own is higher. With 0 all fail that cannot run at once.
+    /// Calls that may wait, background calls included. When the queue is full, a new call fails at once; if its
+    /// priority is higher, the newest waiting call of the lowest priority fails instead. With 0 a call that cannot
+    /// start at once fails.
     #[serde(default = "max_waiting")]
     pub max_waiting: usize,
     /// How long a call may wait.
     #[serde(default = "wait_timeout", with = "duration::required")]
     #[schemars(with = "TimeSpan")]
     pub wait_timeout: Duration,
-    /// Calls that may start in any minute. Default: any number.
+    /// Calls that may start in any minute. Default: no limit.
     #[schemars(range(min = 1, max = 100_000))]
     pub per_minute: Option<usize>,
 }

@@ -80,11 +80,11 @@ pub struct Sandbox {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SandboxConfig {
-    /// Refuses to start what this machine cannot sandbox wholly. Without it, what is not enforced is reported
-    /// by `doctor`, in a warning, and in the extras of each result.
+    /// Refuses to start a process that this machine cannot sandbox completely. With `false` it starts, and `doctor`, a
+    /// warning and the extras of each result report what is not enforced.
     pub strict: bool,
-    /// Files and folders that every profile may read and run programs from; `pure` alone needs it. Relative to
-    /// the workspace root; `~/` and `${VAR}` are filled in.
+    /// Files and folders that every profile may read and run programs from. Only `pure` needs it. Relative to the
+    /// workspace root; `~/` and `${VAR}` are filled in.
     // Absolute here.
     #[schemars(with = "Vec<String>", extend("x-variables" = "path"))]
     pub read: Vec<PathBuf>,
@@ -95,7 +95,7 @@ pub struct SandboxConfig {
     /// Files and folders, absolute, that decide what runs, besides those known by name.
     #[serde(skip)]
     pub protected: Vec<PathBuf>,
-    /// Limits of what runs in a sandbox.
+    /// Limits of processes in a sandbox.
     pub limits: Limits,
 }
 
@@ -104,21 +104,21 @@ pub struct SandboxConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Memory, in bytes: of all processes of one start together, and what a single one may allocate.
+    /// Memory, in bytes: of all processes of one start together, and the most that a single one may allocate.
     // Shared memory and files are not counted; what a single one may allocate is `RLIMIT_DATA`.
     #[schemars(with = "u64", range(min = 1_048_576))]
     pub memory: Option<u64>,
     /// Processes of one start.
     #[schemars(with = "u64", range(min = 1))]
     pub processes: Option<u64>,
-    /// Size of one file that it writes, in bytes.
+    /// Largest file that a process may write, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_size: Option<u64>,
-    /// Files and sockets that it has open.
+    /// Files and sockets that a process may have open.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 16))]
     pub open_files: Option<u64>,
-    /// Time on the processor, in whole seconds.
+    /// CPU time, in whole seconds.
     #[serde(skip_serializing_if = "Option::is_none", with = "duration::option")]
     #[schemars(with = "Option<TimeSpan>")]
     pub cpu: Option<Duration>,

@@ -103,10 +103,10 @@ impl<'a> From<&'a Value> for PickInput<'a> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PickConfig {
-    /// Tools that `pick` gives at most.
+    /// Most tools that `pick` returns.
     #[schemars(range(min = 1, max = 1000))]
     pub max_candidates: usize,
-    /// The least score, from 0 to 1, of a tool that is picked.
+    /// Lowest score, from 0 to 1, of a tool that is picked.
     // Tools that the query names are above it. Unless it is 0, a tool that is found by related words or by words of its
     // descriptions alone, with nothing to say that they mean the same, needs 0.25.
     #[schemars(range(min = 0, max = 1))]
@@ -116,11 +116,12 @@ pub struct PickConfig {
     /// Capabilities that a tool must declare to be picked, like `streaming`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
-    /// What the place has where tools run, by name: a tool that needs anything else is not picked. Default: left open.
+    /// What the environment of the tools provides, by name. A tool that needs anything else is not picked. Default: not
+    /// checked.
     // A tool needs what its capability `REQUIRES` names, and `background` or `stateful` if that is its mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<Vec<String>>,
-    /// Tokens that the definitions of all picks together may take. Default: any number.
+    /// Tokens that the definitions of all picks together may take. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub budget: Option<usize>,

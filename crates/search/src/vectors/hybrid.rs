@@ -226,7 +226,7 @@ const K: f32 = 60.0;
 /// Number of entries of each ranking that a hybrid combines.
 pub const HYBRID_DEPTH: usize = 1000;
 
-/// What orders the tools. The score that is reported is the weighted mean in both.
+/// How the two rankings are combined. The score that is reported is the weighted mean in both cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fusion {
@@ -247,7 +247,8 @@ pub struct Hybrid {
     /// Weight of the meaning.
     #[schemars(range(min = 0))]
     pub semantic: f32,
-    /// What orders.
+    /// How the two rankings are combined: `mean` by the weighted mean of the scores, `ranks` by weighted reciprocal
+    /// ranks.
     pub fusion: Fusion,
 }
 

@@ -52,14 +52,14 @@ const AFTER_OVERFLOW: usize = 3;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContextOptions {
-    /// Whether a model may put the oldest turns together, by `llm:summarize` and `llm:fact-extract`.
+    /// Whether a model may summarise the oldest turns, with `llm:summarize` and `llm:fact-extract`.
     pub summarize: bool,
-    /// That model, `provider/model`. Default: the model of the run.
+    /// The model that summarises, `provider/model`. Default: the model of the run.
     // The conversation is sent to no other model unless it is named here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// What making room once leaves, as a part of what a request may have. The less, the rarer the provider's prompt cache
-    /// is lost.
+    /// How much is kept when a conversation is shortened, as a share of what a request may hold. With a smaller share
+    /// it is shortened less often, so that the provider's prompt cache stays valid for longer.
     #[schemars(range(min = 0.2, max = 0.8))]
     pub target: f64,
 }

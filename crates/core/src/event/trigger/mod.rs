@@ -67,7 +67,8 @@ impl TriggerKind {
     }
 }
 
-/// What becomes of the slots of a timer or schedule that passed while nothing ran the triggers, or too many firings waited.
+/// What happens to the slots of a timer or schedule that passed while nothing ran the triggers, or too many firings
+/// waited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", from = "WrittenCatchUp")]
 #[schemars(with = "WrittenCatchUp")]
@@ -89,7 +90,7 @@ enum WrittenCatchUp {
     Word(CatchUpWord),
     /// The last ones fire, at most this many.
     Most {
-        /// The number.
+        /// How many fire at most; 1,000 is the bound.
         #[schemars(range(max = 1000))]
         all: u32,
     },
@@ -117,8 +118,8 @@ impl From<WrittenCatchUp> for CatchUp {
     }
 }
 
-/// What becomes of a firing while an earlier one of the same trigger runs. A firing that waits for a person does not
-/// count.
+/// What happens to a firing while an earlier one of the same trigger still runs. A firing that waits for a person does
+/// not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
@@ -137,7 +138,7 @@ pub struct TriggerConfig {
     /// What makes it fire.
     #[serde(rename = "type")]
     pub kind: TriggerKind,
-    /// What the run is to do, or what the session is told.
+    /// The task of the run, or the message to the session.
     pub prompt: String,
     /// The agent that runs, by name. Default: an agent without a file, with the tools of whoever made the trigger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -145,7 +146,7 @@ pub struct TriggerConfig {
     /// The model of the run, `provider/model`. Default: the agent's own, else `models.default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// `timer`: how often it fires, counted from when it was made.
+    /// `timer`: how often it fires, counted from when it was created.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "duration::option")]
     #[schemars(with = "Option<TimeSpan>")]
     pub interval: Option<Duration>,
@@ -178,26 +179,27 @@ pub struct TriggerConfig {
     /// `file`: which files, as globs from the workspace root, like `src/**/*.rs`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub globs: Vec<String>,
-    /// `file`: how long there must be no further change before it fires (500ms).
+    /// `file`: how long no further change must follow before it fires. Default 500ms.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "duration::option")]
     #[schemars(with = "Option<TimeSpan>")]
     pub debounce: Option<Duration>,
-    /// `webhook`: the environment variables with its secrets. Each opens it, so that a secret can be replaced.
+    /// `webhook`: the environment variables with its secrets. A request signed with any of them is accepted, so that a
+    /// secret can be replaced without a gap.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secret_env: Vec<String>,
-    /// `webhook`: how far the timestamp of a request may be from now (5m).
+    /// `webhook`: how far the timestamp of a request may be from now. Default 5m.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "duration::option")]
     #[schemars(with = "Option<TimeSpan>")]
     pub window: Option<Duration>,
-    /// `timer`, `schedule`: spreads the firings of each slot over this time.
+    /// `timer`, `schedule`: each firing is delayed by up to this time, so that triggers do not all fire at once.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "duration::option")]
     #[schemars(with = "Option<TimeSpan>")]
     pub jitter: Option<Duration>,
-    /// `timer`, `schedule`: what becomes of slots that passed meanwhile.
+    /// `timer`, `schedule`: what happens to slots that passed while nothing ran the trigger.
     #[serde(default, skip_serializing_if = "is_default")]
     pub catch_up: CatchUp,
-    /// What becomes of a firing while an earlier one runs. Default: `skip` for `file`, whose run may change such files
-    /// itself, else `queue`.
+    /// What happens to a firing while an earlier one still runs. Default: `skip` for `file`, because the run may change
+    /// the files itself; else `queue`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
 }

@@ -20,7 +20,7 @@ use crate::json::canonical::ContentHash;
 pub use diff::{Change, Weight, diff, renamed};
 pub use text_diff::is_invisible;
 
-/// What happens to a definition that was never seen.
+/// What happens to a definition that is seen for the first time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FirstUse {
@@ -31,7 +31,7 @@ pub enum FirstUse {
     Ask,
 }
 
-/// What happens to a definition that is not what was pinned.
+/// What happens to a definition that differs from the pinned one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDrift {
@@ -47,9 +47,9 @@ pub enum OnDrift {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PinConfig {
-    /// What happens to a definition that was never seen.
+    /// What happens to a definition that is seen for the first time.
     pub first_use: FirstUse,
-    /// What happens to a definition that is not what was pinned.
+    /// What happens to a definition that differs from the pinned one.
     pub drift: OnDrift,
 }
 

@@ -34,7 +34,7 @@ pub struct WebConfig {
     #[serde(with = "duration::required")]
     #[schemars(with = "TimeSpan")]
     pub timeout: Duration,
-    /// How long `web__fetch` may use a page again, where its server allows it: a duration, or `off`. Default 5m.
+    /// How long `web__fetch` caches a page, where the page's server allows it: a duration, or `off`. Default 5m.
     pub cache: CacheTtl,
     /// The engines of `web__search`, asked in order until one answers. Without one, the tool is not listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -54,13 +54,13 @@ pub enum SearchApi {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SearchEngine {
-    /// What it is.
+    /// The kind of engine.
     pub engine: SearchApi,
-    /// Its address. Of `rest` a template, in which `{query}` and `{count}` are filled in.
+    /// Its address. For `rest`: a template with the placeholders `{query}` and `{count}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-variables" = "setting"))]
     pub url: Option<String>,
-    /// Its key. Of `rest` it is sent as a bearer token, unless `key_header` names a header.
+    /// Its key. For `rest` it is sent as a bearer token, unless `key_header` names a header.
     #[serde(default, skip_serializing)]
     #[schemars(with = "Option<String>", extend("x-variables" = "secret"))]
     pub key: Option<Secret>,

@@ -108,13 +108,13 @@ pub struct GuardContext<'a> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GuardConfig {
-    /// What it is called in messages and in the ledger.
+    /// Its name in messages and in the ledger.
     pub name: String,
     /// The model, `provider/model`.
     pub model: String,
-    /// What it is to go by, in words.
+    /// Instructions for the model: what to allow and what to refuse.
     pub instructions: String,
-    /// How long it may take.
+    /// How long one judgement may take.
     #[serde(default = "timeout", with = "duration::required")]
     #[schemars(with = "TimeSpan")]
     pub timeout: Duration,

@@ -41,37 +41,37 @@ use crate::queue::{CallOrder, Priority, Queues, WorkspaceTurn};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CallDefaults {
-    /// Absolute limit of one call, where neither tool nor server sets one.
+    /// Time limit of one call. It applies where neither tool nor server sets one.
     #[serde(with = "duration::required")]
     #[schemars(with = "TimeSpan")]
     pub tool_timeout: Duration,
-    /// How long a call may go on without a report of progress, where neither tool nor server says so. Default:
-    /// as long as it may take at all. Changing it needs a restart.
+    /// How long a call may run without a progress report. It applies where neither tool nor server sets a limit.
+    /// Default: only `tool_timeout` counts. Changing it needs a restart.
     #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSpan>")]
     pub idle_timeout: Option<Duration>,
-    /// Cap on the text of a result, in bytes; what is over it goes to the output store. Default: 12288 in runs of
-    /// models, 49152 for MCP clients and programs, who get more of a tool whose server announces it
+    /// Longest text of a result, in bytes; the rest goes to the output store. Default: 12288 in agent runs, 49152 for
+    /// MCP clients and programs. For these a server can announce a higher limit of a tool
     /// (`anthropic/maxResultSizeChars`).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 256))]
     pub tool_response_max_bytes: Option<usize>,
-    /// Cap on what is passed on whole or not at all, in bytes of JSON: structured results of tools with an output
-    /// schema, and what MCP clients get of `resources/read`, `prompts/get` and the like. What is over it is an error
-    /// that says so. Changing it needs a restart.
+    /// Largest result that is never cut, in bytes of JSON: structured results of tools with an output schema, and what
+    /// MCP clients get from `resources/read`, `prompts/get` and the like. A larger one is an error. Changing it needs a
+    /// restart.
     #[schemars(range(min = 4096))]
     pub whole_result_max_bytes: usize,
     /// Calls that may run in one turn of a model.
     #[schemars(range(min = 1))]
     pub calls_per_turn: usize,
-    /// How long a call keeps its caller waiting before it goes on as a background job, where neither tool nor server
-    /// says so. Default: as long as it takes. Changing it needs a restart.
+    /// Time after which a call that still runs becomes a background job. It applies where neither tool nor server sets
+    /// one. Default: never. Changing it needs a restart.
     #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSpan>")]
     pub auto_background_after: Option<Duration>,
-    /// What happens to calls while the ledger cannot be written, as on a full disk: with `best_effort` they run, and
-    /// the log, `/metrics` and `/ready` tell; with `required` they are refused, and no call runs before a row for it is on
-    /// disk. Changing it needs a restart.
+    /// What happens to calls while the ledger cannot be written, for example on a full disk. `best_effort`: they run;
+    /// the log, `/metrics` and `/ready` report the failure. `required`: they are refused, and no call runs before its
+    /// row is on disk. Changing it needs a restart.
     pub ledger: LedgerMode,
 }
 

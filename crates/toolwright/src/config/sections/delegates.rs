@@ -4,12 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-/// Who may answer calls in requests of their own.
+/// Which documents `_delegate` may take from URLs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DelegatesConfig {
-    /// URLs whose documents `_delegate` may name. One that ends with `/` stands for all below it. Default: none. Changing it
-    /// needs a restart.
+    /// URLs whose documents `_delegate` may name. A URL that ends with `/` stands for all URLs below it. Default: none.
+    /// Changing it needs a restart.
     pub urls: Vec<String>,
 }
 

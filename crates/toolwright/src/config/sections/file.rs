@@ -47,7 +47,7 @@ use super::models::ModelsConfig;
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "Toolwright configuration")]
 pub struct ConfigFile {
-    /// What holds where nothing nearer says otherwise.
+    /// Defaults for what tools, servers and agents do not set themselves.
     pub defaults: Defaults,
     /// MCP servers by name. A `mcpServers` block of another client pastes in as it is.
     pub(in crate::config) mcp_servers: Entries<McpServerConfig>,
@@ -57,33 +57,33 @@ pub struct ConfigFile {
     pub(in crate::config) queues: Entries<QueueConfig>,
     /// Which calls may run.
     pub policy: PolicyConfig,
-    /// Signed tools from elsewhere, by namespace.
+    /// Signed catalogues of tools that are fetched over https, by namespace.
     pub(in crate::config) catalogues: Entries<CatalogueConfig>,
-    /// When definitions of others are trusted.
+    /// When tool definitions from other sources are trusted.
     pub pins: PinConfig,
     /// Models for `run` and `chat`.
     pub models: ModelsConfig,
-    /// Room in long conversations.
+    /// How long conversations are shortened to fit the model's window.
     pub context: ContextOptions,
     /// Where and how long large outputs are kept.
     pub outputs: OutputsConfig,
-    /// What the sources of tools may ask of a model.
+    /// Requests to models that tool sources may make (MCP sampling).
     pub sampling: SamplingConfig,
     /// What the processes of tools may do.
     #[serde(rename = "sandbox")]
     pub shell: ShellConfig,
     /// `toolwright serve`.
     pub server: ServerConfig,
-    /// Parts of the catalogue that `toolwright serve` offers at addresses of their own, `/mcp/{name}`, by name. A view
-    /// and a source of tools may not have one name.
+    /// Views: parts of the catalogue that `toolwright serve` offers at `/mcp/{name}`, by name. A view must not have the
+    /// name of a source of tools.
     pub views: IndexMap<String, ViewConfig>,
     /// Which addresses `web__fetch` and REST tools may reach.
     pub web: WebConfig,
     /// `OpenAPI` documents as tools.
     pub(in crate::config) openapi: Entries<OpenApiConfig>,
-    /// What holds for all tools that a model answers.
+    /// Settings for all LLM-backed tools.
     pub llm: LlmConfig,
-    /// Tools that a model answers and texts to fill in, by name, in the namespace `llm`.
+    /// LLM-backed tools, whose calls a model answers, and text templates; by name, in the namespace `llm`.
     pub(in crate::config) llm_tools: Entries<LlmToolConfig>,
     /// Tools that providers of models run themselves.
     pub native_tools: NativeToolsConfig,
@@ -95,15 +95,15 @@ pub struct ConfigFile {
     /// Triggers of this workspace, by name: `toolwright serve` and `toolwright chat` run them.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub triggers: IndexMap<String, TriggerConfig>,
-    /// Further tools that install triggers, by name, in the namespace `trigger`.
+    /// Your own tools that install triggers, by name, in the namespace `trigger`.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub tools: IndexMap<String, ToolEntry>,
-    /// Tools that a JSON Schema declares and that have no code, by name, in the namespace `schema`: the model that calls one
-    /// writes its result, `_output`, itself. With `_activity`, or a name that a tool of Toolwright has, that tool runs the
-    /// call; with `_delegate` a model does in a run of its own.
+    /// Tools that a JSON Schema declares and that have no code, by name, in the namespace `schema`: the model that
+    /// calls one writes the result, `_output`, itself. With `_activity`, or with the name of an existing tool, that
+    /// tool runs the call. With `_delegate` a model answers the call in a separate run.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub schema_tools: IndexMap<String, Map<String, Value>>,
-    /// Who may answer calls in requests of their own.
+    /// Which documents `_delegate` may take from URLs.
     pub delegates: DelegatesConfig,
     /// How tools are chosen for a model.
     pub selection: SelectionConfig,
@@ -178,49 +178,48 @@ pub struct Defaults {
     pub calls: CallDefaults,
     /// When the calls of a model's answer start, in `run` and `chat`.
     pub dispatch: Dispatch,
-    /// Tools of the agent itself that `run` and `chat` show besides. A model may call `batch` and `task_status` in any case;
-    /// the others are listed only if they are named here or in an agent's `tools`.
-    /// `agent__final_report` is shown by `run --format` and `--output-schema`.
+    /// The agent's own tools that `run` and `chat` list as well. A model may call `batch` and `task_status` in any
+    /// case; the others are listed only if they are named here or in an agent's `tools`. `agent__final_report` is shown
+    /// by `run --format` and `--output-schema`.
     pub agent_tools: Vec<AgentToolName>,
-    /// How long a question waits in the inbox for a person; then its call is denied. Default: ten minutes, and a week for
-    /// what a trigger started.
+    /// How long a question waits in the inbox for a person before its call is denied. Default: ten minutes; a week in
+    /// runs that a trigger started.
     #[serde(skip_serializing_if = "Option::is_none", with = "duration::option")]
     #[schemars(with = "Option<TimeSpan>")]
     pub approval_time: Option<Duration>,
-    /// Whether there are groups of agents that stay: the tools `group__*` are listed, and `serve` and `chat` let the members
-    /// work. Changing it needs a restart.
+    /// Whether agents can form lasting groups. The tools `group__*` are then listed, and `serve` and `chat` run the
+    /// members. Changing it needs a restart.
     pub groups: bool,
-    /// Whether models are listed the tools that install triggers: `trigger__timer`, `__schedule`, `__channel`, `__file` and
-    /// `__webhook`. One that an agent's `tools`, a view's `allow`, `builtins_allowed` or `selection.pinned` names is listed
-    /// all the same.
+    /// Whether the tools that install triggers are listed to models: `trigger__timer`, `__schedule`, `__channel`,
+    /// `__file` and `__webhook`. Such a tool is listed in any case if an agent's `tools`, a view's `allow`,
+    /// `builtins_allowed` or `selection.pinned` names it.
     pub triggers: bool,
-    /// The model, `provider/model`, that is asked once to mend the arguments of a call that are not valid.
-    /// Each attempt is a request to it; without one, whoever made the call is told what is wrong. Changing
-    /// it needs a restart.
+    /// The model, `provider/model`, that is asked once to repair the invalid arguments of a call. Each repair is one
+    /// request. Default: none; the caller gets the validation error. Changing it needs a restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair_model: Option<String>,
     /// How many MCP servers start at once.
     #[schemars(range(min = 1, max = 256))]
     pub mcp_init_concurrency: usize,
-    /// Shows every message from and to MCP servers, with time, server and direction, without secrets: `true` on standard
-    /// error, the name of a file, relative to the workspace root, there. Changing it needs a restart.
+    /// Logs every message from and to MCP servers with time, server and direction, without secrets. `true` writes to
+    /// standard error; a text names the file to write, relative to the workspace root. Changing it needs a restart.
     pub trace_mcp: TraceMcp,
     /// Whether the built-in tools (`fs`, `shell`, `web`) are in the catalogue.
     pub builtins: bool,
-    /// Built-in tools that are offered, as globs on wire names (`fs__*`); empty means all.
+    /// Built-in tools that are offered, as globs on wire names (`fs__*`); empty: all.
     pub builtins_allowed: Vec<String>,
-    /// Built-in tools that are not offered, as globs; counts after `builtins_allowed`.
+    /// Built-in tools that are not offered, as globs. Applied after `builtins_allowed`.
     pub builtins_denied: Vec<String>,
     /// How single built-in tools are called and explained, by wire name (`shell__bash`) or id (`shell:bash`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub builtin_tools: BTreeMap<String, ToolConfig>,
     /// How the `fs` tools treat paths outside the workspace root.
     pub path_guard: PathGuard,
-    /// Environment variables, as globs, that commands of `shell` and MCP servers do not inherit; besides
-    /// Toolwright's own and the keys of model APIs. A server's `env` gives it what it is to have.
+    /// Environment variables, as globs, that commands of `shell` and MCP servers do not inherit, in addition to
+    /// Toolwright's own and the keys of model APIs. To pass one to a server, set it in the server's `env`.
     pub withheld_env: Vec<String>,
-    /// Limits of a run together with the agents that it starts; `turns`, `calls` and `time` are those of each agent. Default:
-    /// 5 levels, 8 agents at once, 64 in all. An agent's own `limits` are nearer.
+    /// Limits that a run and the agents that it starts share; `turns`, `calls` and `time` apply to each agent alone.
+    /// Default: 5 levels, 8 agents at once, 64 in all. An agent's own `limits` take precedence.
     #[serde(skip_serializing_if = "AgentLimits::is_empty")]
     pub agents: AgentLimits,
 }
@@ -270,7 +269,7 @@ pub struct ToolEntry {
     /// What models are told. Default: that of the built-in tool of this class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Keys of its triggers that are set already; models do not see them. They are those of `triggers`.
+    /// Keys of `triggers` that are fixed for its triggers. Models do not see them.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub set: Map<String, Value>,
 }
@@ -303,15 +302,15 @@ pub enum AgentToolName {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyConfig {
-    /// What happens where no rule matches. `--policy` beats it; without either, `run` asks in a
-    /// terminal and `serve` leaves it to the client.
+    /// Decides calls that no rule matches. `--policy` overrides it. Without either, `run` in a terminal and `serve
+    /// --http` use `ask`, and `serve --stdio` uses `client`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// In order; the first rule that matches decides. Rules of nearer files come first.
+    /// Rules, in order; the first that matches decides. Rules of nearer files come first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
-    /// What you say of tools whose servers say nothing. Of several on one tool, each effect is that of the first
-    /// which sets it, and all tags count. Those of nearer files come first.
+    /// Effects and tags that you give to tools. Where several entries match a tool, the first that sets an effect
+    /// decides it, and all tags count. Entries of nearer files come first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolNote>,
     /// Models that judge calls before the rules do, in order. Changing them needs a restart.
@@ -334,7 +333,7 @@ pub struct OutputsConfig {
     /// Folder of stored outputs, relative to the workspace root. Default: `outputs` in the state directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dir: Option<String>,
-    /// Bytes of all stored outputs together; the oldest go first.
+    /// Bytes of all stored outputs together; the oldest are deleted first.
     #[schemars(range(min = 65_536))]
     pub max_bytes: u64,
     /// How long an output is kept.
@@ -347,10 +346,11 @@ pub struct OutputsConfig {
     /// Requests that one call of output__extract may make.
     #[schemars(range(min = 1))]
     pub extract_max_requests: u32,
-    /// Tokens of all of these, questions and answers. What a question has is estimated before it is asked, and put right by
-    /// what its API reports.
+    /// Input and output tokens of all these requests. The input is estimated before a request is sent, and corrected by
+    /// what the API reports.
     pub extract_max_tokens: u64,
-    /// What all of these may cost, estimated likewise, in US dollars; the model needs `models.<name>.prices` then. Default: any amount.
+    /// US dollars that all these requests may cost, estimated in the same way. The model needs `models.<name>.prices`
+    /// for it. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0))]
     pub extract_max_cost: Option<f64>,
@@ -377,20 +377,22 @@ impl Default for OutputsConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SamplingConfig {
-    /// Whether servers are told that they may.
+    /// Whether servers may ask a model. With `false` they are not offered sampling.
     pub enabled: bool,
-    /// The model that answers, `provider/model`. Default: that of the run, else `models.default`; without any, none.
+    /// The model that answers, `provider/model`. Default: the model of the run, else `models.default`. Without any,
+    /// sampling is not offered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Tokens of one answer.
     #[schemars(range(min = 1))]
     pub max_tokens: u32,
-    /// Requests in one `run`, `chat` or `call`; behind `serve`, in each call of a gateway's client.
+    /// Requests in one `run`, `chat` or `call`. Behind `serve`: in each call of a client.
     pub max_requests: u32,
-    /// Tokens of all of these, questions and answers. What a question has is estimated before it is asked, and put right by
-    /// what its API reports.
+    /// Input and output tokens of all these requests. The input is estimated before a request is sent, and corrected by
+    /// what the API reports.
     pub max_total_tokens: u64,
-    /// What all of these may cost, estimated likewise, in US dollars; the model needs `models.<name>.prices` then. Default: any amount.
+    /// US dollars that all these requests may cost, estimated in the same way. The model needs `models.<name>.prices`
+    /// for it. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0))]
     pub max_cost: Option<f64>,
@@ -424,30 +426,30 @@ pub struct LlmConfig {
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
 pub struct SelectionConfig {
-    /// How the catalogue is put before a model.
+    /// How tools are shown to a model.
     pub exposure: ExposureChoice,
-    /// How tools are scored, by `pick`, `tools__search` and the exposure `pick`.
+    /// How `pick`, `tools__search` and the exposure `pick` score tools.
     pub scorer: ScorerName,
     /// Which tools are picked, and how many.
     #[serde(flatten)]
     pub pick: PickConfig,
-    /// The weights of the scorer `hybrid`. Default: 0.4 for words, 0.6 for meaning, put together by their mean.
+    /// The weights of the scorer `hybrid`. Default: 0.4 for words, 0.6 for meaning, combined by their mean.
     pub hybrid: Hybrid,
-    /// The passes of the scorer `cascade`: a cheap one over all tools, a dear one over the best of them.
+    /// The passes of the scorer `cascade`: a cheap one over all tools, an expensive one over the best of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cascade: Option<CascadeConfig>,
-    /// How long scoring may take, embeddings and judge included; after that what is at hand counts: words, else the
-    /// order of registration.
+    /// How long scoring may take, embeddings and judge included. When the time is over, the scores by words count;
+    /// without these, the order of registration.
     #[serde(with = "duration::required")]
     #[schemars(with = "TimeSpan")]
     pub timeout: Duration,
-    /// Tools that the exposure `pick` takes for a task at most, besides those that are pinned, found or called; fewer
-    /// where their definitions are large.
+    /// Most tools that the exposure `pick` shows for a task, besides those that are pinned, found or called. It shows
+    /// fewer when their definitions are large.
     #[schemars(range(min = 1, max = 128))]
     pub pick_size: usize,
     /// Tools that every exposure shows, as globs on ids and wire names.
     pub pinned: Vec<String>,
-    /// Sentence embeddings; without them scores go by words alone.
+    /// Sentence embeddings. Without them tools are scored by words alone.
     #[serde(skip_serializing)]
     pub embeddings: Option<EmbeddingsConfig>,
     /// The model, `provider/model`, that the scorer `judge` asks. Each pick is a request to it.
@@ -556,9 +558,9 @@ pub enum ScorerName {
 pub struct CascadeConfig {
     /// How all tools are scored.
     pub first: ScorerName,
-    /// How the best of them are scored again. Where it fails, the first pass counts.
+    /// How the best of them are scored again. If it fails, the first pass counts.
     pub then: ScorerName,
-    /// How many that are.
+    /// How many tools the second pass scores.
     #[schemars(range(min = 1, max = 1000))]
     pub survivors: usize,
 }

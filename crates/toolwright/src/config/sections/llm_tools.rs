@@ -105,16 +105,16 @@ impl JsonSchema for LlmToolConfig {
         let mut schema = LlmDefinition::json_schema(generator);
         // Missing fields may be in a file, or as in the shipped tool.
         schema.remove("required");
-        schema.insert("description".to_owned(), "One tool that a model answers (`user`), or a text that is filled in (`template`). Its name here is its name in the namespace `llm`. One of a shipped tool's name and with neither only changes how that tool is described, which models it asks and how.".into());
+        schema.insert("description".to_owned(), "A tool that a model answers (`user`), or a text template (`template`). Its name here is its name in the namespace `llm`. An entry with neither has the name of a shipped tool and changes that tool's description and models.".into());
         let said = [
-            ("enabled", "boolean", "Whether it is used; `false` takes a shipped tool of its name away. Default true."),
+            ("enabled", "boolean", "Whether it is used. `false` removes the shipped tool of this name. Default true."),
             (
                 "file",
                 "string",
-                "File that holds the rest, relative to the folder of the file that names it: YAML, or Markdown with front matter whose text is the user's message (or the parts under `# System` and `# User`, or the template). What stands here counts first.",
+                "File with the other keys, relative to the folder of the file that names it. It is YAML, or Markdown with front matter: its text is the user's message, or has the parts `# System` and `# User`, or is the template. Keys that are set here take precedence.",
             ),
             ("version", "string", "Version of its id. Default 1.0.0."),
-            ("template", "string", "The text of a tool that asks no model."),
+            ("template", "string", "The text of a tool that asks no model, with arguments to fill in."),
         ];
         if let Some(Value::Object(keys)) = schema.get_mut("properties") {
             for (key, kind, said) in said {

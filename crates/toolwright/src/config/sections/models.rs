@@ -28,14 +28,14 @@ pub struct ModelsConfig {
     /// The model of `run` and `chat` where `--model` names none: `provider/model`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    /// The model that judges rubrics in `toolwright bench`: `provider/model`. Default: `default`, where that is none of the
-    /// models that are measured.
+    /// The model that judges rubrics in `toolwright bench`: `provider/model`. Default: `default`, unless that is one of
+    /// the measured models.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judge: Option<String>,
     /// Names that agents may use for models, like `sonnet`, each with its `provider/model`.
     pub aliases: IndexMap<String, String>,
-    /// Places that answer model requests, by the name before the first `/` of a model id. They are
-    /// added to those that the environment names.
+    /// Endpoints for model requests, by the name before the first `/` of a model id. Endpoints from environment
+    /// variables exist besides.
     #[serde(skip_serializing)]
     pub(in crate::config) endpoints: Entries<Endpoint>,
     /// How requests to a model are made: by model id (`provider/model`), or by the name of its provider for
@@ -55,18 +55,19 @@ pub struct ModelConfig {
     /// When it is sent.
     #[serde(flatten)]
     pub traffic: TrafficConfig,
-    /// How the catalogue is put before it; beats `selection.exposure`. `deferred` here also says that its endpoint
-    /// loads deferred tools, where that is not known of it.
+    /// How tools are shown to it; overrides `selection.exposure`. `deferred` here also declares that its endpoint
+    /// supports deferred tools, if Toolwright does not know so.
     pub exposure: Option<ExposureChoice>,
-    /// Its `tokenizer.json`, or the directory with it, relative to the workspace root: long conversations are counted by it
-    /// near the window. It is read when that is first needed. Default: tokens are estimated, and the estimate is
-    /// corrected by what the API reports.
+    /// Its `tokenizer.json`, or the directory with it, relative to the workspace root: it counts the tokens of
+    /// conversations that come near the window, and is read when first needed. Default: tokens are estimated, and the
+    /// API's reports correct the estimate.
     #[schemars(with = "Option<String>", extend("x-variables" = "setting"))]
     pub tokenizer: Option<PathBuf>,
-    /// What it costs; without it the cost of its requests is unknown. Changing it needs a restart.
+    /// Its prices, in US dollars for a million tokens. Without them the cost of its requests is unknown. Changing it
+    /// needs a restart.
     pub prices: Option<Prices>,
-    /// How well it does with tools, by tool id, 0 to 1: your word, before what `toolwright bench` found. With less than 0.8
-    /// it is not recommended for the tool. Takes effect without a restart.
+    /// Your scores for how well it works with tools, from 0 to 1, by tool id. They override what `toolwright bench`
+    /// measured. Below 0.8 it is not recommended for the tool. Takes effect without a restart.
     pub tool_compat: IndexMap<String, f64>,
 }
 

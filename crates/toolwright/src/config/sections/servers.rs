@@ -337,26 +337,26 @@ pub(in crate::config) fn add_keys(entry: &mut Value) {
         kinds.extend(TYPES.map(|(name, _, said)| json!({"description": said, "type": "string", "const": name})));
     }
     let mut kind = keys.get("type").cloned().unwrap_or_default();
-    kind["description"] = "Other clients' word for `type`.".into();
+    kind["description"] = "Other clients' name for `type`.".into();
     if let Some(tools) = keys.get_mut("tools") {
         let said = tools["description"].take();
         let mut shown = tools.take();
-        shown["description"] = "How they are shown.".into();
-        *tools = json!({"description": said, "anyOf": [shown, texts("Other clients' word for `tools_allowed`.")]});
+        shown["description"] = "Settings of single tools.".into();
+        *tools = json!({"description": said, "anyOf": [shown, texts("Other clients' name for `tools_allowed`.")]});
     }
-    keys.insert("disabled".into(), of("boolean", "Other clients' word for `enabled: false`."));
+    keys.insert("disabled".into(), of("boolean", "Other clients' name for `enabled: false`."));
     keys.insert("transport".into(), kind);
     for key in ["server_url", "http_url"] {
-        keys.insert(key.into(), of("string", "Other clients' word for `url`."));
+        keys.insert(key.into(), of("string", "Other clients' name for `url`."));
     }
     for key in &ALLOWED[1..] {
-        let said = "Another client's word for `tools_allowed`; an empty list allows nothing.";
+        let said = "Another client's name for `tools_allowed`; an empty list allows nothing.";
         keys.insert((*key).into(), texts(said));
     }
     for key in DENIED {
-        keys.insert(key.into(), texts("Another client's word for `tools_denied`."));
+        keys.insert(key.into(), texts("Another client's name for `tools_denied`."));
     }
-    let said = "Other clients' word for `request_timeout`: numbers under 1000 are seconds, others milliseconds.";
+    let said = "Other clients' name for `request_timeout`: numbers under 1000 are seconds, others milliseconds.";
     let mut timeout = of("integer", said);
     timeout["minimum"] = 0.into();
     keys.insert("timeout".into(), timeout);
