@@ -67,7 +67,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve the catalogue over MCP (stdio or HTTP). With --json it says over HTTP that it is ready: {ready, tools}.
+    /// Serve the catalogue over MCP (stdio or HTTP). With --http and --json it prints {ready, tools} when it is ready.
     Serve(Serve),
     /// Open the web console of a running server. Prints its address, which works once. With --json: {url}.
     Console(ConsoleArgs),
@@ -75,11 +75,12 @@ pub(crate) enum Command {
     Run(Run),
     /// Talk with an agent.
     Chat(Chat),
-    /// List, show and write agents. They are defined under `agents` of the configuration, and in files: in `agents` beside
-    /// the configuration, and in `.claude/agents` of the project and of your home folder.
+    /// List, show and write agents. Agents are defined under `agents` of the configuration, and in files in `agents`
+    /// beside the configuration and in `.claude/agents` of the project and of your home folder.
     #[command(subcommand)]
     Agents(AgentsCommand),
-    /// Show a run that needs no key and no network. It has a scripted model, three sample servers, one question to you.
+    /// Show a run that needs no key and no network. It has a scripted model, three sample servers and one question to
+    /// you.
     Demo(DemoArgs),
     /// A sample server of the demo.
     #[command(hide = true)]
@@ -87,24 +88,25 @@ pub(crate) enum Command {
         /// Which.
         sample: Sample,
     },
-    /// Call one tool. It is your own act: only a deny rule holds it back, where no rule before it matches.
+    /// Call one tool. It counts as approved by you: only a deny rule stops it, if it is the first rule that matches.
     ///
-    /// The whole result is printed. With --max-output the rest is stored: what is printed names its handle, which later
-    /// calls in the same workspace root can read with output__read until it expires (outputs.max_age).
+    /// The whole result is printed. With --max-output it is cut and the rest is stored. The output names a handle of
+    /// the rest; calls of output__read in the same workspace root can read it until it expires (outputs.max_age).
     #[command(after_long_help = EXIT_CODES)]
     Call(Call),
     /// Check, show and run plans. A plan is an array of calls that refer to each other's results.
     #[command(subcommand)]
     Plan(PlanCommand),
-    /// Check the configuration and its agent files; with --tool or --schema, arguments. Arguments are mended where their
-    /// meaning is plain. Answers as JSON; exit code 1 if they do not fit.
+    /// Check the configuration and its agent files; with --tool or --schema, arguments. Arguments are repaired if their
+    /// meaning is clear. Prints JSON; exit code 1 if they are invalid.
     Validate(Validate),
-    /// Write tools in the form of a model API. Says what that form loses and what it leaves out. Answers as JSON.
+    /// Write tools in the form of a model API. Prints JSON that also lists what the form loses and which tools it
+    /// leaves out.
     Encode(Encode),
-    /// Read what a model wrote: text, reasoning and calls. Answers as JSON; exit code 1 if it cannot be read,
-    /// is an error, or breaks off.
+    /// Read what a model wrote: text, reasoning and calls. Prints JSON; exit code 1 if the input cannot be read, is an
+    /// error, or is incomplete.
     Decode(Decode),
-    /// Show what runs and plans keep. Calls keep results under the paths of their `_outputPath`.
+    /// Show the state of runs and plans. Calls store their results in it under their `_outputPath`.
     #[command(subcommand)]
     State(StateCommand),
     /// List, show and search tools.
@@ -115,38 +117,37 @@ pub(crate) enum Command {
     /// Show the system prompts of runs.
     #[command(subcommand)]
     Prompt(PromptCommand),
-    /// List, read, continue and stop background jobs. It finds those of every process of yours.
+    /// List, read, continue and stop background jobs. They include the jobs of all your processes.
     #[command(subcommand)]
     Jobs(JobsCommand),
     /// List, add, remove and fire triggers. They start runs by themselves: `toolwright serve` and `toolwright chat` run them.
     #[command(subcommand)]
     Triggers(TriggersCommand),
-    /// Measure how well tools are found, and what that costs.
+    /// Measure how well tools are found, and at what cost.
     #[command(subcommand)]
     Eval(Eval),
-    /// Measure how well models answer LLM tools. Says what that costs and how long it takes.
+    /// Measure how well models answer LLM tools, with cost and time.
     Bench(Bench),
     /// Write a first toolwright.yaml.
     Init,
-    /// Show and approve a project's configuration. Says what its toolwright.yaml, .mcp.json and agent files would start and
-    /// change.
-    /// Nothing in them counts before they are approved, as they are; a change counts once it is approved too, unless it
-    /// only takes something away.
+    /// Show and approve a project's configuration. It shows what the project's toolwright.yaml, .mcp.json and agent
+    /// files would start and change. The files take effect only after you approve them with their present content. A
+    /// later change needs approval again, unless it only removes something.
     Trust(Trust),
     /// Add an MCP server to the configuration.
     Add(Add),
-    /// Remove an entry from the configuration. It is an MCP server, an OpenAPI document, a catalogue, a REST or an LLM
-    /// tool.
+    /// Remove an entry from the configuration. The entry is an MCP server, an OpenAPI document, a catalogue, a REST
+    /// tool or an LLM tool.
     Remove {
-        /// Its name, or SECTION.NAME (`restTools.issue`) where several sections have it.
+        /// Its name, or SECTION.NAME (`restTools.issue`) if several sections have it.
         name: String,
     },
     /// Add the servers of another client, or an OpenAPI document.
     Import(Import),
-    /// Show what a run or session did. It is a tree with times, sizes, tokens, costs, outcomes, and who decided.
+    /// Show what a run or session did. It prints a tree with times, sizes, tokens, costs, outcomes, and who decided.
     #[command(after_long_help = JSON_FORM)]
     Trace(TraceArgs),
-    /// Try policy rules out.
+    /// Try out policy rules.
     #[command(subcommand)]
     Policy(PolicyCommand),
     /// Show and answer what waits for your approval.
@@ -155,7 +156,7 @@ pub(crate) enum Command {
     /// Log in and out at MCP servers.
     #[command(subcommand)]
     Mcp(McpCommand),
-    /// Show, approve and revoke pinned tool definitions. Says what has changed in the definitions of others.
+    /// Show, approve and revoke pinned tool definitions. Shows what has changed in the definitions of other sources.
     #[command(subcommand)]
     Pins(PinsCommand),
     /// Sign catalogues of tools, and check signed ones.

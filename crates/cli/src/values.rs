@@ -55,31 +55,31 @@ pub(crate) enum AskName {
 /// Parses the recipient of questions of an agent or a call.
 pub(crate) fn ask() -> impl TypedValueParser<Value = AskName> {
     one_of([
-        ("terminal", "You, here", AskName::Terminal),
-        ("inbox", "Whoever looks there: `toolwright approvals`", AskName::Inbox),
-        ("nobody", "Nobody: it is refused", AskName::Nobody),
+        ("terminal", "You, in this terminal", AskName::Terminal),
+        ("inbox", "Whoever answers `toolwright approvals`", AskName::Inbox),
+        ("nobody", "Nobody: the call is denied", AskName::Nobody),
     ])
 }
 
 /// Parses the recipient of questions of the server.
 pub(crate) fn serve_ask() -> impl TypedValueParser<Value = Ask> {
     one_of([
-        ("client", "The client's user, by elicitation; the inbox, of clients that lack it", Ask::Client),
-        ("inbox", "Whoever looks there: `toolwright approvals`", Ask::Inbox),
-        ("nobody", "Nobody: it is refused", Ask::Nobody),
+        ("client", "The client's user, by elicitation; else the inbox", Ask::Client),
+        ("inbox", "Whoever answers `toolwright approvals`", Ask::Inbox),
+        ("nobody", "Nobody: the call is denied", Ask::Nobody),
     ])
 }
 
 /// A policy profile.
 pub(crate) fn profile_name() -> impl TypedValueParser<Value = Profile> {
     one_of([
-        ("ask", "Read-only tools run, all others ask", Profile::Ask),
+        ("ask", "Read-only tools run; all others need approval", Profile::Ask),
         (
             "client",
-            "The client has its own approval screen: everything runs that no rule denies or asks for",
+            "Everything runs that no rule denies or asks for; the client has its own approval screen",
             Profile::Client,
         ),
-        ("workspace", "As `ask`, and writes inside the workspace root run", Profile::Workspace),
+        ("workspace", "As `ask`, but writes inside the workspace root also run", Profile::Workspace),
         ("trusted", "Everything runs that no rule denies or asks for", Profile::Trusted),
     ])
 }
@@ -87,8 +87,8 @@ pub(crate) fn profile_name() -> impl TypedValueParser<Value = Profile> {
 /// When the calls of an answer start.
 pub(crate) fn dispatch() -> impl TypedValueParser<Value = Dispatch> {
     one_of([
-        ("manual", "When they are let: the run stops and prints them, and --resume lets them run", Dispatch::Manual),
-        ("turn-end", "When the answer is over", Dispatch::TurnEnd),
+        ("manual", "The run stops and prints them, and --resume runs them", Dispatch::Manual),
+        ("turn-end", "When the answer is complete", Dispatch::TurnEnd),
         ("streaming", "As soon as each is written, if it is valid and needs no approval", Dispatch::Streaming),
     ])
 }
@@ -96,19 +96,23 @@ pub(crate) fn dispatch() -> impl TypedValueParser<Value = Dispatch> {
 /// How tools are exposed to a model.
 pub(crate) fn exposure() -> impl TypedValueParser<Value = ExposureChoice> {
     one_of([
-        ("auto", "All while they are few or small, else deferred or search", ExposureChoice::Auto),
-        ("direct", "All, whole", ExposureChoice::Fixed(Exposure::Direct)),
-        ("pick", "Those that fit the task", ExposureChoice::Fixed(Exposure::Pick)),
-        ("deferred", "By the model API's own tool search, where it has one", ExposureChoice::Fixed(Exposure::Deferred)),
+        ("auto", "All tools if they are few or small, else `deferred` or `search`", ExposureChoice::Auto),
+        ("direct", "All tools with full definitions", ExposureChoice::Fixed(Exposure::Direct)),
+        ("pick", "The tools that fit the task", ExposureChoice::Fixed(Exposure::Pick)),
+        (
+            "deferred",
+            "Tools that the model API's own tool search finds, if it has one",
+            ExposureChoice::Fixed(Exposure::Deferred),
+        ),
         ("search", "Three tools that find, describe and call the others", ExposureChoice::Fixed(Exposure::Search)),
     ])
 }
 
-/// How reasoning in a text is treated.
+/// What happens to reasoning in a text.
 pub(crate) fn reasoning() -> impl TypedValueParser<Value = Reasoning> {
     one_of([
-        ("split", "It is apart from the text", Reasoning::Split),
-        ("keep", "It stays in the text, with its markers", Reasoning::Keep),
+        ("split", "Separate it from the text", Reasoning::Split),
+        ("keep", "Keep it in the text, with its markers", Reasoning::Keep),
     ])
 }
 

@@ -30,21 +30,21 @@ use crate::values::{AskName, ask, dispatch, duration, effort, exposure, profile_
 
 #[derive(Debug, Args)]
 pub(crate) struct Agent {
-    /// The agent that works, one of `toolwright agents ls`; other options replace what it says. Default: one without
-    /// instructions of its own.
+    /// The agent to run, one of `toolwright agents ls`. Other options override its settings. Default: an agent without
+    /// instructions.
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// The model, or replay:FILE for a recording of one. Default: `models.default`, else what the environment offers.
+    /// The model, or replay:FILE for a recording. Default: `models.default`, else a model that the environment offers.
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Option<String>,
-    /// How much the model thinks before it answers. Default: as configured for the model, else as its provider has it.
+    /// How much the model thinks before it answers. Default: as configured for the model, else the provider's.
     #[arg(long, value_name = "HOW_MUCH", value_parser = effort())]
     pub(crate) effort: Option<Effort>,
-    /// What may run where no rule matches. Default in a terminal: `ask`; elsewhere one must be given.
+    /// The profile that decides calls that no rule matches. Default in a terminal: `ask`; elsewhere it is required.
     #[arg(long, value_name = "PROFILE", value_parser = profile_name())]
     pub(crate) policy: Option<Profile>,
-    /// Who is asked where the policy asks, and for what tools' sources want to know. Default: `terminal` in one, else
-    /// `nobody`.
+    /// Who answers when the policy asks, and when a tool's source has a question. Default: `terminal` if there is one,
+    /// else `nobody`.
     #[arg(long, value_name = "WHOM", value_parser = ask())]
     pub(crate) ask: Option<AskName>,
     /// When the calls of an answer start. Default: `defaults.dispatch`, else `turn-end`.
@@ -53,29 +53,29 @@ pub(crate) struct Agent {
     /// Tools that the agent gets, as globs on ids or wire names (repeatable). Default: all.
     #[arg(long, value_name = "GLOB")]
     pub(crate) tools: Vec<String>,
-    /// How the tools are put before the model. Default: as configured for the model, else `selection.exposure`,
-    /// else `auto`.
+    /// How tools are shown to the model. Default: as configured for the model, else `selection.exposure`, else `auto`.
     #[arg(long, value_name = "HOW", value_parser = exposure())]
     pub(crate) exposure: Option<ExposureChoice>,
-    /// Model answers in one task.
+    /// Most answers of the model in one task.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_turns: Option<u32>,
-    /// Tool calls in one task.
+    /// Most tool calls in one task.
     #[arg(long, value_name = "N")]
     pub(crate) max_calls: Option<u32>,
-    /// Time for one task, like 10m.
+    /// Most time for one task, like 10m.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) max_time: Option<Duration>,
-    /// Input and output tokens of one task together.
+    /// Most tokens for one task, input and output together.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_tokens: Option<u64>,
-    /// Tokens the model takes in; older results give way to what is new. Default: as configured for the model.
+    /// Size of the model's context window, in tokens. When it fills up, older results are dropped. Default: as
+    /// configured for the model.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) window: Option<usize>,
-    /// Replaces the opening of the system prompt.
+    /// Replaces the first part of the system prompt.
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
-    /// Writes the whole exchange to this file as JSON lines.
+    /// Writes the whole conversation to this file as JSON lines.
     #[arg(long, value_name = "FILE")]
     pub(crate) transcript: Option<PathBuf>,
     #[command(flatten)]
@@ -84,8 +84,8 @@ pub(crate) struct Agent {
 
 #[derive(Debug, Args)]
 pub(crate) struct Record {
-    /// Writes every request to a model with its answer to this file, a line each, without secrets. The model
-    /// replay:FILE gives these answers again, and asks nobody.
+    /// Records every request to a model with its answer in this file, one a line, without secrets. The model
+    /// replay:FILE replays these answers and calls no API.
     #[arg(long = "record", value_name = "FILE")]
     pub(crate) to: Option<PathBuf>,
 }

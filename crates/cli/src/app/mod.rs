@@ -25,7 +25,7 @@ use crate::terminal::screen::{WARN, harmless, print_json, redact_with, say, say_
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Configuration file, in place of all others; it needs no approval. Default: $TOOLWRIGHT_CONFIG.
+    /// Configuration file that is read instead of all others; it needs no approval. Default: $TOOLWRIGHT_CONFIG.
     #[arg(long, global = true, value_name = "FILE", env = "TOOLWRIGHT_CONFIG", hide_env = true)]
     pub(crate) config: Option<PathBuf>,
     /// Workspace root. Default: the configuration's folder, else the current one.
@@ -50,9 +50,9 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Prints the JSON Schema of toolwright.yaml.
+    /// Print the JSON Schema of toolwright.yaml.
     Schema,
-    /// Prints the configuration with all layers laid together, secrets masked.
+    /// Print the merged configuration of all files, with secrets masked.
     Show,
 }
 

@@ -25,7 +25,7 @@ const MAX_BEFORE: usize = 60;
 
 #[derive(Debug, Args)]
 pub(crate) struct Trust {
-    /// The file, or its folder. Default: what is found from the current folder.
+    /// The file, or its folder. Default: the project's files, searched from the current folder up.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// Only shows what the file would start and change.
@@ -34,7 +34,7 @@ pub(crate) struct Trust {
     /// Approves without a question, for scripts.
     #[arg(long, conflicts_with = "revoke")]
     yes: bool,
-    /// Takes the approval back.
+    /// Withdraws the approval.
     #[arg(long)]
     revoke: bool,
 }

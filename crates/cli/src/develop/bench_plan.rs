@@ -35,7 +35,7 @@ pub(crate) struct Bench {
     /// File with cases, YAML or, by its name, `.jsonl` (repeatable). Default: the shipped cases of the shipped tools.
     #[arg(long, value_name = "FILE")]
     pub(super) cases: Vec<PathBuf>,
-    /// The models that are measured. Default: `models.default`, else what the environment offers.
+    /// The models that are measured. Default: `models.default`, else a model that the environment offers.
     #[arg(long, value_name = "PROVIDER/MODEL", value_delimiter = ',')]
     pub(super) models: Vec<String>,
     /// Only cases of these tools, as globs on ids or wire names (repeatable).
@@ -44,31 +44,31 @@ pub(crate) struct Bench {
     /// How often each case is measured. Default: as its file says, else once.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..=100))]
     pub(super) repeat: Option<u32>,
-    /// Calls at once. The queues of the models bound their requests besides. Default: 4.
+    /// How many calls run at once. The models' queues limit their requests as well. Default: 4.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
     pub(super) concurrency: Option<usize>,
     /// The model that judges rubrics. Default: `models.judge`, else the default model; not one that is measured.
     #[arg(long, value_name = "PROVIDER/MODEL")]
     pub(super) judge: Option<String>,
-    /// Lets a model that is measured judge, itself too.
+    /// Lets a measured model judge, even its own answers.
     #[arg(long)]
     pub(super) self_judge: bool,
-    /// US dollars that the whole may cost, judge and what was measured before included. Models whose price is not known
-    /// are refused under it, unless --max-requests bounds them. Default: 5, for those whose price is known.
+    /// Most US dollars for the whole benchmark, including the judge and earlier measurements. Models without known
+    /// prices are refused under it, unless --max-requests bounds them. Default: 5, for models with known prices.
     #[arg(long, value_name = "USD", value_parser = money)]
     pub(super) max_cost: Option<f64>,
-    /// Requests to models that the whole may take, the judge's included.
+    /// Most requests to models for the whole benchmark, including the judge's.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     pub(super) max_requests: Option<u64>,
-    /// Keeps the measurements in this file. Default: one file of all of them in the state directory. What it has is not
-    /// measured again.
+    /// Keeps the measurements in this file. Default: one file for all measurements in the state directory. Results that
+    /// it already holds are not measured again.
     #[arg(long, value_name = "FILE")]
     pub(super) out: Option<PathBuf>,
-    /// Measures everything anew.
+    /// Measures everything again.
     #[arg(long)]
     pub(super) fresh: bool,
-    /// The compat file: recommended models by tool. With neither --cases nor --models nothing is measured: it is read
-    /// and printed. Default: the file that the configuration reads; with --cases only one that `llm.compat` names.
+    /// The compat file: recommended models by tool. Without --cases and --models nothing is measured: the file is only
+    /// printed. Default: the file that the configuration reads; with --cases, only a file that `llm.compat` names.
     #[arg(long, value_name = "FILE", conflicts_with = "no_compat")]
     pub(super) compat: Option<PathBuf>,
     /// Writes no compat file.
@@ -77,7 +77,7 @@ pub(crate) struct Bench {
     /// Writes the report as one HTML file with a plot of quality against cost.
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
-    /// With --json, everything that is known of each tool and model.
+    /// With --json, prints all details of each tool and model.
     #[arg(long)]
     pub(super) full: bool,
 }

@@ -22,29 +22,29 @@ const MAX_BYTES: usize = 64 << 20;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CatalogueCommand {
-    /// Makes a private key in a new file, and prints its public half.
+    /// Make a private key in a new file, and print its public key.
     Keygen {
-        /// The file, which must not be there yet.
+        /// The file, which must not exist yet.
         file: PathBuf,
     },
-    /// Signs a catalogue: prints it with the signature added.
+    /// Sign a catalogue, and print it with the signature added.
     Sign {
         /// The catalogue, JSON; `-` is standard input.
         file: PathBuf,
         /// The private key: PKCS#8, PEM or DER.
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
-        /// Dates it now, and lets it expire after so long.
+        /// Sets its date to now, and lets it expire after this time.
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         expires: Option<Duration>,
-        /// Writes it here instead.
+        /// Writes it to this file instead of standard output.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Checks a catalogue as its readers would, and says which tools it brings. Exit code 1 if it is refused.
+    /// Check a catalogue as its readers would, and list its tools. Exit code 1 if it is refused.
     Verify(Verify),
-    /// Forgets which version of a configured catalogue was accepted last: whatever its publisher signs is taken the next
-    /// time, an older one too. Exit code 1 where nothing is known of it.
+    /// Forget which version of a configured catalogue was accepted last. The next signed version is then accepted, even
+    /// an older one. Exit code 1 if no version was accepted.
     Forget {
         /// Its name.
         name: String,
@@ -55,13 +55,13 @@ pub(crate) enum CatalogueCommand {
 pub(crate) struct Verify {
     /// A file, `-` for standard input, or an https address.
     source: String,
-    /// A public key that is believed (repeatable).
+    /// A public key whose signature is accepted (repeatable).
     #[arg(long, value_name = "KEY", required = true)]
     key: Vec<String>,
-    /// The namespace that it is to fill. Default: its own.
+    /// The namespace for its tools. Default: the one that it names.
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
-    /// Variables that are granted to it (repeatable). Their values are not looked at.
+    /// A variable that it may use (repeatable). Its value is not read.
     #[arg(long, value_name = "NAME")]
     secret: Vec<String>,
 }

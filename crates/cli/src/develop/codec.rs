@@ -42,23 +42,22 @@ pub(crate) struct Validate {
     /// File with a JSON Schema; no configuration is read, and any JSON value may be checked.
     #[arg(long, value_name = "FILE")]
     pub(crate) schema: Option<PathBuf>,
-    /// Prints the schema as one document, with all that its references lead to in its folder and below, and validates
-    /// nothing.
+    /// Prints the schema as one document that includes what it references in its folder and below. Validates nothing.
     #[arg(long, requires = "schema", conflicts_with_all = ["tool", "arguments", "coerce", "no_coerce"])]
     pub(crate) bundle: bool,
-    /// With `--bundle`, fetches what references name by a public http or https address.
+    /// With `--bundle`, also fetches references to public http and https addresses.
     #[arg(long, requires = "bundle")]
     pub(crate) allow_remote: bool,
-    /// Draft of a schema that names none. Default: the newest in which it compiles.
+    /// JSON Schema draft, if the schema names none. Default: the newest draft in which it compiles.
     #[arg(long, value_name = "DRAFT", conflicts_with = "tool", value_parser = draft())]
     pub(crate) draft: Option<Draft>,
-    /// With a schema, too, mends values of the wrong type, as for a tool.
+    /// Repairs values of the wrong type with --schema too. Default with --tool.
     #[arg(long, conflicts_with = "tool")]
     pub(crate) coerce: bool,
-    /// Leaves values of the wrong type as they are. Default with a schema.
+    /// Leaves values of the wrong type as they are. Default with --schema.
     #[arg(long, conflicts_with = "coerce")]
     pub(crate) no_coerce: bool,
-    /// Arguments as JSON, broken as it may be; `-` reads them from standard input. Default: `{}`.
+    /// Arguments as JSON, which may be malformed; `-` reads them from standard input. Default: `{}`.
     #[arg(value_name = "ARGS|-", allow_negative_numbers = true, requires = "against")]
     pub(crate) arguments: Option<String>,
 }
@@ -71,23 +70,23 @@ pub(crate) struct Encode {
     /// File with the tools, `-` for standard input: JSON or JSON lines of {name, description, parameters}.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) tools: PathBuf,
-    /// Asks for strict decoding of the tools that do not say: where the API has it, and the strict schema
-    /// says the same.
+    /// Requests strict decoding for tools that do not decide it, if the API supports it and the strict schema means the
+    /// same.
     #[arg(long)]
     pub(crate) strict: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Decode {
-    /// What the input is: an answer of a model API (a JSON body, server-sent events, or one event a line),
-    /// a text in a format for tool calls, `auto` for whichever it is in, or `arguments`, one JSON text that
-    /// may be broken.
+    /// What the input is: an answer of a model API (a JSON body, server-sent events, or one event a line), a text in a
+    /// format for tool calls, `auto` for whichever it is in, or `arguments`, one JSON text that may be malformed.
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(formats()))]
     pub(crate) format: String,
-    /// The model that wrote it; with `auto`, its format where that is known.
+    /// The model that wrote it. With `auto` it selects the format, if the model's format is known.
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// File with the tools that were shown, as for `encode`: they type values and give back changed names.
+    /// File with the tools that the model was shown, as for `encode`. They give values their types and restore changed
+    /// names.
     #[arg(long, value_name = "FILE")]
     pub(crate) tools: Option<PathBuf>,
     /// The tools were encoded with --strict.
@@ -99,10 +98,10 @@ pub(crate) struct Decode {
     /// What the prompt already opened in the model's turn, like `<think>`.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) prefix: Option<String>,
-    /// What becomes of reasoning in a text.
+    /// What happens to reasoning in a text.
     #[arg(long, value_name = "split|keep", default_value = "split", value_parser = reasoning())]
     pub(crate) reasoning: Reasoning,
-    /// The input has one JSON string a line; each gets its own line of answer.
+    /// The input has one JSON string a line. Each gets one line of output.
     #[arg(long)]
     pub(crate) jsonl: bool,
     /// File with the input. Default: standard input.

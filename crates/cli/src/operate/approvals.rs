@@ -28,44 +28,44 @@ const OWNER: &str = "owner";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApprovalsCommand {
-    /// Lists what waits for an answer.
+    /// List the questions that wait for an answer.
     Ls {
-        /// Those that were answered, expired or withdrawn, too.
+        /// Also lists questions that were answered, expired or withdrawn.
         #[arg(long, conflicts_with = "standing")]
         all: bool,
-        /// Lists instead what was approved for always, and still stands.
+        /// Lists standing approvals instead.
         #[arg(long)]
         standing: bool,
     },
-    /// Lets a call run.
+    /// Approve a call, so that it runs.
     Approve {
         /// The question's id.
         id: String,
-        /// Does not ask again in its session for what `approvals ls` says of the question: this tool as it is now,
-        /// inside the workspace alone or on the wish of the one that asks, or exactly these arguments where a call may
-        /// do anything.
+        /// Also approves later calls of the session, as far as `approvals ls` says for the question: calls of this tool
+        /// as it is defined now and inside the workspace, or only calls with exactly these arguments if the tool may do
+        /// anything.
         #[arg(long)]
         always: bool,
     },
-    /// Answers what a tool's source wants to know, or says that its page was opened.
+    /// Answer a question of a tool's source, or confirm that its page was opened.
     Answer {
         /// The question's id.
         id: String,
-        /// What is filled in: one JSON object, or field=value pairs. Nothing for a page.
+        /// The answers: one JSON object, or field=value pairs. None for a page.
         #[arg(value_name = "JSON|FIELD=VALUE")]
         values: Vec<String>,
     },
-    /// Refuses a call, or what a tool's source asks.
+    /// Deny a call, or decline a question of a tool's source.
     Deny {
         /// The question's id.
         id: String,
-        /// Why a call is refused; the model reads it.
+        /// Why the call is denied; the model reads it.
         #[arg(long, value_name = "TEXT", default_value = "the user said no")]
         reason: String,
     },
-    /// Takes back what was approved for always.
+    /// Withdraw a standing approval.
     Revoke {
-        /// Its id, of `approvals ls --standing`.
+        /// Its id, as `approvals ls --standing` lists it.
         id: String,
     },
 }

@@ -21,45 +21,45 @@ const STOP_WAIT: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
-    /// Lists jobs, the newest first.
+    /// List jobs, newest first.
     Ls {
-        /// Jobs at most.
+        /// Most jobs to list.
         #[arg(long, default_value_t = 10_000, value_name = "N")]
         limit: usize,
-        /// Only jobs that are not over.
+        /// Lists only jobs that have not ended.
         #[arg(long)]
         open: bool,
     },
-    /// Shows one job, and what it came to.
+    /// Show one job and its outcome.
     Show {
         /// The job.
         id: String,
-        /// Waits so long for its end, like 30s.
+        /// Waits up to this time for the job to end, like 30s.
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         wait: Option<Duration>,
     },
-    /// Prints what a job wrote while it ran, and its result.
+    /// Print a job's output and its result.
     Read {
         /// The job.
         id: String,
         /// First line, from 0; negative counts from the end.
         #[arg(long, default_value_t = 0, value_name = "LINE", allow_negative_numbers = true)]
         offset: i64,
-        /// Lines at most.
+        /// Most lines to print.
         #[arg(long, default_value_t = 1000, value_name = "N")]
         lines: usize,
     },
-    /// Gives a job that waits for input its input, and waits for its next answer.
+    /// Send input to a job that waits for it, and wait for the job's next answer.
     Send {
         /// The job.
         id: String,
         /// The input: JSON, or else a text.
         input: String,
-        /// How long it waits for the answer, like 30s.
+        /// How long to wait for the answer, like 30s.
         #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = duration)]
         wait: Duration,
     },
-    /// Stops jobs.
+    /// Stop jobs.
     Stop {
         /// The jobs.
         #[arg(required = true)]

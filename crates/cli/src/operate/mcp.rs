@@ -23,9 +23,9 @@ use crate::terminal::table::{Cell, Table, name, print_list};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum McpCommand {
-    /// Lists the MCP servers, and who is logged in.
+    /// List the MCP servers, and where you are logged in.
     Ls,
-    /// Logs in at a server: opens its login page in the browser, and keeps what it gives.
+    /// Log in at a server: open its login page in the browser, and keep the tokens.
     #[command(
         after_long_help = "Tokens are kept in the state directory (oauth/), readable by you alone, and renewed by \
                             themselves.\nOn a machine without a browser open the page elsewhere, and paste the \
@@ -34,14 +34,14 @@ pub(crate) enum McpCommand {
     Login {
         /// The server's name in the configuration.
         server: String,
-        /// Asks for this scope, too; may be repeated.
+        /// Also requests this scope (repeatable).
         #[arg(long = "scope", value_name = "SCOPE")]
         scopes: Vec<String>,
-        /// Prints the address of the login page only.
+        /// Only prints the address of the login page.
         #[arg(long)]
         no_browser: bool,
     },
-    /// Forgets the login and the registration of a server, and has the token taken back where the server offers that.
+    /// Forget the login and the registration at a server, and revoke the token if the server supports that.
     Logout {
         /// The server's name in the configuration.
         server: String,

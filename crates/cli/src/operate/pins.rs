@@ -30,48 +30,48 @@ const MAX_LINE: usize = 40_000;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PinsCommand {
-    /// Lists what is pinned, of all sources or one.
+    /// List the pinned tools of all sources or one.
     Ls {
         /// Provider (as `tools show` names it), or a tool: `provider/tool`, id or wire name.
         of: Option<String>,
-        /// Only what has changed or was never approved.
+        /// Lists only tools that have changed or were never approved.
         #[arg(long)]
         waiting: bool,
-        /// Of the sources of all configurations, also those that are gone.
+        /// Lists the sources of all configurations, even removed ones.
         #[arg(long)]
         all_projects: bool,
     },
-    /// Shows the definition that is pinned, and the one that waits.
+    /// Show the pinned definition of a tool, and the one that waits for approval.
     Show {
         /// `provider/tool`, id or wire name.
         tool: String,
     },
-    /// Says what has changed, the dangerous first. Exit code 1 if anything has.
+    /// Show what has changed, dangerous changes first. Exit code 1 if anything has.
     Diff {
         /// A provider or a tool. Default: all.
         of: Option<String>,
     },
-    /// Lets the definitions that wait in: they are what is pinned from now on.
+    /// Approve and pin the definitions that wait.
     Approve {
         /// A provider or a tool.
         of: String,
-        /// Only if this is the hash of what waits, or its beginning, of 12 digits or more: what was looked at.
+        /// Approves only if the definition that waits has this hash. The first 12 digits or more are enough.
         #[arg(long, value_name = "HASH")]
         hash: Option<String>,
     },
-    /// Withholds a tool, or all of a provider, until it is approved again.
+    /// Withhold a tool, or all tools of a provider, until they are approved again.
     Revoke {
         /// A provider or a tool.
         of: String,
-        /// Of the sources of this name of all configurations.
+        /// Applies to the sources of this name in all configurations.
         #[arg(long)]
         all_projects: bool,
     },
-    /// Forgets a tool, or all of a provider, as if it had never been seen.
+    /// Forget a tool, or all tools of a provider, as if they had never been seen.
     Forget {
         /// A provider or a tool.
         of: String,
-        /// Of the sources of this name of all configurations, also those that are gone.
+        /// Applies to the sources of this name in all configurations, even removed ones.
         #[arg(long)]
         all_projects: bool,
     },

@@ -31,7 +31,7 @@ const UNLISTED: &str = "unlisted";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Says which rule decides a call, and why; nothing runs. Answers as JSON: {effect, rule, reason}.
+    /// Show which rule decides a call, and why; nothing runs. Prints JSON: {effect, rule, reason}.
     Test(PolicyTest),
 }
 
@@ -43,22 +43,22 @@ pub(crate) struct PolicyTest {
     /// Arguments as JSON; `-` reads them from standard input. Default: `{}`.
     #[arg(value_name = "ARGS|-", allow_negative_numbers = true)]
     arguments: Option<String>,
-    /// File with the policy: `profile`, `rules` and `tools`, by themselves or under `policy`. Default: that of
-    /// the configuration.
+    /// File with the policy: `profile`, `rules` and `tools`, at the top level or under `policy`. Default: the
+    /// configuration's policy.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// What the user asked for, in the user's own words, for conditions that use `request`. Default: not known.
+    /// The user's request in the user's own words, for conditions that use `request`. Default: unknown.
     #[arg(long, value_name = "TEXT")]
     request: Option<String>,
-    /// An argument whose value came out of an untrusted tool: its name, or a JSON Pointer into the arguments (repeatable).
+    /// An argument whose value comes from an untrusted tool: its name, or a JSON Pointer into the arguments
+    /// (repeatable).
     #[arg(long = "tainted", value_name = "ARG")]
     tainted: Vec<String>,
     /// A role of the caller (repeatable).
     #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
-    /// Standard input has one JSON object a line, {tool, arguments?, request?, roles?, tainted?, effects?,
-    /// tags?}; each gets
-    /// its own line of answer. What a line says of effects and tags counts for that line.
+    /// Standard input has one JSON object a line, {tool, arguments?, request?, roles?, tainted?, effects?, tags?}; each
+    /// gets one line of output. Effects and tags of a line apply to that line only.
     #[arg(long)]
     jsonl: bool,
 }

@@ -17,16 +17,17 @@ use crate::terminal::table::{Table, name, print_list};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StateCommand {
-    /// Lists what was written, the oldest first: path, method, call, date.
+    /// List what was written, oldest first: path, method, call, date.
     Ls {
         #[command(flatten)]
         of: OfRun,
     },
-    /// Prints the value at a path, as `†state.PATH` reads it. A text is printed as it is; with --json all values are JSON.
+    /// Print the value at a path, as `†state.PATH` reads it. A text is printed as it is; with --json all values are
+    /// JSON.
     Get {
-        /// The path: names joined by dots. The items of an array are steps: `found.0`.
+        /// The path: names joined by dots. Numbers select items of an array: `found.0`.
         path: String,
-        /// The instance of a run over many inputs. Default: what holds for all.
+        /// The instance of a run over many inputs. Default: values that all instances share.
         #[arg(long, value_name = "NAME")]
         instance: Option<String>,
         #[command(flatten)]

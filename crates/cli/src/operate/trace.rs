@@ -34,30 +34,30 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(crate) const JSON_FORM: &str = "\
 With --json and a run: {run, session, started_ms, latency_ms, totals: {tool_calls, model_calls, jobs, failures,
 usage: {input_tokens, output_tokens, cached_tokens, cache_written_tokens and reasoning_tokens unless they are 0},
-cost_usd, open_costs (model attempts that may have cost something beside that) unless it is 0}, left_out,
+cost_usd, open_costs (model attempts whose cost is unknown) unless it is 0}, left_out,
 turns: [{turn, ops: [{op, trace, parent,
 kind: tool | model | job | guard, name, call, status: ok, the kind of failure, running, or unknown (its process ended
-before it), started_ms, latency_ms, wait_ms, person_ms (in which people were asked; no part of latency_ms),
-attempts (of a model, whose attempts are ops each: which one), note (why it failed, why
+before it), started_ms, latency_ms, wait_ms, person_ms (time that people took to answer; not part of latency_ms),
+attempts (of a model request: the number of this attempt, as each attempt is an op), note (why it failed, why
 the first models of an LLM-backed tool gave no result, or why a request shows its tools),
-provenance (what was done to name and arguments), tools (what a request showed: exposure, shown, deferred, excluded, tokens), cached, characters_in, characters_out, usage, cost_usd, decided_by, approval,
-agent: {run, totals} of a call that began one, children: [...]}]}]}. The totals include the agents that the run began.
+provenance (how name and arguments were changed), tools (what a request showed: exposure, shown, deferred, excluded, tokens), cached, characters_in, characters_out, usage, cost_usd, decided_by, approval,
+agent: {run, totals} of a call that started an agent, children: [...]}]}]}. The totals include the agents that the run started.
 Without a run: [{run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, jobs, failures,
 usage, cost_usd, open_costs unless it is 0}], newest first.";
 
 /// What to show.
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
-    /// A run, session or trace id, the beginning of one, or `last`. Without it, the newest are listed.
+    /// A run, session or trace id, the first characters of one, or `last`. Default: lists the newest.
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// How many are listed.
+    /// How many to list.
     #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "run")]
     limit: usize,
-    /// Shows what is added, until it is interrupted.
+    /// Shows new operations as they happen, until it is interrupted.
     #[arg(long, requires = "run")]
     follow: bool,
-    /// Writes the tree with arguments and results into this file: HTML that needs nothing else.
+    /// Writes the tree with arguments and results to this file, as one self-contained HTML page.
     #[arg(long, requires = "run", conflicts_with = "follow", value_name = "FILE")]
     html: Option<PathBuf>,
 }

@@ -31,16 +31,16 @@ const INSTALLS: &str = "`toolwright serve` and `toolwright chat` do that when th
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TriggersCommand {
-    /// Lists triggers and their latest firings.
+    /// List triggers and their latest firings.
     Ls {
-        /// Firings of each trigger at most.
+        /// Most firings to list for each trigger.
         #[arg(long, default_value_t = 3, value_name = "N")]
         firings: usize,
-        /// Triggers of all workspaces.
+        /// Lists the triggers of all workspaces.
         #[arg(long)]
         all: bool,
     },
-    /// Adds a trigger to this workspace.
+    /// Add a trigger to this workspace.
     Add {
         /// What makes it fire: timer, schedule, channel, file or webhook.
         #[arg(value_name = "TYPE", value_parser = kind)]
@@ -49,22 +49,22 @@ pub(crate) enum TriggersCommand {
         #[arg(required = true, value_name = "KEY=VALUE")]
         keys: Vec<String>,
     },
-    /// Removes triggers. Runs that they have started go on.
+    /// Remove triggers. Runs that they have started continue.
     Rm {
         /// The triggers.
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Fires a trigger now. A process that runs triggers starts it.
+    /// Fire a trigger now. A process that runs triggers starts its run.
     Fire {
         /// The trigger.
         id: String,
     },
-    /// Shows when triggers fire next.
+    /// Show when triggers fire next.
     Next {
         /// The trigger. Default: all of this workspace.
         id: Option<String>,
-        /// Times of each at most.
+        /// Most times to show for each trigger.
         #[arg(long, default_value_t = 5, value_name = "N")]
         count: usize,
     },

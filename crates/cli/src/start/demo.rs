@@ -40,10 +40,10 @@ const COLUMNS: usize = 80;
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Serves a team of agents at work instead, with the web console. ADDR is 127.0.0.1:7117 unless it is given.
+    /// Serves the web console with a team of sample agents instead. ADDR defaults to 127.0.0.1:7117.
     #[arg(long, value_name = "ADDR", value_parser = address, num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:7117")]
     serve: Option<SocketAddr>,
-    /// Opens no browser.
+    /// Prints the console's address and opens no browser.
     #[arg(long, requires = "serve")]
     print: bool,
 }

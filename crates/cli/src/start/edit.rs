@@ -49,7 +49,7 @@ pub(crate) struct Add {
     /// Header of every request (repeatable).
     #[arg(long, value_name = "NAME: VALUE", requires = "url")]
     pub(crate) header: Vec<String>,
-    /// Environment of the process (repeatable).
+    /// Environment variable of the process (repeatable).
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "url")]
     pub(crate) env: Vec<String>,
     /// Folder the process runs in.
@@ -65,8 +65,8 @@ pub(crate) struct Add {
 /// Where entries are written, and what becomes of secrets in them.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
-    /// Writes your own configuration, which holds in every folder: toolwright/toolwright.yaml in $XDG_CONFIG_HOME, else in
-    /// ~/.config. Default: the file of --config, else toolwright.yaml in the current folder.
+    /// Writes your own configuration, which applies in every folder: toolwright/toolwright.yaml in $XDG_CONFIG_HOME,
+    /// else in ~/.config. Default: the file of --config, else toolwright.yaml in the current folder.
     #[arg(long)]
     pub(crate) user: bool,
     /// Leaves tokens and passwords in the configuration. Default: the entry names a variable, and its value goes to
@@ -80,7 +80,8 @@ pub(crate) struct Import {
     /// The client, or `openapi`.
     #[arg(value_parser = import_source())]
     pub(crate) source: ImportSource,
-    /// Its file. Default: where the client keeps it. Of `openapi` the document: a file, or an http(s) address.
+    /// The client's file. Default: where the client keeps it. For `openapi`: the document, a file or an http(s)
+    /// address.
     #[arg(value_name = "FILE|URL")]
     pub(crate) file: Option<PathBuf>,
     /// Only shows what would be added.

@@ -18,7 +18,7 @@ use crate::terminal::table::{Table, name, print_list};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentsCommand {
-    /// List the agents of configuration and agent files. `toolwright run --agent NAME TASK` runs one.
+    /// List the agents of the configuration and of agent files. `toolwright run --agent NAME TASK` runs one.
     Ls,
     /// Show one agent with its instructions.
     Show {
@@ -32,13 +32,13 @@ pub(crate) enum AgentsCommand {
         /// When to use it, in a sentence.
         #[arg(long, value_name = "TEXT")]
         description: Option<String>,
-        /// Its model. Default: that of whoever starts it.
+        /// Its model. Default: the model of whoever starts it.
         #[arg(long, value_name = "PROVIDER/MODEL")]
         model: Option<String>,
         /// Tools that it may use, as globs on ids or wire names (repeatable). Default: all.
         #[arg(long, value_name = "GLOB")]
         tools: Vec<String>,
-        /// Writes it for all of your projects.
+        /// Writes it to your own configuration's folder, for all projects.
         #[arg(long)]
         user: bool,
     },

@@ -54,25 +54,25 @@ pub(crate) struct Call {
     pub(crate) timeout: Option<Duration>,
     /// Cuts the text of the result to this many bytes. Default: `defaults.whole_result_max_bytes`, 16 MiB.
     ///
-    /// The rest is stored for output__read, and the result says so.
+    /// The rest is stored for output__read, as the result says.
     #[arg(long, value_name = "BYTES", value_parser = RangedU64ValueParser::<usize>::new())]
     pub(crate) max_output: Option<usize>,
-    /// Makes the call a job: its id is printed at once, and the program stays until the job is over.
+    /// Runs the call as a job. The job's id is printed at once, and the program stays until the job ends.
     #[arg(long)]
     pub(crate) background: bool,
-    /// Who answers what the tool's source asks in the middle of the call: forms, pages, and whether it may ask a model.
-    /// Default: `terminal` in one, else `nobody`.
+    /// Who answers questions that the tool's source asks during the call: forms, pages, and whether it may ask a model.
+    /// Default: `terminal` if there is one, else `nobody`.
     #[arg(long, value_name = "WHOM", value_parser = ask())]
     pub(crate) ask: Option<AskName>,
-    /// The one model that an LLM-backed tool asks, provider/model. Default: those of the tool, else `models.default`,
-    /// else what the environment offers.
+    /// The one model that an LLM-backed tool asks, provider/model. Default: the tool's own models, else
+    /// `models.default`, else a model that the environment offers.
     #[arg(long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Option<String>,
     /// How much the model of an LLM-backed tool thinks before it answers. Default: as the tool says, else as configured for
     /// the model.
     #[arg(long, value_name = "HOW_MUCH", value_parser = effort())]
     pub(crate) effort: Option<Effort>,
-    /// The mode in which an LLM-backed tool asks, where it has several.
+    /// The mode of an LLM-backed tool that has several.
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
     #[command(flatten)]

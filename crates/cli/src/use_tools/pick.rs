@@ -31,26 +31,29 @@ const MAX_EXPLAINED: usize = 100;
 pub(crate) struct PickArgs {
     /// What the tools are for; `-` reads it from standard input.
     query: String,
-    /// Tools at most. Default: `selection.max_candidates`.
+    /// Most tools to return. Default: `selection.max_candidates`.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     max: Option<usize>,
-    /// The least score, from 0 to 1. Default: `selection.min_score`.
+    /// Lowest score, from 0 to 1. Default: `selection.min_score`.
     #[arg(long, value_name = "S", value_parser = share)]
     min_score: Option<f64>,
     /// How tools are scored. Default: `selection.scorer`.
     #[arg(long, value_name = "SCORER", value_parser = scorer())]
     scorer: Option<ScorerName>,
-    /// Weights of words and of meaning; scores by `hybrid` unless `--scorer` says otherwise. Default: `selection.hybrid`.
+    /// Weights of words and of meaning, for the scorer `hybrid`, which is used unless `--scorer` says otherwise.
+    /// Default: `selection.hybrid`.
     #[arg(long, num_args = 2, value_names = ["WORDS", "MEANING"], value_parser = weight)]
     weights: Option<Vec<f32>>,
-    /// The two passes of `cascade`; scores by it unless `--scorer` says otherwise. Default: `selection.cascade`.
+    /// The two passes of the scorer `cascade`, which is used unless `--scorer` says otherwise. Default:
+    /// `selection.cascade`.
     #[arg(long, num_args = 2, value_names = ["FIRST", "THEN"], value_parser = scorer())]
     passes: Option<Vec<ScorerName>>,
-    /// Roles of whoever asks, for tools that are limited to roles. Default: the owner, who has them all.
+    /// Roles of the caller, for tools that are limited to roles. Default: the owner's, which are all.
     #[arg(long, value_name = "ROLE", value_delimiter = ',')]
     roles: Option<Vec<String>>,
-    /// How long scoring may take, embeddings and judge included; after that what is at hand counts: words, else the
-    /// order of registration. Vectors that were computed by then are kept. Default: `selection.timeout`.
+    /// How long scoring may take, embeddings and judge included. When the time is over, the scores by words count;
+    /// without these, the order of registration. Vectors that were computed by then are kept. Default:
+    /// `selection.timeout`.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
     /// Only tools of this namespace.
@@ -59,22 +62,23 @@ pub(crate) struct PickArgs {
     /// Only tools that declare these capabilities. Default: `selection.capabilities`.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     capability: Option<Vec<String>>,
-    /// Only tools that need nothing but these of their surroundings. Default: `selection.context`.
+    /// What the environment of the tools provides; tools that need anything else are left out. Default:
+    /// `selection.context`.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     context: Option<Vec<String>>,
     /// Tokens that the definitions of all picks may take. Default: `selection.budget`.
     #[arg(long, value_name = "TOKENS")]
     budget: Option<usize>,
-    /// Tools that are marked unsafe may be picked too.
+    /// Picks tools that are marked unsafe too.
     #[arg(long)]
     allow_unsafe: bool,
     /// Picks from the tools of this file, JSON or JSON lines, instead of the catalogue.
     #[arg(long, value_name = "FILE")]
     catalogue: Option<PathBuf>,
-    /// Directory of a sentence-transformer, for scorers that go by meaning. Default: `selection.embeddings`.
+    /// Directory of a sentence-transformer, for scorers by meaning. Default: `selection.embeddings`.
     #[arg(long, value_name = "DIR")]
     embeddings: Option<PathBuf>,
-    /// Says where the words of the query stand, what the scorer adds, and which tools were not candidates.
+    /// Shows where the query's words occur, what each adds to the score, and which tools were not candidates.
     #[arg(long)]
     debug: bool,
 }

@@ -45,41 +45,41 @@ pub(crate) enum PlanCommand {
     },
     /// Run a plan. It is checked first, and nothing runs if something is wrong. With --json: {plan, status, calls, state}.
     ///
-    /// That you run it approves the calls as they are written, whatever comes in place of their references. A call that the
-    /// policy asks about for another reason than before is asked about by itself. With --policy, nothing is approved
-    /// beforehand. A plan that was interrupted goes on when it is run again by its name.
+    /// Running it approves the calls as they are written, whatever values replace their references. If the policy asks
+    /// about a call for a new reason, you are asked about that call. With --policy, nothing is approved beforehand. To
+    /// continue a plan that was interrupted, run it again by its name.
     Run {
         #[command(flatten)]
         plan: PlanFile,
-        /// Who is asked about calls that are not approved. Default: `terminal` in one, else `nobody`.
+        /// Who is asked about calls that are not approved. Default: `terminal` if there is one, else `nobody`.
         #[arg(long, value_name = "WHOM", value_parser = ask())]
         ask: Option<AskName>,
-        /// Has a model plan anew what failed, once, and runs that. What it plans is not approved beforehand.
+        /// Has a model write a new plan for what failed, once, and runs it. The new calls are not approved beforehand.
         #[arg(long)]
         repair: bool,
         #[command(flatten)]
         writer: Writer,
     },
-    /// Check a plan and keep it, to be run later by the name that is printed.
+    /// Check and save a plan, and print the name to run it by.
     Save {
         #[command(flatten)]
         plan: PlanFile,
-        /// Approves its calls as they are written, whatever comes in place of their references.
+        /// Approves its calls as they are written, whatever values replace their references.
         #[arg(long)]
         approve: bool,
     },
-    /// Have a model write a plan for a request. It is printed, and nothing runs. A plan with faults goes back to the model
-    /// once; exit code 1 if some are left.
+    /// Have a model write a plan for a request. The plan is printed and does not run. The model gets one chance to
+    /// correct errors; exit code 1 if some are left.
     Make {
-        /// What is to be done; `-` is standard input.
+        /// The request; `-` reads it from standard input.
         request: String,
         /// What references like †input.x stand for: a JSON object, an array of them, or a file of one.
         #[arg(long, value_name = "FILE|JSON")]
         input: Option<String>,
-        /// The profile that it is checked under. Default: `policy.profile`, else `ask`.
+        /// The profile that the plan is checked under. Default: `policy.profile`, else `ask`.
         #[arg(long, value_name = "PROFILE", value_parser = profile_name())]
         policy: Option<Profile>,
-        /// US dollars that the plan may cost at most, by the hints of its tools. Default: any amount.
+        /// Most US dollars for the plan, by the cost hints of its tools. Default: no limit.
         #[arg(long, value_name = "USD", value_parser = usd)]
         max_cost: Option<f64>,
         #[command(flatten)]
@@ -90,7 +90,7 @@ pub(crate) enum PlanCommand {
 /// The model that writes plans.
 #[derive(Debug, Args)]
 pub(crate) struct Writer {
-    /// The model that writes the plan. Default: `models.default`, else what the environment offers.
+    /// The model that writes the plan. Default: `models.default`, else a model that the environment offers.
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     model: Option<String>,
     /// Tools that it may plan with, as globs on ids or wire names (repeatable). Default: all.
@@ -113,17 +113,17 @@ impl Writer {
 /// A plan in a file.
 #[derive(Debug, Args)]
 pub(crate) struct PlanFile {
-    /// The file: a JSON array of calls `{"_tool": name, "_outputPath"?: path, ...arguments}`; `-` is standard input. Or the
-    /// name of a plan that is kept.
+    /// The file: a JSON array of calls `{"_tool": name, "_outputPath"?: path, ...arguments}`; `-` is standard input. Or
+    /// the name of a saved plan.
     file: PathBuf,
-    /// What references like †input.x stand for: a JSON object, or a file of one. With an array the plan is repeated for each of
-    /// its items, unless its calls name instances (①, ②, …).
+    /// What references like †input.x stand for: a JSON object, or a file of one. With an array the plan runs once for
+    /// each item, unless its calls name instances (①, ②, …).
     #[arg(long, value_name = "FILE|JSON")]
     input: Option<String>,
-    /// What may run where no rule matches. Default: `policy.profile`, else `ask`.
+    /// The profile that decides calls that no rule matches. Default: `policy.profile`, else `ask`.
     #[arg(long, value_name = "PROFILE", value_parser = profile_name())]
     policy: Option<Profile>,
-    /// US dollars that the plan may cost at most, by the hints of its tools. Default: any amount.
+    /// Most US dollars for the plan, by the cost hints of its tools. Default: no limit.
     #[arg(long, value_name = "USD", value_parser = usd)]
     max_cost: Option<f64>,
 }

@@ -18,20 +18,19 @@ use crate::terminal::screen::{print_json, print_written};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PromptCommand {
-    /// Show the system prompt of a run in its sections, with the tokens of each, and what the tools take beside it. Asks no
-    /// model.
+    /// Show the system prompt of a run, with the tokens of each section and of the tools. Calls no model.
     Show(Show),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {
-    /// The agent that would run. Default: one without instructions of its own.
+    /// The agent that would run. Default: an agent without instructions.
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// The model. Default: the agent's, `models.default`, else what the environment offers.
+    /// The model. Default: the agent's, `models.default`, else a model that the environment offers.
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     model: Option<String>,
-    /// Tokens that the model takes in. Default: as configured for the model.
+    /// Size of the model's context window, in tokens. Default: as configured for the model.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     window: Option<usize>,
 }

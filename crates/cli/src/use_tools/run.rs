@@ -29,8 +29,7 @@ pub(crate) struct Run {
     /// The task; `-` reads it from standard input.
     #[arg(required_unless_present = "resume")]
     pub(crate) task: Option<String>,
-    /// Goes on with a run that was interrupted, with its model, tools, system prompt and limits; its id
-    /// was printed when it began.
+    /// Continues an interrupted run with its model, tools, system prompt and limits. Its id was printed when it began.
     #[arg(
         long,
         value_name = "ID",
@@ -40,29 +39,29 @@ pub(crate) struct Run {
         ]
     )]
     pub(crate) resume: Option<String>,
-    /// With --resume: lets only these held calls run (repeatable). Default: all of them.
+    /// With --resume: runs only these held calls (repeatable). Default: all of them.
     #[arg(long = "call", value_name = "ID", requires = "resume", conflicts_with = "task")]
     pub(crate) calls: Vec<String>,
-    /// Has the model plan the whole work first. The plan is shown, and approved as a whole: in a terminal it is asked about, with
-    /// --policy each call is judged by itself, and with --dispatch manual the run stops and --resume lets the plan run. Then the
-    /// model answers with the results.
+    /// Has the model plan the whole work first. The plan is shown and approved as a whole: in a terminal you are asked;
+    /// with --policy each call is decided by itself; with --dispatch manual the run stops, and --resume runs the plan.
+    /// Then the model answers with the results.
     #[arg(long, conflicts_with = "resume")]
     pub(crate) plan: bool,
-    /// With --plan: US dollars that the plan may cost at most, by the hints of its tools. Default: any amount.
+    /// With --plan: most US dollars for the plan, by the cost hints of its tools. Default: no limit.
     #[arg(long, value_name = "USD", requires = "plan", value_parser = usd)]
     pub(crate) max_cost: Option<f64>,
     /// Has the run end with a final report in this format.
     #[arg(long, value_name = "FORMAT", value_parser = report_format())]
     pub(crate) format: Option<Format>,
-    /// File with the JSON Schema of the answer, which is JSON then.
+    /// File with the JSON Schema of the answer. The answer is then JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) output_schema: Option<PathBuf>,
-    /// What references like †input.x stand for: a JSON object, or a file of one. An array is a request over many inputs, each
-    /// an instance (①, ②, …), in a run for each hundred of them.
+    /// What references like †input.x stand for: a JSON object, or a file of one. With an array the request covers many
+    /// inputs, each an instance (①, ②, …); each hundred of them is one run.
     #[arg(long, value_name = "FILE|JSON")]
     pub(crate) input: Option<String>,
-    /// Replaces references like †state.x and †input.x also in arguments for tools of other servers. Default: these get what the
-    /// model wrote.
+    /// Also replaces references like †state.x and †input.x in arguments for tools of other servers. Default: these
+    /// tools get the text that the model wrote.
     #[arg(long)]
     pub(crate) foreign_references: bool,
     #[command(flatten)]

@@ -38,22 +38,23 @@ pub(crate) struct Serve {
     /// Speaks on standard input and output, for clients that start the server.
     #[arg(long, conflicts_with_all = ["http", "token"])]
     pub(crate) stdio: bool,
-    /// Listens here. Default: `server.http` of the configuration, 127.0.0.1:7117. Port 0 takes a free one.
+    /// Listens on this address. Default: `server.http` of the configuration, 127.0.0.1:7117. Port 0 selects a free
+    /// port.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) http: Option<SocketAddr>,
-    /// Bearer token that clients must send; needed beyond loopback. Without it clients at /mcp need none, and the API has
-    /// the one in the file `api-token` of the state directory.
+    /// Bearer token that clients must send; needed beyond loopback. Without it clients at /mcp need no token, and the
+    /// API uses the one in the file `api-token` of the state directory.
     #[arg(long, env = "TOOLWRIGHT_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
-    /// What may run where no rule matches. Default: `ask`; with --stdio `client`.
+    /// The profile that decides calls that no rule matches. Default: `ask`; with --stdio `client`.
     #[arg(long, value_name = "PROFILE", value_parser = profile_name())]
     pub(crate) policy: Option<Profile>,
-    /// Who is asked where the policy asks. Default: `client` where it can be asked, else `inbox`. With `inbox`, what
-    /// tools' sources want to know of a person goes there too, where the owner's client has no forms.
+    /// Who answers when the policy asks. Default: `client` if it can be asked, else `inbox`. With `inbox`, questions of
+    /// tools' sources go there too if the owner's client has no forms.
     #[arg(long, value_name = "WHOM", default_value = "client", value_parser = serve_ask())]
     pub(crate) ask: Ask,
-    /// How tools are put before clients that do not say it with `?expose=…`: `direct` lists all of them, `search`
-    /// three that find, describe and call the others, and those of `selection.pinned`.
+    /// How tools are shown to clients that do not choose with `?expose=…`. `direct` lists all tools. `search` lists the
+    /// tools of `selection.pinned` and three that find, describe and call the others.
     #[arg(long, value_name = "HOW", default_value = "direct", value_parser = PossibleValuesParser::new(["direct", "search"]).try_map(|how| how.parse::<Expose>()))]
     pub(crate) expose: Expose,
     #[command(flatten)]
@@ -282,10 +283,10 @@ pub(crate) struct ConsoleArgs {
     /// Where the server listens. Default: `server.http` of the configuration, 127.0.0.1:7117.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     http: Option<SocketAddr>,
-    /// The server's token, where it was started with one.
+    /// The server's token, if it was started with one.
     #[arg(long, env = "TOOLWRIGHT_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Prints the address only.
+    /// Only prints the address.
     #[arg(long)]
     print: bool,
 }

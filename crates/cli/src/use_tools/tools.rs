@@ -37,20 +37,20 @@ pub(crate) const MAX_UNREADABLE: usize = 10;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tools {
-    /// List every tool that `serve` has. Effects, as a tool declares them: it reads, writes or is destructive (it may
-    /// overwrite or delete); `+net` reaches beyond this machine.
+    /// List every tool that `serve` offers. Effects are those that a tool declares: it reads, writes or is destructive
+    /// (may overwrite or delete); `+net` means that it reaches beyond this machine.
     Ls(Ls),
     /// Show one tool with its schema.
     Show {
         /// Wire name, id, alias or bare name.
         tool: String,
     },
-    /// Find tools by words. They may be parts of words, as they stand in names, tags and descriptions; where none does, it
-    /// goes by similar words: the last may be unfinished, any may be mistyped.
+    /// Find tools by words. It searches names, tags and descriptions, also for parts of words. If nothing matches, it
+    /// finds similar words: the last may be incomplete, and any may be misspelt.
     Search {
         /// The words.
         query: String,
-        /// Hits at most.
+        /// Most tools to list.
         #[arg(long, default_value_t = 20, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
         limit: usize,
         #[command(flatten)]
@@ -62,20 +62,19 @@ pub(crate) enum Tools {
 pub(crate) struct Ls {
     #[command(flatten)]
     pub(crate) filter: Filter,
-    /// Only tools that this model does well with, by `toolwright bench` and `models.<model>.tool_compat`.
+    /// Lists only tools that this model works well with, by `toolwright bench` and `models.<model>.tool_compat`.
     #[arg(long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Option<String>,
-    /// How well, from 0 to 1.
+    /// With --model: lowest score, from 0 to 1.
     #[arg(long, value_name = "S", default_value_t = FIT, requires = "model", value_parser = share)]
     pub(crate) min_score: f64,
-    /// Says what their definitions take of a model's window, by tool and by provider, and what each way of
-    /// putting them before a model takes in each request: all of them (direct), the tools that find, describe and
-    /// call them and a line of namespaces (search), the one that finds them and that line, as the API keeps the
-    /// others out of the context until they are found (deferred), or some of average size and the one that finds
-    /// further ones (pick).
+    /// Shows how many tokens the definitions take, by tool and by provider, and how many each exposure takes in each
+    /// request. `direct`: all tools. `search`: the tools that find, describe and call the others, and a line of
+    /// namespaces. `deferred`: the tool that finds the others, and that line; the API adds the others when they are
+    /// found. `pick`: some tools of average size, and the tool that finds more.
     #[arg(long)]
     pub(crate) tokens: bool,
-    /// Tokens that the model takes in. Default: `models.<name>.window` of the default model.
+    /// Size of the model's context window, in tokens. Default: `models.<name>.window` of the default model.
     #[arg(long, value_name = "N", requires = "tokens", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) window: Option<usize>,
 }
@@ -85,7 +84,7 @@ pub(crate) struct Filter {
     /// Only this namespace.
     #[arg(long)]
     pub(crate) namespace: Option<String>,
-    /// Only ids that begin so.
+    /// Only ids that begin with this.
     #[arg(long)]
     pub(crate) prefix: Option<String>,
     /// Only tools with this tag.
