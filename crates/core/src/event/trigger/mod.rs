@@ -90,7 +90,7 @@ enum WrittenCatchUp {
     Word(CatchUpWord),
     /// The last ones fire, at most this many.
     Most {
-        /// How many fire at most; 1,000 is the bound.
+        /// How many of the last slots fire, 1,000 at most.
         #[schemars(range(max = 1000))]
         all: u32,
     },
