@@ -21,7 +21,7 @@ function List() {
       ["limits", (row) => Object.entries(row.limits ?? {}).map(([name, value]) => `${name} ${name === "cost" ? money(value) : typeof value === "number" ? number(value) : value}`).join(", ")],
     ]} />
     <h2>Members of groups</h2>
-    <${Table} label="Members of groups" rows=${data?.members} none="No agent stays: a group has no members." href=${(row) => `#/agents/${encodeURIComponent(row.session)}`} columns=${[
+    <${Table} label="Members of groups" rows=${data?.members} none="No group has members." href=${(row) => `#/agents/${encodeURIComponent(row.session)}`} columns=${[
       ["member", (row) => row.name], ["agent", (row) => row.agent || "default"], ["state", (row) => html`<${State} of=${row.state === "started" ? "running" : row.state} />`],
       ["waiting messages", (row) => number(row.waiting), "n"], ["since", (row) => clock(Date.parse(row.created))],
     ]} />
@@ -54,7 +54,7 @@ function Session({ id }) {
   const { data, error } = useLoad(`/api/sessions/${encodeURIComponent(id)}?after=${after}`, 3000);
   if (!data) return html`<${Page} title=${id}><${Problem} error=${error} />${!error && html`<${Empty}>Loading.<//>`}<//>`;
   const values = data.values && Object.keys(data.values).length > 0;
-  return html`<${Page} title=${id} about="The mailbox of a session, and what it keeps." actions=${html`<a href="#/agents">All agents</a> ${!id.startsWith("channel/") && html`<a href=${`#/runs/${encodeURIComponent(id)}`}>Its run</a>`}`}>
+  return html`<${Page} title=${id} about="The mailbox and the memory of a session." actions=${html`<a href="#/agents">All agents</a> ${!id.startsWith("channel/") && html`<a href=${`#/runs/${encodeURIComponent(id)}`}>Its run</a>`}`}>
     <${Todo} items=${data.todo} />
     <h2>Mailbox</h2>
     <${Table} label="Messages" rows=${data.messages} none="No message waits." keyOf=${(row) => row.seq} columns=${[

@@ -73,8 +73,8 @@ export function Approvals({ events }) {
     }
     return false;
   });
-  return html`<${Page} title="Approvals" about="Calls that wait for your word, and what servers ask."
-      actions=${html`<label class="check"><input type="checkbox" checked=${all} onChange=${() => setAll(!all)} /> Also what is settled</label>`}>
+  return html`<${Page} title="Approvals" about="Calls that wait for your approval, and questions of servers."
+      actions=${html`<label class="check"><input type="checkbox" checked=${all} onChange=${() => setAll(!all)} /> Also settled questions</label>`}>
     <${Problem} error=${error} />
     <p role="status" class=${problem ? "problem" : "note"}>${problem?.message ?? said?.message ?? ""}</p>
     ${said?.saved && html`<${Diff} text=${said.saved.diff} label="What was written" />${!said.saved.in_force && html`<p class="note">The project's file has to be approved before it counts: <code>toolwright trust</code>.</p>`}`}

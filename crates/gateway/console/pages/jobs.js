@@ -13,8 +13,8 @@ function List() {
   const [open, setOpen] = useState(false);
   const [limit, setLimit] = useState(100);
   const { data, error } = useLoad(`/api/jobs?limit=${limit}${open ? "&open=true" : ""}`, 2000);
-  return html`<${Page} title="Jobs" about="Calls that go on in the background. The newest stand first."
-      actions=${html`<label class="check"><input type="checkbox" checked=${open} onChange=${() => setOpen(!open)} /> Only what is not over</label>`}>
+  return html`<${Page} title="Jobs" about="Calls that run in the background, newest first."
+      actions=${html`<label class="check"><input type="checkbox" checked=${open} onChange=${() => setOpen(!open)} /> Only unfinished jobs</label>`}>
     <${Problem} error=${error} />
     ${!error && html`<${Table} label="Jobs" rows=${data?.jobs} none="There are no jobs." href=${(row) => `#/jobs/${encodeURIComponent(row.id)}`} columns=${[
       ["job", (row) => row.id], ["tool", (row) => plain(row.tool)], ["state", (row) => html`<${State} of=${row.state} />`],

@@ -40,7 +40,7 @@ export function Overview({ waiting }) {
     ["Tokens today", totals && number(tokens(totals.usage)), "#/costs"],
     ["Cost today", totals && money(totals.cost_usd), "#/costs"],
   ];
-  return html`<${Page} title="Overview" about="What runs, what waits, and what today came to.">
+  return html`<${Page} title="Overview" about="Running work, open questions, and totals of today.">
     <${Problem} error=${providers.error ?? usage.error} />
     <ul class="sums">${sums.map(([name, value, href, alarm]) => html`<li class=${alarm ? "alarm" : ""}><a href=${href}>
       <strong>${value ?? "…"}</strong><span>${name}</span></a></li>`)}</ul>

@@ -14,8 +14,8 @@ export function Pins() {
     post("/api/pins", { provider: pin.provider, tool: pin.tool, hash: pin.waiting.hash, decision })
       .then(() => setSaid({ message: `${pin.provider}/${pin.tool}: ${decision === "approve" ? "approved" : "rejected"}.` }), (problem) => setSaid({ error: problem }))
       .then(again);
-  return html`<${Page} title="Pins" about="Definitions of other people's tools are pinned at first use. What changes is withheld from models until you approve it."
-      actions=${html`<label class="check"><input type="checkbox" checked=${all} onChange=${() => setAll(!all)} /> Also what is unchanged</label>`}>
+  return html`<${Page} title="Pins" about="Definitions of foreign tools are pinned at first use. A changed definition is withheld from models until you approve it."
+      actions=${html`<label class="check"><input type="checkbox" checked=${all} onChange=${() => setAll(!all)} /> Also unchanged definitions</label>`}>
     <${Problem} error=${error} />
     <p role="status" class=${said?.error ? "problem" : "note"}>${said?.error?.message ?? said?.message ?? ""}</p>
     ${data && !waiting.length && html`<${Empty}>No definition waits for you.<//>`}

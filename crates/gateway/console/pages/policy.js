@@ -66,10 +66,10 @@ export function Policy() {
       <div role="status">${said?.error && html`<${Problem} error=${said.error} />`}${said?.saved && html`<p class="note">Written to ${said.saved.file}; the file as it was is ${said.saved.backup}.
         ${!said.saved.in_force && " The project's file has to be approved before it counts: toolwright trust."}</p><${Diff} text=${said.saved.diff} />`}</div></section>
     <section><h2>Decisions that change</h2>
-      ${isTried && !tried.problems.length ? html`<${Table} label="Decisions that change" rows=${tried.changed.slice(0, 200).map((row, index) => ({ ...row, index }))} none="None of the recorded calls is decided otherwise." keyOf=${(row) => row.index} columns=${[
+      ${isTried && !tried.problems.length ? html`<${Table} label="Decisions that change" rows=${tried.changed.slice(0, 200).map((row, index) => ({ ...row, index }))} none="No recorded call is decided differently." keyOf=${(row) => row.index} columns=${[
         ["tool", (row) => row.tool], ["was", (row) => html`<${Effect} of=${row.was.effect} /> <span class="dim">${row.was.rule}</span>`],
         ["is", (row) => html`<${Effect} of=${row.is.effect} /> <span class="dim">${row.is.rule}</span>`], ["arguments", (row) => html`<code title=${clock(row.at_ms)}>${short(JSON.stringify(row.arguments), 80)}</code>`],
-      ]} />${tried.changed.length > 200 && html`<p class="note">The first 200 of ${number(tried.changed.length)} are shown.</p>`}` : html`<p class="note">They stand here once you change the draft.</p>`}</section></div>
+      ]} />${tried.changed.length > 200 && html`<p class="note">The first 200 of ${number(tried.changed.length)} are shown.</p>`}` : html`<p class="note">They appear here when you change the draft.</p>`}</section></div>
     <h2>Approved in sessions</h2>
     <p class="note">What a person approved for the rest of a session. It comes before the rules that ask, and changes none of them.</p>
     <${Standing} />

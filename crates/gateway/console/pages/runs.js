@@ -17,7 +17,7 @@ function List({ events }) {
   const agents = useLoad(`/api/agents?limit=${limit}`, 15_000);
   const names = new Map(agents.data?.trees.map((tree) => [tree.run, tree.agents[0]?.name]));
   const rows = data?.traces.filter((row) => (only === "failed" ? row.failures > 0 : only === "runs" ? row.run : true));
-  return html`<${Page} title="Runs" about="Runs of agents, and sessions of clients. The last to end stands first.">
+  return html`<${Page} title="Runs" about="Runs of agents and sessions of clients. The last to end comes first.">
     <${Problem} error=${error} />
     <div class="filters"><label>Show <select value=${only} onChange=${(event) => setOnly(event.target.value)}><option value="">all</option>
       <option value="failed">with failures</option><option value="runs">runs of agents</option></select></label></div>

@@ -36,7 +36,7 @@ function Prompt() {
     <${Problem} error=${error} />
     ${result && html`<p class="note">${number(result.candidates)} tools could be picked; ${result.scorer} ordered them${!most || !result.picks.length ? "" : result.picks.length > most ? `; the first ${most} are shown` : "; all that fit are shown"}.
         ${result.fell_back.map((one) => ` ${one.scorer} did not score: ${one.reason}.`)}</p>
-      <${Table} label="Tools that fit" rows=${result.picks.map((pick, index) => ({ ...pick, index }))} none="No tool has anything to do with it." keyOf=${(row) => row.wire_name} href=${(row) => `#/tools/${encodeURIComponent(row.wire_name)}`} columns=${[
+      <${Table} label="Tools that fit" rows=${result.picks.map((pick, index) => ({ ...pick, index }))} none="No tool matches it." keyOf=${(row) => row.wire_name} href=${(row) => `#/tools/${encodeURIComponent(row.wire_name)}`} columns=${[
         ["tool", (row) => row.wire_name], ["shown", (row) => (most && row.index >= most ? html`<span class="dim">found by search</span>` : html`<span class="state good">shown</span>`)],
         ["score", (row) => html`${row.score.toFixed(2)} <meter min="0" max="1" value=${row.score} aria-label="Score" />`, "n"], ["why", (row) => row.reason], ["tokens", (row) => number(row.tokens), "n"],
       ]} />

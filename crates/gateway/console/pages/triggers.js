@@ -9,7 +9,7 @@ export function Triggers() {
   const [said, setSaid] = useState(null);
   const fire = (trigger) => post(`/api/triggers/${encodeURIComponent(trigger.id)}/fire`)
     .then((firing) => setSaid({ message: `${trigger.id} fires: run ${firing.run}.` }), (problem) => setSaid({ error: problem })).then(again);
-  return html`<${Page} title="Triggers" about="What starts runs by itself: timers, schedules, channels, files and webhooks.">
+  return html`<${Page} title="Triggers" about="Timers, schedules, channels, files and webhooks that start runs.">
     <${Problem} error=${error} />
     <p role="status" class=${said?.error ? "problem" : "note"}>${said?.error?.message ?? said?.message ?? ""}</p>
     ${data && !data.is_run && html`<p class="note">No process runs triggers now.</p>`}
