@@ -149,7 +149,7 @@ impl Route {
 }
 
 pub(super) const UNKNOWN: &[(u16, &str, &str)] = &[(404, "There is none of this name.", "Error")];
-const NO_EVENTS: &[(u16, &str, &str)] = &[(404, "The server tells no events.", "Error")];
+const NO_EVENTS: &[(u16, &str, &str)] = &[(404, "The server streams no events.", "Error")];
 const NO_JOBS: &[(u16, &str, &str)] = &[(404, "The server keeps no jobs.", "Error")];
 const NO_JOB: &[(u16, &str, &str)] = &[
     (404, "There is no such job, or it is another's.", "Error"),
@@ -163,7 +163,7 @@ const NO_QUESTION: &[(u16, &str, &str)] = &[
 const OWNER: &[(u16, &str, &str)] = &[(403, "The caller is not the owner.", "Error")];
 const LATER: &[(u16, &str, &str)] = &[(
     503,
-    "The same request had better come again later, and repeats nothing: a queue is full, or the server is shutting \
+    "Nothing has run; send the same request again later: a queue is full, or the server is shutting \
      down. The body is an Outcome where the call was taken, else an Error; both have `error`. A call that the shutdown \
      cancelled, and that may have had effects which its tool may not have twice, is answered 200.",
     "Error",
@@ -216,7 +216,7 @@ pub(super) fn routes() -> Vec<Route> {
             "/api/call",
             "call",
             tools::call,
-            "Calls one tool. That it failed is its result, and the status 200 all the same.",
+            "Calls one tool. A call that failed has the status 200 too; its result says so.",
         )
         .body("Call")
         .gives("Outcome")
@@ -258,10 +258,10 @@ pub(super) fn routes() -> Vec<Route> {
             "/api/approvals",
             "listApprovals",
             approvals::list,
-            "Lists what waits for a person's word: calls, and what tools' sources ask.",
+            "Lists what waits for a person: calls to approve, and questions of tools' sources.",
         )
         .query([
-            optional("all", "boolean", "Those that were answered, expired or withdrawn, too."),
+            optional("all", "boolean", "Also those that were answered, expired or withdrawn."),
             optional("after", "string", "Only questions behind `next` of an earlier answer."),
             optional("limit", "integer", "Questions at most, from 1 to 1000. Default: 1000."),
         ])
@@ -281,7 +281,7 @@ pub(super) fn routes() -> Vec<Route> {
             "/api/approvals/{id}",
             "answerApproval",
             approvals::answer,
-            "Lets a call run, or refuses it; answers what a tool's source asks.",
+            "Approves or denies a call; answers a question of a tool's source.",
         )
         .body("Answer")
         .gives("Answered")
@@ -291,7 +291,7 @@ pub(super) fn routes() -> Vec<Route> {
             "/api/approvals/standing",
             "listStandingApprovals",
             approvals::standing,
-            "Lists what was approved for always.",
+            "Lists standing approvals.",
         )
         .gives("StandingList")
         .also(OWNER),
@@ -300,7 +300,7 @@ pub(super) fn routes() -> Vec<Route> {
             "/api/approvals/standing/{id}",
             "revokeApproval",
             approvals::revoke,
-            "Takes back what was approved for always.",
+            "Withdraws a standing approval.",
         )
         .gives("Answered")
         .also(NO_QUESTION),
@@ -328,7 +328,7 @@ pub(super) fn routes() -> Vec<Route> {
         .query([optional(
             "last",
             "integer",
-            "Only the last so many operations of it and of each run below it, from 1 to 10000. Default: 10000.",
+            "How many of the last operations of it and of each run below it, from 1 to 10000. Default: 10000.",
         )])
         .gives("Trace")
         .also(UNKNOWN),
@@ -351,7 +351,7 @@ pub(super) fn routes() -> Vec<Route> {
         .gives("BudgetList"),
         Route::new(Get, "/api/usage", "sumUsage", ledger::sums, "Sums calls, failures, tokens and cost.")
             .query([
-                required("by", "string", "What is summed by: tool, model, agent, run, principal or day."),
+                required("by", "string", "What to sum by: tool, model, agent, run, principal or day."),
                 optional("since_ms", "integer", "Only what ended since, in milliseconds since the epoch."),
             ])
             .gives("UsageList"),
@@ -360,7 +360,7 @@ pub(super) fn routes() -> Vec<Route> {
             "/api/events",
             "followEvents",
             events::events,
-            "Events as they happen (text/event-stream). `Last-Event-ID` goes on after a break.",
+            "Events as they happen (text/event-stream). `Last-Event-ID` resumes after a break.",
         )
         .gives_text()
         .also(NO_EVENTS),
@@ -471,22 +471,22 @@ fn refusals(operation: &Operation) -> Vec<(u16, &'static str, Value)> {
     let has_input = operation.path.contains('{') || !operation.query.is_empty() || operation.body.is_some();
     let is_post = operation.method == Method::Post;
     let statuses: [(bool, u16, &str); 9] = [
-        (has_input, 400, "`bad_request`: what is asked cannot be understood."),
+        (has_input, 400, "`bad_request`: the request cannot be understood."),
         (true, 401, "`unauthorized`: the server's token is missing or wrong."),
         (
             true,
             403,
-            "`forbidden`: the host name is not served, the page's origin may not call, or the token is for others.",
+            "`forbidden`: the host name is not served, the page's origin may not call, or the token does not allow it.",
         ),
         (true, 408, "`timeout`: the body stopped coming."),
         (true, 413, "`too_large`: the body is over the limit."),
         (is_post, 415, "`unsupported_media_type`: the body is not said to be JSON."),
-        (true, 500, "`internal_error`: a fault of the server's, which its log tells of."),
+        (true, 500, "`internal_error`: an error in the server; see its log."),
         (operation.stores, 501, "`unsupported`: the server has no place to keep this."),
         (
             true,
             503,
-            "`busy`: there are too many requests or connections at once, or too much of bodies; `shutting_down`.",
+            "`busy`: there are too many requests or connections at once, or too many bytes in bodies; `shutting_down`.",
         ),
     ];
     statuses.into_iter().filter(|(comes, ..)| *comes).map(|(_, status, when)| (status, when, json("Error"))).collect()
