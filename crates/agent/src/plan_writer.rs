@@ -101,7 +101,7 @@ pub fn read_plan(response: &ModelResponse) -> Result<PlanDocument, Vec<PlanIssue
                 members.extend(arguments.into_iter().filter(|(name, _)| name != TOOL));
             }
             _ if call.arguments.trim().is_empty() => {}
-            _ => faults.push(fault(format!("/{index}"), "the arguments are not one JSON object; write them anew")),
+            _ => faults.push(fault(format!("/{index}"), "the arguments are not one JSON object; write them again")),
         }
         written.push(Value::Object(members));
     }

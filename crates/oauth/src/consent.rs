@@ -30,8 +30,8 @@ const LOGGED_IN: &str = "You are logged in. You can close this page.";
 const UNFINISHED: &str = "The login page has let you in, but no token came of it. See where you started it.";
 const UNKNOWN_YET: &str = "The login page has let you in; its token has not come yet. See where you started it.";
 
-const TIMED_OUT: &str = "nobody logged in within ten minutes; begin again, also where the page showed an error: a client that \
-                    the authorization server has forgotten registers anew then";
+const TIMED_OUT: &str = "nobody logged in within ten minutes; begin again, also where the page showed an error: a \
+    client that the authorization server has forgotten then registers again";
 
 /// Shows a person a login page.
 #[async_trait]

@@ -230,8 +230,8 @@ pub(crate) fn check_resource(server: &Url, resource: &str) -> Result<(), OAuthEr
         return Ok(());
     }
     Err(OAuthError::Metadata(format!(
-        "its metadata is that of another resource, `{}`, not of {}: tokens for it would be good elsewhere, so none \
-         is asked for",
+        "its metadata belongs to another resource, `{}`, not to {}: tokens for that would be valid elsewhere, so none \
+         is requested",
         excerpt(resource),
         bare(server),
     )))

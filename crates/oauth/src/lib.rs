@@ -84,8 +84,8 @@ pub enum OAuthError {
     /// The server refuses a new token.
     #[error(
         "the server refuses the token that the authorization server has just given for it{}: see whether the account, or \
-         the client in `oauth`, may use this server; `toolwright mcp logout {server}` and `toolwright mcp login {server}` \
-         begin anew",
+         the client in `oauth`, may use this server; `toolwright mcp logout {server}` and `toolwright mcp login \
+             {server}` start again",
         described(.said.as_deref())
     )]
     TokenRefused {

@@ -239,7 +239,7 @@ impl Session {
         }
         match asked {
             Err(error) if known.is_some() && refusal(&error) == Some(Refusal::Client) => {
-                tracing::warn!(server = self.options.server, "the client registers anew: {error}");
+                tracing::warn!(server = self.options.server, "the client registers again: {error}");
                 kept.forget(Refusal::Client);
                 self.save(state, kept.clone()).await?;
                 self.ask(found, None, scopes).await
@@ -305,8 +305,9 @@ impl Session {
             Some(known) if *known == issuer => return Ok(()),
             Some(known) if found.resource.is_none() && self.options.settings.authorization_server.is_none() => {
                 return Err(OAuthError::Metadata(format!(
-                    "the server's authorization server is `{known}`, and its metadata, which said so, is gone: without \
-                     it nothing goes to `{issuer}` instead; if that is right, `toolwright mcp logout {}` and log in again",
+                    "the server's authorization server is `{known}`, and the metadata that said so is gone: without \
+                     it nothing is sent to `{issuer}`; if that one is right, `toolwright mcp logout {}` and log in \
+                     again",
                     self.options.server
                 )));
             }
@@ -414,7 +415,7 @@ impl Session {
         if state.stamp != stamp
             && let Err(error) = self.reload(state).await
         {
-            tracing::warn!(server = self.options.server, "what was read before is used: {error}");
+            tracing::warn!(server = self.options.server, "the metadata that was read before is used: {error}");
             state.stamp = stamp;
         }
         Ok(())

@@ -84,7 +84,7 @@ pub(crate) fn prove(client: &Client, proof: &ClientProof, audience: &str) -> Res
         AuthMethod::ClientSecretBasic => Proven { header: Some(basic(&client.id, &secret()?)?), fields: Vec::new() },
         AuthMethod::PrivateKeyJwt => {
             let ClientProof::Key(key) = proof else {
-                let message = "the client proves itself by a key, and there is no `oauth.private_key`";
+                let message = "the client authenticates with a key, and there is no `oauth.private_key`";
                 return Err(OAuthError::Setting(message.to_owned()));
             };
             let assertion = key.assertion(&client.id, audience)?;

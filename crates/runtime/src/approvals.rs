@@ -123,7 +123,7 @@ impl Approver for ResumedQuestion {
             Ok(Some(decision)) => decision,
             Ok(None) => self.now.ask(request).await,
             Err(error) => {
-                let reason = format!("{}; and what was asked before cannot be looked up: {error}", request.reason);
+                let reason = format!("{}; and earlier questions cannot be looked up: {error}", request.reason);
                 ApprovalDecision::Deny { reason }
             }
         }

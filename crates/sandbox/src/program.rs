@@ -28,7 +28,7 @@ pub enum SpawnError {
         source: io::Error,
     },
     /// The script names an interpreter that is not there.
-    #[error("`{program}` exists, but the interpreter its first line names does not: install that, or mend the line")]
+    #[error("`{program}` exists, but the interpreter its first line names does not: install that, or correct the line")]
     NoInterpreter {
         /// The program as given.
         program: String,

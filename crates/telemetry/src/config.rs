@@ -249,9 +249,8 @@ impl Resolver<'_> {
             match pair.split_once('=').map(|(key, value)| (key.trim(), decoded(value))) {
                 Some((key, Ok(value))) if !key.is_empty() => pairs.push((key.to_owned(), value)),
                 // The text is not shown: it may be part of a key.
-                _ => {
-                    self.warn(format!("{name} has a part that is no pair: it is left out"), "write key=value,key=value")
-                }
+                _ => self
+                    .warn(format!("{name} has a part that is not a pair: it is left out"), "write key=value,key=value"),
             }
         }
         pairs

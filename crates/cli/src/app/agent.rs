@@ -111,7 +111,7 @@ pub(crate) fn approver(
             Arc::new(app.ask_inbox(Answers::Here, move |question| {
                 let tool = screen.name(&question.request.tool);
                 let id = &question.id;
-                say(format_args!("{tool} waits for your word: toolwright approvals approve {id}, or deny {id}"));
+                say(format_args!("{tool} waits for your approval: toolwright approvals approve {id}, or deny {id}"));
             }))
         }
         AskName::Nobody => Arc::new(NoApprover { remedy: remedy() }),

@@ -69,7 +69,7 @@ pub(crate) fn command(global: &Global, trust: &Trust) -> Done {
     let mut declined = false;
     for judged in &waiting {
         if let Some(fault) = &judged.fault {
-            return Err(Failure::usage(format!("{fault}; mend it, then approve it")));
+            return Err(Failure::usage(format!("{fault}; fix it, then approve it")));
         }
         if trust.yes || asked(judged, &store)? {
             approve(judged, &store)?;
@@ -113,7 +113,7 @@ pub(crate) fn write(global: &Global, path: &Path, text: &str) -> Result<(), Fail
     let is_own = global.config.is_some() || user_file(&variable).is_some_and(|own| own == path);
     if !approved && !is_own {
         let file = harmless(&path.display().to_string());
-        say_warning(&format!("{file} is not approved, so nothing new in it holds yet: run `toolwright trust`"));
+        say_warning(&format!("{file} is not approved, so its changes have no effect yet: run `toolwright trust`"));
     }
     Ok(())
 }
@@ -127,7 +127,7 @@ pub(crate) fn write_agent(global: &Global, folder: &Path, path: &Path, text: &st
     let approved = write_approved_agent(folder, path, text, &TrustStore::in_state(&state_dir)).map_err(failed)?;
     if !approved && !user && global.config.is_none() {
         let folder = harmless(&folder.display().to_string());
-        say_warning(&format!("{folder} is not approved, so nothing new in it holds yet: run `toolwright trust`"));
+        say_warning(&format!("{folder} is not approved, so its changes have no effect yet: run `toolwright trust`"));
     }
     Ok(())
 }
@@ -238,7 +238,7 @@ fn in_words(judged: &Judged) -> Vec<String> {
         TrustState::Faulty => "says nothing that counts",
         TrustState::Changed if judged.refused => "has changed since it was approved, and the change was refused",
         TrustState::Changed => "has changed since it was approved",
-        TrustState::Gone => "is gone, and what was approved of it stays in force",
+        TrustState::Gone => "was removed, and its approved version stays in force",
     };
     let mut lines = vec![format!("{} {state}.", styled(BOLD, file))];
     if let Some(fault) = &judged.fault {

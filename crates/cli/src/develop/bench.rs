@@ -101,7 +101,7 @@ fn only_read(args: &Bench) -> Result<(), Failure> {
     match said.iter().find(|(_, is_said)| *is_said) {
         None => Ok(()),
         Some((option, _)) => Err(Failure::usage(format!(
-            "--compat alone reads its file and measures nothing, so {option} says nothing: name what is measured with \
+            "--compat alone reads its file and measures nothing, so {option} has no effect: name what is measured with \
              --models or --cases, or leave {option} out"
         ))),
     }
@@ -291,7 +291,7 @@ impl ProgressBar {
             Progress::Begun { total, before, spent } => {
                 if before > 0 {
                     let said =
-                        format_args!("{before} of {total} calls were measured before; --fresh measures all anew");
+                        format_args!("{before} of {total} calls were measured before; --fresh measures all again");
                     say(styled(DIM, said));
                 }
                 (self.total, self.before, self.started) = (total, before, Some(Instant::now()));

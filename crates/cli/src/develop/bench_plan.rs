@@ -226,7 +226,7 @@ async fn judge(
     let named = args.judge.clone().or(configured);
     if let Some(judge) = named.as_ref().filter(|judge| is_measured(judge) && !args.self_judge) {
         return Err(Failure::usage(format!(
-            "{judge} would judge itself: name another with --judge, or let it with --self-judge"
+            "{judge} would judge itself: name another with --judge, or allow it with --self-judge"
         )));
     }
     let default = || app.default_model().map(str::to_owned).filter(|model| args.self_judge || !is_measured(model));
@@ -246,8 +246,8 @@ fn leave_out(tools: &mut [(Planned, Arc<Entry>)]) {
     }
     let cases = if cases == 0 { String::new() } else { format!(", and {cases} cases with them") };
     say_warning(&format!(
-        "{rubrics} rubrics are left out{cases}: nobody judges them; name a model with --judge or models.judge, or let \
-         the measured one with --self-judge"
+        "{rubrics} rubrics are left out{cases}: nobody judges them; name a model with --judge or models.judge, or \
+         allow a measured one with --self-judge"
     ));
 }
 

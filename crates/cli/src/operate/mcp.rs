@@ -87,7 +87,7 @@ pub(crate) async fn command(global: &Global, command: &McpCommand) -> Done {
             } else if done.revocation == Revocation::Revoked {
                 say(format_args!("the login at {} is forgotten here and revoked there", harmless(server)));
             } else {
-                say(format_args!("what was kept of {} is forgotten", harmless(server)));
+                say(format_args!("the login at {} is forgotten", harmless(server)));
             }
             Ok(Exit::Ok)
         }

@@ -217,7 +217,8 @@ async fn named(
     if let Some(pin) = elsewhere.first() {
         if in_force.has(&pin.source.provider) {
             return Err(Failure::not_found(format!(
-                "nothing of `{name}` is pinned here; `toolwright pins ls --all-projects` lists what is of other projects"
+                "nothing of `{name}` is pinned here; `toolwright pins ls --all-projects` lists the pins of other \
+                 projects"
             )));
         }
         let of =
@@ -351,7 +352,7 @@ fn differences(global: &Global, differing: &[(Pin, PinContracts, Vec<Change>)]) 
         return Ok(exit);
     }
     if differing.is_empty() {
-        say("every definition is the one that was pinned");
+        say("every definition is as it was pinned");
     }
     for (pin, contracts, changes) in differing {
         let hash = pin.waiting.as_ref().map(|mark| short(mark.hash)).unwrap_or_default();
@@ -395,10 +396,10 @@ fn print_decided(global: &Global, decided: &[(&Pin, bool)], state: &str) -> Done
     match missed {
         0 => Ok(Exit::Ok),
         _ if done.is_empty() => {
-            Err(Failure::failed(format!("nothing was {state}: it has changed meanwhile, or was so")))
+            Err(Failure::failed(format!("nothing was {state}: it has changed meanwhile, or was {state} already")))
         }
         _ => {
-            say_warning(&format!("{missed} were so already, or have changed meanwhile"));
+            say_warning(&format!("{missed} were {state} already, or have changed meanwhile"));
             Ok(Exit::Ok)
         }
     }

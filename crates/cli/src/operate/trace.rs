@@ -292,7 +292,7 @@ fn remarks(op: &TraceOp) -> Vec<String> {
         remarks.push(styled(WARN, format!("not validated: {}", mode.as_str().unwrap_or_default())));
     }
     if *repaired || *unwrapped {
-        remarks.push("arguments mended".to_owned());
+        remarks.push("arguments repaired".to_owned());
     }
     if let Some(record) = repair {
         let end = match &record.end {
@@ -300,7 +300,7 @@ fn remarks(op: &TraceOp) -> Vec<String> {
             RepairEnd::Rejected(_) => "rejected",
             RepairEnd::Failed(_) => "failed",
         };
-        remarks.push(format!("arguments mended by {}: {end}", one_line(&record.model, NAME)));
+        remarks.push(format!("arguments repaired by {}: {end}", one_line(&record.model, NAME)));
     }
     if cut.is_some() {
         remarks.push("arguments were cut".to_owned());

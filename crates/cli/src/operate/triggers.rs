@@ -168,7 +168,8 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
             let configured = app.configured_triggers();
             if let Some(id) = ids.iter().find(|id| configured.iter().any(|trigger| trigger.id == **id)) {
                 return Err(Failure::usage(format!(
-                    "{id} stands in the configuration, which would install it again: take it out there; nothing is removed"
+                    "{id} is defined in the configuration, which would install it again: remove it there; nothing was \
+                     removed"
                 )));
             }
             let mut missing = Vec::new();

@@ -187,7 +187,7 @@ impl StoryPrinter {
                 self.print(format_args!(
                     "  {} {name} {}",
                     styled(WARN, "?"),
-                    styled(DIM, "waits for a person's word:")
+                    styled(DIM, "waits for a person's approval:")
                 ));
                 self.print(format_args!("    {}", one_line(reason, COLUMNS - 5)));
                 if !is_interactive() {
@@ -218,7 +218,7 @@ impl StoryPrinter {
                 let now = ran_with.get(key).unwrap_or(&Value::Null);
                 self.print(styled(
                     DIM,
-                    format_args!("mended: the model wrote `{key}` of {tool} as {value}; it ran with {now}"),
+                    format_args!("repaired: the model wrote `{key}` of {tool} as {value}; it ran with {now}"),
                 ));
             }
         }

@@ -193,7 +193,7 @@ fn why_empty(provider: &dyn Provider, status: &ProviderStatus) -> Option<String>
     Some(match most_common(all) {
         None => "0 tools: its source has none".to_owned(),
         Some(Withheld { name, why, .. }) => {
-            format!("0 tools: none of the {} that it has is offered, as `{name}`: {why}", all.len())
+            format!("0 tools: none of its {} tools is offered, like `{name}`: {why}", all.len())
         }
     })
 }
@@ -242,7 +242,8 @@ fn broken_promises(entry: &Entry) -> Vec<String> {
     for (number, example) in definition.examples.iter().enumerate() {
         if let Some(violation) = schema.violations(example).first() {
             all.push(format!(
-                "{field}.examples: number {} is not what `parameters` ask for: {violation}; models follow examples: write one that they take",
+                "{field}.examples: number {} does not fit `parameters`: {violation}; models follow examples: write a \
+                 valid one",
                 number + 1
             ));
         }
@@ -278,7 +279,8 @@ fn findings_of(settings: &Config, snapshot: &Snapshot) -> Vec<String> {
     let contract = |tool: &str| snapshot.get(tool).map(|entry| entry.tool.hash().to_hex());
     for (tool, model) in settings.compat.written.stale(&contract).take(MAX_STALE) {
         all.push(format!(
-            "{}: {tool} has changed since {model} was measured with it; `toolwright bench --models {model}` measures it anew",
+            "{}: {tool} has changed since {model} was measured with it; `toolwright bench --models {model}` measures \
+             it again",
             settings.compat.file.display()
         ));
     }
@@ -406,7 +408,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
         (true, true) => styled(GOOD, "all is well"),
         // A warning loses nothing, but something is not as intended.
         (true, false) => styled(WARN, "all works, but for the warnings above"),
-        (false, _) => styled(BAD, "see above for what to mend"),
+        (false, _) => styled(BAD, "see above for what to fix"),
     });
     print_text(&lines.join("\n"))?;
     Ok(exit)

@@ -155,7 +155,7 @@ pub(crate) fn init(global: &Global) -> Done {
         None => cwd()?.join("toolwright.yaml"),
     };
     if path.exists() {
-        return Err(Failure::usage(format!("{} is there already and is left as it is", path.display())));
+        return Err(Failure::usage(format!("{} exists already and was not changed", path.display())));
     }
     write(global, &path, STARTER)?;
     if global.json {

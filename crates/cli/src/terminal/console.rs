@@ -231,7 +231,7 @@ pub(crate) fn background_on_quit(app: &Arc<Toolwright>, session: &SessionId) {
                 match app.executor().promote_all(&session) {
                     0 => say("no call is running"),
                     count => say(format_args!(
-                        "{count} running calls go on in the background; `toolwright jobs ls` lists them"
+                        "{count} running calls continue in the background; `toolwright jobs ls` lists them"
                     )),
                 }
             }

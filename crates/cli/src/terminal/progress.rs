@@ -191,9 +191,9 @@ impl std::fmt::Display for Cost {
 /// Describes evicted results, of which `kept` can be read by a handle.
 fn gave_way(results: u64, kept: u64) -> String {
     match (kept, results.saturating_sub(kept)) {
-        (kept, 0) => format!("{kept} old results gave way to handles"),
-        (0, gone) => format!("{gone} old results were taken out, not kept"),
-        (kept, gone) => format!("{kept} old results gave way to handles, {gone} to nothing that is kept"),
+        (kept, 0) => format!("{kept} old results were replaced by handles"),
+        (0, gone) => format!("{gone} old results were removed and not kept"),
+        (kept, gone) => format!("{kept} old results were replaced by handles, {gone} were removed"),
     }
 }
 
@@ -322,8 +322,8 @@ impl Writer {
             Event::CallRepair { tool, record, .. } => {
                 let name = self.screen.name(&tool);
                 let came = match record.end {
-                    RepairEnd::Accepted => "were mended by",
-                    RepairEnd::Rejected(_) | RepairEnd::Failed(_) => "could not be mended by",
+                    RepairEnd::Accepted => "were repaired by",
+                    RepairEnd::Rejected(_) | RepairEnd::Failed(_) => "could not be repaired by",
                 };
                 self.line(styled(DIM, format_args!("  the arguments of {name} {came} {}", record.model)));
             }
@@ -390,9 +390,9 @@ mod tests {
     #[test]
     fn compaction_notice_counts_only_kept_handles() {
         for (results, kept, expect) in [
-            (3, 3, "3 old results gave way to handles"),
-            (3, 0, "3 old results were taken out, not kept"),
-            (3, 2, "2 old results gave way to handles, 1 to nothing that is kept"),
+            (3, 3, "3 old results were replaced by handles"),
+            (3, 0, "3 old results were removed and not kept"),
+            (3, 2, "2 old results were replaced by handles, 1 were removed"),
         ] {
             assert_eq!(gave_way(results, kept), expect);
         }

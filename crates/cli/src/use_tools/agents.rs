@@ -170,7 +170,7 @@ fn new(global: &Global, front: &Front<'_>, user: bool) -> Done {
     let folder = beside.with_file_name("agents");
     let path = folder.join(format!("{}.md", front.name));
     if path.exists() {
-        return Err(Failure::usage(format!("{} is there already and is left as it is", path.display())));
+        return Err(Failure::usage(format!("{} exists already and was not changed", path.display())));
     }
     write_agent(global, &folder, &path, &front.text(), user)?;
     if global.json {

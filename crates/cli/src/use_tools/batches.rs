@@ -43,7 +43,8 @@ impl Batches<'_> {
     pub(super) async fn run(&self) -> Done {
         let (run, count) = (self.run, self.inputs.len());
         if run.plan && count > 1 {
-            say("each hundred inputs is planned by itself; after an interruption, begin anew with those that are left");
+            say("each hundred inputs is planned by itself; after an interruption, start again with the inputs that \
+                are left");
         }
         // All are stored before any starts: after a crash, resuming the first one's name also continues the others.
         if let Some(task) = self.task.as_ref().filter(|_| !run.plan) {

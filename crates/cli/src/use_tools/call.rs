@@ -128,7 +128,7 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     progress.end().await;
     if outcome.provenance.repaired {
         let fault = text.as_deref().map(json_fault).unwrap_or_default();
-        say_warning(&format!("the arguments are no valid JSON{fault}; toolwright mended them before the call"));
+        say_warning(&format!("the arguments are not valid JSON{fault}; toolwright repaired them before the call"));
     }
     let printed = if global.json {
         print_result_json(&outcome.to_json())
@@ -230,7 +230,7 @@ struct Cut {
 
 /// Returns the first bytes of a result that did not fit, at most `max`, and how to get the rest.
 async fn cut(app: &Toolwright, outcome: &Outcome, max: usize) -> Option<Cut> {
-    const REMEDY: &str = "--max-output BYTES, or defaults.whole_result_max_bytes, lets more through";
+    const REMEDY: &str = "--max-output BYTES, or defaults.whole_result_max_bytes, raises the limit";
     if !outcome.is_truncated() {
         return None;
     }

@@ -112,7 +112,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     let reloading = tokio::spawn(watch_configuration(Arc::clone(&app), |reloaded| say_reload(&reloaded)));
     if conversation.spec().dispatch == Dispatch::Manual {
         return Err(Failure::usage(
-            "a chat has no way to let calls run one turn at a time: use --dispatch turn-end or streaming, and --policy ask to be asked",
+            "chat cannot hold calls for --resume: use --dispatch turn-end or streaming, and --policy ask to be asked",
         ));
     }
     background_on_quit(&app, conversation.session());

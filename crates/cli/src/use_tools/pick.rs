@@ -140,7 +140,7 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
         candidates if options.config.min_score > 0.0 => {
             format!("none of {candidates} tools fits; --min-score 0 shows the nearest")
         }
-        candidates => format!("none of {candidates} tools has anything to do with it"),
+        candidates => format!("none of {candidates} tools matches it"),
     });
     if let Some(note) = &note {
         say_warning(note);

@@ -417,7 +417,7 @@ async fn run(
                 say_error("the model planned nothing that can run in place of what failed:");
                 check.errors.iter().for_each(|issue| say_error(&harmless(&issue.to_string())));
             }
-            Err(error) => say_error(&harmless(&format!("what failed was not planned anew: {error}"))),
+            Err(error) => say_error(&harmless(&format!("there is no new plan for what failed: {error}"))),
         }
     }
     if global.json {

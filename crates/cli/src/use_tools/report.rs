@@ -32,7 +32,7 @@ pub(super) fn print_report(
         }
     }
     if !report.held.is_empty() {
-        say(styled(DIM, format_args!("toolwright run --resume {id} lets them run; --call CALL, only that one")));
+        say(styled(DIM, format_args!("toolwright run --resume {id} runs them; with --call CALL only that one")));
     }
     summary(report, cost, WITH_SERVE);
     Ok(())

@@ -107,13 +107,13 @@ fn serve(app: &Arc<Toolwright>, args: &Serve) -> toolwright::Serve {
         .expose(args.expose)
         .on_question(|question| {
             let (tool, id) = (&question.request.tool, &question.id);
-            say(format_args!("{tool} waits for your word: toolwright approvals approve {id}, or deny {id}"));
+            say(format_args!("{tool} waits for your approval: toolwright approvals approve {id}, or deny {id}"));
         })
         .on_form(|form| say(asked_for(form)))
         .on_reload(|reloaded, views| {
             say_reload(reloaded);
             if views.0 {
-                say("toolwright: the views are others; clients whose lists change are told");
+                say("toolwright: the views changed; clients whose lists change are notified");
             }
         });
     if let Some(profile) = args.policy {

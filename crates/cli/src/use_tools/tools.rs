@@ -307,9 +307,7 @@ fn print_losses(losses: &[Loss]) -> std::io::Result<()> {
     if losses.is_empty() {
         return Ok(());
     }
-    print_text(
-        "\nClients are listed this schema in a form that all of them take (server.schemas: raw lists it as it is):",
-    )?;
+    print_text("\nClients get this schema in a form that all of them accept (server.schemas: raw lists it as it is):")?;
     for Loss { path, keyword, note, .. } in losses {
         let at = if path.is_empty() { "the root" } else { path.as_str() };
         print_text(&format!("  {}: {} — {}", harmless(at), harmless(keyword), harmless(note)))?;

@@ -183,7 +183,8 @@ pub enum TreeLimit {
     },
     /// Too many tokens.
     #[error(
-        "{of} and the agents below it have used {used} tokens, and the next request is over the limit of {most} (`limits.tokens`)"
+        "{of} and the agents below it have used {used} tokens, and the next request would exceed the limit of {most} \
+         (`limits.tokens`)"
     )]
     Tokens {
         /// The agent that has the limit.
@@ -195,7 +196,8 @@ pub enum TreeLimit {
     },
     /// Too much money.
     #[error(
-        "{of} and the agents below it have cost {used:.4} US dollars, and the next request is over the limit of {most} (`limits.cost`)"
+        "{of} and the agents below it have cost {used:.4} US dollars, and the next request would exceed the limit of \
+         {most} (`limits.cost`)"
     )]
     Cost {
         /// The agent that has the limit.
@@ -206,7 +208,7 @@ pub enum TreeLimit {
         most: f64,
     },
     /// The time is over.
-    #[error("the time of {of} is over (`limits.time`)")]
+    #[error("{of} has reached its time limit (`limits.time`)")]
     Time {
         /// The agent that has the limit.
         of: String,

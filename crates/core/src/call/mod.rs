@@ -318,8 +318,8 @@ fn invalid(entry: &Entry, violations: &[Violation], provenance: &Provenance) -> 
     let expected = expected.unwrap_or_default();
     // A fault in the text may explain the violations.
     let mended = match &provenance.fault {
-        Some(fault) => format!("not JSON at {fault}; write one whole JSON object. As they were mended, "),
-        None if provenance.repaired => "not JSON; write one whole JSON object. As they were mended, ".to_owned(),
+        Some(fault) => format!("not JSON at {fault}; write one whole JSON object. As repaired, "),
+        None if provenance.repaired => "not JSON; write one whole JSON object. As repaired, ".to_owned(),
         None => String::new(),
     };
     let message = format!("invalid arguments for {}: {mended}{list}{expected}", entry.wire_name);

@@ -75,7 +75,7 @@ pub fn read(answer: &ModelResponse) -> Result<Value, String> {
     }
     match crate::json::repair(&answer.text) {
         Ok(read) if read.value.is_object() => Ok(read.value),
-        Ok(read) if read.value.is_null() => Err("the model says that it cannot be mended".into()),
+        Ok(read) if read.value.is_null() => Err("the model says that it cannot be repaired".into()),
         Ok(_) => Err("the model's answer is no JSON object".into()),
         Err(error) => Err(format!("the model's answer cannot be read: {error}")),
     }

@@ -175,7 +175,7 @@ impl JobRecord {
             JobState::Unknown => ": its process ended while it ran, and it may or may not have taken effect",
             JobState::WaitingInput => ": continue it with job__send, or stop it",
             JobState::Running | JobState::Pending if self.owner.is_some_and(|owner| !owner.alive) => {
-                ": its process is gone; another takes it over or tells that it is lost"
+                ": its process has ended; another process takes it over or reports it as lost"
             }
             _ => "",
         };

@@ -189,7 +189,7 @@ impl ModelSettings {
     /// The field, and its fault.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         if self.top_p.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
-            return Err(("top_p", "it is not within 0 and 1".to_owned()));
+            return Err(("top_p", "it is not between 0 and 1".to_owned()));
         }
         if self.top_k == Some(0) {
             return Err(("top_k", "it is 0".to_owned()));

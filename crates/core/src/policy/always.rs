@@ -26,7 +26,7 @@ impl Policy {
     /// Why there is no such rule.
     pub fn always_rule(&self, query: &PolicyQuery<'_>, request: &ApprovalRequest) -> Result<AlwaysRule, String> {
         if request.asker.is_some() {
-            return Err("it was asked for by a server, and a rule would hold for every caller".into());
+            return Err("a server asked for it, and a rule would apply to every caller".into());
         }
         let narrow = match request.always_covers() {
             AlwaysCovers::Tool | AlwaysCovers::ToolForAsker => None,

@@ -355,7 +355,7 @@ impl Policy {
                 // A failed condition neither protects nor delays the owner's own call.
                 Err(_) if self.profile == Profile::Owner && effect != Effect::Deny => {}
                 Err(why) => {
-                    let reason = format!("the condition of {} cannot be told for this call: {why}", name());
+                    let reason = format!("the condition of {} cannot be evaluated for this call: {why}", name());
                     return Decision { effect: Effect::Deny, rule: name(), reason };
                 }
             }

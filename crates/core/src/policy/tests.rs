@@ -219,7 +219,7 @@ fn failing_conditions_deny() {
                     Some(holds) => assert_eq!(by_rule, holds, "{when}: {decision:?}"),
                     None => {
                         assert!(by_rule && decision.effect == Effect::Deny, "{when}: {decision:?}");
-                        assert!(decision.reason.contains("cannot be told"), "{}", decision.reason);
+                        assert!(decision.reason.contains("cannot be evaluated"), "{}", decision.reason);
                     }
                 }
             }

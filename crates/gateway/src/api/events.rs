@@ -108,7 +108,7 @@ impl RecentEvents {
 /// which leaves a gap in the numbers. The stream ends with the server.
 pub(super) async fn events(State(api): State<Arc<Api>>, headers: HeaderMap) -> Result<Response, ApiError> {
     let Some(recent) = api.events.clone() else {
-        return Err(ApiError::not_found("this server tells no events"));
+        return Err(ApiError::not_found("this server streams no events"));
     };
     let permit = Arc::clone(&recent.streams)
         .try_acquire_owned()

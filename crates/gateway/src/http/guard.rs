@@ -324,8 +324,8 @@ fn why_unauthorized(headers: &HeaderMap) -> &'static str {
     let scheme = single(headers, &header::AUTHORIZATION).and_then(|value| value.split_once(' '));
     match scheme {
         Some((scheme, _)) if scheme.eq_ignore_ascii_case("bearer") => {
-            "the token that was sent is none of this server's: send what its --token, server.token or server.tokens say, \
-             or what its file api-token holds where these say nothing"
+            "this server does not know the token that was sent: send the one of --token, server.token or \
+             server.tokens, or, if none of these is set, the one in its file api-token"
         }
         _ => "the `Authorization` that was sent is not once `Bearer TOKEN`, with the server's token",
     }
@@ -453,7 +453,7 @@ mod tests {
         for (value, refused) in [
             ("Bearer s3cret", None),
             ("bearer  s3cret", None),
-            ("Bearer s3cre", Some("none of this server's")),
+            ("Bearer s3cre", Some("does not know the token")),
             ("s3cret", Some("not once `Bearer TOKEN`")),
             ("Basic s3cret", Some("not once `Bearer TOKEN`")),
         ] {

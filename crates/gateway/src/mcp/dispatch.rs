@@ -28,7 +28,7 @@ const WITH_TASKS: &str = "2025-11-25";
 
 /// Returns the error for a client that may not send batches.
 pub(crate) fn no_batches() -> RpcError {
-    let why = format!("several messages at once are taken where {BATCHING} was agreed on, and nowhere else");
+    let why = format!("several messages at once are accepted only where {BATCHING} was agreed on");
     RpcError::new(RpcError::INVALID_REQUEST, why)
 }
 
@@ -112,7 +112,7 @@ impl Gateway {
         let (events, mut received) = mpsc::channel(1);
         let refuse = |why: &'static str| Reply::Error(RpcError::new(RpcError::INVALID_REQUEST, why));
         let reply = match era_of(&request, None) {
-            Era::Modern => refuse("a request of 2026-07-28 stands alone: it is no part of a batch"),
+            Era::Modern => refuse("a request of 2026-07-28 must not be part of a batch"),
             // A client must initialize before any other request (2025-03-26, basic/lifecycle).
             Era::Legacy if request.method == "initialize" => refuse("`initialize` must not be part of a batch"),
             Era::Legacy => self.reply(caller, Era::Legacy, request, ReplyTo::Whole(events)),

@@ -180,7 +180,7 @@ impl<'a> Exchange<'a> {
             self.resend_level(&mut params.meta.others);
             result = self.ask(method, what, name, headers.clone(), &mut params).await?;
         }
-        let reason = format!("it asked for more input {MAX_ROUNDS} times; the call was given up");
+        let reason = format!("it asked for more input {MAX_ROUNDS} times; the call was stopped");
         Err(transport(self.server, &reason))
     }
 
@@ -262,7 +262,7 @@ impl<'a> Exchange<'a> {
             let params = params.unwrap_or_else(|| Map::new().into());
             if asking::missing(&capabilities, &method, &params).is_some() {
                 let text = format!(
-                    "MCP server {} asks for `{method}` in the middle of the call, which whoever made the call does not offer",
+                    "MCP server {} asks for `{method}` during the call, which its caller does not offer",
                     self.server
                 );
                 return Err(ToolError::new(ErrorKind::ExecutionError, text));

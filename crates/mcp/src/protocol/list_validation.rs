@@ -94,7 +94,7 @@ pub fn page(kind: ListKind, page: &mut Map<String, Value>) -> Vec<String> {
         Some(Value::Array(items)) => items.retain_mut(|listed| {
             let name = listed.get(kind.item_key()).and_then(Value::as_str).map(str::to_owned);
             let (Some(name), Some(fields)) = (name, listed.as_object_mut()) else {
-                mended.push(mistake("one that has nothing to be found by", &[kind.item_key()]));
+                mended.push(mistake("an item without a key", &[kind.item_key()]));
                 return false;
             };
             let wrong = item(kind, fields);
@@ -182,7 +182,12 @@ pub fn mistake(name: &str, fields: &[impl AsRef<str>]) -> String {
 #[must_use]
 pub fn mistakes_warning(server: &str, what: &str, mistakes: &[String]) -> Option<String> {
     let (count, named) = (mistakes.len(), mistakes.get(..NAMED).unwrap_or(mistakes).join(", "));
-    let line = || format!("{server} lists {count} of its {what} not as MCP has it; clients get them mended: {named}");
+    let line = || {
+        format!(
+            "{server} lists {count} of its {what} in a form that MCP does not allow; clients get them \
+        repaired: {named}"
+        )
+    };
     (count > 0).then(line)
 }
 
@@ -439,8 +444,8 @@ mod tests {
             json!({"resources": [{"uri": "a:b", "name": "a:b"}]}),
             &[
                 "a:b (title, name)",
-                "one that has nothing to be found by (uri)",
-                "one that has nothing to be found by (uri)",
+                "an item without a key (uri)",
+                "an item without a key (uri)",
                 "the list itself (nextCursor, _meta)",
             ],
         );
@@ -456,7 +461,7 @@ mod tests {
     #[test]
     fn warnings_name_some_mistakes_and_count_all() {
         let mistakes: Vec<String> = (0..7).map(|at| mistake(&at.to_string(), &["x", "y"])).collect();
-        let expect = "s lists 7 of its prompts not as MCP has it; clients get them mended: \
+        let expect = "s lists 7 of its prompts in a form that MCP does not allow; clients get them repaired: \
                       0 (x, y), 1 (x, y), 2 (x, y), 3 (x, y), 4 (x, y)";
         assert_eq!(mistakes_warning("s", "prompts", &mistakes).as_deref(), Some(expect));
         assert_eq!(

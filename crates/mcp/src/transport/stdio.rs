@@ -143,7 +143,7 @@ impl Reader {
             }
             if self.inbox.stdout_noise().is_flood() {
                 return self
-                    .end(self.inbox.stdout_noise().explain("the server was stopped for what it prints".to_owned()));
+                    .end(self.inbox.stdout_noise().explain("the server was stopped because of its output".to_owned()));
             }
         }
     }

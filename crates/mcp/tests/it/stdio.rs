@@ -367,7 +367,7 @@ async fn failed_starts_name_cause_and_remedy() {
         (chatters, short, &says[..]),
         (command("/nonexistent/mcp-server", &[]), short, &["not found", "PATH"][..]),
         (script("exits").transport, Duration::from_secs(20), &["exit code 7", "cannot open the database", "by hand"]),
-        (command("cat", &[]), Duration::from_secs(20), &["sends back what it is sent", "MCP server"]),
+        (command("cat", &[]), Duration::from_secs(20), &["echoes what it receives", "MCP server"]),
         (script("silent").transport, short, &["did not answer `initialize` within 2s"]),
     ] {
         let began = Instant::now();

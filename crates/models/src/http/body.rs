@@ -99,7 +99,7 @@ impl AnswerDeadline {
 
     fn timed_out(&self, endpoint: &Endpoint) -> ModelError {
         let answer = self.answer.as_secs_f64();
-        let message = format!("the answer of {} had no end after {answer} s", describe(endpoint));
+        let message = format!("the answer of {} had not ended after {answer} s", describe(endpoint));
         ModelError::new(ModelErrorKind::BadResponse, message)
     }
 }

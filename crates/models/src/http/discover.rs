@@ -156,7 +156,7 @@ pub async fn list_models(
         error
     })?;
     let listed: Value = serde_json::from_slice(&body).map_err(|error| {
-        let message = format!("{} listed its models in what is not JSON: {error}", describe(endpoint));
+        let message = format!("{} listed its models, but not as JSON: {error}", describe(endpoint));
         ModelError::new(ModelErrorKind::BadResponse, message)
     })?;
     let models = listed.get(list).and_then(Value::as_array).into_iter().flatten().take(MAX_LISTED);

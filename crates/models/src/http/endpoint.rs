@@ -427,7 +427,7 @@ pub(crate) fn remedy(endpoint: &Endpoint, name: &str, error: &ModelError) -> Opt
             None => format!("check that the server of models.endpoints.{provider} runs"),
         }),
         ModelErrorKind::Invalid if is_unknown() => Some(match endpoint.api {
-            Api::Ollama => format!("`ollama pull {name}` fetches the model, `ollama list` names those that are there"),
+            Api::Ollama => format!("`ollama pull {name}` fetches the model, `ollama list` names the installed ones"),
             _ => "name a model that the provider has: `toolwright doctor` lists some".to_owned(),
         }),
         _ => None,

@@ -89,15 +89,11 @@ fn log_workaround(model: &str, workaround: Workaround) {
         Workaround::Without(at) => {
             let parameter = refusal_table::name(at);
             let costs = if parameter == "stream_options" { ", so what its answers use is not known" } else { "" };
-            tracing::warn!(model, parameter, "the model's server refuses a parameter, which it is sent no more{costs}");
+            tracing::warn!(model, parameter, "the model's server refuses a parameter, which is no longer sent{costs}");
         }
         Workaround::WithoutAs(at, _) => {
             let parameter = refusal_table::name(at);
-            tracing::warn!(
-                model,
-                parameter,
-                "the model's server refuses what a parameter is set to, so it is not sent"
-            );
+            tracing::warn!(model, parameter, "the model's server refuses the value of a parameter, so it is not sent");
         }
         _ => {}
     }

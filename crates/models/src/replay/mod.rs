@@ -348,7 +348,7 @@ impl Player {
             Some(format!("; the nearest is on line {}, which differs at {difference}", exchanges[number].line))
         });
         missing(format!(
-            "the recording {} holds {} requests, and not this one{}; record it anew, or put {LOOSE} behind the file's \
+            "the recording {} holds {} requests, and not this one{}; record it again, or append {LOOSE} to the file's \
              name, and such a request gets the next answer",
             self.file,
             keys.len(),

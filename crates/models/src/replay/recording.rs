@@ -168,7 +168,7 @@ fn unreadable(number: usize, line: &[u8], error: &serde_json::Error) -> String {
 fn later(number: usize, version: u32) -> String {
     format!(
         "line {number} is of version {version}, and this program plays up to {RECORDING_VERSION}: play it with the \
-         program that recorded it, or record it anew"
+         program that recorded it, or record it again"
     )
 }
 

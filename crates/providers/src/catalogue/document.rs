@@ -103,7 +103,7 @@ pub enum Refusal {
     #[error("it holds the number {0}, which not every reader takes for the same; write it as a text")]
     Number(String),
     /// It has no signature.
-    #[error("nobody has signed it; its publisher does so with `toolwright catalogue sign`")]
+    #[error("it is not signed; its publisher signs it with `toolwright catalogue sign`")]
     Unsigned,
     /// None of its keys is trusted.
     #[error("it is signed by {0} only, and none of these keys is among `keys`")]
@@ -115,11 +115,12 @@ pub enum Refusal {
     #[error("it expired {0} s ago; its publisher has to issue a new one")]
     Expired(u64),
     /// It was issued in the future.
-    #[error("it is dated {0} s from now; see to the clocks")]
+    #[error("its date is {0} s in the future; check the clocks")]
     NotYet(u64),
     /// It is older than the last accepted one.
     #[error(
-        "it is version {offered}, and version {seen} was accepted before: an older catalogue is not taken back, unless you say so with `toolwright catalogue forget`"
+        "it is version {offered}, and version {seen} was accepted before: an older catalogue is refused, unless you \
+         run `toolwright catalogue forget`"
     )]
     Rollback {
         /// Its version.
@@ -128,7 +129,7 @@ pub enum Refusal {
         seen: u64,
     },
     /// It has the same version as the last accepted one, but other content.
-    #[error("it says something else than before under the same version {0}; its publisher has to raise the version")]
+    #[error("its content differs from before under the same version {0}; its publisher has to raise the version")]
     SameVersion(u64),
     /// It has a different namespace.
     #[error("it is for the namespace `{found}`, and this entry is `{expected}`: name the entry so")]
@@ -302,7 +303,7 @@ pub enum KeyError {
     #[error("it holds no Ed25519 private key in PKCS#8, PEM or DER ({0}); `toolwright catalogue keygen` makes one")]
     Private(String),
     /// Key generation failed.
-    #[error("no random numbers are to be had for a key")]
+    #[error("no random numbers are available for a key")]
     Random,
 }
 
@@ -445,17 +446,13 @@ mod tests {
         check(same, usual, None);
         check(|d| d["tools"][0]["id"] = json!("acme:u@1.0.0"), usual, Some("was changed after"));
         check(|d| d["version"] = json!(4), usual, Some("was changed after"));
-        check(|d| d["signatures"] = json!([]), usual, Some("nobody has signed"));
-        check(
-            |d| drop(d.as_object_mut().expect("object").shift_remove("signatures")),
-            usual,
-            Some("nobody has signed"),
-        );
+        check(|d| d["signatures"] = json!([]), usual, Some("it is not signed"));
+        check(|d| drop(d.as_object_mut().expect("object").shift_remove("signatures")), usual, Some("it is not signed"));
         check(|d| d["signatures"][0]["signature"] = json!("AAAA"), usual, Some("was changed after"));
         check(|d| d["signatures"][0]["key"] = json!(key().public().to_string()), usual, Some("none of these keys"));
         check(same, |options| options.keys = &[], Some("none of these keys"));
         check(same, |options| options.now = NOW + 10, Some("it expired 0 s ago"));
-        check(same, |options| options.now = NOW - 2 * CLOCK_SKEW, Some("see to the clocks"));
+        check(same, |options| options.now = NOW - 2 * CLOCK_SKEW, Some("check the clocks"));
         check(same, |options| options.namespace = "other", Some("for the namespace `acme`"));
         check(same, |options| options.max_bytes = 10, Some("larger than 10 bytes"));
         let seen = |version| Some(Seen { version, hash: ContentHash::of_bytes(b"x") });

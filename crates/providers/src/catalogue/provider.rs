@@ -111,7 +111,8 @@ fn key_of(namespace: &str) -> String {
 fn kept(why: &str, Accepted { times, seen, .. }: Accepted) -> String {
     let (version, until) = (seen.version, duration::iso(times.expires.saturating_mul(1000)));
     format!(
-        "what is published now is not used: {}; version {version}, which was accepted before, serves on until {until}",
+        "the published version is not used: {}; version {version}, which was accepted before, stays in use until \
+         {until}",
         shortened(why)
     )
 }
@@ -176,12 +177,13 @@ impl CatalogueProvider {
         let kept = match self.options.manifests.manifest(&key_of(&self.spec.namespace)).await {
             Ok(Some(kept)) => kept,
             Ok(None) | Err(StoreError::Unsupported(_)) => return Ok(None),
-            Err(error) => return Err(format!("what was accepted before is not known: {error}")),
+            Err(error) => return Err(format!("the version that was accepted before is not known: {error}")),
         };
         let unread = |error| {
             let namespace = &self.spec.namespace;
             format!(
-                "what was accepted before cannot be read ({error}): `toolwright catalogue forget {namespace}` drops it"
+                "the version that was accepted before cannot be read ({error}): `toolwright catalogue forget \
+                 {namespace}` drops it"
             )
         };
         serde_json::from_value(self.by_key(kept)).map(Some).map_err(unread)
@@ -401,7 +403,7 @@ impl Provider for CatalogueProvider {
         }
         let Some((hash, implementation)) = found else {
             let message = match &*self.outcome.lock().unwrap_or_else(PoisonError::into_inner) {
-                Some(Err(why)) => format!("the catalogue {name} cannot be had, so `{tool}` was not run: {why}"),
+                Some(Err(why)) => format!("the catalogue {name} cannot be fetched, so `{tool}` was not run: {why}"),
                 _ => format!("the catalogue {name} has no tool `{tool}` any more"),
             };
             return Err(ToolError::new(ErrorKind::UnknownTool, message));
@@ -486,7 +488,7 @@ impl Provider for CatalogueProvider {
         match self.verify(kept.text.as_bytes(), None) {
             Ok(believed) => Some(self.load(believed)),
             Err(refusal) => {
-                tracing::warn!(catalogue = self.spec.namespace, "what was kept of it is not used: {refusal}");
+                tracing::warn!(catalogue = self.spec.namespace, "its stored copy is not used: {refusal}");
                 None
             }
         }

@@ -208,7 +208,7 @@ fn rest(
     let spec: RestToolConfig = serde_json::from_value(Value::Object(filled)).map_err(|error| error.to_string())?;
     within_bounds(&spec)?;
     // Compiling checks that placeholders are in path and query only, so this is the host of every call.
-    let url = Url::parse(&spec.url).map_err(|error| format!("its url is none: {error}"))?;
+    let url = Url::parse(&spec.url).map_err(|error| format!("its url is not valid: {error}"))?;
     if !is_secure(&url, grants.insecure_loopback) {
         return Err("its url is not https".to_owned());
     }

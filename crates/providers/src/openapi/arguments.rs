@@ -432,7 +432,7 @@ fn writing_of(name: &str, media: &str) -> Result<Writing, String> {
 impl Stated<'_> {
     fn unknown_style<T>(&self) -> Result<T, String> {
         let (name, style, place) = (self.name, self.style.unwrap_or_default(), self.place.as_str());
-        Err(format!("the parameter `{name}` has the style `{style}`, which there is not in a {place}"))
+        Err(format!("the parameter `{name}` has the style `{style}`, which does not exist in a {place}"))
     }
 
     fn exploded(&self) -> Explode {

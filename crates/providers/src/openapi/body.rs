@@ -237,7 +237,7 @@ fn fields<'d>(
         let is_styled = ["style", "explode", "allowReserved"].iter().any(|key| encoding.value.get(key).is_some());
         let writing = if is_styled {
             let style = query_style(encoding.text("style"))
-                .ok_or_else(|| format!("the member `{name}` of its form has a style that there is not"))?;
+                .ok_or_else(|| format!("the member `{name}` of its form has an unknown style"))?;
             let reserved = if flag("allowReserved") == Some(true) { Reserved::Kept } else { Reserved::Encoded };
             FieldWriting::Styled { style, explode: flag("explode"), reserved }
         } else if encoding.text("contentType").is_some_and(|media| media.contains("json")) {
@@ -344,7 +344,7 @@ fn writing<'d>(
         _ if bytes == Bytes::Always => PartContent::File,
         _ if bytes == Bytes::Sometimes => PartContent::FileOrValue,
         Some((style, explode)) => {
-            let style = style.ok_or_else(|| format!("the part `{name}` of its body has a style that there is not"))?;
+            let style = style.ok_or_else(|| format!("the part `{name}` of its body has an unknown style"))?;
             PartContent::Styled(style, explode)
         }
         None => match items.or(schema).filter(|_| !is_text && is_xml(&essence.trim().to_ascii_lowercase())) {

@@ -185,7 +185,7 @@ impl OpenApiProvider {
         let field = |key: &str| kept.get(key).and_then(Value::as_str);
         let origin = Origin::Url(Url::parse(field("found")?).ok()?);
         let read = self.read(Fetched { text: field("text")?.to_owned(), origin }).await;
-        read.inspect_err(|error| tracing::warn!("what was kept of openapi.{} is not used: {error}", self.spec.name))
+        read.inspect_err(|error| tracing::warn!("the stored copy of openapi.{} is not used: {error}", self.spec.name))
             .ok()
     }
 
@@ -356,7 +356,7 @@ impl Provider for OpenApiProvider {
                 Ok(self.settle(current, Health::Ready))
             }
             Ok((current, Some(reason))) => {
-                let message = format!("openapi.{name}: {reason}; what was read before serves on");
+                let message = format!("openapi.{name}: {reason}; the document that was read before stays in use");
                 let health = Health::Failed { reason };
                 // Each new reason is reported once.
                 if self.is_news(&health) {
@@ -390,7 +390,7 @@ impl Provider for OpenApiProvider {
             None => {
                 let message = match (&tools, self.health()) {
                     (None, Health::Failed { reason }) => {
-                        format!("the document of {name} cannot be had, so `{}` was not run: {reason}", call.raw_name)
+                        format!("the document of {name} cannot be read, so `{}` was not run: {reason}", call.raw_name)
                     }
                     _ => format!("the document of {name} has no operation `{}` any more", call.raw_name),
                 };

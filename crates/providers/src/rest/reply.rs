@@ -158,7 +158,7 @@ impl Reading {
             let part = head_and_tail(part.trim(), FAILURE_SHOWN);
             let answer = answer.as_str();
             text =
-                format!("no part of the stream has {answer}, the tool's `stream.answer`; the first part is:\n{part}");
+                format!("no event of the stream has {answer}, the tool's `stream.answer`; the first event is:\n{part}");
         }
         let output = match &end {
             End::Whole | End::Said if is_unanswered => ToolOutput::failure(text),
@@ -177,7 +177,7 @@ impl Reading {
             )),
             End::Broken(error) => ToolOutput::failure(format!("{text}\n[the stream broke off: {error}]")),
             End::Unsaid => ToolOutput::failure(format!(
-                "{text}\n[the stream broke off: it ended without the part that says it is done]"
+                "{text}\n[the stream broke off: it ended without the event that `stream.done` describes]"
             )),
         };
         Ok(output.with_extra("events", events).with_extra("cut", !matches!(end, End::Whole | End::Said)))

@@ -155,7 +155,7 @@ async fn unverified_documents_leave_the_last_good_one() {
     let provider = publisher.provider(publisher.spec());
     publisher.put(Some(publisher.document(1, json!([template("a")])).to_string()));
     let error = provider.list().await.expect_err("unsigned").to_string();
-    assert!(error.contains("nobody has signed it"), "{error}");
+    assert!(error.contains("it is not signed"), "{error}");
     assert!(matches!(provider.health(), Health::Failed { .. }));
     publisher.publish(&publisher.document(2, json!([template("a")])));
     assert_eq!(names(&provider.list().await.expect("listed")), ["acme:greet@1.0.0"]);
@@ -184,7 +184,7 @@ async fn unverified_documents_leave_the_last_good_one() {
         assert!(reason.contains(why), "{reason}");
         let [issue] = &provider.issues()[..] else { panic!("{why}: {:?}", provider.issues()) };
         assert!(issue.contains(why), "{issue}");
-        assert!(issue.contains("; version 2, which was accepted before, serves on until 20"), "{issue}");
+        assert!(issue.contains("; version 2, which was accepted before, stays in use until 20"), "{issue}");
         assert!(call(&provider, &tools, "greet", json!({})).await.is_ok());
     }
     // Another process has it at once, unless the key is not believed any more.

@@ -354,7 +354,8 @@ async fn unfinished_streams_still_give_results() {
         || Reply::new("200 OK", "Content-Type: text/event-stream\r\n", "data: x\n\ndata: y\n\n").and_length(99);
     check(broken, json!({}), 20_000, true, "the stream broke off").await;
     let unsaid = || Reply::pieces("text/event-stream", &["data: x\n\n", "data: y\n\n"]);
-    check(unsaid, json!({"stream": {"done": "/end"}}), 20_000, true, "without the part that says it is done").await;
+    check(unsaid, json!({"stream": {"done": "/end"}}), 20_000, true, "without the event that `stream.done` describes")
+        .await;
 }
 
 #[tokio::test]

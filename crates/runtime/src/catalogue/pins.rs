@@ -135,7 +135,7 @@ impl Pins {
         if !notes.is_empty()
             && let Err(error) = self.store.note_pins(source, notes).await
         {
-            tracing::warn!("what was seen of the definitions of {provider} was not kept: {error}");
+            tracing::warn!("the definitions of {provider} were not recorded: {error}");
         }
         judged
     }
@@ -209,7 +209,7 @@ fn settled(tool: &RegisteredTool, pin: &Pin) -> Option<PinNote> {
 
 fn unreadable(provider: &str, tools: &[Arc<RegisteredTool>], error: &str) -> Judged {
     let (foreign, own): (Vec<_>, Vec<_>) = tools.iter().cloned().partition(is_foreign);
-    let why = format!("withheld: what is pinned of it cannot be read: {error}");
+    let why = format!("withheld: its pins cannot be read: {error}");
     let held = |tool| UnpinnedTool {
         provider: provider.to_owned(),
         tool,

@@ -88,7 +88,7 @@ pub(super) fn held_back(slot: &ProviderSlot) -> impl Iterator<Item = Unapproved>
 /// Returns the reason why a tool of a provider that has not listed yet may be missing.
 pub(super) fn still_starting(slot: &ProviderSlot) -> Option<(String, String)> {
     let name = slot.provider.name();
-    let why = || format!("provider {name} is still starting, and nobody knows its tools yet");
+    let why = || format!("provider {name} is still starting, and its tools are not known yet");
     (!slot.is_listed).then(|| (name.to_owned(), why()))
 }
 

@@ -397,7 +397,7 @@ pub(super) async fn journal(outcome: &Outcome, run: &RunContext) {
 }
 
 const REFUSED: &str = "the call was not made: it cannot be recorded, because the ledger of Toolwright cannot be written. \
-                       Tell the user that whoever operates Toolwright must mend that; the log says what is wrong.";
+                       Tell the user that whoever operates Toolwright must fix that; the log says what is wrong.";
 
 impl Executor {
     /// Commits a row for the call before it runs, unless a trusted source declares its tool read-only. The call's end

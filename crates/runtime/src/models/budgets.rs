@@ -85,5 +85,5 @@ impl BudgetRoom<'_> {
 }
 
 fn unkept(error: &StoreError) -> String {
-    format!("what is spent of a budget cannot be kept: {error}")
+    format!("the use of a budget cannot be recorded: {error}")
 }

@@ -121,7 +121,7 @@ fn end(text: &[u8]) -> io::Result<End> {
     // A line that is too long cannot be replayed, but does not prevent recording.
     let first = lines.find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
     if !first.is_empty() && first.len() <= MAX_RECORDED_LINE && !is_line(first) {
-        return Err(io::Error::other("it holds something else than a recording: its first line is no line of one"));
+        return Err(io::Error::other("it is not a recording: its first line is not a line of one"));
     }
     let at = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     Ok(match &text[at..] {
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(appended(&format!("\n{line}\né{torn}")), expect(&format!("\n{line}\n")));
         for other in ["# Notes", "# Notes\n", "{}\n", "[1]\n", torn] {
             let refused = appended(other).expect_err("refused");
-            assert!(refused.contains("something else than a recording"), "{other}: {refused}");
+            assert!(refused.contains("it is not a recording"), "{other}: {refused}");
         }
         let dir = tempfile::tempdir().expect("folder");
         let refused = Recorder::default().start(dir.path()).expect_err("a folder").to_string();

@@ -307,7 +307,7 @@ fn without_retry(mut error: ModelError, config: RetryConfig) -> ModelError {
     if let Some(asked) = asked {
         let (asked, longest) = (asked.as_secs_f64(), config.longest_wait.as_secs_f64());
         error.message.push_str(&format!(
-            "; it asks to wait {asked} s, over the {longest} s of retry.longest_wait, so it is not made again"
+            "; it asks to wait {asked} s, over the {longest} s of retry.longest_wait, so it is not retried"
         ));
     }
     error

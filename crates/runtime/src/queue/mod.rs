@@ -99,7 +99,7 @@ pub struct UnknownQueue {
 impl From<UnknownQueue> for ToolError {
     fn from(unknown: UnknownQueue) -> Self {
         Self::new(ErrorKind::NotPermitted, unknown.to_string())
-            .with_model_message("the tool is not set up correctly; its operator must mend that")
+            .with_model_message("the tool is not set up correctly; its operator must fix that")
             .with_source(unknown)
     }
 }

@@ -152,7 +152,7 @@ async fn a_providers_first_list_is_waited_for() {
     let unlisted = || catalogue.unlisted().iter().map(|provider| provider.name().to_owned()).collect::<Vec<_>>();
     assert_eq!(unlisted(), ["a", "failing", "hanging"]);
     let why = catalogue.snapshot().why_missing("a__t0").expect("known");
-    assert_eq!(why, "provider a is still starting, and nobody knows its tools yet");
+    assert_eq!(why, "provider a is still starting, and its tools are not known yet");
     let listing = async { catalogue.refresh_all(8).await };
     let waiting = async {
         catalogue.listed(|provider| provider.name() != "hanging").await;

@@ -29,7 +29,7 @@ pub enum LoadError {
         source: std::io::Error,
     },
     /// A file has the wrong format.
-    #[error("{} is damaged or of another model: {problem}; get it anew, with all that belongs to it", .path.display())]
+    #[error("{} is damaged or of another model: {problem}; download it again, with all its files", .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,

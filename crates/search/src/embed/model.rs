@@ -90,7 +90,7 @@ impl SentenceTransformer {
 
     fn failed(&self, what: &str, error: impl Into<Cause>) -> EmbeddingError {
         let error = error.into();
-        let message = format!("embedding model {}: {what}: {error}; get its directory anew", self.id);
+        let message = format!("embedding model {}: {what}: {error}; download its directory again", self.id);
         EmbeddingError { source: Some(error), message }
     }
 }
@@ -127,7 +127,7 @@ impl Embedder for SentenceTransformer {
             vectors.append(&mut pooled);
         }
         if vectors.iter().flatten().any(|number| !number.is_finite()) {
-            return Err(self.failed("it gives what is no number", "its weights are damaged"));
+            return Err(self.failed("its output is not a number", "its weights are damaged"));
         }
         Ok(vectors)
     }

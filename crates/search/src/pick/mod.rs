@@ -185,7 +185,7 @@ impl fmt::Display for Exclusion {
             Self::Namespace => write!(f, "it is of another namespace"),
             Self::Roles(roles) => write!(f, "it is only for {}", roles.join(" or ")),
             Self::Capability(name) => write!(f, "it lacks the capability {name}"),
-            Self::Context(name) => write!(f, "it needs {name}, which is not there"),
+            Self::Context(name) => write!(f, "it needs {name}, which is not available"),
             Self::Budget(tokens) => write!(f, "its definition takes {tokens} tokens, more than are left"),
         }
     }

@@ -189,11 +189,11 @@ fn excluded_tools_are_unscored_with_reasons() {
     assert_eq!(excluded(&|options| options.roles = Some(vec!["dev".into(), "admin".into()]), &[unsafe_one]), 5);
     excluded(
         &|options| options.config.context = Some(vec!["background".into()]),
-        &[unsafe_one, ("follow", "it needs terminal, which is not there")],
+        &[unsafe_one, ("follow", "it needs terminal, which is not available")],
     );
     excluded(
         &|options| options.config.context = Some(vec!["terminal".into()]),
-        &[unsafe_one, ("scan", "it needs background, which is not there")],
+        &[unsafe_one, ("scan", "it needs background, which is not available")],
     );
     let lacking = "it lacks the capability streaming";
     let without = ["read_file", "write_file", "audit", "scan", "search"].map(|name| (name, lacking));

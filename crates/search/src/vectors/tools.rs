@@ -205,7 +205,7 @@ impl ToolVectors {
             let _ = spawn_blocking(move || cache.clear()).await;
         }
         let id = self.embedder.id();
-        Err(EmbeddingError::new(format!("{id} has become another model: its vectors are computed anew from now on")))
+        Err(EmbeddingError::new(format!("{id} is another model now: its vectors are computed again")))
     }
 
     async fn compute(&self, batch: &[(TextKey, Texts)]) -> Result<Vec<(TextKey, Quantized)>, EmbeddingError> {

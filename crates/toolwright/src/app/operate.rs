@@ -100,7 +100,7 @@ impl Operator for Operations {
             PinWord::Reject => PinDecision::Revoke,
         };
         if !self.app.pins().decide_pin(&pin.source, &pin.tool, decision, by).await? {
-            return Err(StoreError::Refused(format!("{} was decided about meanwhile", pin.name())));
+            return Err(StoreError::Refused(format!("{} was decided meanwhile", pin.name())));
         }
         self.app.catalogue().recheck_pins().await;
         Ok(())
@@ -126,7 +126,7 @@ impl Operator for Operations {
     async fn prospect(&self, asked: &ApprovalRequest) -> Result<Value, StoreError> {
         let config = self.app.config();
         let Some(entry) = self.app.catalogue().snapshot().get(asked.tool.as_str()).map(Arc::clone) else {
-            return Ok(json!({"changes": null, "always": {"why": format!("{} is not there any more", asked.tool)}}));
+            return Ok(json!({"changes": null, "always": {"why": format!("{} no longer exists", asked.tool)}}));
         };
         let session = self.session_of(&config, &asked.principal);
         let (tool, arguments) = (Arc::clone(&entry), asked.arguments.clone());

@@ -376,7 +376,8 @@ impl Toolwright {
         let input = state.spec().input.clone();
         if ended.calls.len() > plan_of(id, &state)?.calls.len() {
             return Err(PlanRefused::Unreadable(format!(
-                "a plan over more than {MAX_INSTANCES} inputs is not planned anew: run it for those inputs whose calls failed"
+                "a plan over more than {MAX_INSTANCES} inputs is not repaired: run it again for the inputs whose \
+                 calls failed"
             )));
         }
         let values = self.plan_values(&run, &input).await?;

@@ -81,11 +81,7 @@ fn unmatched(
     for (which, selector) in rules.chain(guards) {
         let is_open = [&selector.tool, &selector.namespace].into_iter().flatten().any(|pattern| known.is_open(pattern));
         if !is_open && !known.tools.iter().any(|tool| selector.concerns(tool, &policy.tools)) {
-            all.push(format!(
-                "{which} ({}) is for no tool that there is{}",
-                in_words(selector),
-                known.rule_hint(selector)
-            ));
+            all.push(format!("{which} ({}) matches no tool{}", in_words(selector), known.rule_hint(selector)));
         }
     }
     all
@@ -134,7 +130,7 @@ impl Own {
 
     fn patterns(&self, field: &str, patterns: &[String], all: &mut Vec<String>) {
         for pattern in patterns.iter().filter(|pattern| !self.0.iter().any(|name| glob_match(pattern, name))) {
-            all.push(format!("{field}: `{pattern}` is none of its tools{}", self.hint(pattern)));
+            all.push(format!("{field}: `{pattern}` matches none of its tools{}", self.hint(pattern)));
         }
     }
 
@@ -247,7 +243,7 @@ impl CallableTools {
         };
         match near {
             Some(near) => format!("; did you mean `{near}`?"),
-            None => "; `toolwright tools ls` lists what there is".to_owned(),
+            None => "; `toolwright tools ls` lists all".to_owned(),
         }
     }
 
@@ -256,7 +252,7 @@ impl CallableTools {
             (Some(tool), _) => self.hint(tool),
             (None, Some(namespace)) if !self.has_namespace(namespace) => match self.near_namespace(namespace) {
                 Some(near) => format!("; did you mean `{near}`?"),
-                None => "; `toolwright tools ls` lists what there is".to_owned(),
+                None => "; `toolwright tools ls` lists all".to_owned(),
             },
             _ => match &selector.tag {
                 Some(tag) => {

@@ -208,7 +208,7 @@ fn settle(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) -> 
         problems.push(draft.problem(out, "rules", message, "allow and ask under `policy.rules` of the configuration"));
     }
     if let Err((field, why)) = draft.spec.settings.check() {
-        problems.push(draft.problem(out, "settings", format!("{field}: {why}"), "mend it, or take it out"));
+        problems.push(draft.problem(out, "settings", format!("{field}: {why}"), "fix it, or remove it"));
     }
     if problems.len() > before {
         return false;
@@ -239,7 +239,7 @@ fn settle_triggers(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Prob
             Ok(model) => model,
             Err(why) => {
                 let message = format!("trigger {number} is left out: {why}");
-                problems.push(draft.problem(Severity::EntryDisabled, "triggers", message, "mend it, or take it out"));
+                problems.push(draft.problem(Severity::EntryDisabled, "triggers", message, "fix it, or remove it"));
                 return false;
             }
         };
@@ -422,7 +422,7 @@ fn check_destinations(drafts: &mut Vec<Draft>, off: BTreeSet<String>, problems: 
             let is_in = cycle.contains(&draft.spec.name);
             if is_in {
                 let message = format!("its destinations lead back to it: {}", cycle.join(" -> "));
-                let remedy = "take one of these destinations out; `may_return: true` lets an agent hand a request back";
+                let remedy = "remove one of these destinations; `may_return: true` lets an agent hand a request back";
                 problems.push(draft.problem(Severity::EntryDisabled, "router", message, remedy));
                 left_out.insert(draft.spec.name.clone());
             }
@@ -441,8 +441,8 @@ fn check_destinations(drafts: &mut Vec<Draft>, off: BTreeSet<String>, problems: 
             }
         }
         for to in gone {
-            let message = format!("the agent `{}` was left out: it is no destination", to.agent);
-            problems.push(draft.problem(Severity::Warning, "router", message, "mend that agent, or enable it"));
+            let message = format!("the agent `{}` was left out, so it is not a destination", to.agent);
+            problems.push(draft.problem(Severity::Warning, "router", message, "fix that agent, or enable it"));
         }
     }
 }

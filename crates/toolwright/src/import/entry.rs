@@ -75,7 +75,7 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
                 let of = if span == "tool_timeout_sec" { "request_timeout" } else { "connect_timeout" };
                 match seconds(value, if span.ends_with("_ms") { 0.001 } else { 1.0 }) {
                     Some(time) => put(&mut entry, of, Some(&json!(duration::format(time)))),
-                    None => note(format!("`{key}` is not carried over: {value} is no time")),
+                    None => note(format!("`{key}` is not imported: {value} is no time")),
                 }
             }
             "timeout" => match value.as_u64().and_then(timeout) {
@@ -84,20 +84,20 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
                     note(format!("its `timeout` {value} is read as {text}"));
                     entry.entry("request_timeout").or_insert(Value::String(text));
                 }
-                None => note(format!("`{key}` is not carried over")),
+                None => note(format!("`{key}` is not imported")),
             },
             "always_allow" | "auto_approve" if value.as_array().is_some_and(Vec::is_empty) => {}
             "always_allow" | "auto_approve" => {
-                note(format!("its list of tools that run without asking is not taken over: {value}"))
+                note(format!("its list of tools that run without asking is not imported: {value}"))
             }
             "source" if source == Source::Zed => {}
-            "trust" => note("its word that tools run without asking is not taken over".into()),
+            "trust" => note("its permission to run tools without asking is not imported".into()),
             "trusted" => {
-                note(format!("`{key}` is not carried over: write it here if its word on effects may loosen policy"))
+                note(format!("`{key}` is not imported: set it here if its claims about effects may loosen policy"))
             }
             known if is_understood(known, value) => put(&mut entry, known, Some(value)),
-            "env_file" => note(format!("`{key}` is not carried over: write the variables of that file under `env`")),
-            _ => note(format!("`{key}` is not carried over")),
+            "env_file" => note(format!("`{key}` is not imported: write the variables of that file under `env`")),
+            _ => note(format!("`{key}` is not imported")),
         }
     }
     let usable = entry.contains_key("command") || entry.contains_key("url");
@@ -115,7 +115,7 @@ fn unused_by_gemini(written: &Map<String, Value>, note: &mut dyn FnMut(String)) 
     };
     for other in ["url", "command"] {
         if unused.contains(&other) && has(other) {
-            note(format!("Gemini CLI uses its `{used}`, so its `{other}` is not carried over"));
+            note(format!("Gemini CLI uses its `{used}`, so its `{other}` is not imported"));
         }
     }
     unused
@@ -134,7 +134,7 @@ fn codex_tool(
             "approval_mode" => approval_mode(server, tool, value, note),
             "enabled" if value == &json!(false) => deny(entry, [&json!(tool)]),
             "enabled" => {}
-            _ => note(format!("`tools.{tool}.{key}` is not carried over")),
+            _ => note(format!("`tools.{tool}.{key}` is not imported")),
         }
     }
 }
@@ -147,8 +147,8 @@ fn approval_mode(server: &str, tool: &str, mode: &Value, note: &mut dyn FnMut(St
         Some("prompt") => note(format!(
             "codex asks before `{tool}`: to keep that, write {{effect: ask, tool: \"{namespace}:{tool}\"}} under policy.rules"
         )),
-        Some("approve") => note(format!("codex runs `{tool}` without asking: that is not taken over")),
-        _ => note(format!("the approval mode {mode} of `{tool}` is not known and is not carried over")),
+        Some("approve") => note(format!("codex runs `{tool}` without asking: that is not imported")),
+        _ => note(format!("the approval mode {mode} of `{tool}` is unknown and is not imported")),
     }
 }
 
@@ -206,7 +206,7 @@ fn translated(source: Source, value: &Value, note: &mut dyn FnMut(String)) -> Va
     match value {
         Value::String(text) if source == Source::Opencode && text.contains('{') => {
             if text.contains("{file:") {
-                note(format!("`{text}` names a file: put what is in it into a variable, and write ${{VARIABLE}}"));
+                note(format!("`{text}` names a file: put its content into a variable, and write ${{VARIABLE}}"));
             }
             Value::String(text.replace("{env:", "${env:"))
         }

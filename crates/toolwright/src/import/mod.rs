@@ -284,7 +284,7 @@ fn rules_elsewhere(source: Source, document: &Value) -> Vec<String> {
     let found = sections.iter().filter(|key| document.get(**key).is_some());
     found
         .map(|key| {
-            format!("`{key}` is not carried over: if it limits tools of these servers, write `tools_denied` or policy.rules here")
+            format!("`{key}` is not imported: if it limits tools of these servers, write `tools_denied` or policy.rules here")
         })
         .collect()
 }

@@ -138,7 +138,7 @@ async fn tokens_and_money_end_the_tree() {
         let report = tree.driver.run(&mut begin_with(spec), &options()).await.unwrap();
         // Each request may have an answer of 4096 tokens, so the agents below run out of them first.
         assert_eq!(report.status, Status::Success, "{limits:?} {report:?}");
-        assert!(tree.results("root").contains("is over the limit of"), "{}", tree.results("root"));
+        assert!(tree.results("root").contains("would exceed the limit of"), "{}", tree.results("root"));
         assert!(tree.model.requests() < 8, "{}", tree.model.requests());
     }
 }

@@ -374,7 +374,7 @@ fn a_new_agent_is_written_and_approved() {
     fixture.write("project/toolwright.yaml", "");
     fails(&fixture, &["agents", "new", "Not Legal"], 2, &["`not-legal` would be one"]);
     ok(&fixture, &["agents", "new", "mine", "--tools", "fs__read", "--description", "Say: \"it\""]);
-    fails(&fixture, &["agents", "new", "mine"], 2, &["is left as it is"]);
+    fails(&fixture, &["agents", "new", "mine"], 2, &["was not changed"]);
     ok(&fixture, &["agents", "new", "ours", "--user"]);
     let config = fixture.load();
     assert!(problems(&config).is_empty(), "{:#?}", problems(&config));

@@ -95,7 +95,7 @@ async fn a_configured_model_repairs_arguments() {
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
     let output = ended(start(&fixture, &variables, &["run", "x", "--policy", "ask"])).await;
     assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
-    assert!(stderr(&output).contains("the arguments of fs__grep were mended by openai/m"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the arguments of fs__grep were repaired by openai/m"), "{}", stderr(&output));
     let output = ended(start(&fixture, &variables, &["call", "fs__grep", "{\"patern\": \"TODO\"}", "--json"])).await;
     let outcome: Value = serde_json::from_slice(&output.stdout).expect("json");
     assert_eq!((&outcome["ok"], &outcome["provenance"]["repair"]["end"]), (&json!(true), &json!("accepted")));

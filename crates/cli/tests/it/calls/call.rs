@@ -92,7 +92,7 @@ fn mended_arguments_are_told_with_their_fault() {
     let output = run(&fixture, &["call", "shell__bash", "{\"command\": echo ran}"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().next(), Some("ran"));
     let said = stderr(&output);
-    assert!(said.starts_with("warning: the arguments are no valid JSON: ") && said.contains("mended"), "{said}");
+    assert!(said.starts_with("warning: the arguments are not valid JSON: ") && said.contains("repaired"), "{said}");
     assert_eq!(stderr(&run(&fixture, &["call", "shell__bash", "{\"command\": \"echo ran\"}"])), "");
 }
 

@@ -84,7 +84,7 @@ async fn a_failed_repair_leaves_the_first_report() {
     let no_plan = || Turn::text("I cannot.");
     let cases: [(Script, &str); 2] = [
         (vec![unknown(), unknown()].into(), "no call of the plan writes"),
-        (vec![no_plan(), no_plan()].into(), "was not planned anew"),
+        (vec![no_plan(), no_plan()].into(), "no new plan for what failed"),
     ];
     for (script, why) in cases {
         let fixture = Fixture::new();

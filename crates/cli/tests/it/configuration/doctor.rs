@@ -82,7 +82,7 @@ fn unmatched_patterns_get_suggestions() {
     for (more, words) in [
         (
             "    tools_allowed: [ecoh]\n",
-            &["mcp_servers.odd.tools_allowed: `ecoh` is none of its tools", "did you mean `echo`?"][..],
+            &["mcp_servers.odd.tools_allowed: `ecoh` matches none of its tools", "did you mean `echo`?"][..],
         ),
         ("    background: ['sl0w*']\n", &["mcp_servers.odd.background: `sl0w*`"]),
         ("    tools: {ecoh: {title: E}}\n", &["mcp_servers.odd.tools.ecoh", "did you mean `echo`?"]),
@@ -156,7 +156,7 @@ fn a_source_without_tools_is_a_finding() {
         let provider = providers.iter().find(|provider| provider["name"] == name).expect("provider");
         assert_eq!((code, &provider["ok"], &provider["tools"]), (Some(1), &json!(false), &json!(0)), "{report}");
         let findings = report["findings"].to_string();
-        assert!(findings.contains(&format!("{name}: 0 tools: none of the ")) && findings.contains(words), "{findings}");
+        assert!(findings.contains(&format!("{name}: 0 tools: none of its ")) && findings.contains(words), "{findings}");
     }
 }
 

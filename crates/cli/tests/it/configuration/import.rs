@@ -37,7 +37,7 @@ fn claude_desktop() {
                 "env": {"GITHUB_TOKEN": "ghp_literal_0123"},
             }],
         ]),
-        &["github: its list of tools that run without asking is not taken over"],
+        &["github: its list of tools that run without asking is not imported"],
     );
 }
 
@@ -62,7 +62,7 @@ fn cursor() {
         ]),
         &[
             "local: `${workspaceFolder}` is filled in with Toolwright's workspace root",
-            "local: `envFile` is not carried over: write the variables of that file under `env`",
+            "local: `envFile` is not imported: write the variables of that file under `env`",
         ],
     );
 }
@@ -118,9 +118,9 @@ fn codex_settings_of_single_tools() {
         }]]),
         &[
             "codex asks before `*`: to keep that, write {effect: ask, tool: \"serena:*\"}",
-            "codex runs `replace_content` without asking: that is not taken over",
+            "codex runs `replace_content` without asking: that is not imported",
             "codex asks before `write_memory`",
-            "`tools.write_memory.output_token_limit` is not carried over",
+            "`tools.write_memory.output_token_limit` is not imported",
         ],
     );
 }
@@ -146,10 +146,10 @@ fn gemini_with_its_limits_of_tools() {
         ]),
         &[
             "files: its `timeout` 30000 is read as 30s",
-            "files: its word that tools run without asking",
-            "both: Gemini CLI uses its `httpUrl`, so its `url` is not carried over",
-            "both: Gemini CLI uses its `httpUrl`, so its `command` is not carried over",
-            "near: Gemini CLI uses its `url`, so its `command` is not carried over",
+            "files: its permission to run tools without asking",
+            "both: Gemini CLI uses its `httpUrl`, so its `url` is not imported",
+            "both: Gemini CLI uses its `httpUrl`, so its `command` is not imported",
+            "near: Gemini CLI uses its `url`, so its `command` is not imported",
         ],
     );
 }
@@ -164,7 +164,7 @@ fn opencode_of_both_versions() {
             ["remote", {"enabled": false, "url": "https://h/mcp", "headers": {"X-Key": "${env:TOKEN}"}}],
             ["secret", {"command": "x", "env": {"A": "{file:~/.key}"}}],
         ]),
-        &["`tools` is not carried over: if it limits tools", "secret: `{file:~/.key}` names a file"],
+        &["`tools` is not imported: if it limits tools", "secret: `{file:~/.key}` names a file"],
     );
     let second = json!([["everything", {"enabled": false, "command": "npx", "args": ["everything"]}]]);
     check(Source::Opencode, "opencode_v2.json", &second, &[]);
@@ -179,7 +179,7 @@ fn windsurf() {
             ["git", {"command": "uvx", "args": ["mcp-server-git"], "env": {"TOKEN": "${env:TOKEN}"}, "tools_denied": ["push"]}],
             ["far", {"enabled": false, "url": "https://h/mcp"}],
         ]),
-        &["far: its list of tools that run without asking is not taken over"],
+        &["far: its list of tools that run without asking is not imported"],
     );
 }
 
@@ -228,7 +228,7 @@ fn zed() {
         Source::Zed,
         "zed_settings.json",
         &json!([["nested", {"command": "node", "args": ["server.js"]}], ["flat", {"command": "uvx", "args": ["mcp-server-git"]}]]),
-        &["extension: `settings` is not carried over", "extension: left out"],
+        &["extension: `settings` is not imported", "extension: left out"],
     );
 }
 
@@ -252,7 +252,7 @@ fn imports_carry_every_known_key() {
     let imported = Source::McpJson.read(&file, &fixture.project()).expect("read");
     let expect = json!({"command": "x", "request_timeout": "2s", "lazy": true, "tools_cache": {"search": "5m"}});
     assert_eq!(imported.servers, [("w".to_owned(), expect)]);
-    let notes = ["`timeout` 2 is read as 2s", "`trusted` is not carried over", "`icon` is not carried over"];
+    let notes = ["`timeout` 2 is read as 2s", "`trusted` is not imported", "`icon` is not imported"];
     assert_eq!(imported.notes.len(), notes.len(), "{:?}", imported.notes);
     for (note, words) in imported.notes.iter().zip(notes) {
         assert!(note.contains(words), "{words:?} is not in {note:?}");

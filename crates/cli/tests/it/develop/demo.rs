@@ -19,7 +19,7 @@ fn the_demo_needs_neither_terminal_key_nor_network() {
         "→ weather__forecast",
         "search that for Saturday",
         "✓ output__grep",
-        "? shop__order waits for a person's word",
+        "? shop__order waits for a person's approval",
         "There is no terminal to ask at",
         "Ordered: order 1: 6 x lemonade, 14.40 EUR.",
         "wrote `days` of weather:forecast as \"7\"; it ran with 7",

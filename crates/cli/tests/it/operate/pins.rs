@@ -293,10 +293,12 @@ fn a_stale_or_incomplete_catalogue_is_reported() {
     for (text, parts) in [
         (
             older,
-            &["version 4, and version 5 was accepted before", "version 5, which was accepted before, serves on until"]
-                [..],
+            &[
+                "version 4, and version 5 was accepted before",
+                "version 5, which was accepted before, stays in use until",
+            ][..],
         ),
-        (changed, &["it was changed after", "version 5, which was accepted before, serves on until"]),
+        (changed, &["it was changed after", "version 5, which was accepted before, stays in use until"]),
         (partly, &["1 of its 2 tools are refused: `fs:b@1.0.0 all is well` is refused"]),
     ] {
         *published.lock().expect("lock") = text;

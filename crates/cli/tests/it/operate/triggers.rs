@@ -170,7 +170,7 @@ agents: {clerk: {description: d, triggers: [{type: timer, interval: 1h, prompt: 
     assert!(stderr(&run(&fixture, &["triggers", "ls"])).contains(&format!("trigger {nightly} is not installed yet")));
     assert!(ok(&fixture, &["triggers", "next", nightly]).contains("daily at 03:00"));
     fails(&fixture, &["triggers", "fire", nightly], 1, &["is not installed yet"]);
-    fails(&fixture, &["triggers", "rm", &own, nightly], 2, &["stands in the configuration"]);
+    fails(&fixture, &["triggers", "rm", &own, nightly], 2, &["is defined in the configuration"]);
     let near = format!("trigger nightly was not found; did you mean `{nightly}`?");
     for command in ["rm", "fire", "next"] {
         fails(&fixture, &["triggers", command, "nightly"], 3, &[&near]);

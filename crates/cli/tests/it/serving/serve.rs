@@ -109,7 +109,7 @@ fn the_first_list_waits_for_servers_bounded() {
     let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
     let early = gateway.ask("tools/call", json!({"name": "mute__echo", "arguments": {"text": "hi"}}));
-    let why = "no tool is called `mute__echo` (provider mute is still starting, and nobody knows its tools yet)";
+    let why = "no tool is called `mute__echo` (provider mute is still starting, and its tools are not known yet)";
     // By then the other one may have listed a tool of nearly this name.
     assert!(early["error"]["message"].as_str().is_some_and(|said| said.starts_with(why)), "{early}");
     assert!(gateway.tool_names().contains(&"odd__echo".to_owned()), "{}", gateway.said());

@@ -99,7 +99,7 @@ fn changed_views_apply_to_open_sessions() {
 
     let denied = "views:\n  files: {allow: [fs__read, fs__glob], profile: ask}\n  new: {allow: [fs__read]}\n";
     fixture.write(FILE, denied);
-    gateway.says("the views are others");
+    gateway.says("the views changed");
     assert!(hears(&mut reported, "notifications/tools/list_changed"), "{}", gateway.said());
     assert_eq!(files.tools(), ["fs__read", "fs__glob"]);
     let refused = files.call("fs__write", &json!({"path": "b.txt", "content": "1"}));
@@ -121,5 +121,5 @@ fn changed_views_apply_to_open_sessions() {
     until("it is in force", || files.tools() == ["fs__write"]);
     let asked = files.call("fs__write", &json!({"path": "c.txt", "content": "1"}));
     assert!(!fixture.path("project/c.txt").exists(), "{asked}");
-    until("it is told", || gateway.said().matches("the views are others").count() == 2);
+    until("it is told", || gateway.said().matches("the views changed").count() == 2);
 }

@@ -305,7 +305,7 @@ fn lost_writes(reaches: &[Reach], graph: &Graph) -> Vec<PlanIssue> {
             let (over, of) = next.meta.writes().filter(|_| next.meta.output_method.replaces())?;
             (instance == of && split(path).starts_with(&split(over))).then(|| {
                 let message = format!(
-                    "its result takes the place of that of /{}, which no call reads; write to another path, or join \
+                    "its result overwrites that of /{}, which no call reads; write to another path, or join \
                      them with `{OUTPUT_METHOD}`",
                     edge.from
                 );

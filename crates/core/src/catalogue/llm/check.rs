@@ -64,16 +64,16 @@ impl LlmDefinition {
                 ));
             }
             if rule.of(usize::MAX) == 0 {
-                return Err(refused("max_tokens", "it lets no answer be".to_owned()));
+                return Err(refused("max_tokens", "it allows no answer".to_owned()));
             }
         }
         if self.model_preference.max_tokens == Some(0) {
-            return Err(refused("model_preference.max_tokens", "it is 0, which lets no answer be".to_owned()));
+            return Err(refused("model_preference.max_tokens", "it is 0, which allows no answer".to_owned()));
         }
         if let Some(temperature) = self.model_preference.temperature
             && !(0.0..=2.0).contains(&temperature)
         {
-            return Err(refused("model_preference.temperature", "it is not within 0 and 2".to_owned()));
+            return Err(refused("model_preference.temperature", "it is not between 0 and 2".to_owned()));
         }
         let settings = self.model_preference.settings.check();
         settings.map_err(|(field, reason)| refused(&format!("model_preference.{field}"), reason))?;
@@ -159,10 +159,10 @@ mod tests {
             (json!({"max_tokens": {"base": 30, "max": 20}}), Err("`max_tokens`")),
             (json!({"max_tokens": {"base": 1, "per_input_token": -1.0, "max": 20}}), Err("`max_tokens`")),
             (json!({"recommended_threshold": 101}), Err("over 100")),
-            (json!({"max_tokens": {"base": 0, "max": 20}}), Err("lets no answer be")),
+            (json!({"max_tokens": {"base": 0, "max": 20}}), Err("allows no answer")),
             (json!({"model_preference": {"maxTokens": 0}}), Err("`model_preference.max_tokens`")),
             (json!({"variants": [{"id": "a", "model_preference": {"max_tokens": 0}}]}), Err("`variants[0].model_pref")),
-            (json!({"model_preference": {"temperature": 3}}), Err("within 0 and 2")),
+            (json!({"model_preference": {"temperature": 3}}), Err("between 0 and 2")),
             (
                 json!({"model_preference": {"effort": "low", "topK": 4, "stop": ["END"], "cache": "1h"}}),
                 Ok(OutputKind::Text),

@@ -24,8 +24,8 @@ impl TemplateError {
     fn of(error: &Error) -> Self {
         let place = error.line().map(|line| format!(" (line {line} of the template)")).unwrap_or_default();
         let what = match (error.kind(), error.detail()) {
-            (ErrorKind::UndefinedError, None) => "it uses a value that is not there".to_owned(),
-            (ErrorKind::UndefinedError, Some(detail)) => format!("it uses a value that is not there: {detail}"),
+            (ErrorKind::UndefinedError, None) => "it uses a value that is missing".to_owned(),
+            (ErrorKind::UndefinedError, Some(detail)) => format!("it uses a value that is missing: {detail}"),
             (ErrorKind::OutOfFuel, _) => "it takes too many steps".to_owned(),
             (ErrorKind::WriteFailure, _) => format!("it comes to more than {MAX_BYTES} bytes"),
             (kind, Some(detail)) => format!("{kind}: {detail}"),
@@ -95,7 +95,7 @@ pub fn evaluate(entry: &str, values: &Map<String, Value>) -> Result<Value, Templ
         .and_then(|expression| expression.eval(Filled::from(Serde(values))))
         .map_err(|error| TemplateError::of(&error))?;
     if value.is_undefined() {
-        return Err(TemplateError(format!("`{entry}` is a value that is not there")));
+        return Err(TemplateError(format!("`{entry}` is a value that is missing")));
     }
     serde_json::to_value(&value).map_err(|error| TemplateError(error.to_string()))
 }
@@ -173,10 +173,10 @@ mod tests {
             ("{% for item in list %}{{ loop.index0 }}={{ item }};{% endfor %}", Ok("0=one;1=two;")),
             ("{% if missing is defined %}a{% else %}b{% endif %}", Ok("b")),
             ("{% if nothing %}a{% else %}b{% endif %}", Ok("b")),
-            ("{{ missing }}", Err("not there")),
-            ("{{ of.missing }}", Err("not there")),
-            ("{{ missing.deep.er }}", Err("not there")),
-            ("{% if missing %}a{% endif %}", Err("not there")),
+            ("{{ missing }}", Err("that is missing")),
+            ("{{ of.missing }}", Err("that is missing")),
+            ("{{ missing.deep.er }}", Err("that is missing")),
+            ("{% if missing %}a{% endif %}", Err("that is missing")),
             ("one\n{{ name", Err("line 2")),
             ("{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}", Err("too many steps")),
             ("{{ 'x' * 20000000 }}", Err("more than")),
@@ -198,7 +198,7 @@ mod tests {
             ("'none' if nothing is none else nothing", Ok(json!("none"))),
             ("{{ n }}", Ok(json!("3"))),
             ("Dear {{ name }}", Ok(json!("Dear Ada"))),
-            ("missing", Err("not there")),
+            ("missing", Err("that is missing")),
             ("1 +", Err("syntax")),
         ] {
             match (evaluate(entry, &values()), expect) {

@@ -49,7 +49,7 @@ impl Approver for ClientApprover {
                 Some(Ok(answer)) => decision(answer, since.elapsed()),
                 Some(Err(_)) | None => ApprovalDecision::Later,
             },
-            Ok(Err(_)) => denied("the client is gone, and had not answered"),
+            Ok(Err(_)) => denied("the client disconnected before it answered"),
             Err(_) => denied(EXPIRED),
         }
     }

@@ -282,7 +282,7 @@ impl PausedCalls {
             let theirs = calls.values().filter(is_theirs).filter(|of| waits(of)).count();
             full(theirs, MAX_PAUSED_OF_ONE, "of this principal ")?;
         }
-        let over = || ToolError::new(ErrorKind::ExecutionError, "the call is over, and nobody can be asked for it");
+        let over = || ToolError::new(ErrorKind::ExecutionError, "the call has ended, so nobody can be asked for it");
         let place = match calls.entry(call) {
             Entry::Occupied(place) => place.into_mut(),
             Entry::Vacant(_) if !channel.is_attached() => return Err(over()),

@@ -42,7 +42,7 @@ use crate::mcp::Elicitation;
 pub(crate) const CALL: &str = "tools/call";
 
 /// Added to policy's reason if the gateway acts by itself.
-const NOBODY: &str = "no client waits for this call, so nobody is asked; one that makes it itself is";
+const NOBODY: &str = "no client waits for this call, so nobody is asked; a client that makes the call itself is asked";
 
 /// A request whose answer takes time.
 pub(crate) struct PendingRequest {

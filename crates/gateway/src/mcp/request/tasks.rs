@@ -70,7 +70,7 @@ impl Tasks {
     pub(in crate::mcp) fn find(&self, session: &Session, id: Option<&str>) -> Result<Arc<Task>, RpcError> {
         let id = id.ok_or_else(|| RpcError::invalid_params("a `taskId` is needed"))?;
         let found = self.lock().get(id).filter(|task| task.is_of(session)).cloned();
-        found.ok_or_else(|| RpcError::invalid_params("there is no such task, or its time is up"))
+        found.ok_or_else(|| RpcError::invalid_params("there is no such task, or it has expired"))
     }
 
     /// Returns the tasks of a session, the oldest first.

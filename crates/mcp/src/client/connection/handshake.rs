@@ -259,7 +259,7 @@ fn unsent(error: SendError) -> Failure {
 
 fn unspoken(versions: &[String]) -> Failure {
     let versions = versions.join(", ");
-    Failure::Refused(format!("it speaks only the protocol versions {versions}, none of which is spoken here"))
+    Failure::Refused(format!("it speaks only the protocol versions {versions}, none of which Toolwright supports"))
 }
 
 fn senseless() -> Failure {

@@ -137,9 +137,7 @@ pub(super) fn is_fault(status: u16) -> bool {
 fn status_text(status: u16, location: Option<&str>, body: &str) -> String {
     let remedy = match (status, location) {
         (300..=399, Some(location)) => format!("it redirects to {location}: put that into `url`"),
-        (401, _) => {
-            "it wants to know who asks: set `headers.Authorization`, for example to `Bearer ${TOKEN}`".to_owned()
-        }
+        (401, _) => "it requires a login: set `headers.Authorization`, for example to `Bearer ${TOKEN}`".to_owned(),
         (403, _) => {
             "it refuses access: check `headers.Authorization`, or who is logged in (`toolwright mcp ls`)".to_owned()
         }

@@ -283,7 +283,10 @@ impl Inner {
                         format!("HTTP {status}")
                     }
                     (status, _) => {
-                        return Err(HttpFailure::Broken(format!("{CUT}, and it is not given again (HTTP {status})")));
+                        return Err(HttpFailure::Broken(format!(
+                            "{CUT}, and the server does not repeat it (HTTP \
+                            {status})"
+                        )));
                     }
                 },
                 Err(HttpFailure::Broken(problem) | HttpFailure::Connect(problem)) => problem,

@@ -70,8 +70,8 @@ const KNOWING_CODES: [i64; 4] =
 /// too narrow a scope.
 const MAX_CHALLENGES: usize = 3;
 /// The error after that.
-const ALL_REFUSED: &str = "HTTP 401: it refuses one token after the other; `toolwright mcp logout NAME` and `toolwright \
-                           mcp login NAME` begin anew";
+const ALL_REFUSED: &str = "HTTP 401: it refuses every new token; `toolwright mcp logout NAME` and `toolwright mcp \
+    login NAME` start again";
 
 /// A server over HTTP.
 pub(crate) struct Target {

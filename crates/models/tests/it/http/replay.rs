@@ -86,7 +86,7 @@ async fn recorded_answers_come_in_order() {
     assert!(error.source.as_ref().is_some_and(|source| source.is::<NotRecorded>()), "{error:?}");
     for part in [
         "r.jsonl holds 5 requests, and not this one; the nearest is on line ",
-        "differs at tools[0]: recorded `\"a\"`, asked nothing; record it anew, or put ?loose behind the file's name",
+        "differs at tools[0]: recorded `\"a\"`, asked nothing; record it again, or append ?loose to the file's name",
     ] {
         assert!(error.message.contains(part), "{error}");
     }

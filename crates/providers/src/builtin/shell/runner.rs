@@ -180,8 +180,8 @@ impl Runner {
             written.push(format!("and {more} more"));
         }
         let message = format!(
-            "a command in the sandbox `{}` wrote what decides what runs or what agents are told: {}; look at it before you \
-             use it",
+            "a command in the sandbox `{}` wrote files that decide what runs or what agents are told: {}; check them \
+             before you use them",
             self.profile,
             written.join(", ")
         );

@@ -28,7 +28,7 @@ fn unsendable_operations_are_refused_with_reasons() {
     let list = json!({"application/x-www-form-urlencoded": {"schema": {"type": "array"}}});
     check(json!({"requestBody": {"content": list}}), "no names for its pairs");
     let odd = json!({"multipart/mixed": {"schema": {"properties": {"a": {}}}, "encoding": {"a": {"style": "odd"}}}});
-    check(json!({"requestBody": {"content": odd}}), "style that there is not");
+    check(json!({"requestBody": {"content": odd}}), "an unknown style");
     check(json!({"servers": [{"url": "/v2"}]}), "set base_url");
     check(json!({"servers": [{"url": "https://{h}/", "variables": {"h": {}}}]}), "server_variables.h");
     check(json!({"servers": [{"url": "https://u:p@h/"}]}), "set auth");

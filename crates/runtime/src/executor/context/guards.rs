@@ -174,7 +174,7 @@ impl GuardBinding {
         }
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
         self.selector.selects(&run.query(call, scope), &run.policy.tools).unwrap_or_else(|why| {
-            tracing::warn!(guard = self.name, "it cannot be told whether the call is to be guarded: {why}");
+            tracing::warn!(guard = self.name, "it is not known whether a guard covers the call: {why}");
             true
         })
     }

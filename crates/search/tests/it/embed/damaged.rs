@@ -33,14 +33,14 @@ fn replaced<'a>(from: &'a str, to: &'a str) -> impl Fn(Vec<u8>) -> Option<Vec<u8
 fn missing_model_files_name_the_remedy() {
     for file in ["config.json", "tokenizer.json", "model.safetensors"] {
         check(file, |_| None, &["cannot be read", "sentence-transformer directory"]);
-        check(file, |bytes| Some(bytes[..bytes.len() / 2].to_vec()), &["get it anew, with all that belongs to it"]);
-        check(file, |_| Some(Vec::new()), &["get it anew, with all that belongs to it"]);
-        check(file, |_| Some(vec![0xff; 4096]), &["get it anew, with all that belongs to it"]);
+        check(file, |bytes| Some(bytes[..bytes.len() / 2].to_vec()), &["download it again, with all its files"]);
+        check(file, |_| Some(Vec::new()), &["download it again, with all its files"]);
+        check(file, |_| Some(vec![0xff; 4096]), &["download it again, with all its files"]);
     }
     for file in ["modules.json", "1_Pooling/config.json", "sentence_bert_config.json"] {
-        check(file, |_| Some(b"[{]".to_vec()), &["get it anew, with all that belongs to it"]);
+        check(file, |_| Some(b"[{]".to_vec()), &["download it again, with all its files"]);
     }
-    check("config_sentence_transformers.json", |_| Some(b"7".to_vec()), &["get it anew, with all that belongs to it"]);
+    check("config_sentence_transformers.json", |_| Some(b"7".to_vec()), &["download it again, with all its files"]);
 }
 
 #[test]
@@ -88,7 +88,7 @@ async fn weights_that_are_no_numbers_give_an_error() {
     fs::write(dir.path().join("model.safetensors"), tiny::safetensors(&tensors)).unwrap();
     let model = SentenceTransformer::load(dir.path()).unwrap();
     let error = model.embed(&["read"], TextRole::Query).await.unwrap_err();
-    assert!(error.to_string().contains("no number"), "{error}");
+    assert!(error.to_string().contains("not a number"), "{error}");
 }
 
 #[test]

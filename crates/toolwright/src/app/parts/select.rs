@@ -97,7 +97,7 @@ pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, Embed
         Ok(Err(error)) => Err(EmbeddingError { message: error.to_string(), source: Some(Box::new(error)) }),
         // The libraries panic on some files.
         Err(error) => Err(EmbeddingError {
-            message: format!("the embedding model in {shown} cannot be loaded; get the whole directory anew"),
+            message: format!("the embedding model in {shown} cannot be loaded; download the whole directory again"),
             source: Some(Box::new(error)),
         }),
     }

@@ -103,7 +103,7 @@ impl Walk<'_> {
         match &node.data {
             Data::Text(text) if schema.get("format").and_then(Value::as_str) == Some("condition") => {
                 if let Err(error) = Condition::compile(text.as_str()) {
-                    let remedy = "mend it; `toolwright policy test` tries it on a call";
+                    let remedy = "fix it; `toolwright policy test` tries it on a call";
                     self.report(&node.at, error.to_string(), remedy);
                 }
             }
@@ -259,7 +259,7 @@ impl Walk<'_> {
             _ => return None,
         };
         Some(format!(
-            "it is another client's: servers are under `mcpServers` here; `toolwright import {client}` takes them over"
+            "it is another client's: servers are under `mcpServers` here; `toolwright import {client}` imports them"
         ))
     }
 

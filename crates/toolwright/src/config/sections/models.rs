@@ -101,7 +101,7 @@ pub(in crate::config) fn overrides(
     }
     if let Err((field, why)) = overrides.settings.check() {
         let place = format!("models.{name}.{field}");
-        problems.push(Problem::new(Severity::Error, at, place, why, "mend it, or take it out".to_owned()));
+        problems.push(Problem::new(Severity::Error, at, place, why, "fix it, or remove it".to_owned()));
         return None;
     }
     // A setting for a model implies that its endpoint supports it.
@@ -163,13 +163,13 @@ pub(in crate::config) fn compat(
         None => CompatFile::default(),
         Some(Ok(read)) => read,
         Some(Err(error)) => {
-            let remedy = "`toolwright bench` writes such files; until it is mended no model is recommended";
+            let remedy = "`toolwright bench` writes such files; until it is fixed no model is recommended";
             problems.push(Problem::with_file(Severity::Warning, &file, error, remedy));
             CompatFile::default()
         }
     };
     for unused in &of_file.unused {
-        let remedy = "mend it or take it out; it does not count, and the other entries do";
+        let remedy = "fix or remove it; it is ignored, and the other entries count";
         problems.push(Problem::with_file(Severity::Warning, &file, unused.why.to_string(), remedy));
     }
     let operator = operator(written, merged, problems);

@@ -286,7 +286,7 @@ impl Resolver<'_, '_> {
             }
             Grant::IdentityAssertion if section.identity_provider.is_none() => {
                 let message = "`identity_assertion` needs `identity_provider`";
-                self.fail("oauth.identity_provider", message, "say who gives out the assertion");
+                self.fail("oauth.identity_provider", message, "name the identity provider that issues the assertion");
             }
             _ => {}
         }

@@ -101,7 +101,7 @@ impl Judged {
             ),
             TrustState::Gone => (
                 format!(
-                    "it is gone, and the approved version stays in force, since it guards something{}",
+                    "it was removed, but the approved version stays in force because it restricts something{}",
                     named(&self.waits)
                 ),
                 remedy("put it back, or run `toolwright trust --revoke` with its path"),

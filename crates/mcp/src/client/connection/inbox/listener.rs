@@ -114,8 +114,8 @@ impl Listener {
         if let Some(count) = is_due(&self.common.garbage) {
             let excerpt: String = shown.chars().take(EXCERPT).collect();
             let message = format!(
-                "{count} line(s) of what it sends are not messages and were skipped; on standard output nothing but \
-                 messages may be written, logs belong on standard error. Last: {excerpt}"
+                "{count} line(s) of its standard output are not messages and were skipped; only messages may be \
+                 written there, logs belong on standard error. Last: {excerpt}"
             );
             self.warn("mcp_garbage", &message);
         }

@@ -413,7 +413,7 @@ impl Incoming for Inbox {
             }
             Envelope { method: Some(method), id: None, params, .. } => self.notified(&method, params, during),
             Envelope { method: Some(method), id: Some(_), .. } if HANDSHAKES.contains(&&*method) => {
-                self.fail_all("it sends back what it is sent; is it an MCP server?");
+                self.fail_all("it echoes what it receives; is it an MCP server?");
             }
             Envelope { method: Some(method), id: Some(id), params, .. } => {
                 let version = self.version.get().copied();

@@ -123,9 +123,9 @@ impl Questions {
                     Attribution::Several => {
                         self.take_back_overdue();
                         let text = format!(
-                            "`{method}` is for the client of a call, and calls of several clients are in flight, or were \
-                             until just now: with `shared: false` in its entry this server gets a connection a session, \
-                             which its programs share where they have none of their own"
+                            "`{method}` must go to the client of a call, and calls of several clients are in flight, \
+                             or were until just now: with `shared: false` in its entry this server gets a connection \
+                             for each session"
                         );
                         self.answer(&reply, Err(RpcError::new(RpcError::INTERNAL, text)));
                     }
