@@ -17,7 +17,7 @@ use toolwright_core::trigger::{MAX_WAITING, Trigger};
 
 use super::TriggerManager;
 use super::runner::PERIOD;
-use crate::store::agents::triggers::FiringOffer;
+use crate::store::agents::firings::FiringOffer;
 
 /// The most files of one trigger that are checked.
 const MAX_FILES: usize = 50_000;

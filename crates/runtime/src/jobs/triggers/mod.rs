@@ -23,7 +23,7 @@ use toolwright_core::trigger::{
 
 use crate::store::SqliteStore;
 
-pub use crate::store::agents::triggers::FiringOffer;
+pub use crate::store::agents::firings::FiringOffer;
 pub use runner::{FiringEnd, FiringSuspension, FiringTarget, TriggerRunner};
 
 /// Upcoming slots that are shown of a new trigger.

@@ -1,5 +1,6 @@
 //! Stores the data of agents: saved runs, the session log, the tree of runs, groups, triggers and their firings.
 
+pub(crate) mod firings;
 mod groups;
 mod mailbox;
 mod runs;
