@@ -40,6 +40,7 @@ fn misspelt_keys_and_bad_values_get_remedies() {
     broken("traceMCP: true\n", 1, "traceMCP", Error, &["unknown key", "write it under `defaults`"]);
     broken("defaults:\n  tool_timout: 3s\n", 2, "defaults.tool_timout", Error, &["did you mean `tool_timeout`"]);
     broken("defaults:\n  toolTimout: 3s\n", 2, "defaults.toolTimout", Error, &["did you mean `toolTimeout`"]);
+    broken("selection:\n  max_candidate: 3\n", 2, "selection.max_candidate", Error, &["did you mean `max_candidates`"]);
     broken("mcpServer: {}\n", 1, "mcpServer", Error, &["did you mean `mcpServers`"]);
     broken("rest_tool: {}\n", 1, "rest_tool", Error, &["did you mean `restTools`"]);
     broken("defaults:\n  builtins: 3\n", 2, "defaults.builtins", Error, &["expected true or false, found a number"]);
