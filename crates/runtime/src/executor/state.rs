@@ -111,6 +111,7 @@ impl Executor {
 
     /// Notes which files a call begins to write, if something woke its run: what they wake follows from that.
     async fn begin_writing(&self, usage: &FileUse, call: &ValidCall, run: &RunContext) -> Option<Writing> {
+        run.lineage.run.as_ref()?;
         let mut places: Vec<PathBuf> = usage.written().into_iter().map(PathBuf::from).collect();
         // What a server writes it does not tell.
         if places.is_empty() && call.entry.provider.kind() == ProviderKind::Mcp {

@@ -12,7 +12,7 @@ use super::mailbox::set_cursor;
 use super::session_log;
 use crate::store::SqliteStore;
 use crate::store::owner;
-use crate::store::{json_column, now_ms, to_json};
+use crate::store::{json_column, to_json};
 
 /// Notes on written files that are read, the newest.
 const MAX_NOTES: u32 = 4_096;

@@ -209,6 +209,7 @@ async fn triggers_that_feed_each_other_by_files_stop() {
         // The run of each firing writes the file of the other trigger.
         let other = if fired % 2 == 1 { &back } else { &there };
         calls.run.session = Arc::new(Session { id: SessionId::new(last.run_id()), ..(*calls.run.session).clone() });
+        calls.run.lineage.run = Some(last.run_id().into());
         assert!(calls.one("write", json!({"file": other, "n": fired})).await.ok);
     };
     assert_eq!(fired, MAX_HOPS as usize + 1);
