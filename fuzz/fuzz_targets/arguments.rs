@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 use toolwright_core::arguments::{Provenance, RawArguments, fit};
 use toolwright_core::call::{Caller, ToolCall, check};
-use toolwright_core::catalogue::{Origin, Snapshot};
+use toolwright_core::catalogue::{DefinitionOrigin, Snapshot};
 use toolwright_core::session::{CallId, Principal};
 use toolwright_fuzz::{parameters, text, tools};
 
@@ -59,7 +59,7 @@ fuzz_target!(|data: &[u8]| {
             assert!(valid.pending.is_empty(), "there are no references");
             if let Some(value) = lossless.filter(|value| value.is_object() && schema.is_valid(value)) {
                 assert!(!valid.provenance.repaired && valid.provenance.coerced.is_empty());
-                assert!(entry.tool.origin() == Origin::Own || valid.arguments == value);
+                assert!(entry.tool.origin() == DefinitionOrigin::Own || valid.arguments == value);
             }
         }
         Err(rejection) => {

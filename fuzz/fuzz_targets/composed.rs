@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
-use toolwright_core::model::{ShownTool, WrittenCall};
+use toolwright_core::model::{ShownTool, RawToolCall};
 use toolwright_fuzz::{parameters, pieces, same, text};
 use toolwright_textcalls::composed::{Composed, ComposedTool, Transport};
 
@@ -45,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(answer.calls, calls, "the pieces are not the answer");
     let size: usize = answer.calls.iter().map(|call| call.call.arguments.len() + call.call.name.len()).sum();
     assert!(size <= 16 * text.len() + 1024, "{} bytes become {size}", text.len());
-    let is_legal = |call: &WrittenCall| {
+    let is_legal = |call: &RawToolCall| {
         !call.name.is_empty() && serde_json::from_str::<Value>(&call.arguments).is_ok_and(|value| value.is_object())
     };
     if answer.calls.iter().all(|one| is_legal(&one.call)) {

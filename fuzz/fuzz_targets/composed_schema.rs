@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use toolwright_core::model::{ShownTool, WrittenCall};
+use toolwright_core::model::{ShownTool, RawToolCall};
 use toolwright_core::schema::CompiledSchema;
 use toolwright_fuzz::{same, schema_and_instance};
 use toolwright_textcalls::composed::{Composed, ComposedCall, ComposedTool, Transport};
@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
             assert!(compiled.is_ok(), "{}: {} of {parameters}", compiled.expect_err("no schema"), transport.schema());
         }
         if arguments.is_object() {
-            let call = WrittenCall { id: "call_0".into(), name: "a".into(), arguments: arguments.to_string() };
+            let call = RawToolCall { id: "call_0".into(), name: "a".into(), arguments: arguments.to_string() };
             let call = ComposedCall { call, reasoning: None, output: None };
             let answer = Composed { output: None, calls: vec![call], complete: true };
             let read = transport.decode(&transport.encode(&answer)).expect("an answer");

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{ShownTool, WrittenCall};
+use toolwright_core::model::{ShownTool, RawToolCall};
 use toolwright_fuzz::{parameters, same, text};
 use toolwright_textcalls::{Choice, Options, Values, decode, formats};
 
@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
     let body_argument = (body % 2 == 1 && arguments.get("k0").is_some_and(Value::is_string)).then(|| "k0".to_owned());
     let tools = [ShownTool { name: "t_a".into(), parameters, body_argument, ..ShownTool::default() }];
     let arguments = Value::Object(arguments);
-    let call = WrittenCall { id: "abcdefgh9".into(), name: "t_a".into(), arguments: arguments.to_string() };
+    let call = RawToolCall { id: "abcdefgh9".into(), name: "t_a".into(), arguments: arguments.to_string() };
     let calls = [call.clone(), call];
 
     let written = format.write_calls(&calls, &tools);

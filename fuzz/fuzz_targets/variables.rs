@@ -10,7 +10,7 @@ use toolwright_core::arguments::RawArguments;
 use toolwright_core::call::{Caller, PendingCall, ToolCall, check, resolve_pending};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::session::{CallId, Principal};
-use toolwright_core::variables::{MARK, Outlook, Values, resolve, resolve_at};
+use toolwright_core::variables::{MARK, Completeness, Values, resolve, resolve_at};
 use toolwright_fuzz::{json, tools};
 
 static VALUES: LazyLock<Values> = LazyLock::new(|| {
@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(value.pointer(&hole.path).and_then(|place| place.as_str()), Some(hole.reference.as_str()));
     }
     assert!(found.oversized.is_empty() && found.violations().len() <= 12);
-    let landed = resolve_at(&mut value, &found.pending, &*VALUES, Outlook::Closed);
+    let landed = resolve_at(&mut value, &found.pending, &*VALUES, Completeness::Closed);
     assert!(landed.pending.is_empty());
 
     let entry = &SNAPSHOT.list()[0];
@@ -46,7 +46,7 @@ fuzz_target!(|data: &[u8]| {
     let guest = Principal { id: "guest".into(), roles: Vec::new(), owner: false };
     let Ok(valid) = check(call, &SNAPSHOT, Caller { principal: &guest, variables: Some(&*VALUES) }) else { return };
     assert!(!valid.pending.is_empty() || schema.is_valid(&valid.arguments));
-    match resolve_pending(valid, Some(&*VALUES), Outlook::Closed) {
+    match resolve_pending(valid, Some(&*VALUES), Completeness::Closed) {
         Ok(PendingCall::Ready(call)) => assert!(call.pending.is_empty() && schema.is_valid(&call.arguments)),
         Ok(PendingCall::Waits(call)) => panic!("nothing will come for {:?}", call.pending),
         Err(rejection) => assert!(!rejection.violations.is_empty()),

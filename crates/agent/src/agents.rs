@@ -24,7 +24,7 @@ use toolwright_core::{
     ToolId,
 };
 use toolwright_runtime::RunContext;
-use toolwright_runtime::executor::Nested;
+use toolwright_runtime::executor::NestedContext;
 
 use crate::child::{self, ChildRun};
 use crate::driver::{Driver, ToolViewCache};
@@ -86,7 +86,7 @@ pub struct AgentProvider {
 }
 
 /// The tools of a caller that an agent may use.
-struct LeftTools {
+struct InheritedTools {
     tools: Arc<Snapshot>,
     views: Arc<ToolViewCache>,
 }
@@ -127,7 +127,7 @@ impl AgentProvider {
         arguments: &Value,
         context: &ToolContext,
     ) -> Result<RunReport, ToolError> {
-        let nested = Nested::of(context)
+        let nested = NestedContext::of(context)
             .ok_or_else(|| ToolError::new(ErrorKind::InternalError, "an agent cannot be started from here"))?;
         let run = nested.run;
         let text = |key| arguments.get(key).and_then(Value::as_str).unwrap_or_default().trim().to_owned();
@@ -167,9 +167,9 @@ impl AgentProvider {
     }
 
     /// Returns the driver of the agent's runs, with the caller's tools that it may use.
-    fn driver(&self, spec: &AgentConfig, nested: Nested<'_>) -> Driver {
+    fn driver(&self, spec: &AgentConfig, nested: NestedContext<'_>) -> Driver {
         // Runs of the same kind share their tool views.
-        let left = nested.run.snapshot.derived(&spec.name, |tools| LeftTools {
+        let left = nested.run.snapshot.derived(&spec.name, |tools| InheritedTools {
             tools: Arc::new(tools.only(|entry| may_use(spec, entry), "not for this agent")),
             views: Arc::default(),
         });

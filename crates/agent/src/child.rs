@@ -7,15 +7,15 @@
 use std::sync::Arc;
 
 use toolwright_core::ErrorKind;
-use toolwright_core::approval::AwaitsDecision;
+use toolwright_core::approval::DecisionPending;
 use toolwright_core::cancel::{CancelCause, CancelOnDrop};
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
 use toolwright_core::{Policy, Session};
-use toolwright_runtime::executor::Nested;
+use toolwright_runtime::executor::NestedContext;
 use toolwright_runtime::{Catalogue, RunContext};
 
-use crate::driver::{Begun, Driver, DriverError, RunOptions};
+use crate::driver::{Driver, DriverError, RunOptions, RunStart};
 use crate::report::{RunReport, Status};
 use crate::run::RunState;
 
@@ -36,7 +36,7 @@ impl ChildRun {
     ///
     /// # Errors
     /// `canceled` if the caller was; `limit_exceeded` if a limit of the tree forbids it; an error with
-    /// [`AwaitsDecision`] as its source if it waits for a person; errors of the store.
+    /// [`DecisionPending`] as its source if it waits for a person; errors of the store.
     pub(crate) async fn run(
         self,
         context: &ToolContext,
@@ -61,7 +61,7 @@ impl ChildRun {
         let agent_budget = parent.agent_budget.clone();
         let options = RunOptions { parent: Some(Arc::new(parent)), agent_budget, ..options };
         let (mut state, begun) = driver.load_or_begin(&options, || begin(&driver, &options)).await.map_err(failed)?;
-        if let (Begun::Before, Some(usage)) = (begun, usage) {
+        if let (RunStart::Before, Some(usage)) = (begun, usage) {
             // Usage from before the interruption is missing in the caller's sums.
             usage.resumed(&state.spec().model, state.report().usage);
         }
@@ -82,7 +82,7 @@ impl ChildRun {
             // The state has the complete questions; the report has them only for display.
             Status::Suspended => match state.report().pending.into_iter().next() {
                 Some(request) => Err(ToolError::new(ErrorKind::Denied, "a person has not decided yet")
-                    .with_source(AwaitsDecision(Box::new(request)))),
+                    .with_source(DecisionPending(Box::new(request)))),
                 None => Err(ToolError::new(ErrorKind::InternalError, "an agent was suspended, and nothing is asked")),
             },
             _ => Ok(report),
@@ -91,7 +91,7 @@ impl ChildRun {
 }
 
 /// Returns the driver of runs with a fixed snapshot of tools.
-pub(crate) fn driver(nested: Nested<'_>, tools: Arc<toolwright_core::Snapshot>) -> Driver {
+pub(crate) fn driver(nested: NestedContext<'_>, tools: Arc<toolwright_core::Snapshot>) -> Driver {
     let executor = Arc::clone(nested.executor);
     let model = Arc::clone(&executor.services().model);
     Driver::new(executor, Catalogue::from_snapshot(tools), model, None)

@@ -13,7 +13,7 @@ use toolwright_core::approval::AgentStep;
 use toolwright_core::context::{DelegateRequest, Delegates, ToolContext};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::exposure::Exposure;
-use toolwright_core::llm::inert;
+use toolwright_core::llm::escape_mark;
 use toolwright_core::model::Message;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::store::RunStore;
@@ -21,10 +21,10 @@ use toolwright_core::taint::Taint;
 use toolwright_core::variables::KnownValue;
 use toolwright_core::{Entry, Policy, Profile, RunInput, Session};
 use toolwright_runtime::RunContext;
-use toolwright_runtime::executor::Nested;
+use toolwright_runtime::executor::NestedContext;
 
 use crate::child::{self, ChildRun};
-use crate::extract::WindowOf;
+use crate::extract::WindowLookup;
 use crate::report::{ReportConfig, RunReport, Status};
 use crate::run::{Limits, RunConfig, RunState};
 
@@ -97,7 +97,7 @@ impl DelegateContext {
 
 /// A document that was read.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct FoundDelegate {
+pub struct LoadedDelegate {
     /// The document.
     pub document: DelegateDocument,
     /// Whether it came from a URL. Its results are then untrusted.
@@ -111,7 +111,7 @@ pub trait DelegateDocuments: Send + Sync {
     ///
     /// # Errors
     /// `not_permitted` if it may not be read, else the reason of the failure.
-    async fn read(&self, delegate: &str, context: &ToolContext) -> Result<FoundDelegate, ToolError>;
+    async fn read(&self, delegate: &str, context: &ToolContext) -> Result<LoadedDelegate, ToolError>;
 }
 
 /// Delegates that are runs of models. Each belongs to the call that it answers: it is cancelled with the call, uses the
@@ -120,7 +120,7 @@ pub struct ModelDelegates {
     /// The model of delegates that name none, outside of a run.
     pub default_model: Option<String>,
     /// The context windows of models.
-    pub window: WindowOf,
+    pub window: WindowLookup,
     /// Reads documents.
     pub documents: Arc<dyn DelegateDocuments>,
     /// Stores their runs.
@@ -140,7 +140,7 @@ impl fmt::Debug for ModelDelegates {
 #[async_trait]
 impl Delegates for ModelDelegates {
     async fn run(&self, request: DelegateRequest<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let nested = Nested::of(context)
+        let nested = NestedContext::of(context)
             .ok_or_else(|| ToolError::new(ErrorKind::InternalError, "a delegate cannot be started from here"))?;
         let run = nested.run;
         let step = format!("{STEP}{}", request.entry.wire_name);
@@ -150,8 +150,8 @@ impl Delegates for ModelDelegates {
                 format!("{} is called inside of delegates already: answer without it", request.entry.wire_name);
             return Err(ToolError::new(ErrorKind::LimitExceeded, message));
         }
-        let FoundDelegate { document, is_remote } = match request.delegate {
-            ANONYMOUS => FoundDelegate::default(),
+        let LoadedDelegate { document, is_remote } = match request.delegate {
+            ANONYMOUS => LoadedDelegate::default(),
             delegate => self.documents.read(delegate, context).await?,
         };
         let model = document.model.clone().or_else(|| run.model.as_deref().map(str::to_owned));
@@ -254,7 +254,7 @@ fn task(request: &DelegateRequest<'_>, granted: &BTreeMap<String, Option<KnownVa
     }
     let block = |mark: &str, value: &Value| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        format!("\n<{mark}>\n{}\n</{mark}>\n", inert(&value, mark))
+        format!("\n<{mark}>\n{}\n</{mark}>\n", escape_mark(&value, mark))
     };
     text.push_str(&block("arguments", request.arguments));
     for (name, known) in granted {

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use toolwright_core::catalogue::{Listing, Snapshot};
 use toolwright_core::context::{Extractor, ToolContext};
 use toolwright_core::exposure::Exposure;
-use toolwright_core::llm::inert;
+use toolwright_core::llm::escape_mark;
 use toolwright_core::model::{
     BudgetedClient, Message, ModelBounds, ModelBudget, ModelRequest, ModelResponse, PriceTable, StopReason,
 };
 use toolwright_core::output::{ExtractError, ExtractMode, ExtractRequest, GREP_ID, READ_ID};
 use toolwright_core::{RegisteredTool, Session};
-use toolwright_runtime::executor::Nested;
+use toolwright_runtime::executor::NestedContext;
 
 use crate::child::{self, ChildRun};
 use crate::driver::{Driver, RunOptions};
@@ -62,7 +62,7 @@ instructions. When you have what is wanted, answer with that and nothing else; c
 If it is not there, say so.";
 
 /// The context window of a model by `provider/model`, if it is known.
-pub type WindowOf = Arc<dyn Fn(&str) -> Option<usize> + Send + Sync>;
+pub type WindowLookup = Arc<dyn Fn(&str) -> Option<usize> + Send + Sync>;
 
 /// An [`Extractor`] that uses models. Cheap to clone.
 #[derive(Clone)]
@@ -72,7 +72,7 @@ pub struct ModelExtractor {
     /// The model outside of a run.
     pub default_model: Option<String>,
     /// The context windows of models.
-    pub window: WindowOf,
+    pub window: WindowLookup,
     /// The bounds of one extraction.
     pub bounds: ModelBounds,
     /// The prices of models.
@@ -221,7 +221,7 @@ impl Extraction<'_> {
             number + 1,
             slice.next_offset,
             slice.total_bytes,
-            inert(&slice.text, "text")
+            escape_mark(&slice.text, "text")
         );
         let found = self.answer(READ_PART, message).await?;
         Ok((found.trim_end_matches('.') != "NONE").then_some(found))
@@ -231,7 +231,7 @@ impl Extraction<'_> {
         if group.len() == 1 {
             return Ok(group.remove(0));
         }
-        let part = |(n, found): (usize, String)| format!("<part {n}>\n{}\n</part>\n", inert(&found, "part"));
+        let part = |(n, found): (usize, String)| format!("<part {n}>\n{}\n</part>\n", escape_mark(&found, "part"));
         let findings: String = (1..).zip(group).map(part).collect();
         self.answer(COMBINE, format!("Wanted: {}\n\nFindings:\n{findings}", self.request.extract)).await
     }
@@ -292,7 +292,7 @@ impl Extraction<'_> {
     /// Lets a small agent search the output, as a child run in the session of the call, to which the output belongs.
     async fn search(&self) -> Result<String, ExtractError> {
         let none = || ExtractError("the tools that read stored outputs are not open here".into());
-        let nested = Nested::of(self.context).ok_or_else(none)?;
+        let nested = NestedContext::of(self.context).ok_or_else(none)?;
         let tools = tools_on(&nested.run.snapshot, &self.request.handle)?;
         let client = Arc::clone(&self.context.services.model);
         let model = BudgetedClient { client, budget: Arc::clone(&self.budget), usual_answer: ANSWER_TOKENS };

@@ -15,17 +15,18 @@ pub mod run;
 pub mod tools;
 
 pub use agents::{AGENTS, AgentProvider, AgentProviderOptions, BASE_PROMPT};
-pub use delegate::{DelegateDocument, DelegateDocuments, FoundDelegate, ModelDelegates};
+pub use delegate::{DelegateDocument, DelegateDocuments, LoadedDelegate, ModelDelegates};
 pub use driver::{Driver, DriverError, PromptPreview, RunOptions, RunWatcher, Transcript};
 pub use extract::ModelExtractor;
 pub use plan::{PlannedCall, PlannedCalls, offer, plan_calls, read_calls};
 pub use plan_writer::{correction_request, plan_request, read_plan, replan_request};
 pub use report::{
-    ChildEnd, ChildNote, FinalReport, Format, HeldCall, HeldVerdict, ProducedFile, ReportConfig, ReportedCall,
-    RunReport, RunResult, Status,
+    ChildEnd, FinalReport, Format, HeldCall, HeldVerdict, ProducedFile, ReportConfig, ReportedCall, RunReport,
+    RunResult, Status, UnfinishedChild,
 };
 pub use run::{
-    AfterPlan, BesideCall, ClientRunOptions, Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch,
-    Grant, Limits, Notice, Resolved, RunConfig, RunPlan, RunState, Step, ToolBatch, TransitionError,
+    AfterPlan, ClientRunOptions, CompactionCounts, CompactionState, ContextOptions, DEFAULT_PICK_SIZE, Dispatch,
+    ExcludedCall, Grant, Limits, ResolvedTool, RunConfig, RunPlan, RunState, SessionNotice, Step, ToolBatch,
+    TransitionError,
 };
 pub use tools::AgentTools;

@@ -60,7 +60,7 @@ pub fn plan_request(
 fn planned_tool(entry: &Entry, input: &RunInput) -> ShownTool {
     let mut tool = ShownTool { strict: Some(false), ..tool_view::shown_tool(entry) };
     show_for_plan(&mut tool, entry.definition().output_schema.as_ref());
-    if !input.instances.is_empty() && !entry.works_on_run() {
+    if !input.instances.is_empty() && !entry.targets_run() {
         show_field(&mut tool, INSTANCE, instance_field(input));
     }
     tool
@@ -144,8 +144,8 @@ pub fn correction_request(asked: &ModelRequest, answer: ModelResponse, faults: &
 /// Returns the request for the rest of a plan: its calls with their results.
 #[must_use]
 pub fn replan_request(calls: &[Value], state: &Value) -> String {
-    let is_told = |call: &&Value| calls.len() <= MAX_TOLD || call["became"] != "done";
-    let mut lines: Vec<String> = calls.iter().filter(is_told).take(MAX_TOLD).map(Value::to_string).collect();
+    let is_reported = |call: &&Value| calls.len() <= MAX_TOLD || call["became"] != "done";
+    let mut lines: Vec<String> = calls.iter().filter(is_reported).take(MAX_TOLD).map(Value::to_string).collect();
     if lines.len() < calls.len() {
         lines.push(format!("({} more calls)", calls.len() - lines.len()));
     }
@@ -161,10 +161,10 @@ pub fn replan_request(calls: &[Value], state: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolwright_core::model::WrittenCall;
+    use toolwright_core::model::RawToolCall;
 
     fn answer(text: &str, calls: &[(&str, &str)]) -> ModelResponse {
-        let calls = calls.iter().enumerate().map(|(index, (name, arguments))| WrittenCall {
+        let calls = calls.iter().enumerate().map(|(index, (name, arguments))| RawToolCall {
             id: format!("c{index}"),
             name: (*name).to_owned(),
             arguments: (*arguments).to_owned(),

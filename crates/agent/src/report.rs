@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::arguments::{Provenance, fit};
 use toolwright_core::context::Redactor;
 use toolwright_core::error::ErrorKind;
-use toolwright_core::exposure::Choice;
+use toolwright_core::exposure::ChosenExposure;
 use toolwright_core::json::repair;
 use toolwright_core::model::{Citation, NativeUse, Usage};
 use toolwright_core::schema::{CompiledSchema, SchemaError, Violation};
@@ -184,11 +184,11 @@ pub struct RunReport {
     /// The calls that wait for permission to run; see [`crate::Dispatch::Manual`].
     pub held: Vec<HeldCall>,
     /// How the model was shown the catalogue, and why; `None` if it was never asked.
-    pub exposure: Option<Choice>,
+    pub exposure: Option<ChosenExposure>,
     /// The final report, if the run ended with one; `answer` is its text.
     pub final_report: Option<FinalReport>,
     /// The background agents of the run that had not ended with it.
-    pub children: Vec<ChildNote>,
+    pub children: Vec<UnfinishedChild>,
     /// The sources that answers cite.
     pub sources: Vec<Citation>,
     /// The files that tools of the model's provider created.
@@ -197,7 +197,7 @@ pub struct RunReport {
 
 /// The fate of an agent that was still running when its starting run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChildNote {
+pub struct UnfinishedChild {
     /// Its name.
     pub agent: String,
     /// Its job.
@@ -251,7 +251,7 @@ impl RunReport {
             if !self.pending.is_empty() {
                 object.insert("pending".into(), json!(self.pending));
             }
-            if let Some(Choice { exposure, reason }) = &self.exposure {
+            if let Some(ChosenExposure { exposure, reason }) = &self.exposure {
                 object.insert("exposure".into(), json!(exposure));
                 object.insert("exposure_reason".into(), json!(reason));
             }

@@ -49,7 +49,7 @@ struct Peer {
     body: Arc<Value>,
 }
 
-struct Timed {
+struct Timing {
     first: Duration,
     whole: bool,
 }
@@ -60,7 +60,7 @@ impl Peer {
         Self { addr, body: Arc::new(json!({"model": model, "messages": messages})) }
     }
 
-    async fn ask(&self, stream: bool) -> Result<Timed, Failure> {
+    async fn ask(&self, stream: bool) -> Result<Timing, Failure> {
         let mut body = Value::clone(&self.body);
         body["stream"] = json!(stream);
         let body = body.to_string();
@@ -90,7 +90,7 @@ impl Peer {
         } else {
             answer.contains(&last)
         };
-        Ok(Timed { first: first.unwrap_or_else(|| started.elapsed()), whole })
+        Ok(Timing { first: first.unwrap_or_else(|| started.elapsed()), whole })
     }
 }
 
@@ -101,16 +101,16 @@ fn said(stream: &str) -> String {
 }
 
 /// A server process that is killed on drop.
-struct Served(Child);
+struct ServerProcess(Child);
 
-impl Drop for Served {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn serve(binary: &Path, config: &Value, dir: &Path) -> Result<(Served, SocketAddr), Failure> {
+fn serve(binary: &Path, config: &Value, dir: &Path) -> Result<(ServerProcess, SocketAddr), Failure> {
     let file = dir.join("toolwright.yaml");
     std::fs::write(&file, config.to_string())?;
     let mut child = Command::new(binary)
@@ -123,7 +123,7 @@ fn serve(binary: &Path, config: &Value, dir: &Path) -> Result<(Served, SocketAdd
         .spawn()
         .map_err(|error| format!("{}: {error}; build it with cargo build --release", binary.display()))?;
     let mut lines = BufReader::new(child.stderr.take().ok_or("no stderr")?).lines().map_while(Result::ok);
-    let served = Served(child);
+    let served = ServerProcess(child);
     let addr = lines.find_map(|line| {
         let (_, rest) = line.split_once("toolwright: ready http://")?;
         rest.split('/').next()?.parse().ok()
@@ -134,7 +134,7 @@ fn serve(binary: &Path, config: &Value, dir: &Path) -> Result<(Served, SocketAdd
     Ok((served, addr))
 }
 
-fn row(what: &'static str, times: &[Timed], elapsed: Duration, base: Option<f64>, pid: u32) -> Row {
+fn row(what: &'static str, times: &[Timing], elapsed: Duration, base: Option<f64>, pid: u32) -> Row {
     let mut first: Vec<Duration> = times.iter().map(|timed| timed.first).collect();
     let p50_us = percentile_us(&mut first, 0.5);
     Row {
@@ -150,7 +150,7 @@ fn row(what: &'static str, times: &[Timed], elapsed: Duration, base: Option<f64>
 }
 
 /// Sends `count` requests, `at_once` of them at a time.
-async fn many(peer: &Peer, count: usize, at_once: usize, stream: bool) -> Result<(Vec<Timed>, Duration), Failure> {
+async fn many(peer: &Peer, count: usize, at_once: usize, stream: bool) -> Result<(Vec<Timing>, Duration), Failure> {
     let room = Arc::new(Semaphore::new(at_once));
     let started = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
@@ -195,7 +195,7 @@ pub(crate) fn run(binary: &Path, runs: usize, streams: usize, requests: usize) -
             ("model alone, agent's request", Peer { addr: direct, body: Arc::new(own) }, None),
             ("default agent", agent.clone(), Some(2)),
         ];
-        let mut times: [Vec<Timed>; 4] = Default::default();
+        let mut times: [Vec<Timing>; 4] = Default::default();
         let mut spent = [Duration::ZERO; 4];
         // Targets take turns, so that other load on the machine affects all of them; the first twentieth warms up.
         for round in 0..runs + runs / 20 {

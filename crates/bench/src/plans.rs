@@ -40,7 +40,7 @@ pub(crate) struct Row {
 
 /// A way of working on a request.
 #[derive(Clone, Copy)]
-enum Way {
+enum Strategy {
     OneByOne,
     Together,
     /// `run --plan`.
@@ -49,7 +49,7 @@ enum Way {
     Planned,
 }
 
-impl Way {
+impl Strategy {
     const ALL: [(&'static str, Self); 4] = [
         ("one call a turn", Self::OneByOne),
         ("independent calls together", Self::Together),
@@ -59,7 +59,7 @@ impl Way {
 }
 
 /// The work on one request.
-struct Work<'a> {
+struct PlannedRequestWork<'a> {
     request: &'a str,
     tools: Vec<&'a ServerTool>,
     plan: PlanDocument,
@@ -80,12 +80,12 @@ pub(crate) fn run(data: Option<&Path>) -> Result<Vec<Row>, Failure> {
 async fn measure(tools: &BTreeMap<&str, &ServerTool>, requests: &[PlannedRequest]) -> Result<Vec<Row>, Failure> {
     let mut works = Vec::new();
     for request in requests {
-        works.extend(Work::of(request, tools).await?);
+        works.extend(PlannedRequestWork::of(request, tools).await?);
     }
     let mut rows = Vec::new();
     for result_bytes in [200, 2_000, 12_000] {
-        for (name, way) in Way::ALL {
-            let mut spent = Spent::default();
+        for (name, way) in Strategy::ALL {
+            let mut spent = RequestCost::default();
             for work in &works {
                 let fails = |error| format!("{name}, {result_bytes} bytes, {:?}: {error}", work.request);
                 spent.add(&work.run(way, result_bytes).await.map_err(fails)?);
@@ -105,13 +105,13 @@ async fn measure(tools: &BTreeMap<&str, &ServerTool>, requests: &[PlannedRequest
 
 /// The number of turns, and the bytes of requests and answers.
 #[derive(Default)]
-struct Spent {
+struct RequestCost {
     turns: usize,
     input: usize,
     output: usize,
 }
 
-impl Spent {
+impl RequestCost {
     fn add(&mut self, other: &Self) {
         self.turns += other.turns;
         self.input += other.input;
@@ -120,9 +120,9 @@ impl Spent {
 }
 
 /// The model's answer in one turn: calls, or a text if there are none.
-struct Said(Vec<(String, Value)>);
+struct ModelAnswer(Vec<(String, Value)>);
 
-impl Said {
+impl ModelAnswer {
     fn bytes(&self) -> usize {
         let bytes = self.0.iter().map(|(name, arguments)| name.len() + arguments.to_string().len()).sum();
         if self.0.is_empty() { ANSWER } else { bytes }
@@ -136,7 +136,7 @@ impl Said {
     }
 }
 
-impl<'a> Work<'a> {
+impl<'a> PlannedRequestWork<'a> {
     /// Prepares the work on a request; `None` if the plan is invalid.
     async fn of(request: &'a PlannedRequest, tools: &BTreeMap<&str, &'a ServerTool>) -> Result<Option<Self>, Failure> {
         let plan = PlanDocument::of_value(request.plan.clone())
@@ -162,7 +162,7 @@ impl<'a> Work<'a> {
     }
 
     /// Returns the model's answers, one for each turn.
-    fn said(&self, way: Way, script: &ServerScript) -> Vec<Said> {
+    fn said(&self, way: Strategy, script: &ServerScript) -> Vec<ModelAnswer> {
         let call = |index: usize| (self.names[index].clone(), script.arguments[index].clone());
         let planned = || {
             let calls = self.plan.calls.iter().zip(&self.names).map(|(call, name)| {
@@ -172,27 +172,29 @@ impl<'a> Work<'a> {
                 }
                 (name.clone(), written)
             });
-            Said(calls.collect())
+            ModelAnswer(calls.collect())
         };
-        let answer = || Said(Vec::new());
+        let answer = || ModelAnswer(Vec::new());
         match way {
-            Way::OneByOne => (0..self.names.len()).map(|index| Said(vec![call(index)])).chain([answer()]).collect(),
-            Way::Together => {
-                let level = |level: Vec<usize>| Said(level.into_iter().map(call).collect());
+            Strategy::OneByOne => {
+                (0..self.names.len()).map(|index| ModelAnswer(vec![call(index)])).chain([answer()]).collect()
+            }
+            Strategy::Together => {
+                let level = |level: Vec<usize>| ModelAnswer(level.into_iter().map(call).collect());
                 levels(&script.producers).into_iter().map(level).chain([answer()]).collect()
             }
-            Way::PlannedAndAnswered => vec![planned(), answer()],
-            Way::Planned => vec![planned()],
+            Strategy::PlannedAndAnswered => vec![planned(), answer()],
+            Strategy::Planned => vec![planned()],
         }
     }
 
     /// Does the work with results of at least `result_bytes` bytes. Fails unless every call succeeds.
-    async fn run(&self, way: Way, result_bytes: usize) -> Result<Spent, Failure> {
+    async fn run(&self, way: Strategy, result_bytes: usize) -> Result<RequestCost, Failure> {
         let tools = self.tools.iter().map(|&tool| (tool.name.as_str(), tool)).collect();
         let script = ServerScript::of(&self.plan, &tools, result_bytes)?;
         let said = self.said(way, &script);
-        let output = said.iter().map(Said::bytes).sum();
-        let turns = said.into_iter().map(Said::turn).collect();
+        let output = said.iter().map(ModelAnswer::bytes).sum();
+        let turns = said.into_iter().map(ModelAnswer::turn).collect();
         let (app, model) = opened(&self.tools, script.answers, turns).await?;
         let ended = self.done(&app, way).await;
         app.shut_down().await;
@@ -204,21 +206,21 @@ impl<'a> Work<'a> {
         }
         let received = model.requests();
         let input = received.iter().map(|request| request.bytes.len()).sum();
-        Ok(Spent { turns: received.len(), input, output })
+        Ok(RequestCost { turns: received.len(), input, output })
     }
 
     /// Does the work and returns a description of a failure, if any.
-    async fn done(&self, app: &Arc<Toolwright>, way: Way) -> Result<Option<String>, Failure> {
+    async fn done(&self, app: &Arc<Toolwright>, way: Strategy) -> Result<Option<String>, Failure> {
         let agent = || app.agent(MODEL).policy(Profile::Trusted);
         let report = match way {
-            Way::OneByOne | Way::Together => agent().task(self.request).run().await?,
-            Way::PlannedAndAnswered => {
+            Strategy::OneByOne | Strategy::Together => agent().task(self.request).run().await?,
+            Strategy::PlannedAndAnswered => {
                 let mut conversation = agent().conversation().await?;
                 let plan = conversation.plan(self.request, None).await?;
                 conversation.run_plan(&plan, true);
                 conversation.proceed().await?
             }
-            Way::Planned => {
+            Strategy::Planned => {
                 let profile = Some(Profile::Trusted);
                 let writer = PlanWriter { model: MODEL.to_owned(), profile, ..PlanWriter::default() };
                 let plan = app.write_plan(self.request, &writer).await?;

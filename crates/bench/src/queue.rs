@@ -44,14 +44,14 @@ pub(crate) struct Row {
 
 /// Observations of the calls.
 #[derive(Default)]
-struct Notes {
+struct CallLog {
     now: AtomicUsize,
     most: AtomicUsize,
     /// The calls in the order of their start events.
     order: Mutex<Vec<usize>>,
 }
 
-impl EventSink for Notes {
+impl EventSink for CallLog {
     fn emit(&self, event: Event) {
         if let Event::ToolStarted { call, .. } = event {
             let n = call.as_str().parse().unwrap_or(usize::MAX);
@@ -61,10 +61,10 @@ impl EventSink for Notes {
 }
 
 /// A tool that waits for its cancel if `stays` is set.
-struct Work(Arc<Notes>);
+struct WaitTool(Arc<CallLog>);
 
 #[async_trait]
-impl Tool for Work {
+impl Tool for WaitTool {
     fn definition(&self) -> ToolDefinition {
         let id = ToolId::parse("bench:work@1.0.0").unwrap_or_else(|error| unreachable!("{error}"));
         let schema = json!({"type": "object", "properties": {"stays": {"type": "boolean"}}});
@@ -93,14 +93,14 @@ pub(crate) fn run(calls: usize) -> Result<Vec<Row>, Failure> {
 }
 
 async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
-    let notes = Arc::new(Notes::default());
+    let notes = Arc::new(CallLog::default());
     let spec = QueueConfig {
         concurrent: PLACES,
         per_minute: None,
         max_waiting: calls,
         wait_timeout: Duration::from_secs(600),
     };
-    let app = Toolwright::of(Arc::new(Work(Arc::clone(&notes))), |options| {
+    let app = Toolwright::of(Arc::new(WaitTool(Arc::clone(&notes))), |options| {
         options.services = Arc::new(Services { events: Arc::clone(&notes) as _, ..(*options.services).clone() });
         options.queues = Queues::new(BTreeMap::from([(QUEUE.to_owned(), spec)]));
         options.defaults.calls_per_turn = calls;
@@ -122,7 +122,7 @@ fn work(calls: usize, stays: usize) -> Vec<ToolCall> {
 }
 
 /// Runs all calls to their end.
-async fn drain(app: &Toolwright, notes: &Notes, calls: usize, round: usize) -> Result<Row, Failure> {
+async fn drain(app: &Toolwright, notes: &CallLog, calls: usize, round: usize) -> Result<Row, Failure> {
     let rss_before = rss_mb(std::process::id());
     let started = Instant::now();
     let outcomes = app.executor.run_calls(work(calls, 0), &app.run).await;
@@ -135,7 +135,7 @@ async fn drain(app: &Toolwright, notes: &Notes, calls: usize, round: usize) -> R
 }
 
 /// Starts three calls that stay, queues all others, and cancels all of them at once.
-async fn cancel_all(app: &Toolwright, notes: &Notes, calls: usize) -> Result<Row, Failure> {
+async fn cancel_all(app: &Toolwright, notes: &CallLog, calls: usize) -> Result<Row, Failure> {
     let rss_before = rss_mb(std::process::id());
     let cancel = Cancel::new();
     let run = RunContext { cancel: cancel.clone(), ..app.run.clone() };
@@ -157,7 +157,7 @@ async fn cancel_all(app: &Toolwright, notes: &Notes, calls: usize) -> Result<Row
     Ok(Row { rss_full_mb: Some(full), ..row(rss_before, "cancel of all".to_owned(), notes, calls, elapsed) })
 }
 
-fn row(rss_before_mb: f64, what: String, notes: &Notes, calls: usize, elapsed: Duration) -> Row {
+fn row(rss_before_mb: f64, what: String, notes: &CallLog, calls: usize, elapsed: Duration) -> Row {
     let order = std::mem::take(&mut *notes.order.lock().unwrap_or_else(PoisonError::into_inner));
     Row {
         what,

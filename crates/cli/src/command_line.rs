@@ -21,7 +21,7 @@ use crate::operate::policy::PolicyCommand;
 use crate::operate::state::StateCommand;
 use crate::operate::trace::{JSON_FORM, TraceArgs};
 use crate::operate::triggers::TriggersCommand;
-use crate::start::demo::{DemoArgs, Sample};
+use crate::start::demo::{DemoArgs, SampleServer};
 use crate::start::edit::{Add, Import};
 use crate::terminal::screen::{BOLD, columns, styled};
 use crate::use_tools::agents::AgentsCommand;
@@ -86,7 +86,7 @@ pub(crate) enum Command {
     #[command(hide = true)]
     DemoServer {
         /// Which.
-        sample: Sample,
+        sample: SampleServer,
     },
     /// Call one tool. It counts as approved by you: only a deny rule stops it, if it is the first rule that matches.
     ///

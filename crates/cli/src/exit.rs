@@ -121,7 +121,7 @@ impl From<StoreError> for Failure {
 }
 
 /// The result of commands.
-pub(crate) type Done = Result<Exit, Failure>;
+pub(crate) type CommandResult = Result<Exit, Failure>;
 
 #[cfg(test)]
 mod tests {

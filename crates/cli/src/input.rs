@@ -10,7 +10,7 @@ use toolwright::core::json::fault;
 use toolwright_eval::select::{AdjustedRecords, CatalogueFile, MAX_CATALOGUE_BYTES};
 
 use crate::exit::Failure;
-use crate::terminal::screen::{harmless, say_warning};
+use crate::terminal::screen::{sanitize, say_warning};
 
 /// The most bytes of one input, as many as of a model's longest answer.
 const MAX_INPUT: u64 = 64 << 20;
@@ -53,7 +53,7 @@ pub(crate) fn read_catalogue(file: &Path) -> Result<CatalogueFile, Failure> {
 /// Warns of a file's adjusted records: how many, `what` was adjusted, and the first.
 pub(crate) fn warn_of(file: &Path, records: &AdjustedRecords, what: &str) {
     if let Some(odd) = records.in_words(what) {
-        say_warning(&harmless(&format!("{}: {odd}", file.display())));
+        say_warning(&sanitize(&format!("{}: {odd}", file.display())));
     }
 }
 

@@ -21,7 +21,7 @@ use app::trust;
 use command_line::{Cli, Command};
 use develop::codec::{self, Validate};
 use develop::{bench, catalogue, eval};
-use exit::{Done, Exit, Failure};
+use exit::{CommandResult, Exit, Failure};
 use operate::{approvals, jobs, mcp, pins, policy, state, trace, triggers};
 use start::edit::{self, Import};
 use start::{demo, doctor, import_openapi};
@@ -41,10 +41,10 @@ fn main() -> ExitCode {
         Err(error) => return not_a_command(&error),
     };
     let keep = match cli.command {
-        Command::Doctor => logging::Keep::Warnings,
+        Command::Doctor => logging::FailureLog::Warnings,
         // The operator of a server must see failures.
-        Command::Serve(_) => logging::Keep::Failures,
-        _ => logging::Keep::Nothing,
+        Command::Serve(_) => logging::FailureLog::Failures,
+        _ => logging::FailureLog::Nothing,
     };
     logging::start(cli.global.verbose, cli.global.log_format, keep);
     let done = match &cli.command {
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
                 // If standard output is closed, the exit code still tells the caller.
                 let _ = screen::print_json(&failure.to_json());
             }
-            screen::say_error(&screen::harmless(&failure.message));
+            screen::say_error(&screen::sanitize(&failure.message));
         }
         failure.exit
     });
@@ -121,7 +121,7 @@ fn not_a_command(error: &clap::Error) -> ExitCode {
 }
 
 /// Runs the commands that need Toolwright.
-fn in_runtime(cli: &Cli) -> Done {
+fn in_runtime(cli: &Cli) -> CommandResult {
     toolwright::sandbox::harden_self();
     // Without control groups, process trees are counted; `doctor` reports which is in use.
     let _ = toolwright::sandbox::use_control_groups();

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use toolwright::Ask;
 use toolwright::agent::{Dispatch, Format};
 use toolwright::core::Profile;
-use toolwright::core::exposure::{Exposure, ExposureChoice};
+use toolwright::core::exposure::{Exposure, ExposureSetting};
 use toolwright::core::model::Effort;
 use toolwright::core::schema::Draft;
 use toolwright::import::Source;
@@ -94,17 +94,17 @@ pub(crate) fn dispatch() -> impl TypedValueParser<Value = Dispatch> {
 }
 
 /// How tools are exposed to a model.
-pub(crate) fn exposure() -> impl TypedValueParser<Value = ExposureChoice> {
+pub(crate) fn exposure() -> impl TypedValueParser<Value = ExposureSetting> {
     one_of([
-        ("auto", "All tools if they are few or small, else `deferred` or `search`", ExposureChoice::Auto),
-        ("direct", "All tools with full definitions", ExposureChoice::Fixed(Exposure::Direct)),
-        ("pick", "The tools that fit the task", ExposureChoice::Fixed(Exposure::Pick)),
+        ("auto", "All tools if they are few or small, else `deferred` or `search`", ExposureSetting::Auto),
+        ("direct", "All tools with full definitions", ExposureSetting::Fixed(Exposure::Direct)),
+        ("pick", "The tools that fit the task", ExposureSetting::Fixed(Exposure::Pick)),
         (
             "deferred",
             "Tools that the model API's own tool search finds, if it has one",
-            ExposureChoice::Fixed(Exposure::Deferred),
+            ExposureSetting::Fixed(Exposure::Deferred),
         ),
-        ("search", "Three tools that find, describe and call the others", ExposureChoice::Fixed(Exposure::Search)),
+        ("search", "Three tools that find, describe and call the others", ExposureSetting::Fixed(Exposure::Search)),
     ])
 }
 

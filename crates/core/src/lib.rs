@@ -52,7 +52,7 @@ pub use definition::approval::{self, ApprovalDecision, ApprovalRequest, Approver
 pub use definition::sandbox::SandboxProfile;
 pub use definition::{Effects, ToolDefinition, inbox, passthrough, sandbox};
 pub use event::job::{JobRecord, JobScope, JobState, Jobs};
-pub use event::operation::{Lineage, Op, OpId, OpKind, Origin, TraceId};
+pub use event::operation::{CallOrigin, Lineage, Op, OpId, OpKind, TraceId};
 pub use event::{Event, EventSink, job, operation, trigger};
 pub use model::{ModelClient, ModelRequest, ModelResponse, embedding, exposure};
 pub use output::outcome::{self, Outcome, ToolOutput};

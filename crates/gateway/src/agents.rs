@@ -11,11 +11,11 @@ use toolwright_core::session::Principal;
 use toolwright_core::store::{ObjectStore, RunStore};
 use toolwright_models::Api;
 
-use crate::config::ModelsMean;
+use crate::config::ModelTarget;
 
 /// The meaning of the `model` field of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum RunTarget {
     /// An agent by name.
     Agent(String),
     /// The default agent with this model.
@@ -25,9 +25,9 @@ pub enum Target {
 }
 
 /// The parameters of a run.
-pub struct RunOrder {
+pub struct RunRequest {
     /// The agent or model to run.
-    pub target: Target,
+    pub target: RunTarget,
     /// Id of the run.
     pub run: String,
     /// Id of the session, which owns stored outputs and jobs.
@@ -46,7 +46,7 @@ pub struct RunOrder {
     pub cancel: Cancel,
 }
 
-impl std::fmt::Debug for RunOrder {
+impl std::fmt::Debug for RunRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RunOrder").field("target", &self.target).field("run", &self.run).finish_non_exhaustive()
     }
@@ -73,16 +73,16 @@ pub trait AgentSource: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The reason why the name has no meaning, as a message.
-    fn resolve(&self, name: &str, mean: ModelsMean) -> Result<Target, String>;
+    fn resolve(&self, name: &str, mean: ModelTarget) -> Result<RunTarget, String>;
 
     /// Returns the API of the model that answers, if known.
-    fn api(&self, target: &Target) -> Option<Api>;
+    fn api(&self, target: &RunTarget) -> Option<Api>;
 
     /// Prepares a run.
     ///
     /// # Errors
     /// The reason why the run cannot be prepared, as a message.
-    async fn prepare(&self, order: RunOrder) -> Result<PreparedRun, String>;
+    async fn prepare(&self, order: RunRequest) -> Result<PreparedRun, String>;
 
     /// Returns the approver that asks in the inbox and waits for an answer.
     fn inbox(&self) -> Arc<dyn Approver>;

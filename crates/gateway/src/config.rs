@@ -148,7 +148,7 @@ pub struct FacadeConfig {
     pub enabled: bool,
     /// What the name of a configured model stands for: `agent` for the default agent with the tools of the token, or `raw`
     /// for the model itself.
-    pub models: ModelsMean,
+    pub models: ModelTarget,
     /// What happens to a request whose client disconnects: `cancel` it, or `continue` to its end.
     pub on_disconnect: OnDisconnect,
     /// Who decides where policy asks, unless the token says otherwise.
@@ -165,7 +165,7 @@ impl Default for FacadeConfig {
     fn default() -> Self {
         Self {
             enabled: true,
-            models: ModelsMean::Agent,
+            models: ModelTarget::Agent,
             on_disconnect: OnDisconnect::Cancel,
             approvals: FacadeApprovals::Inbox,
             chat_calls: ChatCalls::Hidden,
@@ -177,7 +177,7 @@ impl Default for FacadeConfig {
 /// What the name of a configured model stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ModelsMean {
+pub enum ModelTarget {
     /// The default agent.
     Agent,
     /// The model itself.

@@ -18,14 +18,14 @@ mod operator;
 mod serve;
 mod view;
 
-pub use agents::{AgentSource, PreparedRun, RunOrder, Target};
+pub use agents::{AgentSource, PreparedRun, RunRequest, RunTarget};
 pub use config::{
-    ApiAccess, ClientBudget, ClientConfig, FacadeApprovals, FacadeConfig, ModelsMean, OnDisconnect, ServerConfig,
+    ApiAccess, ClientBudget, ClientConfig, FacadeApprovals, FacadeConfig, ModelTarget, OnDisconnect, ServerConfig,
 };
 pub use http::{ApiStores, HttpError, HttpOptions, LookUpPeer, MetricsSource, SecretSource, Token, WebhookOptions};
 pub use mcp::client::fallback_client::{FallbackClient, FallbackContext};
 pub use mcp::stdio::{serve_connection, serve_stdio};
 pub use mcp::{Elicitation, Gateway, GatewayOptions, ServerInfo};
-pub use operator::{Operator, PinWord};
+pub use operator::{Operator, PinAction};
 pub use serve::{HttpServer, serve_http};
 pub use view::{Expose, ListedSchemas, ViewConfig};

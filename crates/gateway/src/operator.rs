@@ -9,7 +9,7 @@ use toolwright_core::store::StoreError;
 /// The decision about a changed definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PinWord {
+pub enum PinAction {
     /// Replaces the pinned definition with the waiting one.
     Approve,
     /// Withholds the tool until it is approved.
@@ -29,13 +29,13 @@ pub trait Operator: std::fmt::Debug + Send + Sync {
         provider: &str,
         tool: &str,
         hash: &str,
-        word: PinWord,
+        word: PinAction,
         by: &str,
     ) -> Result<(), StoreError>;
 
     /// Returns what helps a person to decide about a call: its effects, and the rule that "always" would write, or why
     /// there is none.
-    async fn prospect(&self, asked: &ApprovalRequest) -> Result<Value, StoreError>;
+    async fn decision_preview(&self, asked: &ApprovalRequest) -> Result<Value, StoreError>;
 
     /// Returns the tools that selection picks for a prompt, with the reasons.
     async fn pick(&self, prompt: &str, max: usize) -> Result<Value, StoreError>;

@@ -19,8 +19,8 @@ use crate::Gateway;
 use crate::api::{self, Api};
 use crate::console;
 use crate::facade::{self, Facade};
-use crate::http::body::Bodies;
-use crate::http::connections::{self, Bounds};
+use crate::http::body::BodyLimits;
+use crate::http::connections::{self, ConnectionLimits};
 use crate::http::guard::{self, Guard};
 use crate::http::page_tokens::PageTokens;
 use crate::http::{ApiError, HttpError, HttpOptions, Identity, MetricsSource, facade_api, webhooks};
@@ -62,15 +62,18 @@ pub async fn serve_http(
     let addr = listener.local_addr().map_err(failed)?;
     let pages = Arc::new(PageTokens::new(Identity::owner(&options.principal)));
     let guard = Arc::new(Guard::new(&options, addr, Arc::clone(&pages)));
-    let bounds =
-        Bounds { max: options.max_connections, first_request: options.first_request, idle: options.connection_idle };
+    let bounds = ConnectionLimits {
+        max: options.max_connections,
+        first_request: options.first_request,
+        idle: options.connection_idle,
+    };
     let look_up_peer = options.look_up_peer;
     let scraped = options.metrics.clone();
     let requests = Arc::new(Semaphore::new(options.max_requests));
     let (owner, stores) = (options.principal.clone(), options.stores.clone());
     let (events, operator) = (options.events.clone(), options.operator.clone());
     let hooks = webhooks::router(options.webhooks.clone(), Arc::clone(&requests));
-    let limits = (requests, Arc::new(Bodies::new(gateway.options.max_message, &options)));
+    let limits = (requests, Arc::new(BodyLimits::new(gateway.options.max_message, &options)));
     let api = Api::new(Arc::clone(&gateway), owner, stores, events, Arc::clone(&pages), operator, limits.clone());
     let agents = options.agents.clone().filter(|_| gateway.options.server.facades.enabled);
     let facade = agents.map(|agents| Facade::new(Arc::clone(&gateway), agents, limits.clone(), options.keep_alive));

@@ -50,7 +50,7 @@ impl Expose {
 #[serde(rename_all = "snake_case")]
 pub enum ListedSchemas {
     /// In one that every client takes.
-    // See [`Portable`](toolwright_models::dialect::Portable).
+    // See [`PortableSchema`](toolwright_models::dialect::Portable).
     #[default]
     Portable,
     /// As their sources give them.

@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     OptionalFlag,
     /// One word of an enum.
     Word(&'static str, &'static [&'static str]),
-    /// Like `Word`, optional in the definition and stored as text, with words joined by hyphens.
+    /// Like `GuardWord`, optional in the definition and stored as text, with words joined by hyphens.
     Name(&'static str, &'static [&'static str]),
     /// A duration.
     Duration,

@@ -241,7 +241,7 @@ impl ErrorBody {
         }
         let words = whole.to_lowercase();
         reported.wait_ms = reported.wait_ms.or_else(|| asked_wait(&words));
-        if reported.quota.is_some() && says_none(&words) {
+        if reported.quota.is_some() && is_zero_limit(&words) {
             reported.quota = Some(Quota::None);
         }
         reported
@@ -293,7 +293,7 @@ fn asked_wait(words: &str) -> Option<u64> {
 }
 
 /// Gemini's "limit: 0" of a model that the account has no share of.
-fn says_none(words: &str) -> bool {
+fn is_zero_limit(words: &str) -> bool {
     let limits = words.match_indices("limit: 0").map(|(at, found)| &words[at + found.len()..]);
     limits.into_iter().any(|rest| !rest.starts_with(|next: char| next.is_ascii_digit() || next == '.'))
 }

@@ -2,35 +2,37 @@
 
 use std::time::{Duration, SystemTime};
 
-use toolwright_core::model::{Allowance, Limits};
+use toolwright_core::model::{RateLimitWindow, RateLimits};
 
 /// Maximal wait accepted from a header or message, in seconds: one day.
 const LONGEST: f64 = 86_400.0;
 
 /// Reads the limits in a response's headers: `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of OpenAI and
 /// compatible servers, and `anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-…`. `None` without any.
-pub(crate) fn limits<'h>(header: &dyn Fn(&str) -> Option<&'h str>, now: SystemTime) -> Option<Limits> {
+pub(crate) fn limits<'h>(header: &dyn Fn(&str) -> Option<&'h str>, now: SystemTime) -> Option<RateLimits> {
     let count = |name: String| header(&name)?.trim().parse().ok();
-    let openai = |what: &str| Allowance {
+    let openai = |what: &str| RateLimitWindow {
         limit: count(format!("x-ratelimit-limit-{what}")),
         remaining: count(format!("x-ratelimit-remaining-{what}")),
         reset_ms: header(&format!("x-ratelimit-reset-{what}")).and_then(span).and_then(millis),
     };
-    let anthropic = |what: &str| Allowance {
+    let anthropic = |what: &str| RateLimitWindow {
         limit: count(format!("anthropic-ratelimit-{what}-limit")),
         remaining: count(format!("anthropic-ratelimit-{what}-remaining")),
         reset_ms: header(&format!("anthropic-ratelimit-{what}-reset"))
             .and_then(instant)
             .and_then(|at| millis(at.duration_since(now).unwrap_or_default())),
     };
-    let or = |first: Allowance, second: Allowance| if first == Allowance::default() { second } else { first };
-    let limits = Limits {
+    let or = |first: RateLimitWindow, second: RateLimitWindow| {
+        if first == RateLimitWindow::default() { second } else { first }
+    };
+    let limits = RateLimits {
         requests: or(openai("requests"), anthropic("requests")),
         tokens: or(openai("tokens"), anthropic("tokens")),
         input_tokens: anthropic("input-tokens"),
         output_tokens: anthropic("output-tokens"),
     };
-    (limits != Limits::default()).then_some(limits)
+    (limits != RateLimits::default()).then_some(limits)
 }
 
 /// A time as Go writes it (`12ms`, `1.5s`, `6m0s`, `1h2m3s`), or a plain number of seconds.
@@ -145,7 +147,7 @@ mod tests {
             let header = |name: &str| headers.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
             limits(&header, now)
         };
-        let of = |limit, remaining, reset_ms| Allowance { limit, remaining, reset_ms };
+        let of = |limit, remaining, reset_ms| RateLimitWindow { limit, remaining, reset_ms };
         assert_eq!(read(&[("content-type", "x")]), None);
         let openai = read(&[
             ("x-ratelimit-limit-requests", "60"),
@@ -154,10 +156,10 @@ mod tests {
             ("x-ratelimit-remaining-tokens", "149984"),
             ("x-ratelimit-reset-tokens", "never"),
         ]);
-        let expect = Limits {
+        let expect = RateLimits {
             requests: of(Some(60), Some(0), Some(60_000)),
             tokens: of(None, Some(149_984), None),
-            ..Limits::default()
+            ..RateLimits::default()
         };
         assert_eq!(openai, Some(expect));
         let anthropic = read(&[
@@ -167,10 +169,10 @@ mod tests {
             ("anthropic-ratelimit-output-tokens-remaining", "0"),
             ("anthropic-ratelimit-output-tokens-reset", "2026-11-22T04:19:00Z"),
         ]);
-        let expect = Limits {
+        let expect = RateLimits {
             requests: of(Some(50), Some(49), Some(3000)),
             output_tokens: of(None, Some(0), Some(0)),
-            ..Limits::default()
+            ..RateLimits::default()
         };
         assert_eq!(anthropic, Some(expect));
     }

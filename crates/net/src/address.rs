@@ -165,12 +165,12 @@ pub(crate) struct DialResolver {
     /// The underlying resolver.
     pub(crate) resolver: Arc<dyn HostResolver>,
     /// Which addresses may be dialled.
-    pub(crate) reach: Reach,
+    pub(crate) reach: DialScope,
 }
 
 /// Which addresses may be dialled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum DialScope {
     /// Public addresses only.
     Public,
     /// Any address.
@@ -182,8 +182,8 @@ impl Resolve for DialResolver {
         let (resolver, reach) = (Arc::clone(&self.resolver), self.reach);
         Box::pin(async move {
             let addresses = match reach {
-                Reach::Public => resolve_public(&*resolver, name.as_str()).await?,
-                Reach::Any => resolve_any(&*resolver, name.as_str()).await?,
+                DialScope::Public => resolve_public(&*resolver, name.as_str()).await?,
+                DialScope::Any => resolve_any(&*resolver, name.as_str()).await?,
             };
             // Port 0 is replaced with the URL's port.
             let dialled: Addrs = Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));

@@ -10,7 +10,7 @@ use http::header::{ACCEPT, ACCEPT_LANGUAGE, CONTENT_LENGTH, CONTENT_TYPE, LOCATI
 use http::{HeaderMap, Method, StatusCode};
 use url::{Origin, Url};
 
-use super::address::{AddressPolicy, DialResolver, HostResolver, Reach, SystemResolver, resolve_public};
+use super::address::{AddressPolicy, DialResolver, DialScope, HostResolver, SystemResolver, resolve_public};
 use super::error::{NetError, without_secrets};
 use super::proxy::ProxyConfig;
 use super::response::{Bounds, HttpResponse};
@@ -94,7 +94,7 @@ enum Route {
 
 /// The purpose of a connection pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
+enum PoolUse {
     /// Any host. Redirects are left to [`HttpClient::send`], which checks each.
     Anywhere,
     /// One origin. Redirects are followed within it.
@@ -125,14 +125,14 @@ impl HttpClient {
     /// # Errors
     /// [`NetError`]. An HTTP error status is not an error here.
     pub async fn send(&self, request: HttpRequest, bounds: Bounds<'_>) -> Result<HttpResponse, NetError> {
-        self.send_where(request, bounds, |_| true).await
+        self.send_restricted(request, bounds, |_| true).await
     }
 
     /// Like [`HttpClient::send`], but follows only redirects that `may_go` accepts.
     ///
     /// # Errors
     /// As [`HttpClient::send`].
-    pub async fn send_where(
+    pub async fn send_restricted(
         &self,
         mut request: HttpRequest,
         bounds: Bounds<'_>,
@@ -172,7 +172,7 @@ impl HttpClient {
     /// [`NetError`] when `url` is refused or the client cannot be built.
     pub async fn client_for(&self, url: &Url) -> Result<reqwest::Client, NetError> {
         let route = self.route(url).await?;
-        self.build(route, Use::OneOrigin)
+        self.build(route, PoolUse::OneOrigin)
     }
 
     /// Like [`HttpClient::client_for`], with connections that can be upgraded, for example to a WebSocket.
@@ -181,7 +181,7 @@ impl HttpClient {
     /// As [`HttpClient::client_for`].
     pub async fn upgrading_client_for(&self, url: &Url) -> Result<reqwest::Client, NetError> {
         let route = self.route(url).await?;
-        self.build(route, Use::Upgrades)
+        self.build(route, PoolUse::Upgrades)
     }
 
     async fn send_once(&self, request: &HttpRequest) -> Result<reqwest::Response, NetError> {
@@ -235,27 +235,27 @@ impl HttpClient {
         if let Some(client) = pool.get() {
             return Ok(client);
         }
-        let client = self.build(route, Use::Anywhere)?;
+        let client = self.build(route, PoolUse::Anywhere)?;
         Ok(pool.get_or_init(|| client))
     }
 
-    fn build(&self, route: Route, purpose: Use) -> Result<reqwest::Client, NetError> {
+    fn build(&self, route: Route, purpose: PoolUse) -> Result<reqwest::Client, NetError> {
         super::install_tls();
-        let reach = if route == Route::Checked { Reach::Public } else { Reach::Any };
+        let reach = if route == Route::Checked { DialScope::Public } else { DialScope::Any };
         let builder = reqwest::Client::builder()
             .user_agent(concat!("toolwright/", env!("CARGO_PKG_VERSION")))
             .redirect(match purpose {
-                Use::Anywhere => reqwest::redirect::Policy::none(),
-                Use::OneOrigin | Use::Upgrades => same_origin_redirects(),
+                PoolUse::Anywhere => reqwest::redirect::Policy::none(),
+                PoolUse::OneOrigin | PoolUse::Upgrades => same_origin_redirects(),
             })
             .referer(false)
             .connect_timeout(CONNECT_TIMEOUT)
-            .pool_max_idle_per_host(if purpose == Use::Anywhere { MAX_IDLE_PER_HOST } else { MAX_IDLE_OF_ORIGIN })
+            .pool_max_idle_per_host(if purpose == PoolUse::Anywhere { MAX_IDLE_PER_HOST } else { MAX_IDLE_OF_ORIGIN })
             .tcp_nodelay(true)
             .tcp_keepalive(TCP_KEEPALIVE)
             .no_proxy()
             .dns_resolver(DialResolver { resolver: Arc::clone(&self.options.resolver), reach });
-        let builder = if purpose == Use::Upgrades { builder.http1_only() } else { builder };
+        let builder = if purpose == PoolUse::Upgrades { builder.http1_only() } else { builder };
         let builder = if route == Route::Proxied { self.options.proxies.apply(builder)? } else { builder };
         builder.build().map_err(|error| NetError::Setup(error.without_url().to_string()))
     }

@@ -17,7 +17,7 @@ use crate::credentials::{Client, Token};
 use crate::discovery::Discovered;
 use crate::discovery::OFFLINE_ACCESS;
 use crate::token::{TokenRequest, request};
-use crate::wire::Wire;
+use crate::wire::OAuthHttp;
 use crate::wire::{random_text, s256};
 use crate::{OAuthError, excerpt};
 
@@ -47,7 +47,7 @@ pub trait Consent: Send + Sync {
 
 /// A login in progress.
 pub(crate) struct Login<'a> {
-    pub(crate) wire: &'a Wire,
+    pub(crate) wire: &'a OAuthHttp,
     pub(crate) found: &'a Discovered,
     pub(crate) client: &'a Client,
     pub(crate) proof: &'a ClientProof,
@@ -66,7 +66,7 @@ impl Login<'_> {
         let redirect_uri = self.loopback.redirect_uri();
         let url = self.page(&verifier, &state, &redirect_uri)?;
         let server = &self.found.server;
-        let expected = Expected {
+        let expected = ExpectedRedirect {
             state,
             issuer: self.found.published.then(|| server.issuer.clone()),
             names_itself: server.authorization_response_iss_parameter_supported,
@@ -92,10 +92,10 @@ impl Login<'_> {
         emit_end(brought, exchange).await
     }
 
-    async fn answer(&self, url: &Url, expected: &Expected) -> Result<Brought, OAuthError> {
+    async fn answer(&self, url: &Url, expected: &ExpectedRedirect) -> Result<ReceivedCode, OAuthError> {
         let reported = async {
             match self.consent.visit(url).await {
-                Ok(Some(redirect)) => expected.code(&redirect).map(Brought::by_hand),
+                Ok(Some(redirect)) => expected.code(&redirect).map(ReceivedCode::by_hand),
                 Ok(None) => std::future::pending().await,
                 Err(reason) => Err(OAuthError::Abandoned(reason)),
             }
@@ -148,7 +148,10 @@ impl Login<'_> {
 
 /// Waits for the end of an exchange and shows the result in the browser, or, after [`PAGE_BOUND`], that it is not known
 /// yet.
-async fn emit_end<T, E>(brought: Brought, mut exchange: Pin<&mut impl Future<Output = Result<T, E>>>) -> Result<T, E> {
+async fn emit_end<T, E>(
+    brought: ReceivedCode,
+    mut exchange: Pin<&mut impl Future<Output = Result<T, E>>>,
+) -> Result<T, E> {
     match tokio::time::timeout(PAGE_BOUND, exchange.as_mut()).await {
         Ok(ended) => {
             brought.tell(if ended.is_ok() { LOGGED_IN } else { UNFINISHED }).await;
@@ -173,7 +176,7 @@ pub(crate) fn token_endpoint(found: &Discovered) -> Result<&str, OAuthError> {
 
 /// Expected values of the redirect that ends a login.
 #[derive(Debug, Clone)]
-pub(crate) struct Expected {
+pub(crate) struct ExpectedRedirect {
     /// `state` of the request.
     pub(crate) state: String,
     /// The authorization server's own name, if published.
@@ -182,7 +185,7 @@ pub(crate) struct Expected {
     pub(crate) names_itself: bool,
 }
 
-impl Expected {
+impl ExpectedRedirect {
     /// Whether the redirect's `state` is that of this login.
     pub(crate) fn is_answered_by(&self, redirect: &Url) -> bool {
         parameter(redirect, "state").is_some_and(|state| state == self.state)
@@ -242,13 +245,13 @@ pub(crate) struct Loopback {
 }
 
 /// A code, and the browser connection that brought it and waits for the result.
-pub(crate) struct Brought {
+pub(crate) struct ReceivedCode {
     /// The code.
     pub(crate) code: String,
     browser: Option<TcpStream>,
 }
 
-impl Brought {
+impl ReceivedCode {
     /// A code pasted by a person, without a waiting browser.
     pub(crate) fn by_hand(code: String) -> Self {
         Self { code, browser: None }
@@ -288,7 +291,7 @@ impl Loopback {
     ///
     /// # Errors
     /// [`OAuthError::Redirect`] when the login page refuses, or the redirect comes from another server.
-    pub(crate) async fn code(&self, expected: &Expected) -> Result<Brought, OAuthError> {
+    pub(crate) async fn code(&self, expected: &ExpectedRedirect) -> Result<ReceivedCode, OAuthError> {
         let mut served = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -307,13 +310,17 @@ impl Loopback {
         }
     }
 
-    async fn serve(&self, mut stream: TcpStream, expected: &Expected) -> Option<Result<Brought, OAuthError>> {
+    async fn serve(
+        &self,
+        mut stream: TcpStream,
+        expected: &ExpectedRedirect,
+    ) -> Option<Result<ReceivedCode, OAuthError>> {
         let head = head(&mut stream).await?;
         let target = head.strip_prefix("GET ").and_then(|rest| rest.split(' ').next());
         let url = target.and_then(|target| Url::parse(&format!("http://{}{target}", self.address)).ok());
         let ours = url.filter(|url| url.path() == PATH && expected.is_answered_by(url));
         match ours.map(|url| expected.code(&url)) {
-            Some(Ok(code)) => Some(Ok(Brought { code, browser: Some(stream) })),
+            Some(Ok(code)) => Some(Ok(ReceivedCode { code, browser: Some(stream) })),
             Some(Err(error)) => {
                 answer(stream, "200 OK", "The login is not accepted. See where you started it.").await;
                 Some(Err(error))
@@ -372,7 +379,7 @@ mod tests {
         }
         let mut browser = TcpStream::connect(("127.0.0.1", port)).await.expect("connected");
         browser.write_all(b"GET /callback?code=c&state=s HTTP/1.1\r\n\r\n").await.expect("sent");
-        let expected = Expected { state: "s".into(), issuer: None, names_itself: false };
+        let expected = ExpectedRedirect { state: "s".into(), issuer: None, names_itself: false };
         // Served one after the other, they would take 100 s.
         let brought = tokio::time::timeout(Duration::from_secs(30), loopback.code(&expected)).await;
         assert_eq!(brought.expect("it does not hang").expect("a code").code, "c");
@@ -391,7 +398,7 @@ mod tests {
                 stream.read_to_string(&mut text).await.expect("answered");
                 text
             });
-            let expected = Expected { state: "s".into(), issuer: None, names_itself: false };
+            let expected = ExpectedRedirect { state: "s".into(), issuer: None, names_itself: false };
             let brought = loopback.code(&expected).await.expect("a code");
             let (end, ended) = oneshot::channel();
             let reported = tokio::spawn(async move {
@@ -424,7 +431,7 @@ mod tests {
             (Some("https://as"), false, "code=c", Err("state")),
             (Some("https://as"), false, "code=&state=s", Err("no `code`")),
         ] {
-            let expected = Expected { state: "s".into(), issuer: issuer.map(str::to_owned), names_itself };
+            let expected = ExpectedRedirect { state: "s".into(), issuer: issuer.map(str::to_owned), names_itself };
             let url = Url::parse(&format!("http://127.0.0.1:1/callback?{query}")).expect("a URL");
             match (expected.code(&url), expect) {
                 (Ok(code), Ok(expect)) => assert_eq!(code, expect, "{query}"),

@@ -49,7 +49,7 @@ pub struct Client {
     /// Its identifier.
     pub id: String,
     /// Its secret, if it got one at registration. A configured secret is not stored here.
-    #[serde(default, serialize_with = "kept_if_any")]
+    #[serde(default, serialize_with = "serialize_secret")]
     pub secret: Option<Secret>,
     /// Authentication method: `none`, `client_secret_basic`, `client_secret_post` or `private_key_jwt`.
     pub method: AuthMethod,
@@ -102,7 +102,7 @@ pub struct Token {
     #[serde(serialize_with = "kept")]
     pub access: Secret,
     /// Its refresh token.
-    #[serde(default, serialize_with = "kept_if_any")]
+    #[serde(default, serialize_with = "serialize_secret")]
     pub refresh: Option<Secret>,
     /// Time of issue, in seconds since 1970.
     pub since: u64,
@@ -147,7 +147,7 @@ pub(crate) fn kept<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::O
 
 /// Serialises an optional secret.
 #[expect(clippy::ref_option, reason = "what serde calls a function with")]
-pub(crate) fn kept_if_any<S: Serializer>(secret: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize_secret<S: Serializer>(secret: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
     match secret {
         Some(secret) => serializer.serialize_some(secret.expose()),
         None => serializer.serialize_none(),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use url::Url;
 
-use crate::wire::Wire;
+use crate::wire::OAuthHttp;
 use crate::{OAuthError, excerpt};
 
 /// The authorization server of an MCP server, and its parameters.
@@ -31,7 +31,7 @@ pub(crate) struct Discovered {
 /// # Errors
 /// [`OAuthError`].
 pub(crate) async fn discover(
-    wire: &Wire,
+    wire: &OAuthHttp,
     server: &Url,
     challenge: &BearerChallenge,
     wanted: Option<&str>,
@@ -58,7 +58,7 @@ pub(crate) async fn discover(
 }
 
 /// Sends a request without a token and returns the bearer challenge; an empty one if the server sends none.
-pub(crate) async fn provoke(wire: &Wire, server: &Url) -> Result<BearerChallenge, OAuthError> {
+pub(crate) async fn fetch_challenge(wire: &OAuthHttp, server: &Url) -> Result<BearerChallenge, OAuthError> {
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}});
     let answer = wire.json("the server", server, &request).await?;
     let headers = answer.headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
@@ -83,7 +83,7 @@ fn chosen_issuer(resource: &ResourceMetadata, wanted: Option<&str>) -> Result<St
 }
 
 /// Servers of 2025-03-26: they are their own authorization server, at the root of their origin.
-async fn without_metadata(wire: &Wire, server: &Url, wanted: Option<&str>) -> Result<Discovered, OAuthError> {
+async fn without_metadata(wire: &OAuthHttp, server: &Url, wanted: Option<&str>) -> Result<Discovered, OAuthError> {
     let issuer =
         wanted.map_or_else(|| server.origin().ascii_serialization(), |wanted| wanted.trim_end_matches('/').to_owned());
     let published = server_metadata(wire, &issuer).await?;
@@ -102,7 +102,7 @@ async fn without_metadata(wire: &Wire, server: &Url, wanted: Option<&str>) -> Re
 ///
 /// # Errors
 /// [`OAuthError`].
-pub(crate) async fn server_metadata(wire: &Wire, issuer: &str) -> Result<Option<ServerMetadata>, OAuthError> {
+pub(crate) async fn server_metadata(wire: &OAuthHttp, issuer: &str) -> Result<Option<ServerMetadata>, OAuthError> {
     let base = wire.endpoint("the authorization server", issuer)?;
     let places = server_metadata_urls(&base);
     let found = wire.document_at::<ServerMetadata>("the authorization server's metadata", &places).await?;

@@ -27,8 +27,8 @@ use crate::credentials::{Client, Token};
 use crate::discovery::Discovered;
 use crate::registration::{by_document, configured, holds, register};
 use crate::session::Session;
-use crate::token::{TokenAnswer, TokenRequest, basic, request};
-use crate::wire::Wire;
+use crate::token::{TokenRequest, TokenResponse, basic, request};
+use crate::wire::OAuthHttp;
 use crate::wire::random_text;
 
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
@@ -43,7 +43,7 @@ const MAX_ASSERTION: usize = 64 << 10;
 /// # Errors
 /// [`OAuthError`].
 pub(crate) async fn unattended(
-    wire: &Wire,
+    wire: &OAuthHttp,
     settings: &OAuthConfig,
     found: &Discovered,
     client: &Client,
@@ -78,7 +78,7 @@ pub(crate) async fn unattended(
 /// # Errors
 /// [`OAuthError`]; `invalid_grant` says that a person has to log in again.
 pub(crate) async fn renewed(
-    wire: &Wire,
+    wire: &OAuthHttp,
     client: &Client,
     proof: &ClientProof,
     issuer: &str,
@@ -100,7 +100,7 @@ pub(crate) async fn renewed(
 
 /// Exchanges a person's identity token at the identity provider for an assertion for the authorization server.
 async fn exchange(
-    wire: &Wire,
+    wire: &OAuthHttp,
     provider: &IdentityProviderConfig,
     found: &Discovered,
     scopes: &[String],
@@ -129,7 +129,7 @@ async fn exchange(
     };
     let answer = wire.form(what, &endpoint, &fields, authorization).await?;
     let issued: Issued = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let given = TokenAnswer::read(what, &answer)?;
+    let given = TokenResponse::read(what, &answer)?;
     match issued.issued_token_type.as_deref() {
         Some(ID_JAG) => Ok(given.access_token),
         _ => Err(OAuthError::Answer { what, reason: "it gave out no identity assertion (`id-jag`)".to_owned() }),

@@ -14,7 +14,7 @@ use crate::credentials::{Credentials, Token, unix_now};
 use crate::discovery::BearerChallenge;
 use crate::discovery::Discovered;
 use crate::grants::renewed;
-use crate::session::{OAuth, Session, State, Want};
+use crate::session::{OAuth, Session, State, TokenNeed};
 use crate::{OAuthError, excerpt};
 
 impl Session {
@@ -54,7 +54,7 @@ impl Session {
                 Err(self.token_refused(bearer.as_ref()))
             }
             (401, bearer) => {
-                self.obtain(&mut state, Want::Any(bearer.as_ref().unwrap_or(&BearerChallenge::default()))).await?;
+                self.obtain(&mut state, TokenNeed::Any(bearer.as_ref().unwrap_or(&BearerChallenge::default()))).await?;
                 Ok(Retry::Yes)
             }
             (403, Some(bearer)) if bearer.error.as_deref() == Some("insufficient_scope") => {
@@ -68,7 +68,7 @@ impl Session {
                         bearer.scopes.join(" ")
                     )));
                 }
-                self.obtain(&mut state, Want::More(bearer)).await?;
+                self.obtain(&mut state, TokenNeed::More(bearer)).await?;
                 Ok(Retry::Yes)
             }
             _ => Ok(Retry::No),
@@ -159,7 +159,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 /// The newest token, until the server has accepted it.
 #[derive(Default)]
-pub(crate) struct Trial {
+pub(crate) struct TokenTrial {
     /// Whether `known` has entries; a fast path for requests that are accepted, which are nearly all.
     is_on: AtomicBool,
     known: Mutex<TokenHistory>,
@@ -168,18 +168,18 @@ pub(crate) struct Trial {
 #[derive(Default)]
 struct TokenHistory {
     /// The new token that the server has not answered yet.
-    given: Option<Moment>,
+    given: Option<TokenEvent>,
     /// A token that was refused while it was new.
-    refused: Option<Moment>,
+    refused: Option<TokenEvent>,
 }
 
 /// A token as sent, and the time of its issue or refusal.
-struct Moment {
+struct TokenEvent {
     since: Instant,
     token: HeaderValue,
 }
 
-impl Moment {
+impl TokenEvent {
     fn now(token: HeaderValue) -> Self {
         Self { since: Instant::now(), token }
     }
@@ -189,10 +189,10 @@ impl Moment {
     }
 }
 
-impl Trial {
+impl TokenTrial {
     /// A token was got.
     pub(crate) fn begin(&self, token: HeaderValue) {
-        self.lock().given = Some(Moment::now(token));
+        self.lock().given = Some(TokenEvent::now(token));
         self.is_on.store(true, Ordering::Relaxed);
     }
 
@@ -209,17 +209,17 @@ impl Trial {
     /// Records that the server refused `sent`. Returns whether it would refuse another token, too.
     pub(crate) fn is_refused(&self, sent: Option<&HeaderValue>) -> bool {
         let mut known = self.lock();
-        if known.refused.as_ref().is_some_and(Moment::is_recent) {
+        if known.refused.as_ref().is_some_and(TokenEvent::is_recent) {
             return true;
         }
         let new = known.given.take_if(|given| given.is_recent() && Some(&given.token) == sent);
-        known.refused = new.map(|given| Moment::now(given.token));
+        known.refused = new.map(|given| TokenEvent::now(given.token));
         known.refused.is_some()
     }
 
     /// Whether the server has just refused a new token.
     pub(crate) fn has_failed(&self) -> bool {
-        self.lock().refused.as_ref().is_some_and(Moment::is_recent)
+        self.lock().refused.as_ref().is_some_and(TokenEvent::is_recent)
     }
 
     fn lock(&self) -> MutexGuard<'_, TokenHistory> {
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn refused_new_tokens_stop_further_ones() {
-        let trial = Trial::default();
+        let trial = TokenTrial::default();
         let [old, new, other] = ["old", "new", "other"].map(HeaderValue::from_static);
         assert!(!trial.is_refused(Some(&old)), "nothing is known of it");
         trial.begin(new.clone());

@@ -8,8 +8,8 @@ use super::config::{ClientProof, OAuthConfig};
 use super::credentials::{AuthMethod, Client, unix_now};
 use super::discovery::Discovered;
 use super::discovery::ServerMetadata;
-use super::wire::Wire;
-use super::wire::{Members, seconds};
+use super::wire::OAuthHttp;
+use super::wire::{JsonFields, seconds};
 use crate::{OAuthError, excerpt};
 
 /// Name of the registration request in errors.
@@ -65,7 +65,7 @@ pub(crate) fn holds(client: &Client) -> bool {
 /// # Errors
 /// [`OAuthError`].
 pub(crate) async fn register(
-    wire: &Wire,
+    wire: &OAuthHttp,
     found: &Discovered,
     redirect_uri: &str,
     scopes: &[String],
@@ -124,7 +124,7 @@ struct Registration {
 
 impl Registration {
     fn read(body: &[u8]) -> Result<Self, OAuthError> {
-        let mut members = Members::read(REGISTRATION, body)?;
+        let mut members = JsonFields::read(REGISTRATION, body)?;
         Ok(Self {
             client_id: members.required("client_id")?,
             client_secret: members.optional("client_secret")?,

@@ -14,14 +14,14 @@ use crate::config::{ClientProof, Grant, OAuthConfig};
 use crate::consent::Consent;
 use crate::credentials::{Client, Credentials, LoginState, Token};
 use crate::discovery::BearerChallenge;
-use crate::discovery::{Discovered, discover, provoke};
+use crate::discovery::{Discovered, discover, fetch_challenge};
 use crate::discovery::{ScopeSources, choose};
-use crate::refresh::Trial;
+use crate::refresh::TokenTrial;
 use crate::refresh::{Refusal, recent, refusal};
 use crate::registration::REGISTRATION;
 use crate::store::{CredentialStore, ServerKey, Stamp};
 use crate::token::{Logout, Revocation};
-use crate::wire::Wire;
+use crate::wire::OAuthHttp;
 use crate::wire::random_text;
 
 /// Limit on requests for more scopes in one process; each set is requested once.
@@ -53,17 +53,17 @@ pub struct OAuth(pub(crate) Arc<Session>);
 
 pub(crate) struct Session {
     pub(crate) options: OAuthOptions,
-    pub(crate) wire: Wire,
+    pub(crate) wire: OAuthHttp,
     /// Held during a token request, so that concurrent callers share one.
     pub(crate) state: AsyncMutex<State>,
     /// Account of the stored credentials.
     pub(crate) identity: Identity,
     /// Whether the server accepts new tokens.
-    pub(crate) trial: Trial,
+    pub(crate) trial: TokenTrial,
 }
 
 /// Why a token is got.
-pub(crate) enum Want<'a> {
+pub(crate) enum TokenNeed<'a> {
     /// There is no token, or the server refuses it.
     Any(&'a BearerChallenge),
     /// The server wants more scopes.
@@ -83,9 +83,9 @@ impl OAuth {
         let written = [settings.authorization_server.as_deref(), provider].into_iter().flatten();
         let hosts = written.filter_map(|text| Some(Url::parse(text).ok()?.host_str()?.to_owned()));
         let allowed: Vec<_> = hosts.chain(settings.allowed_hosts.iter().cloned()).collect();
-        let wire = Wire::new(&options.url, &allowed, options.http.clone());
+        let wire = OAuthHttp::new(&options.url, &allowed, options.http.clone());
         let (state, identity) = (AsyncMutex::default(), Identity::default());
-        let trial = Trial::default();
+        let trial = TokenTrial::default();
         Self(Arc::new(Session { options, wire, state, identity, trial }))
     }
 
@@ -98,8 +98,8 @@ impl OAuth {
         let session = &self.0;
         let mut state = session.state.lock().await;
         session.load(&mut state).await?;
-        let challenge = provoke(&session.wire, &session.options.url).await?;
-        session.obtain(&mut state, Want::Login(&challenge, scopes)).await?;
+        let challenge = fetch_challenge(&session.wire, &session.options.url).await?;
+        session.obtain(&mut state, TokenNeed::Login(&challenge, scopes)).await?;
         Ok(LoginState::of(state.kept.as_ref()))
     }
 
@@ -151,18 +151,18 @@ impl Session {
     }
 
     /// Gets a token: by renewal, without a person, or by asking one.
-    pub(crate) async fn obtain(&self, state: &mut State, want: Want<'_>) -> Result<(), OAuthError> {
+    pub(crate) async fn obtain(&self, state: &mut State, want: TokenNeed<'_>) -> Result<(), OAuthError> {
         let (challenge, extra) = match &want {
-            Want::Any(challenge) | Want::More(challenge) => (*challenge, &[][..]),
-            Want::Login(challenge, extra) => (*challenge, *extra),
+            TokenNeed::Any(challenge) | TokenNeed::More(challenge) => (*challenge, &[][..]),
+            TokenNeed::Login(challenge, extra) => (*challenge, *extra),
         };
-        let mut kept = state.kept.clone().unwrap_or_else(|| self.nothing());
+        let mut kept = state.kept.clone().unwrap_or_else(|| self.empty_credentials());
         let refreshable = kept.token.as_ref().is_some_and(|token| token.refresh.is_some());
-        let by_renewal = matches!(want, Want::Any(_)) && refreshable;
+        let by_renewal = matches!(want, TokenNeed::Any(_)) && refreshable;
         if !by_renewal && self.needs_person() && self.options.consent.is_none() {
             return Err(self.remember(state, kept, challenge).await);
         }
-        if !matches!(want, Want::Login(..))
+        if !matches!(want, TokenNeed::Login(..))
             && let Some(error) = recent(&state.failed_request)
         {
             return Err(error);
@@ -174,15 +174,15 @@ impl Session {
             if self.renewed_for(state, &found).await? {
                 return Ok(());
             }
-            kept = state.kept.clone().unwrap_or_else(|| self.nothing());
+            kept = state.kept.clone().unwrap_or_else(|| self.empty_credentials());
             self.bind(&mut kept, &found)?;
         }
         if self.needs_person() && self.options.consent.is_none() {
             return Err(self.remember(state, kept, challenge).await);
         }
         let before = match &want {
-            Want::Any(_) => &[][..],
-            Want::More(_) | Want::Login(..) => kept.token.as_ref().map_or(&[][..], |token| &token.asked),
+            TokenNeed::Any(_) => &[][..],
+            TokenNeed::More(_) | TokenNeed::Login(..) => kept.token.as_ref().map_or(&[][..], |token| &token.asked),
         };
         let before: Vec<_> = before.iter().chain(&kept.wanted_scopes).chain(extra).cloned().collect();
         let offline = if self.needs_person() { &found.server.scopes_supported[..] } else { &[] };
@@ -193,8 +193,8 @@ impl Session {
             supported: &found.scopes,
             server_supported: offline,
         });
-        if matches!(want, Want::More(_)) {
-            self.count_step_up(state, &scopes)?;
+        if matches!(want, TokenNeed::More(_)) {
+            self.record_step_up(state, &scopes)?;
         }
         let (client, token) = self.ask_as_known(state, &mut kept, &found, &scopes).await?;
         self.try_next(&token);
@@ -326,11 +326,11 @@ impl Session {
             }
             None => {}
         }
-        *kept = Credentials { issuer: Some(issuer), ..self.nothing() };
+        *kept = Credentials { issuer: Some(issuer), ..self.empty_credentials() };
         Ok(())
     }
 
-    fn count_step_up(&self, state: &mut State, scopes: &[String]) -> Result<(), OAuthError> {
+    fn record_step_up(&self, state: &mut State, scopes: &[String]) -> Result<(), OAuthError> {
         if state.stepped_up.iter().any(|asked| asked == scopes) || state.stepped_up.len() >= MAX_STEP_UPS {
             return Err(OAuthError::Metadata(format!(
                 "the server wants more than it was given, and asking again for `{}` would not change that",
@@ -437,7 +437,7 @@ impl Session {
         if let Some(credentials) = kept.as_ref().filter(|kept| state.kept.as_ref() != Some(kept)) {
             self.register_secrets(credentials);
         }
-        let mut kept = kept.unwrap_or_else(|| self.nothing());
+        let mut kept = kept.unwrap_or_else(|| self.empty_credentials());
         if kept.client.as_ref().is_some_and(|client| !self.options.settings.may_be(client)) {
             // The operator has changed the settings. The token stays in use until it expires, and is not renewed.
             kept.client = None;
@@ -490,7 +490,7 @@ impl Session {
     }
 
     /// Credentials without anything in them.
-    pub(crate) fn nothing(&self) -> Credentials {
+    pub(crate) fn empty_credentials(&self) -> Credentials {
         Credentials { server_url: self.options.url.to_string(), ..Credentials::default() }
     }
 }

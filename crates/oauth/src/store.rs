@@ -24,13 +24,13 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// Stored credentials, keyed by a server's name and address: projects that share only the name share no login.
 #[derive(Debug, Clone)]
-pub struct CredentialStore(Arc<Place>);
+pub struct CredentialStore(Arc<StoreLocation>);
 
 /// Key of credentials: the entry's name and the server's address.
 pub type ServerKey<'a> = (&'a str, &'a str);
 
 #[derive(Debug)]
-enum Place {
+enum StoreLocation {
     Folder(PathBuf),
     Memory(Mutex<Memory>),
 }
@@ -66,13 +66,13 @@ impl CredentialStore {
     /// A folder with one file for each server, mode 0600. It is made, mode 0700, when first written to.
     #[must_use]
     pub fn folder(path: impl Into<PathBuf>) -> Self {
-        Self(Arc::new(Place::Folder(path.into())))
+        Self(Arc::new(StoreLocation::Folder(path.into())))
     }
 
     /// Memory of this process.
     #[must_use]
     pub fn memory() -> Self {
-        Self(Arc::new(Place::Memory(Mutex::default())))
+        Self(Arc::new(StoreLocation::Memory(Mutex::default())))
     }
 
     /// Loads the stored credentials of a server.
@@ -81,8 +81,8 @@ impl CredentialStore {
     /// [`OAuthError::Store`].
     pub async fn load(&self, server: ServerKey<'_>) -> Result<Option<Credentials>, OAuthError> {
         match &*self.0 {
-            Place::Memory(memory) => Ok(lock(memory).kept.get(&owned(server)).cloned()),
-            Place::Folder(folder) => {
+            StoreLocation::Memory(memory) => Ok(lock(memory).kept.get(&owned(server)).cloned()),
+            StoreLocation::Folder(folder) => {
                 let path = file(folder, server, "json");
                 blocking("read", move || read(&path)).await
             }
@@ -92,16 +92,16 @@ impl CredentialStore {
     /// Reads the stored credentials of a server without waiting for a lock: one small file, blocking.
     pub(crate) fn peek(&self, server: ServerKey<'_>) -> io::Result<Option<Credentials>> {
         match &*self.0 {
-            Place::Memory(memory) => Ok(lock(memory).kept.get(&owned(server)).cloned()),
-            Place::Folder(folder) => read(&file(folder, server, "json")),
+            StoreLocation::Memory(memory) => Ok(lock(memory).kept.get(&owned(server)).cloned()),
+            StoreLocation::Folder(folder) => read(&file(folder, server, "json")),
         }
     }
 
     /// Returns the version of a server's stored credentials: one file's metadata, blocking.
     pub(crate) fn stamp(&self, server: ServerKey<'_>) -> Stamp {
         let folder = match &*self.0 {
-            Place::Memory(memory) => return Stamp(Some(Version::Changes(lock(memory).changes))),
-            Place::Folder(folder) => folder,
+            StoreLocation::Memory(memory) => return Stamp(Some(Version::Changes(lock(memory).changes))),
+            StoreLocation::Folder(folder) => folder,
         };
         let metadata = std::fs::metadata(file(folder, server, "json")).ok();
         Stamp(Some(metadata.map_or(Version::Nothing, |metadata| Version::File {
@@ -117,13 +117,13 @@ impl CredentialStore {
     /// [`OAuthError::Store`].
     pub async fn save(&self, server: ServerKey<'_>, credentials: Credentials) -> Result<(), OAuthError> {
         match &*self.0 {
-            Place::Memory(memory) => {
+            StoreLocation::Memory(memory) => {
                 let mut memory = lock(memory);
                 memory.changes += 1;
                 memory.kept.insert(owned(server), credentials);
                 Ok(())
             }
-            Place::Folder(folder) => {
+            StoreLocation::Folder(folder) => {
                 let (folder, path) = (folder.clone(), file(folder, server, "json"));
                 blocking("kept", move || {
                     let text = serde_json::to_vec_pretty(&credentials)?;
@@ -141,12 +141,12 @@ impl CredentialStore {
     /// [`OAuthError::Store`].
     pub async fn remove(&self, server: ServerKey<'_>) -> Result<bool, OAuthError> {
         match &*self.0 {
-            Place::Memory(memory) => {
+            StoreLocation::Memory(memory) => {
                 let mut memory = lock(memory);
                 memory.changes += 1;
                 Ok(memory.kept.remove(&owned(server)).is_some())
             }
-            Place::Folder(folder) => {
+            StoreLocation::Folder(folder) => {
                 let path = file(folder, server, "json");
                 blocking("removed", move || removed(&path)).await
             }
@@ -158,7 +158,7 @@ impl CredentialStore {
     /// # Errors
     /// [`OAuthError::Store`].
     pub async fn lock(&self, server: ServerKey<'_>) -> Result<CredentialLock, OAuthError> {
-        let Place::Folder(folder) = &*self.0 else { return Ok(CredentialLock(None)) };
+        let StoreLocation::Folder(folder) = &*self.0 else { return Ok(CredentialLock(None)) };
         let (folder, path) = (folder.clone(), file(folder, server, "lock"));
         let opened = blocking("kept", move || {
             make_folder(&folder)?;

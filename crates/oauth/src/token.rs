@@ -13,8 +13,8 @@ use crate::config::ClientProof;
 use crate::credentials::{AuthMethod, Client, Credentials, Token, unix_now};
 use crate::discovery::server_metadata;
 use crate::session::Session;
-use crate::wire::{Answer, Wire};
-use crate::wire::{Members, Scopes, seconds};
+use crate::wire::{EndpointResponse, OAuthHttp};
+use crate::wire::{JsonFields, Scopes, seconds};
 use crate::{OAuthError, excerpt};
 
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
@@ -40,13 +40,13 @@ pub(crate) struct TokenRequest<'a> {
 /// # Errors
 /// [`OAuthError`].
 pub(crate) async fn request(
-    wire: &Wire,
+    wire: &OAuthHttp,
     client: &Client,
     proof: &ClientProof,
     request: TokenRequest<'_>,
 ) -> Result<Token, OAuthError> {
     let endpoint = wire.endpoint("token_endpoint", request.endpoint)?;
-    let proven = prove(client, proof, request.audience)?;
+    let proven = authenticate(client, proof, request.audience)?;
     let scope = request.scopes.join(" ");
     let mut fields = request.fields.clone();
     fields.extend(request.resource.map(|resource| ("resource", resource)));
@@ -55,12 +55,12 @@ pub(crate) async fn request(
     }
     fields.extend(proven.fields.iter().map(|(name, value)| (*name, value.as_str())));
     let answer = wire.form("request for a token", &endpoint, &fields, proven.header).await?;
-    let given = TokenAnswer::read("request for a token", &answer)?;
+    let given = TokenResponse::read("request for a token", &answer)?;
     given.token(&endpoint, &request)
 }
 
 /// Authentication of a request.
-pub(crate) struct Proven {
+pub(crate) struct ClientAuthentication {
     pub(crate) header: Option<HeaderValue>,
     pub(crate) fields: Vec<(&'static str, String)>,
 }
@@ -69,7 +69,11 @@ pub(crate) struct Proven {
 ///
 /// # Errors
 /// [`OAuthError::Setting`].
-pub(crate) fn prove(client: &Client, proof: &ClientProof, audience: &str) -> Result<Proven, OAuthError> {
+pub(crate) fn authenticate(
+    client: &Client,
+    proof: &ClientProof,
+    audience: &str,
+) -> Result<ClientAuthentication, OAuthError> {
     let secret = || match (proof, &client.secret) {
         (ClientProof::Secret(secret), _) | (_, Some(secret)) => Ok(secret.expose().to_owned()),
         _ => Err(OAuthError::Setting(format!(
@@ -79,9 +83,13 @@ pub(crate) fn prove(client: &Client, proof: &ClientProof, audience: &str) -> Res
     };
     let id = ("client_id", client.id.clone());
     Ok(match client.method {
-        AuthMethod::None => Proven { header: None, fields: vec![id] },
-        AuthMethod::ClientSecretPost => Proven { header: None, fields: vec![id, ("client_secret", secret()?)] },
-        AuthMethod::ClientSecretBasic => Proven { header: Some(basic(&client.id, &secret()?)?), fields: Vec::new() },
+        AuthMethod::None => ClientAuthentication { header: None, fields: vec![id] },
+        AuthMethod::ClientSecretPost => {
+            ClientAuthentication { header: None, fields: vec![id, ("client_secret", secret()?)] }
+        }
+        AuthMethod::ClientSecretBasic => {
+            ClientAuthentication { header: Some(basic(&client.id, &secret()?)?), fields: Vec::new() }
+        }
         AuthMethod::PrivateKeyJwt => {
             let ClientProof::Key(key) = proof else {
                 let message = "the client authenticates with a key, and there is no `oauth.private_key`";
@@ -89,7 +97,7 @@ pub(crate) fn prove(client: &Client, proof: &ClientProof, audience: &str) -> Res
             };
             let assertion = key.assertion(&client.id, audience)?;
             let kind = ("client_assertion_type", ASSERTION_TYPE.to_owned());
-            Proven { header: None, fields: vec![id, kind, ("client_assertion", assertion)] }
+            ClientAuthentication { header: None, fields: vec![id, kind, ("client_assertion", assertion)] }
         }
     })
 }
@@ -105,7 +113,7 @@ pub(crate) fn basic(id: &str, secret: &str) -> Result<HeaderValue, OAuthError> {
 }
 
 /// A successful answer (RFC 6749 section 5.1).
-pub(crate) struct TokenAnswer {
+pub(crate) struct TokenResponse {
     pub(crate) access_token: Secret,
     token_type: Option<String>,
     /// `expires_in`, in seconds.
@@ -115,7 +123,7 @@ pub(crate) struct TokenAnswer {
 }
 
 #[derive(Deserialize)]
-struct ErrorAnswer {
+struct ErrorResponse {
     error: String,
     error_description: Option<String>,
 }
@@ -125,9 +133,9 @@ struct ErrorAnswer {
 /// # Errors
 /// [`OAuthError::Refused`] for an error of RFC 6749 section 5.2; [`OAuthError::Answer`] for a server fault, which may
 /// be temporary, whatever its body says.
-pub(crate) fn accepted(what: &'static str, answer: &Answer) -> Result<(), OAuthError> {
+pub(crate) fn accepted(what: &'static str, answer: &EndpointResponse) -> Result<(), OAuthError> {
     let status = answer.status;
-    let refused = serde_json::from_slice::<ErrorAnswer>(&answer.body).ok();
+    let refused = serde_json::from_slice::<ErrorResponse>(&answer.body).ok();
     if status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT) {
         let said = refused.map(|refused| format!(" ({})", excerpt(&refused.error))).unwrap_or_default();
         return Err(OAuthError::Answer { what, reason: format!("HTTP status {status}{said}; try again later") });
@@ -142,11 +150,11 @@ pub(crate) fn accepted(what: &'static str, answer: &Answer) -> Result<(), OAuthE
     Ok(())
 }
 
-impl TokenAnswer {
+impl TokenResponse {
     /// Reads an answer.
-    pub(crate) fn read(what: &'static str, answer: &Answer) -> Result<Self, OAuthError> {
+    pub(crate) fn read(what: &'static str, answer: &EndpointResponse) -> Result<Self, OAuthError> {
         accepted(what, answer)?;
-        let mut members = Members::read(what, &answer.body)?;
+        let mut members = JsonFields::read(what, &answer.body)?;
         Ok(Self {
             access_token: members.required("access_token")?,
             token_type: members.optional("token_type")?,
@@ -238,7 +246,7 @@ impl Session {
         let mut last = Ok(());
         let refresh = token.refresh.iter().map(|refresh| (refresh, "refresh_token"));
         for (secret, hint) in refresh.chain([(&token.access, "access_token")]) {
-            let proven = prove(client, &self.options.settings.proof, issuer)?;
+            let proven = authenticate(client, &self.options.settings.proof, issuer)?;
             let mut fields = vec![("token", secret.expose()), ("token_type_hint", hint)];
             fields.extend(proven.fields.iter().map(|(name, value)| (*name, value.as_str())));
             let answer = self.wire.form(WHAT, &endpoint, &fields, proven.header).await;
@@ -274,7 +282,7 @@ mod tests {
     use super::*;
 
     fn check(status: u16, body: &str, expect: Result<&str, &str>) {
-        let answer = Answer {
+        let answer = EndpointResponse {
             status: StatusCode::from_u16(status).expect("a status"),
             headers: HeaderMap::new(),
             body: body.into(),
@@ -289,7 +297,8 @@ mod tests {
             audience: "",
         };
         let endpoint = Url::parse("https://as/token").expect("a URL");
-        let read = TokenAnswer::read("request for a token", &answer).and_then(|given| given.token(&endpoint, &request));
+        let read =
+            TokenResponse::read("request for a token", &answer).and_then(|given| given.token(&endpoint, &request));
         match (read, expect) {
             (Ok(token), Ok(expect)) => {
                 let lifetime = token.expires_at.map(|end| end - token.since);

@@ -27,7 +27,7 @@ const MAX_ANSWER: usize = 256 << 10;
 
 /// HTTP under OAuth's rules: metadata names the next address, so addresses are checked, and secrets go over TLS.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct OAuthHttp {
     http: HttpClient,
     /// Whether the operator's own server is reached without TLS, so that its host may also be.
     plain: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Wire {
 
 /// An endpoint's answer.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct EndpointResponse {
     /// Status.
     pub(crate) status: StatusCode,
     /// `WWW-Authenticate`.
@@ -45,14 +45,14 @@ pub(crate) struct Answer {
 }
 
 /// Result of looking for a document at a URL.
-enum Lies<T> {
+enum MetadataLookup<T> {
     Here(T),
     Elsewhere,
     /// The request was refused or the content unreadable, so it is unknown whether the document is there.
     Refused(OAuthError),
 }
 
-impl Wire {
+impl OAuthHttp {
     /// Exchanges around `server`. Its host may be private, because the operator configured it, and so may `allowed`
     /// hosts; all others must be public.
     pub(crate) fn new(server: &Url, allowed: &[String], options: HttpOptions) -> Self {
@@ -92,34 +92,34 @@ impl Wire {
         let mut refusal = None;
         for url in places {
             match self.document(what, url).await? {
-                Lies::Here(document) => return Ok(Some(document)),
-                Lies::Elsewhere => {}
-                Lies::Refused(error) => _ = refusal.get_or_insert(error),
+                MetadataLookup::Here(document) => return Ok(Some(document)),
+                MetadataLookup::Elsewhere => {}
+                MetadataLookup::Refused(error) => _ = refusal.get_or_insert(error),
             }
         }
         refusal.map_or(Ok(None), Err)
     }
 
-    async fn document<T: DeserializeOwned>(&self, what: &str, url: &Url) -> Result<Lies<T>, OAuthError> {
+    async fn document<T: DeserializeOwned>(&self, what: &str, url: &Url) -> Result<MetadataLookup<T>, OAuthError> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         let request = HttpRequest { method: Method::GET, url: url.clone(), headers, body: None };
         let answer = self.exchange(what, request).await?;
         if is_absent(answer.status) {
-            return Ok(Lies::Elsewhere);
+            return Ok(MetadataLookup::Elsewhere);
         }
         if !answer.status.is_success() {
             let error = OAuthError::Metadata(format!("{what}: {} answered {}", shown(url), answer.status));
             let may_lie_elsewhere =
                 answer.status.is_client_error() && !matches!(answer.status, StatusCode::TOO_MANY_REQUESTS);
-            return if may_lie_elsewhere { Ok(Lies::Refused(error)) } else { Err(error) };
+            return if may_lie_elsewhere { Ok(MetadataLookup::Refused(error)) } else { Err(error) };
         }
         Ok(serde_json::from_slice(&answer.body).map_or_else(
             |error| {
                 let why = excerpt(&error.to_string());
-                Lies::Refused(OAuthError::Metadata(format!("{what} at {} cannot be read: {why}", shown(url))))
+                MetadataLookup::Refused(OAuthError::Metadata(format!("{what} at {} cannot be read: {why}", shown(url))))
             },
-            Lies::Here,
+            MetadataLookup::Here,
         ))
     }
 
@@ -133,7 +133,7 @@ impl Wire {
         url: &Url,
         fields: &[(&str, &str)],
         authorization: Option<HeaderValue>,
-    ) -> Result<Answer, OAuthError> {
+    ) -> Result<EndpointResponse, OAuthError> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
@@ -146,26 +146,32 @@ impl Wire {
     ///
     /// # Errors
     /// [`OAuthError::Unreachable`]. An HTTP error status is not an error here.
-    pub(crate) async fn json(&self, what: &str, url: &Url, value: &Value) -> Result<Answer, OAuthError> {
+    pub(crate) async fn json(&self, what: &str, url: &Url, value: &Value) -> Result<EndpointResponse, OAuthError> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         self.post(what, url, headers, value.to_string().into()).await
     }
 
-    async fn post(&self, what: &str, url: &Url, headers: HeaderMap, body: Bytes) -> Result<Answer, OAuthError> {
+    async fn post(
+        &self,
+        what: &str,
+        url: &Url,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<EndpointResponse, OAuthError> {
         let request = HttpRequest { method: Method::POST, url: url.clone(), headers, body: Some(body) };
         self.exchange(what, request).await
     }
 
-    async fn exchange(&self, what: &str, request: HttpRequest) -> Result<Answer, OAuthError> {
+    async fn exchange(&self, what: &str, request: HttpRequest) -> Result<EndpointResponse, OAuthError> {
         let unreachable = |source: NetError| OAuthError::Unreachable { what: what.to_owned(), source };
         let cancel = Cancel::new();
         let bounds = Bounds::new(&cancel, Instant::now().checked_add(EXCHANGE_BOUND));
         let response = self.http.send(request, bounds).await.map_err(unreachable)?;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.read(MAX_ANSWER, bounds).await.map_err(unreachable)?;
-        Ok(Answer { status, headers, body: body.bytes })
+        Ok(EndpointResponse { status, headers, body: body.bytes })
     }
 }
 
@@ -192,12 +198,12 @@ pub(crate) fn shown(url: &Url) -> String {
 }
 
 /// A JSON object that an endpoint answered with.
-pub(crate) struct Members {
+pub(crate) struct JsonFields {
     what: &'static str,
     all: Map<String, Value>,
 }
 
-impl Members {
+impl JsonFields {
     /// Parses the body of the response to the request `what`.
     ///
     /// # Errors
@@ -309,7 +315,7 @@ mod tests {
             ("https://h/mcp", "/token", false),
         ] {
             let server = Url::parse(server).expect("a URL");
-            let wire = Wire::new(&server, &["listed".into()], HttpOptions::default());
+            let wire = OAuthHttp::new(&server, &["listed".into()], HttpOptions::default());
             assert_eq!(wire.endpoint("token_endpoint", endpoint).is_ok(), expect, "{server} {endpoint}");
         }
     }
@@ -334,7 +340,7 @@ mod tests {
     #[tokio::test]
     async fn metadata_does_not_lead_into_private_networks() {
         let server = Url::parse("https://mcp.example/").expect("a URL");
-        let wire = Wire::new(&server, &[], HttpOptions::default());
+        let wire = OAuthHttp::new(&server, &[], HttpOptions::default());
         let inside = Url::parse("https://169.254.169.254/latest").expect("a URL");
         let refused = wire.document_at::<Value>("its metadata", &[inside]).await.expect_err("refused");
         assert!(refused.to_string().contains("link-local"), "{refused}");

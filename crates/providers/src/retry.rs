@@ -30,8 +30,8 @@ impl ListRetry {
     }
 
     /// Begins a list. If the attempt is dropped without success, the list is requested again.
-    pub(crate) fn attempt(&self) -> Attempt<'_> {
-        Attempt { retry: self, has_succeeded: false }
+    pub(crate) fn attempt(&self) -> ListAttempt<'_> {
+        ListAttempt { retry: self, has_succeeded: false }
     }
 
     /// Stops all requests.
@@ -53,7 +53,7 @@ impl State {
         }
     }
 
-    fn ask_after(&mut self, pause: Duration) {
+    fn retry_after_pause(&mut self, pause: Duration) {
         self.forget_pending();
         // Without a runtime the program is ending.
         let (Some(notify), Ok(runtime), false) =
@@ -76,25 +76,25 @@ impl Drop for ListRetry {
 }
 
 /// A list in progress.
-pub(crate) struct Attempt<'a> {
+pub(crate) struct ListAttempt<'a> {
     retry: &'a ListRetry,
     has_succeeded: bool,
 }
 
-impl Attempt<'_> {
+impl ListAttempt<'_> {
     /// Ends the attempt with success. The list is requested again after `next`, if given.
     pub(crate) fn succeeded(mut self, next: Option<Duration>) {
         self.has_succeeded = true;
         let mut state = self.retry.state();
         state.failures = 0;
         match next {
-            Some(next) => state.ask_after(next),
+            Some(next) => state.retry_after_pause(next),
             None => state.forget_pending(),
         }
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for ListAttempt<'_> {
     fn drop(&mut self) {
         if self.has_succeeded {
             return;
@@ -102,7 +102,7 @@ impl Drop for Attempt<'_> {
         let mut state = self.retry.state();
         let pause = PAUSES.get(state.failures).or(PAUSES.last()).copied().unwrap_or_default();
         state.failures = state.failures.saturating_add(1);
-        state.ask_after(Duration::from_secs(pause));
+        state.retry_after_pause(Duration::from_secs(pause));
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Approver, EXPIRED, EXPIRY};
+use toolwright_core::approval::{AnswerSource, ApprovalDecision, ApprovalRequest, Approver, EXPIRED, EXPIRY};
 use toolwright_core::context::Clock;
 use toolwright_core::inbox::{FormQuestion, FormReply, FormRequest, InboxItem, InboxStore, Question, QuestionState};
 use toolwright_core::job::JobRecord;
@@ -27,8 +27,8 @@ pub struct InboxOptions {
     pub clock: Arc<dyn Clock>,
     /// How long a question stays open.
     pub expiry: Duration,
-    /// Whether the caller waits for the answer ([`Answers::Here`]), or gets the id of a job that waits.
-    pub answers: Answers,
+    /// Whether the caller waits for the answer ([`AnswerSource::Here`]), or gets the id of a job that waits.
+    pub answers: AnswerSource,
     /// Called with each question once the store has it. Must not block.
     pub on_question: Arc<dyn Fn(&Question) + Send + Sync>,
 }
@@ -37,7 +37,7 @@ impl InboxOptions {
     /// Creates options for a store with the default expiry and without notification.
     #[must_use]
     pub fn new(store: Arc<dyn InboxStore>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, clock, expiry: EXPIRY, answers: Answers::Elsewhere, on_question: Arc::new(|_| {}) }
+        Self { store, clock, expiry: EXPIRY, answers: AnswerSource::Elsewhere, on_question: Arc::new(|_| {}) }
     }
 }
 
@@ -56,13 +56,13 @@ impl Inbox {
     async fn answer(&self, request: &ApprovalRequest) -> Result<ApprovalDecision, StoreError> {
         let InboxOptions { store, clock, expiry, on_question, .. } = &self.0;
         let question = kept("ask", request.clone().for_display(), &**clock, *expiry);
-        let mut pending = Pending::new(store, &question.id);
+        let mut pending = PendingQuestion::new(store, &question.id);
         if let Some(decision) = store.put_question(&question).await? {
             pending.is_open = false;
             return Ok(decision);
         }
         on_question(&question);
-        pending.ended(*expiry, || store.take_question(&question.id)).await.map(Ended::decision)
+        pending.ended(*expiry, || store.take_question(&question.id)).await.map(QuestionEnd::decision)
     }
 }
 
@@ -75,7 +75,7 @@ impl Approver for Inbox {
         })
     }
 
-    fn answers(&self) -> Answers {
+    fn answers(&self) -> AnswerSource {
         self.0.answers
     }
 
@@ -95,7 +95,7 @@ pub(crate) struct ResumedQuestion {
 }
 
 impl ResumedQuestion {
-    async fn earlier(&self, request: &ApprovalRequest) -> Result<Option<ApprovalDecision>, StoreError> {
+    async fn earlier_decision(&self, request: &ApprovalRequest) -> Result<Option<ApprovalDecision>, StoreError> {
         let store = Arc::clone(&self.store) as Arc<dyn InboxStore>;
         for id in self.store.questions_of_job(&self.job.id).await? {
             let Some(question) = store.take_question(&id).await? else { continue };
@@ -107,7 +107,7 @@ impl ResumedQuestion {
                 break;
             }
             let left = Duration::from_millis(question.expires_ms.saturating_sub(self.clock.wall_ms()));
-            let ended = Pending::new(&store, &id).ended(left, || store.take_question(&id)).await?;
+            let ended = PendingQuestion::new(&store, &id).ended(left, || store.take_question(&id)).await?;
             return Ok(Some(ended.decision()));
         }
         // The question is asked again, so the old one must not be answered too.
@@ -119,7 +119,7 @@ impl ResumedQuestion {
 #[async_trait]
 impl Approver for ResumedQuestion {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
-        match self.earlier(request).await {
+        match self.earlier_decision(request).await {
             Ok(Some(decision)) => decision,
             Ok(None) => self.now.ask(request).await,
             Err(error) => {
@@ -174,18 +174,18 @@ impl FormInbox {
     pub async fn ask(&self, request: FormRequest) -> Result<Option<FormReply>, StoreError> {
         let FormInboxOptions { store, clock, expiry, on_question } = &self.0;
         let question = kept("form", request, &**clock, *expiry);
-        let pending = Pending::new(store, &question.id);
+        let pending = PendingQuestion::new(store, &question.id);
         store.put_form(&question).await?;
         on_question(&question);
         match pending.ended(*expiry, || store.take_form(&question.id)).await? {
-            Ended::Answered(reply) => Ok(Some(reply)),
-            Ended::Expired | Ended::Withdrawn => Ok(None),
+            QuestionEnd::Answered(reply) => Ok(Some(reply)),
+            QuestionEnd::Expired | QuestionEnd::Withdrawn => Ok(None),
         }
     }
 }
 
 /// The end of a question.
-enum Ended<A> {
+enum QuestionEnd<A> {
     /// A person answered.
     Answered(A),
     /// Nobody answered in time.
@@ -194,7 +194,7 @@ enum Ended<A> {
     Withdrawn,
 }
 
-impl Ended<ApprovalDecision> {
+impl QuestionEnd<ApprovalDecision> {
     /// Returns the decision about the call.
     fn decision(self) -> ApprovalDecision {
         let reason = match self {
@@ -228,13 +228,13 @@ fn kept<Q, A>(kind: &str, request: Q, clock: &dyn Clock, expiry: Duration) -> In
 }
 
 /// A question with a waiting caller. Dropping it withdraws the question.
-struct Pending<'a> {
+struct PendingQuestion<'a> {
     store: &'a Arc<dyn InboxStore>,
     id: &'a str,
     is_open: bool,
 }
 
-impl<'a> Pending<'a> {
+impl<'a> PendingQuestion<'a> {
     /// Registers a question just before it is stored, so that it is withdrawn even if the caller is dropped while the
     /// store writes it.
     fn new(store: &'a Arc<dyn InboxStore>, id: &'a str) -> Self {
@@ -245,7 +245,11 @@ impl<'a> Pending<'a> {
     ///
     /// # Errors
     /// The store cannot read it.
-    async fn ended<Q, A, F>(mut self, expiry: Duration, look: impl Fn() -> F + Send) -> Result<Ended<A>, StoreError>
+    async fn ended<Q, A, F>(
+        mut self,
+        expiry: Duration,
+        look: impl Fn() -> F + Send,
+    ) -> Result<QuestionEnd<A>, StoreError>
     where
         Q: Send,
         A: Send,
@@ -263,9 +267,11 @@ impl<'a> Pending<'a> {
             };
             let ended = match (found.state, found.decision) {
                 (QuestionState::Pending, _) => continue,
-                (QuestionState::Approved | QuestionState::Denied, Some(answer)) => Ended::Answered(answer),
-                (QuestionState::Expired, _) => Ended::Expired,
-                (QuestionState::Withdrawn | QuestionState::Approved | QuestionState::Denied, _) => Ended::Withdrawn,
+                (QuestionState::Approved | QuestionState::Denied, Some(answer)) => QuestionEnd::Answered(answer),
+                (QuestionState::Expired, _) => QuestionEnd::Expired,
+                (QuestionState::Withdrawn | QuestionState::Approved | QuestionState::Denied, _) => {
+                    QuestionEnd::Withdrawn
+                }
             };
             self.is_open = false;
             return Ok(ended);
@@ -273,7 +279,7 @@ impl<'a> Pending<'a> {
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for PendingQuestion<'_> {
     fn drop(&mut self) {
         if !self.is_open {
             return;

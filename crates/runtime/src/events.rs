@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, oneshot};
 use tokio::task::JoinHandle;
-use toolwright_core::event::{Attention, Event, EventSink};
+use toolwright_core::event::{Event, EventDetail, EventSink};
 
 /// How many events an observer may lag behind before it loses the oldest.
 const CAPACITY: usize = 4096;
@@ -91,7 +91,7 @@ impl EventHub {
         self.whole.subscribe()
     }
 
-    /// Observes from now on, without call arguments and possibly with late call starts ([`Attention::Brief`]).
+    /// Observes from now on, without call arguments and possibly with late call starts ([`EventDetail::Brief`]).
     #[must_use]
     pub fn subscribe_brief(&self) -> broadcast::Receiver<Arc<Event>> {
         self.brief.subscribe()
@@ -174,15 +174,15 @@ impl EventSink for EventHub {
         self.whole.send(&event);
     }
 
-    fn attention(&self) -> Attention {
+    fn event_detail(&self) -> EventDetail {
         if self.whole.is_heard() {
-            Attention::Whole
+            EventDetail::Whole
         } else if self.brief.is_heard() {
-            Attention::Brief
+            EventDetail::Brief
         } else if self.notable.is_heard() {
-            Attention::Notable
+            EventDetail::Notable
         } else {
-            Attention::Nothing
+            EventDetail::Nothing
         }
     }
 
@@ -242,13 +242,13 @@ mod tests {
         let hub = EventHub::default();
         let sink: &dyn EventSink = &hub;
         let (brief, whole) = (hub.subscribe_brief(), hub.subscribe());
-        assert_eq!(hub.attention(), Attention::Whole);
+        assert_eq!(hub.event_detail(), EventDetail::Whole);
         drop(whole);
         sink.emit_with(|| warning(1));
-        assert_eq!((hub.attention(), brief.len()), (Attention::Brief, 1));
+        assert_eq!((hub.event_detail(), brief.len()), (EventDetail::Brief, 1));
         drop(brief);
         sink.emit_with(|| warning(2));
-        assert_eq!(hub.attention(), Attention::Nothing);
+        assert_eq!(hub.event_detail(), EventDetail::Nothing);
         let mut whole = hub.subscribe();
         sink.emit_with(|| warning(3));
         assert_eq!(whole.recv().await.as_deref(), Ok(&warning(3)));
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(*seen.lock().expect("seen"), ["1", "3"]);
         assert_eq!(hub.dropped(), 1);
         tell(4);
-        assert_eq!(hub.attention(), Attention::Nothing);
+        assert_eq!(hub.event_detail(), EventDetail::Nothing);
     }
 
     #[tokio::test]

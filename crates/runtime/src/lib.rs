@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use toolwright_core::context::{FileSeen, FileState, Manuals};
+use toolwright_core::context::{FileState, Manuals, SeenFile};
 use toolwright_core::error::Unsupported;
 use toolwright_core::session::SessionId;
 use toolwright_core::{Clock, ContentHash};
@@ -70,18 +70,18 @@ const MAX: usize = 10_000;
 
 /// Records of what sessions have read, oldest first.
 #[derive(Debug)]
-struct Read<K, V> {
+struct ReadHistory<K, V> {
     known: HashMap<(SessionId, K), V>,
     order: VecDeque<(SessionId, K)>,
 }
 
-impl<K, V> Default for Read<K, V> {
+impl<K, V> Default for ReadHistory<K, V> {
     fn default() -> Self {
         Self { known: HashMap::new(), order: VecDeque::new() }
     }
 }
 
-impl<K: Clone + Eq + Hash, V> Read<K, V> {
+impl<K: Clone + Eq + Hash, V> ReadHistory<K, V> {
     fn insert(&mut self, session: &SessionId, what: K, value: V) {
         let key = (session.clone(), what);
         if self.known.insert(key.clone(), value).is_none() {
@@ -101,21 +101,21 @@ fn lock<T>(read: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The files that sessions have read, in memory.
 #[derive(Debug, Default)]
-pub struct SessionFiles(Mutex<Read<PathBuf, FileSeen>>);
+pub struct SessionFiles(Mutex<ReadHistory<PathBuf, SeenFile>>);
 
 impl FileState for SessionFiles {
-    fn saw(&self, session: &SessionId, path: &Path, seen: FileSeen) {
+    fn record_seen(&self, session: &SessionId, path: &Path, seen: SeenFile) {
         lock(&self.0).insert(session, path.to_owned(), seen);
     }
 
-    fn seen(&self, session: &SessionId, path: &Path) -> Result<Option<FileSeen>, Unsupported> {
+    fn seen(&self, session: &SessionId, path: &Path) -> Result<Option<SeenFile>, Unsupported> {
         Ok(lock(&self.0).known.get(&(session.clone(), path.to_owned())).copied())
     }
 }
 
 /// The manuals that sessions have read, in memory.
 #[derive(Debug, Default)]
-pub struct SessionManuals(Mutex<Read<ContentHash, ()>>);
+pub struct SessionManuals(Mutex<ReadHistory<ContentHash, ()>>);
 
 impl Manuals for SessionManuals {
     fn read(&self, session: &SessionId, definition: ContentHash) {
@@ -135,13 +135,13 @@ mod tests {
     fn what_was_read_belongs_to_its_session() {
         let files = SessionFiles::default();
         let (a, b) = (SessionId::new("a"), SessionId::new("b"));
-        let seen = FileSeen { hash: ContentHash::of_bytes(b"x"), modified: None };
-        files.saw(&a, Path::new("/f"), seen);
-        files.saw(&a, Path::new("/f"), seen);
+        let seen = SeenFile { hash: ContentHash::of_bytes(b"x"), modified: None };
+        files.record_seen(&a, Path::new("/f"), seen);
+        files.record_seen(&a, Path::new("/f"), seen);
         assert_eq!(files.seen(&a, Path::new("/f")), Ok(Some(seen)));
         assert_eq!(files.seen(&b, Path::new("/f")), Ok(None));
         for n in 0..MAX {
-            files.saw(&b, Path::new(&format!("/{n}")), seen);
+            files.record_seen(&b, Path::new(&format!("/{n}")), seen);
         }
         assert_eq!(files.seen(&a, Path::new("/f")), Ok(None), "the oldest is forgotten");
     }

@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use toolwright_core::RunInput;
-use toolwright_core::catalogue::Origin;
+use toolwright_core::catalogue::DefinitionOrigin;
 use toolwright_core::session::SessionId;
 use toolwright_core::store::{
-    LogEntry, LogRow, OutputStore, SCRATCH, STATE, SessionLog, SessionValues, StoreError, ValueWatcher, Written,
+    LogEntry, LogRow, OutputStore, SCRATCH, STATE, SessionLog, SessionValues, StoreError, ValueWatcher, WrittenValue,
     log_path,
 };
-use toolwright_core::variables::{Kind, KnownValue, Variables};
+use toolwright_core::variables::{KnownValue, VariableKind, Variables};
 
 /// The largest stored output, in bytes, that a reference may resolve to.
 pub const MAX_STORED_VALUE: u64 = 16 << 20;
@@ -32,7 +32,7 @@ struct StateValues {
 }
 
 impl StateValues {
-    fn put(&mut self, seq: u64, mut value: Written) {
+    fn put(&mut self, seq: u64, mut value: WrittenValue) {
         if let Some(handle) = &value.output {
             let bytes = toolwright_core::output::json_bytes(&value.data) as u64;
             match self.room.checked_sub(bytes) {
@@ -97,11 +97,11 @@ impl RunVariables {
 }
 
 impl Variables for RunVariables {
-    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
+    fn get(&self, kind: VariableKind, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
         let root = match kind {
-            Kind::Input => return self.input.get(path, instance),
-            Kind::State => STATE,
-            Kind::Scratch => SCRATCH,
+            VariableKind::Input => return self.input.get(path, instance),
+            VariableKind::State => STATE,
+            VariableKind::Scratch => SCRATCH,
         };
         let (value, taint) = self.lock().values.get(&log_path(root, &path.join(".")), instance)?;
         Some(KnownValue { value, taint })
@@ -115,11 +115,11 @@ impl Variables for RunVariables {
         self.input.clone()
     }
 
-    fn serve(&self, origin: Origin) -> bool {
-        self.input.foreign || origin == Origin::Own
+    fn serve(&self, origin: DefinitionOrigin) -> bool {
+        self.input.foreign || origin == DefinitionOrigin::Own
     }
 
-    fn write(&self, value: &Written) {
+    fn write(&self, value: &WrittenValue) {
         let mut kept = self.lock();
         let next = kept.values.rows().last().map_or(1, |(seq, _)| seq.saturating_add(1));
         kept.put(next, value.clone());
@@ -127,13 +127,13 @@ impl Variables for RunVariables {
 }
 
 impl ValueWatcher for RunVariables {
-    fn written(&self, seq: u64, value: &Written) {
+    fn written(&self, seq: u64, value: &WrittenValue) {
         self.lock().put(seq, value.clone());
     }
 }
 
 /// Returns the values in rows of the log. Stored outputs are read whole.
-pub async fn whole(rows: Vec<LogRow>, outputs: &dyn OutputStore, session: &SessionId) -> Vec<(u64, Written)> {
+pub async fn whole(rows: Vec<LogRow>, outputs: &dyn OutputStore, session: &SessionId) -> Vec<(u64, WrittenValue)> {
     let mut values = Vec::with_capacity(rows.len());
     for row in rows {
         let LogEntry::Value(mut value) = row.entry else { continue };

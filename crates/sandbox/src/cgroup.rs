@@ -33,11 +33,11 @@ pub(crate) struct TreeLimits {
     pub(crate) memory: Option<u64>,
 }
 
-static GROUPS: OnceLock<Result<Groups, &'static str>> = OnceLock::new();
+static GROUPS: OnceLock<Result<CgroupParent, &'static str>> = OnceLock::new();
 
 /// Parent folder and controllers of the leaves.
 #[derive(Debug)]
-pub(crate) struct Groups {
+pub(crate) struct CgroupParent {
     folder: PathBuf,
     owner: u32,
     controllers: Controllers,
@@ -52,7 +52,7 @@ struct Controllers {
 
 /// State of this process's own group.
 #[derive(Debug)]
-struct Own<'a> {
+struct OwnGroup<'a> {
     available: Controllers,
     is_root: bool,
     members: &'a [u32],
@@ -72,7 +72,7 @@ pub fn use_control_groups() -> Result<(), &'static str> {
             return Err(NESTED);
         }
         let is_alive = |pid: u32| Path::new("/proc").join(pid.to_string()).exists();
-        Groups::make(folder, std::process::id(), is_alive)
+        CgroupParent::make(folder, std::process::id(), is_alive)
     });
     made.as_ref().map(|_| ()).map_err(|why| *why)
 }
@@ -88,7 +88,7 @@ pub(crate) fn in_use() -> Result<&'static str, &'static str> {
 }
 
 /// Creates the leaf of a tree; `None` without control groups, or if the kernel refuses another.
-pub(crate) fn leaf(limits: TreeLimits) -> Option<Leaf> {
+pub(crate) fn leaf(limits: TreeLimits) -> Option<LeafCgroup> {
     let groups = GROUPS.get()?.as_ref().ok().filter(|_| limits != TreeLimits::default())?;
     groups.leaf(limits).inspect_err(|error| tracing::warn!("no control group for a command: {error}")).ok()
 }
@@ -111,12 +111,12 @@ fn place(groups: &str, mounts: &str) -> Option<PathBuf> {
 }
 
 /// Whether a process must move into a leaf before it can divide its group; `Err` if it cannot divide it.
-fn has_to_move(own: &Own<'_>, pid: u32) -> Result<bool, &'static str> {
+fn needs_move(own: &OwnGroup<'_>, pid: u32) -> Result<bool, &'static str> {
     match own {
-        Own { available: Controllers { pids: false, memory: false }, .. } => Err(NONE),
-        Own { is_root: true, .. } => Ok(false),
-        Own { members: [only], .. } if *only == pid => Ok(true),
-        Own { .. } => Err(SHARED),
+        OwnGroup { available: Controllers { pids: false, memory: false }, .. } => Err(NONE),
+        OwnGroup { is_root: true, .. } => Ok(false),
+        OwnGroup { members: [only], .. } if *only == pid => Ok(true),
+        OwnGroup { .. } => Err(SHARED),
     }
 }
 
@@ -134,7 +134,7 @@ impl Controllers {
     }
 }
 
-impl Groups {
+impl CgroupParent {
     /// Prepares `folder`, the group of the process `pid`, for leaves.
     fn make(folder: PathBuf, pid: u32, is_alive: impl Fn(u32) -> bool) -> Result<Self, &'static str> {
         let read = |name: &str| std::fs::read_to_string(folder.join(name));
@@ -142,8 +142,8 @@ impl Groups {
         let members = read("cgroup.procs").map_err(|_| REFUSED)?;
         let members: Vec<u32> = members.lines().filter_map(|line| line.parse().ok()).collect();
         // The root of all groups alone has no type.
-        let own = Own { available, is_root: !folder.join("cgroup.type").exists(), members: &members };
-        let moves = has_to_move(&own, pid)?;
+        let own = OwnGroup { available, is_root: !folder.join("cgroup.type").exists(), members: &members };
+        let moves = needs_move(&own, pid)?;
         sweep(&folder, pid, is_alive);
         let leaf = folder.join(format!("tw-{pid}-{OWN}"));
         let move_to = |group: &Path| std::fs::write(group.join("cgroup.procs"), pid.to_string());
@@ -162,11 +162,11 @@ impl Groups {
         Ok(Self { folder, owner: pid, controllers: available, next: AtomicU64::new(0) })
     }
 
-    fn leaf(&self, limits: TreeLimits) -> io::Result<Leaf> {
+    fn leaf(&self, limits: TreeLimits) -> io::Result<LeafCgroup> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let folder = self.folder.join(format!("tw-{}-{number}", self.owner));
         std::fs::create_dir(&folder)?;
-        let leaf = Leaf::at(folder, self.controllers.memory && limits.memory.is_some())?;
+        let leaf = LeafCgroup::at(folder, self.controllers.memory && limits.memory.is_some())?;
         let set = |name: &str, value: u64| std::fs::write(leaf.folder.join(name), value.to_string());
         let kept = (|| {
             if let (true, Some(processes)) = (self.controllers.pids, limits.processes) {
@@ -203,9 +203,9 @@ fn sweep(folder: &Path, pid: u32, is_alive: impl Fn(u32) -> bool) {
 
 /// The control group of one tree. On drop, kills its processes, and removes it once it is empty.
 ///
-/// [`Leaf::enter`], [`Leaf::kill`] and [`Leaf::remove`] make system calls only, so they may run between fork and exec.
+/// [`LeafCgroup::enter`], [`LeafCgroup::kill`] and [`LeafCgroup::remove`] make system calls only, so they may run between fork and exec.
 #[derive(Debug)]
-pub(crate) struct Leaf {
+pub(crate) struct LeafCgroup {
     folder: PathBuf,
     has_memory: bool,
     path: CString,
@@ -213,7 +213,7 @@ pub(crate) struct Leaf {
     end: CString,
 }
 
-impl Leaf {
+impl LeafCgroup {
     fn at(folder: PathBuf, has_memory: bool) -> io::Result<Self> {
         let path = |path: &Path| CString::new(path.as_os_str().as_bytes());
         let (members, end) = (path(&folder.join("cgroup.procs"))?, path(&folder.join("cgroup.kill"))?);
@@ -245,14 +245,14 @@ impl Leaf {
     }
 
     /// Whether the kernel killed a process for exceeding the memory limit; `None` if the kernel does not enforce it.
-    pub(crate) fn ran_out_of_memory(&self) -> Option<bool> {
+    pub(crate) fn was_oom_killed(&self) -> Option<bool> {
         let events = std::fs::read_to_string(self.folder.join("memory.events")).unwrap_or_default();
         let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap_or("0");
         self.has_memory.then_some(kills != "0")
     }
 }
 
-impl Drop for Leaf {
+impl Drop for LeafCgroup {
     fn drop(&mut self) {
         self.kill();
         self.remove();
@@ -300,7 +300,7 @@ mod tests {
             (both, false, &[], Err(SHARED)),
             (both, true, &[7, 8], Ok(false)),
         ] {
-            assert_eq!(has_to_move(&Own { available, is_root, members }, 7), expect, "{members:?}");
+            assert_eq!(needs_move(&OwnGroup { available, is_root, members }, 7), expect, "{members:?}");
         }
     }
 
@@ -329,7 +329,7 @@ mod tests {
         write("cgroup.controllers", "cpu memory pids\n");
         write("cgroup.type", "domain\n");
         write("cgroup.procs", "7\n8\n");
-        let make = || Groups::make(folder.path().to_owned(), 7, |_| true);
+        let make = || CgroupParent::make(folder.path().to_owned(), 7, |_| true);
         assert_eq!(make().expect_err("shared"), SHARED);
         assert!(!path("tw-7-self").exists());
         write("cgroup.procs", "7\n");
@@ -344,10 +344,10 @@ mod tests {
         }
         write("tw-7-0/cgroup.procs", "11\n12\n");
         write("tw-7-0/memory.events", "oom 0\noom_kill 0\noom_group_kill 0\n");
-        assert_eq!((leaf.members(), leaf.ran_out_of_memory()), (vec![11, 12], Some(false)));
+        assert_eq!((leaf.members(), leaf.was_oom_killed()), (vec![11, 12], Some(false)));
         write("tw-7-0/memory.events", "oom 1\noom_kill 3\noom_group_kill 1\n");
-        assert_eq!(leaf.ran_out_of_memory(), Some(true));
+        assert_eq!(leaf.was_oom_killed(), Some(true));
         let unlimited = groups.leaf(TreeLimits { processes: Some(1), memory: None }).expect("made");
-        assert!(!path("tw-7-1/memory.max").exists() && unlimited.ran_out_of_memory().is_none());
+        assert!(!path("tw-7-1/memory.max").exists() && unlimited.was_oom_killed().is_none());
     }
 }

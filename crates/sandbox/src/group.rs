@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 
-use super::cgroup::Leaf;
+use super::cgroup::LeafCgroup;
 use super::enforce::{Entry, Placeholders};
 
 /// Kills the group when dropped.
@@ -43,7 +43,7 @@ pub(crate) fn spawn(
     mut command: Command,
     _: Option<Entry>,
     _: Placeholders,
-    _: Option<Arc<Leaf>>,
+    _: Option<Arc<LeafCgroup>>,
 ) -> io::Result<(Child, Lifeline)> {
     command.process_group(0);
     let child = tokio::process::Command::from(command).spawn()?;

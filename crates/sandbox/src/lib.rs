@@ -35,7 +35,7 @@ use group::{Lifeline, harden, spawn as spawn_below};
 #[cfg(target_os = "linux")]
 use watcher::{Lifeline, harden, spawn as spawn_below};
 
-use enforce::{Placeholders, Prepared, Sandbox, Scratch};
+use enforce::{Placeholders, PreparedSandbox, Sandbox, Scratch};
 
 use cgroup::TreeLimits;
 pub use cgroup::use_control_groups;
@@ -251,7 +251,7 @@ impl SupervisedCommand {
         let merged = merged.map(ChildStdout::from_std).transpose().map_err(explain)?;
         let mut limits = TreeLimits::default();
         let (entry, enforcement, placeholders) = match prepared {
-            Some(Prepared { entry, enforcement, placeholders, .. }) => {
+            Some(PreparedSandbox { entry, enforcement, placeholders, .. }) => {
                 if let Some(Sandbox { settings, .. }) = &self.sandbox {
                     limits = TreeLimits { processes: settings.limits.processes, memory: settings.limits.memory };
                 }
@@ -273,7 +273,7 @@ impl SupervisedCommand {
     }
 
     /// Builds the sandbox. Replaces the program with a path, and sets the directory.
-    fn prepare(&mut self) -> Result<Option<Prepared>, SpawnError> {
+    fn prepare(&mut self) -> Result<Option<PreparedSandbox>, SpawnError> {
         let Some(sandbox) = self.sandbox.as_ref().filter(|sandbox| sandbox.profile != SandboxProfile::Full) else {
             return Ok(None);
         };
@@ -310,7 +310,7 @@ impl SupervisedCommand {
         Ok(Some(prepared))
     }
 
-    fn command(&self, prepared: Option<&Prepared>) -> Command {
+    fn command(&self, prepared: Option<&PreparedSandbox>) -> Command {
         let wrapper = prepared.map_or(&[][..], |prepared| &prepared.wrapper);
         let line: Vec<&OsString> = wrapper.iter().chain([&self.program]).chain(&self.arguments).collect();
         let mut command = Command::new(line[0]);

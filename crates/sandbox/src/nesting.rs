@@ -57,7 +57,7 @@ mod linux {
 
     /// What `/proc` shows of a process.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(crate) enum Seen {
+    pub(crate) enum ObservedProcess {
         /// Its parent; 0 for the first process.
         Child { of: u32 },
         /// It is a watcher.
@@ -70,14 +70,14 @@ mod linux {
         Hidden,
     }
 
-    pub(crate) fn is_below(pid: u32, look: impl Fn(u32) -> Seen) -> bool {
+    pub(crate) fn is_below(pid: u32, look: impl Fn(u32) -> ObservedProcess) -> bool {
         let mut at = pid;
         for _ in 0..MAX_STEPS {
             at = match look(at) {
-                Seen::Child { of: 0 } | Seen::Foreign => return false,
-                Seen::Child { of } => of,
-                Seen::Gone => pid,
-                Seen::Watcher | Seen::Hidden => return true,
+                ObservedProcess::Child { of: 0 } | ObservedProcess::Foreign => return false,
+                ObservedProcess::Child { of } => of,
+                ObservedProcess::Gone => pid,
+                ObservedProcess::Watcher | ObservedProcess::Hidden => return true,
             };
         }
         true
@@ -95,27 +95,27 @@ mod linux {
         hard.is_some_and(|hard| hard.parse::<u64>().is_ok())
     }
 
-    pub(crate) fn look(pid: u32) -> Seen {
+    pub(crate) fn look(pid: u32) -> ObservedProcess {
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok();
         stat.as_deref().and_then(parse).unwrap_or_else(|| unseen(pid))
     }
 
     /// Reads `PID (NAME) STATE PPID …`; the name may hold anything.
-    fn parse(stat: &[u8]) -> Option<Seen> {
+    fn parse(stat: &[u8]) -> Option<ObservedProcess> {
         let (open, close) = (stat.iter().position(|byte| *byte == b'(')?, stat.iter().rposition(|byte| *byte == b')')?);
         if stat.get(open + 1..close)? == WATCHER_NAME.to_bytes() {
-            return Some(Seen::Watcher);
+            return Some(ObservedProcess::Watcher);
         }
         let rest = std::str::from_utf8(stat.get(close + 1..)?).ok()?;
-        Some(Seen::Child { of: rest.split_ascii_whitespace().nth(1)?.parse().ok()? })
+        Some(ObservedProcess::Child { of: rest.split_ascii_whitespace().nth(1)?.parse().ok()? })
     }
 
-    fn unseen(pid: u32) -> Seen {
+    fn unseen(pid: u32) -> ObservedProcess {
         let known = i32::try_from(pid).ok().and_then(Pid::from_raw);
         match known.map(test_kill_process) {
-            Some(Err(Errno::SRCH)) => Seen::Gone,
-            Some(Err(Errno::PERM)) => Seen::Foreign,
-            _ => Seen::Hidden,
+            Some(Err(Errno::SRCH)) => ObservedProcess::Gone,
+            Some(Err(Errno::PERM)) => ObservedProcess::Foreign,
+            _ => ObservedProcess::Hidden,
         }
     }
 
@@ -125,7 +125,7 @@ mod linux {
 
         #[test]
         fn parent_chains_may_lead_to_watchers() {
-            use Seen::{Child, Foreign, Gone, Hidden, Watcher};
+            use ObservedProcess::{Child, Foreign, Gone, Hidden, Watcher};
             for (chain, expect) in [
                 (&[(9, Child { of: 5 }), (5, Child { of: 1 }), (1, Child { of: 0 })][..], false),
                 (&[(9, Child { of: 5 }), (5, Watcher)], true),
@@ -160,10 +160,10 @@ mod linux {
         #[test]
         fn names_cannot_pass_for_paths() {
             for (stat, expect) in [
-                (&b"7 (sh) S 4 7 7"[..], Some(Seen::Child { of: 4 })),
-                (b"7 (a) S 1 (b) S 4 7 7", Some(Seen::Child { of: 4 })),
-                (b"7 (tw-watcher) S 4 7 7", Some(Seen::Watcher)),
-                (b"7 (\xff) S 4 7 7", Some(Seen::Child { of: 4 })),
+                (&b"7 (sh) S 4 7 7"[..], Some(ObservedProcess::Child { of: 4 })),
+                (b"7 (a) S 1 (b) S 4 7 7", Some(ObservedProcess::Child { of: 4 })),
+                (b"7 (tw-watcher) S 4 7 7", Some(ObservedProcess::Watcher)),
+                (b"7 (\xff) S 4 7 7", Some(ObservedProcess::Child { of: 4 })),
                 (b"7 (sh) S", None),
                 (b")(", None),
                 (b"", None),

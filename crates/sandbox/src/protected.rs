@@ -213,7 +213,7 @@ fn fits(wanted: &str, part: &OsStr) -> bool {
 
 /// Returns the folders between `root` and each of `paths`, parents first: renaming one would replace its content.
 #[cfg(target_os = "linux")]
-pub fn folders_between(root: &Path, paths: &[PathBuf]) -> Vec<PathBuf> {
+pub fn ancestor_folders(root: &Path, paths: &[PathBuf]) -> Vec<PathBuf> {
     let above = |path: &PathBuf| {
         let above = path.ancestors().skip(1).take_while(|folder| *folder != root && folder.starts_with(root));
         above.map(Path::to_owned).collect::<Vec<_>>()
@@ -257,7 +257,7 @@ const COARSE: Duration = Duration::from_millis(20);
 
 /// Result of [`written_since`].
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct WrittenPaths {
     /// Paths relative to the root. For a protected folder that is not new, its first changed file.
     pub paths: Vec<PathBuf>,
     /// Whether the search stopped at its bound.
@@ -266,11 +266,11 @@ pub struct Written {
 
 /// Finds protected names below `root`, at any depth, that were created or changed since `since`. Searches a bounded
 /// number of entries, nearest first.
-pub fn written_since(root: &Path, since: SystemTime) -> Written {
+pub fn written_since(root: &Path, since: SystemTime) -> WrittenPaths {
     let since = since.checked_sub(COARSE).unwrap_or(since);
     let is_new =
         |entry: &DirEntry| entry.metadata().ok().and_then(|metadata| changed(&metadata)).is_some_and(|at| at >= since);
-    let mut written = Written::default();
+    let mut written = WrittenPaths::default();
     // Folders to visit, each with its protected ancestor, if any.
     let mut folders: VecDeque<(PathBuf, Option<PathBuf>)> = VecDeque::from([(PathBuf::new(), None)]);
     let (mut reported, mut looked) = (HashSet::new(), 0);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use super::Lifeline;
-use super::cgroup::{Leaf, TreeLimits};
+use super::cgroup::{LeafCgroup, TreeLimits};
 
 /// Interval between checks.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -45,12 +45,17 @@ pub(crate) struct Tree {
     lifeline: Mutex<Option<Lifeline>>,
     limits: TreeLimits,
     /// Its control group. The guardian removes it if nobody waits for the end of the tree.
-    leaf: Mutex<Option<Arc<Leaf>>>,
+    leaf: Mutex<Option<Arc<LeafCgroup>>>,
     exceeded: OnceLock<Exceeded>,
 }
 
 impl Tree {
-    pub(crate) fn new(root: Option<u32>, lifeline: Lifeline, limits: TreeLimits, leaf: Option<Arc<Leaf>>) -> Arc<Self> {
+    pub(crate) fn new(
+        root: Option<u32>,
+        lifeline: Lifeline,
+        limits: TreeLimits,
+        leaf: Option<Arc<LeafCgroup>>,
+    ) -> Arc<Self> {
         let tree = Arc::new(Self {
             root: Mutex::new(root),
             lifeline: Mutex::new(Some(lifeline)),
@@ -83,7 +88,7 @@ impl Tree {
     pub(crate) fn ended(&self) {
         *lock(&self.root) = None;
         let leaf = lock(&self.leaf).take();
-        if let (Some(true), Some(most)) = (leaf.and_then(|leaf| leaf.ran_out_of_memory()), self.limits.memory) {
+        if let (Some(true), Some(most)) = (leaf.and_then(|leaf| leaf.was_oom_killed()), self.limits.memory) {
             let _ = self.exceeded.set(Exceeded::Memory(most));
         }
     }
@@ -99,7 +104,7 @@ impl Tree {
         let over = |most: Option<u64>, has: u64| most.filter(|most| has > *most);
         let leaf = lock(&self.leaf).clone();
         let usage = match leaf {
-            Some(leaf) => Usage::of_members(&leaf.members(), leaf.ran_out_of_memory().is_some()),
+            Some(leaf) => Usage::of_members(&leaf.members(), leaf.was_oom_killed().is_some()),
             None => usage(root, self.limits.processes),
         };
         let exceeded = over(self.limits.processes, usage.processes)

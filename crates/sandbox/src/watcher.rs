@@ -34,7 +34,7 @@ use std::sync::Arc;
 use libc::{c_int, pid_t};
 use tokio::process::Child;
 
-use super::cgroup::Leaf;
+use super::cgroup::LeafCgroup;
 use super::enforce::{Entry, Placeholders};
 use super::nesting::{MARKED_LOCKS, WATCHER_NAME};
 
@@ -67,7 +67,7 @@ pub(crate) fn spawn(
     mut command: Command,
     entry: Option<Entry>,
     placeholders: Placeholders,
-    leaf: Option<Arc<Leaf>>,
+    leaf: Option<Arc<LeafCgroup>>,
 ) -> io::Result<(Child, Lifeline)> {
     let (theirs, ours) = io::pipe()?;
     split_before_exec(&mut command, theirs, entry, placeholders, leaf);
@@ -80,7 +80,7 @@ fn split_before_exec(
     lifeline: PipeReader,
     entry: Option<Entry>,
     placeholders: Placeholders,
-    leaf: Option<Arc<Leaf>>,
+    leaf: Option<Arc<LeafCgroup>>,
 ) {
     // SAFETY: the hook runs in the forked child of a process with many threads, where other threads' locks
     // may be held for ever. `split` and `enter` therefore make system calls only: they allocate nothing, take
@@ -95,7 +95,7 @@ fn split_before_exec(
 }
 
 /// Becomes the guardian or the watcher (and never returns), or returns in the process that will exec the command.
-fn split(lifeline: RawFd, placeholders: &Placeholders, leaf: Option<&Leaf>) -> io::Result<()> {
+fn split(lifeline: RawFd, placeholders: &Placeholders, leaf: Option<&LeafCgroup>) -> io::Result<()> {
     // SAFETY: plain system calls on values of this stack frame; signal sets are initialised by `sigfillset`
     // and `sigemptyset` before they are read.
     unsafe {
@@ -131,7 +131,7 @@ fn split(lifeline: RawFd, placeholders: &Placeholders, leaf: Option<&Leaf>) -> i
                 // If the watcher itself is killed, at least the command dies with it.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 check(libc::sigprocmask(libc::SIG_SETMASK, &inherited, ptr::null_mut()))?;
-                leaf.map_or(Ok(()), Leaf::enter)
+                leaf.map_or(Ok(()), LeafCgroup::enter)
             }
             command => watch(command, guardian, (lifeline, signals), placeholders, leaf),
         }
@@ -177,7 +177,7 @@ unsafe fn watch(
     guardian: pid_t,
     (lifeline, signals): (RawFd, RawFd),
     placeholders: &Placeholders,
-    leaf: Option<&Leaf>,
+    leaf: Option<&LeafCgroup>,
 ) -> ! {
     // SAFETY: system calls on descriptors that this process owns alone, and on strings with a static
     // lifetime. The two descriptors are above 1, which the standard streams occupy.
@@ -205,7 +205,7 @@ unsafe fn watch(
 ///
 /// # Safety
 /// As for [`watch`].
-unsafe fn guard(watcher: pid_t, lifeline: RawFd, signals: RawFd, leaf: Option<&Leaf>) -> ! {
+unsafe fn guard(watcher: pid_t, lifeline: RawFd, signals: RawFd, leaf: Option<&LeafCgroup>) -> ! {
     // SAFETY: as in `watch`.
     unsafe {
         // Descendants count as nested even after the watcher is gone.
@@ -307,7 +307,7 @@ unsafe fn wait_for_end(command: pid_t, guardian: pid_t) -> Option<c_int> {
 ///
 /// # Safety
 /// Only in the watcher.
-unsafe fn end_tree(command: pid_t, ended: &mut Option<c_int>, leaf: Option<&Leaf>) {
+unsafe fn end_tree(command: pid_t, ended: &mut Option<c_int>, leaf: Option<&LeafCgroup>) {
     // SAFETY: `source` outlives the call; pids come from the kernel's list of this process's own children,
     // which cannot be reused before they are reaped here.
     unsafe {

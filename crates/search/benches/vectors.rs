@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use toolwright_search::{
-    Document, DocumentKey, LexicalIndex, Meaning, Quantized, Query, Searchable, Vectors, auto, fuse,
+    Document, DocumentKey, LexicalIndex, Quantized, Query, Searchable, SemanticQuery, Vectors, auto, fuse,
 };
 
 const TOOLS: usize = 10_000;
@@ -51,7 +51,7 @@ fn benches(criterion: &mut Criterion) {
     });
     let index = LexicalIndex::build(&(0..TOOLS as u32).map(tool).collect::<Vec<_>>(), None);
     let task = |n| tool(n).1;
-    let meaning = Some(Meaning { vectors: &vectors, query: &query });
+    let meaning = Some(SemanticQuery { vectors: &vectors, query: &query });
     let asked = Query::new(&[task(5), task(500), task(5000), task(9000)].join(". "));
     assert_eq!(asked.clauses(), 4);
     let words = index.rank_clauses(&asked, 100, &|_| true);

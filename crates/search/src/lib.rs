@@ -20,11 +20,11 @@ pub use lexical::{LexicalIndex, LexicalRanking, Query, Ranked};
 pub use pick::judge;
 pub use pick::scorer::{Cascade, Method, Score, Scorer, ScorerError};
 pub use pick::{
-    Exclusion, Note, Pick, PickConfig, PickInput, PickOptions, Picked, Picking, Provenance, REQUIRES, Ranking,
+    Exclusion, Pick, PickConfig, PickInput, PickOptions, PickRun, Picked, Provenance, REQUIRES, Ranking, ScorerNote,
 };
 pub use search::{SearchFilter, SearchHit, search, search_or_similar, similar};
 pub use selector::{Selector, VectorSource};
 pub use snapshot_index::SnapshotIndex;
-pub use tools::{Found, ToolFinder, first_sentence, searchable, summary};
+pub use tools::{FoundTools, ToolFinder, first_sentence, searchable, summary};
 pub use toolwright_core::catalogue::namespaces;
-pub use vectors::{Fusion, HYBRID_DEPTH, Hybrid, Meaning, Quantized, ToolVectors, Vectors, auto, combine, fuse};
+pub use vectors::{Fusion, HYBRID_DEPTH, Hybrid, Quantized, SemanticQuery, ToolVectors, Vectors, auto, combine, fuse};

@@ -5,8 +5,8 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::{
-    Cascade, HYBRID_DEPTH, Hybrid, Meaning, Method, Note, PickInput, PickOptions, Picked, Picking, Provenance, Ranked,
-    Ranking, Score, Scorer, SnapshotIndex, Vectors, judge,
+    Cascade, HYBRID_DEPTH, Hybrid, Method, PickInput, PickOptions, PickRun, Picked, Provenance, Ranked, Ranking, Score,
+    Scorer, ScorerNote, SemanticQuery, SnapshotIndex, Vectors, judge,
 };
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -57,8 +57,8 @@ pub struct Selector {
 }
 
 /// A pick in progress.
-struct Pass<'a> {
-    picking: Picking<'a>,
+struct PickPass<'a> {
+    picking: PickRun<'a>,
     snapshot: &'a Arc<Snapshot>,
     limit: TimeLimit,
     calls: Option<&'a dyn InnerCalls>,
@@ -92,7 +92,7 @@ enum CandidateSet {
 }
 
 impl CandidateSet {
-    fn has(&self, picking: &Picking<'_>, position: usize) -> bool {
+    fn has(&self, picking: &PickRun<'_>, position: usize) -> bool {
         match self {
             Self::Candidates => picking.is_candidate(position),
             Self::These(positions) => positions.contains(&position),
@@ -135,7 +135,7 @@ impl Selector {
         let index = self.index_of(snapshot);
         let indexed = limit.hold(make(&index, snapshot)).await;
         let calls = query.calls();
-        let pass = Pass { picking: Picking::begin(&query, snapshot, &index, options), snapshot, limit, calls };
+        let pass = PickPass { picking: PickRun::begin(&query, snapshot, &index, options), snapshot, limit, calls };
         let mut provenance = Provenance::default();
         let ranking = match indexed {
             Ok(()) => {
@@ -169,10 +169,10 @@ impl Selector {
         options: &PickOptions,
         before: Picked,
     ) -> Picked {
-        let picking = Picking::begin(query, snapshot, index, options);
+        let picking = PickRun::begin(query, snapshot, index, options);
         let order = picking.by_spelling(picking.enough(), &|position| picking.is_candidate(position));
         let reason = || Some("its words are spelt like those of the query".to_owned());
-        let note = |ranked: &Ranked| (ranked.index, Note { reason: reason(), details: None });
+        let note = |ranked: &Ranked| (ranked.index, ScorerNote { reason: reason(), details: None });
         let notes = order.iter().map(note).collect();
         let ranking = Ranking { scorer: before.provenance.scorer.clone(), order, by_words: false, notes };
         picking.finish(ranking, before.provenance)
@@ -201,7 +201,7 @@ impl Selector {
     fn rank<'a>(
         &'a self,
         mut method: Method,
-        pass: &'a Pass<'_>,
+        pass: &'a PickPass<'_>,
         candidates: &'a CandidateSet,
         limit: usize,
         provenance: &'a mut Provenance,
@@ -226,7 +226,7 @@ impl Selector {
     async fn attempt(
         &self,
         method: &Method,
-        pass: &Pass<'_>,
+        pass: &PickPass<'_>,
         candidates: &CandidateSet,
         limit: usize,
         provenance: &mut Provenance,
@@ -243,7 +243,7 @@ impl Selector {
                     provenance.fell_back.push((Method::Embedding.name().to_owned(), why));
                     None
                 });
-                let meaning = both.as_ref().map(|(tools, query)| Meaning { vectors: tools, query });
+                let meaning = both.as_ref().map(|(tools, query)| SemanticQuery { vectors: tools, query });
                 let by_words = meaning.is_none();
                 Ok(Ranking { by_words, ..ranking(picking.by_all(meaning, limit, &keep)) })
             }
@@ -252,21 +252,21 @@ impl Selector {
                 let order = tools.rank(&query, limit, &keep);
                 let note = |ranked: &Ranked| {
                     let reason = Some(format!("like the query in meaning by {:.2}", ranked.score));
-                    (ranked.index, Note { reason, details: None })
+                    (ranked.index, ScorerNote { reason, details: None })
                 };
                 let notes = order.iter().map(note).collect();
                 Ok(Ranking { notes, ..ranking(order) })
             }
             Method::Hybrid(hybrid) => {
                 let (tools, query) = self.meaning(pass).await?.ok_or(NO_EMBEDDINGS)?;
-                Ok(by_both(*hybrid, picking, &tools.rank(&query, HYBRID_DEPTH, &keep), limit, &keep))
+                Ok(hybrid_ranking(*hybrid, picking, &tools.rank(&query, HYBRID_DEPTH, &keep), limit, &keep))
             }
             Method::Judge => {
                 let survivors = picking.enough().max(judge::MAX_JUDGED);
                 let cascade = Cascade { first: Method::Auto, then: Method::Judge, survivors };
-                self.two_passes(&cascade, pass, candidates, provenance).await
+                self.rank_cascade(&cascade, pass, candidates, provenance).await
             }
-            Method::Cascade(cascade) => self.two_passes(cascade, pass, candidates, provenance).await,
+            Method::Cascade(cascade) => self.rank_cascade(cascade, pass, candidates, provenance).await,
             Method::Custom(scorer) => {
                 let positions: Vec<usize> = picking.candidates().filter(|position| keep(*position)).collect();
                 self.by_scorer(&**scorer, pass, &positions).await
@@ -275,10 +275,10 @@ impl Selector {
     }
 
     /// Applies the second pass to the survivors of the first; on failure the first counts.
-    async fn two_passes(
+    async fn rank_cascade(
         &self,
         cascade: &Cascade,
-        pass: &Pass<'_>,
+        pass: &PickPass<'_>,
         candidates: &CandidateSet,
         provenance: &mut Provenance,
     ) -> Result<Ranking, String> {
@@ -309,7 +309,7 @@ impl Selector {
     }
 
     /// Returns the vectors of the tools and of the query, if there is an embedding model.
-    async fn meaning(&self, pass: &Pass<'_>) -> Result<Option<(Arc<Vectors>, Arc<[f32]>)>, String> {
+    async fn meaning(&self, pass: &PickPass<'_>) -> Result<Option<(Arc<Vectors>, Arc<[f32]>)>, String> {
         let Some(source) = &self.vectors else { return Ok(None) };
         let both = async {
             let Some(vectors) = source.tool_vectors().await? else { return Ok(None) };
@@ -341,7 +341,12 @@ impl Selector {
     }
 
     /// Ranks by a custom scorer, with cached scores where possible.
-    async fn by_scorer(&self, scorer: &dyn Scorer, pass: &Pass<'_>, positions: &[usize]) -> Result<Ranking, String> {
+    async fn by_scorer(
+        &self,
+        scorer: &dyn Scorer,
+        pass: &PickPass<'_>,
+        positions: &[usize],
+    ) -> Result<Ranking, String> {
         let picking = &pass.picking;
         let entries = pass.snapshot.list();
         let asked = ContentHash::of_bytes(format!("{}\0{}", scorer.name(), picking.query()).as_bytes());
@@ -373,7 +378,7 @@ impl Selector {
         for (index, score) in scores {
             let reason = score.reason.or_else(|| Some(format!("{} gives it {:.2}", scorer.name(), score.value)));
             ranking.order.push(Ranked { index, score: score.value.clamp(0.0, 1.0) });
-            ranking.notes.insert(index, Note { reason, details: score.details });
+            ranking.notes.insert(index, ScorerNote { reason, details: score.details });
         }
         ranking.order.sort_unstable_by(|a, b| b.score.total_cmp(&a.score).then(a.index.cmp(&b.index)));
         Ok(ranking)
@@ -398,7 +403,7 @@ fn with_unjudged(judged: Ranking, first: &Ranking, survivors: usize) -> Ranking 
     for (place, ranked) in (1..).zip(first.order.iter().take(survivors)).skip(judge::MAX_JUDGED) {
         let reason = Some(format!("not judged; in place {place} by {}", first.scorer));
         ranking.order.push(*ranked);
-        ranking.notes.insert(ranked.index, Note { reason, details: None });
+        ranking.notes.insert(ranked.index, ScorerNote { reason, details: None });
     }
     ranking
 }
@@ -424,9 +429,9 @@ async fn query_vector(vectors: &ToolVectors, turns: &[&str]) -> Result<Arc<[f32]
 }
 
 /// Words and meaning, weighted.
-fn by_both(
+fn hybrid_ranking(
     hybrid: Hybrid,
-    picking: &Picking<'_>,
+    picking: &PickRun<'_>,
     meaning: &[Ranked],
     limit: usize,
     keep: &dyn Fn(usize) -> bool,
@@ -440,7 +445,7 @@ fn by_both(
             // The words themselves say more.
             _ => None,
         };
-        (ranked.index, Note { reason, details: Some(json!({"bm25": words, "cosine": meaning})) })
+        (ranked.index, ScorerNote { reason, details: Some(json!({"bm25": words, "cosine": meaning})) })
     };
     let notes = order.iter().map(note).collect();
     Ranking { scorer: Method::Hybrid(hybrid).name().to_owned(), order, notes, ..Ranking::default() }

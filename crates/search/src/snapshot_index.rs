@@ -161,7 +161,7 @@ impl QueryNames {
 
     fn add(&mut self, word: &str, is_meant: bool) {
         let word = word.trim().trim_end_matches(['.', ':', '?', '!']);
-        if word.is_empty() || word.len() > MAX_NAME || !(is_meant || is_no_word(word)) {
+        if word.is_empty() || word.len() > MAX_NAME || !(is_meant || is_identifier_like(word)) {
             return;
         }
         let mut lower = String::with_capacity(word.len());
@@ -185,7 +185,7 @@ fn separates(c: char) -> bool {
 
 /// Whether it has letters and also a separator used in code, a digit, or a capital after
 /// a small letter. A hyphen does not count: `follow-up` is English.
-fn is_no_word(name: &str) -> bool {
+fn is_identifier_like(name: &str) -> bool {
     let mut before = None;
     let mut marked = false;
     for c in name.trim_matches(|c: char| !c.is_alphanumeric()).chars() {
@@ -279,7 +279,7 @@ mod exact_tests {
             ("2026-11-20", false),
             ("", false),
         ] {
-            assert_eq!(is_no_word(name), expect, "{name}");
+            assert_eq!(is_identifier_like(name), expect, "{name}");
         }
     }
 }

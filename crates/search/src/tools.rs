@@ -42,7 +42,7 @@ pub struct ToolFinder {
 
 /// The tools found, and how.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct FoundTools {
     /// The tools, best first.
     pub entries: Vec<Arc<Entry>>,
     /// Score and reason of each, then reasons for some exclusions.
@@ -80,7 +80,7 @@ impl ToolFinder {
         limit: usize,
         principal: &Principal,
         namespace: Option<&str>,
-    ) -> Found {
+    ) -> FoundTools {
         let options = PickOptions {
             config: PickConfig { max_candidates: limit, ..self.options.config.clone() },
             namespace: namespace.map(str::to_owned),
@@ -100,7 +100,7 @@ impl ToolFinder {
         let excluded = picked.provenance.excluded.iter().take(MAX_EXCLUDED);
         let excluded = excluded
             .filter_map(|(position, why)| Some(format!("without {}: {why}", tools.list().get(*position)?.wire_name)));
-        Found {
+        FoundTools {
             reasons: hits.iter().map(reason).chain(excluded).collect(),
             entries: hits.into_iter().map(|(entry, _)| Arc::clone(entry)).collect(),
             failed: picked.provenance.fell_back,
@@ -259,12 +259,12 @@ impl ToolTools {
         };
         let names: Vec<&str> = hits.iter().map(|entry| entry.wire_name.as_str()).collect();
         let structured = Some(json!({ "tools": names }));
-        let text = if hits.is_empty() { self.nothing(query, namespace, principal) } else { lines(&hits) };
+        let text = if hits.is_empty() { self.no_match_text(query, namespace, principal) } else { lines(&hits) };
         ToolOutput { structured, ..ToolOutput::text(text) }
     }
 
     /// The message when nothing is found: describes what can be searched.
-    fn nothing(&self, query: &str, namespace: Option<&str>, principal: &Principal) -> String {
+    fn no_match_text(&self, query: &str, namespace: Option<&str>, principal: &Principal) -> String {
         let open =
             || self.tools.list().iter().filter(|entry| self.finder.is_open(entry, principal)).map(|entry| &**entry);
         let all = namespaces(open());

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use percent_encoding::percent_decode_str;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolwright_core::setting::Written;
+use toolwright_core::setting::LiteralText;
 use url::Url;
 
 use crate::otlp::{OtlpOptions, Receiver};
@@ -26,7 +26,7 @@ pub struct TelemetryConfig {
     #[schemars(extend("x-variables" = "setting"))]
     pub endpoint: Option<String>,
     /// Headers of each request to it, keys best as `${VAR}`.
-    #[schemars(with = "IndexMap<String, Written>", extend("x-variables" = "own_pair"))]
+    #[schemars(with = "IndexMap<String, LiteralText>", extend("x-variables" = "own_pair"))]
     pub headers: IndexMap<String, String>,
     /// The service name of this program; `toolwright` if nothing else sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,11 +83,11 @@ impl Telemetry {
 
 /// A resolved configuration.
 #[derive(Debug, Default)]
-pub struct Resolved {
+pub struct ResolvedTelemetry {
     /// The settings.
     pub telemetry: Telemetry,
     /// Settings that cannot be used.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<TelemetryFault>,
     /// Values that may hold keys of receivers.
     pub secrets: Vec<String>,
     /// Variables that hold such keys.
@@ -96,7 +96,7 @@ pub struct Resolved {
 
 /// A setting or environment variable that cannot be used.
 #[derive(Debug)]
-pub struct Fault {
+pub struct TelemetryFault {
     /// The setting or variable.
     pub field: String,
     /// What is wrong with it.
@@ -110,8 +110,8 @@ pub struct Fault {
 impl TelemetryConfig {
     /// Combines the configuration with the environment's `variables`.
     #[must_use]
-    pub fn resolve(&self, variables: &dyn Fn(&str) -> Option<String>) -> Resolved {
-        let mut resolver = Resolver { config: self, variables, resolved: Resolved::default() };
+    pub fn resolve(&self, variables: &dyn Fn(&str) -> Option<String>) -> ResolvedTelemetry {
+        let mut resolver = Resolver { config: self, variables, resolved: ResolvedTelemetry::default() };
         resolver.resolved.telemetry = resolver.telemetry();
         resolver.resolved
     }
@@ -120,7 +120,7 @@ impl TelemetryConfig {
 struct Resolver<'a> {
     config: &'a TelemetryConfig,
     variables: &'a dyn Fn(&str) -> Option<String>,
-    resolved: Resolved,
+    resolved: ResolvedTelemetry,
 }
 
 impl Resolver<'_> {
@@ -168,7 +168,7 @@ impl Resolver<'_> {
             _ => {
                 let message = "it is not an http:// or https:// address".to_owned();
                 let remedy = "write http://localhost:4318";
-                self.resolved.faults.push(Fault { field: from, message, remedy, leaves_out: true });
+                self.resolved.faults.push(TelemetryFault { field: from, message, remedy, leaves_out: true });
                 return None;
             }
         };
@@ -257,7 +257,7 @@ impl Resolver<'_> {
     }
 
     fn warn(&mut self, message: String, remedy: &'static str) {
-        self.resolved.faults.push(Fault { field: "telemetry".to_owned(), message, remedy, leaves_out: false });
+        self.resolved.faults.push(TelemetryFault { field: "telemetry".to_owned(), message, remedy, leaves_out: false });
     }
 }
 

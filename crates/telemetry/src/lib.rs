@@ -25,7 +25,7 @@ use tokio::sync::{broadcast, mpsc};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::event::Event;
 
-pub use config::{Fault, Resolved, Telemetry, TelemetryConfig};
+pub use config::{ResolvedTelemetry, Telemetry, TelemetryConfig, TelemetryFault};
 pub use instruments::{Family, Histogram, Instrument, Kind, Point};
 pub use metrics::Metrics;
 pub use prometheus::TextFormat;

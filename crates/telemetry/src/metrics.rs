@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use hashbrown::{HashMap, HashSet};
 use toolwright_core::event::Event;
 use toolwright_core::job::JobState;
-use toolwright_core::operation::{OpId, Origin};
-use toolwright_core::store::{LedgerCondition, LedgerStore};
+use toolwright_core::operation::{CallOrigin, OpId};
+use toolwright_core::store::{LedgerHealth, LedgerStore};
 use toolwright_core::tool_id::wire_candidate;
 
 use crate::instruments::{Families, Family};
@@ -112,7 +112,7 @@ impl Metrics {
     pub fn families(&self) -> Vec<Family> {
         let mut state = self.state();
         if let Some(ledger) = self.ledger.get() {
-            let LedgerCondition { failures, lost, waiting, .. } = ledger.condition();
+            let LedgerHealth { failures, lost, waiting, .. } = ledger.condition();
             state.families.ledger_failures.set(failures);
             state.families.ledger_lost.set(lost);
             state.families.ledger_waiting.set(waiting);
@@ -221,7 +221,7 @@ impl State {
         if method.is_none() {
             families.execute_tool.record(&[&tool, semconv::FUNCTION, error], run);
         }
-        if *origin == Origin::Gateway {
+        if *origin == CallOrigin::Gateway {
             families.mcp_server.record(&request, whole);
         }
         if mcp.is_some() && *attempts > 0 {

@@ -2,7 +2,7 @@
 
 use toolwright_core::ErrorKind;
 use toolwright_core::model::{ModelErrorKind, REPLAY, StopReason};
-use toolwright_core::operation::Origin;
+use toolwright_core::operation::CallOrigin;
 
 pub(crate) const AGENT_NAME: &str = "gen_ai.agent.name";
 pub(crate) const CACHE_READ_TOKENS: &str = "gen_ai.usage.cache_read.input_tokens";
@@ -90,12 +90,12 @@ pub(crate) fn model_error(kind: Option<ModelErrorKind>) -> &'static str {
 }
 
 /// The origin of a call, as the ledger writes it.
-pub(crate) fn origin(origin: Origin) -> &'static str {
+pub(crate) fn origin(origin: CallOrigin) -> &'static str {
     match origin {
-        Origin::Owner => "owner",
-        Origin::Agent => "agent",
-        Origin::Gateway => "gateway",
-        Origin::Job => "job",
+        CallOrigin::Owner => "owner",
+        CallOrigin::Agent => "agent",
+        CallOrigin::Gateway => "gateway",
+        CallOrigin::Job => "job",
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn words_are_those_of_elsewhere() {
-        for of in [Origin::Owner, Origin::Agent, Origin::Gateway, Origin::Job] {
+        for of in [CallOrigin::Owner, CallOrigin::Agent, CallOrigin::Gateway, CallOrigin::Job] {
             assert_eq!(serde_json::to_value(of).ok(), Some(origin(of).into()));
         }
         use ModelErrorKind as Kind;

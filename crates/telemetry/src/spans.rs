@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use toolwright_core::event::{Event, McpPeer};
 use toolwright_core::job::JobState;
 use toolwright_core::model::Usage;
-use toolwright_core::operation::{Op, OpId, Origin, TraceId};
+use toolwright_core::operation::{CallOrigin, Op, OpId, TraceId};
 use toolwright_core::session::{CallId, SessionId};
 use toolwright_core::tool_id::{ToolId, wire_candidate};
 
@@ -392,7 +392,7 @@ impl Span {
         session: &SessionId,
         mcp: Option<&McpPeer>,
         method: Option<&str>,
-        origin: Origin,
+        origin: CallOrigin,
     ) -> Self {
         if method.is_none() {
             self.text(semconv::TOOL_CALL, call.as_str());
@@ -401,7 +401,7 @@ impl Span {
         self.word("toolwright.origin", semconv::origin(origin));
         if let Some(method) = method {
             self.text(semconv::MCP_METHOD, method);
-        } else if mcp.is_some() || origin == Origin::Gateway {
+        } else if mcp.is_some() || origin == CallOrigin::Gateway {
             self.word(semconv::MCP_METHOD, semconv::TOOLS_CALL);
         }
         let Some(peer) = mcp else { return self };

@@ -41,7 +41,7 @@ impl FakeClock {
     }
 
     /// Sets the time of day back. Does nothing on a clock that shows the system's.
-    pub fn set_back(&self, time: Duration) {
+    pub fn rewind(&self, time: Duration) {
         if let Some(wall) = &self.wall_ms {
             wall.fetch_sub(millis(time), Ordering::SeqCst);
         }

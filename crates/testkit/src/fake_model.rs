@@ -12,7 +12,7 @@ use toolwright_core::model::{
 
 /// One request to a [`FakeModel`].
 #[derive(Clone, Copy)]
-pub struct FakeCall<'a> {
+pub struct FakeRequest<'a> {
     /// The requested model, `provider/model`.
     pub model: &'a str,
     /// The request.
@@ -25,10 +25,10 @@ pub struct FakeCall<'a> {
     pub number: usize,
 }
 
-/// The future answer to a [`FakeCall`].
+/// The future answer to a [`FakeRequest`].
 pub type FakeAnswer<'a> = Pin<Box<dyn Future<Output = Result<ModelResponse, ModelError>> + Send + 'a>>;
 
-type Answer = Box<dyn for<'a> Fn(FakeCall<'a>) -> FakeAnswer<'a> + Send + Sync>;
+type Answer = Box<dyn for<'a> Fn(FakeRequest<'a>) -> FakeAnswer<'a> + Send + Sync>;
 type Card = Box<dyn Fn(&str) -> ModelCard + Send + Sync>;
 
 /// A model client that gives configured answers and records its requests.
@@ -49,7 +49,7 @@ impl std::fmt::Debug for FakeModel {
 
 impl FakeModel {
     /// Creates a model that answers at once with the result of `answer`.
-    pub fn new(answer: impl Fn(FakeCall<'_>) -> Result<ModelResponse, ModelError> + Send + Sync + 'static) -> Self {
+    pub fn new(answer: impl Fn(FakeRequest<'_>) -> Result<ModelResponse, ModelError> + Send + Sync + 'static) -> Self {
         Self::with_future(move |call| {
             let answer = answer(call);
             Box::pin(async move { answer })
@@ -57,7 +57,7 @@ impl FakeModel {
     }
 
     /// Creates a model that answers with the result of the future from `answer`.
-    pub fn with_future(answer: impl for<'a> Fn(FakeCall<'a>) -> FakeAnswer<'a> + Send + Sync + 'static) -> Self {
+    pub fn with_future(answer: impl for<'a> Fn(FakeRequest<'a>) -> FakeAnswer<'a> + Send + Sync + 'static) -> Self {
         Self {
             answer: Box::new(answer),
             card: Box::new(|_| ModelCard::default()),
@@ -137,7 +137,7 @@ impl ModelClient for FakeModel {
             asked.push((model.to_owned(), request.clone()));
             asked.len() - 1
         };
-        (self.answer)(FakeCall { model, request, events, cancel, number }).await
+        (self.answer)(FakeRequest { model, request, events, cancel, number }).await
     }
 
     fn has_tool_search(&self, _model: &str) -> bool {

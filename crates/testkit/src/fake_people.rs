@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use toolwright_core::Redactor;
-use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Approver};
+use toolwright_core::approval::{AnswerSource, ApprovalDecision, ApprovalRequest, Approver};
 
 /// An approver that gives configured answers and records the requests.
 pub struct FakeApprover {
     decision: Option<ApprovalDecision>,
     by_call: HashMap<&'static str, ApprovalDecision>,
     delay: Duration,
-    place: Answers,
+    place: AnswerSource,
     asked: Mutex<Vec<ApprovalRequest>>,
 }
 
@@ -25,7 +25,13 @@ impl std::fmt::Debug for FakeApprover {
 
 impl FakeApprover {
     fn new(decision: Option<ApprovalDecision>) -> Self {
-        Self { decision, by_call: HashMap::new(), delay: Duration::ZERO, place: Answers::Here, asked: Mutex::default() }
+        Self {
+            decision,
+            by_call: HashMap::new(),
+            delay: Duration::ZERO,
+            place: AnswerSource::Here,
+            asked: Mutex::default(),
+        }
     }
 
     /// Creates an approver that gives this decision on every request.
@@ -39,13 +45,13 @@ impl FakeApprover {
     }
 
     /// Creates an approver that never answers and says that answers come from elsewhere.
-    pub fn away() -> Self {
-        Self::new(None).at(Answers::Elsewhere)
+    pub fn unavailable() -> Self {
+        Self::new(None).at(AnswerSource::Elsewhere)
     }
 
     /// Sets the place that answers come from.
     #[must_use]
-    pub fn at(self, place: Answers) -> Self {
+    pub fn at(self, place: AnswerSource) -> Self {
         Self { place, ..self }
     }
 
@@ -83,7 +89,7 @@ impl Approver for FakeApprover {
         }
     }
 
-    fn answers(&self) -> Answers {
+    fn answers(&self) -> AnswerSource {
         self.place
     }
 }

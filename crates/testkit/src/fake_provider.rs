@@ -11,7 +11,7 @@ use toolwright_core::Tool;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
     CallScope, ChangeNotifier, Health, ListKind, Listing, NoticeSink, Provider, ProviderCall, ProviderError,
-    ProviderKind, RegisteredTool, SourceNotice, Withheld,
+    ProviderKind, RegisteredTool, SourceNotice, WithheldTool,
 };
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::ToolDefinition;
@@ -96,11 +96,11 @@ pub struct FakeProvider {
     /// Its instructions to a model about its tools.
     pub instructions: Option<&'static str>,
     /// The tools that it has but does not offer, each with the reason.
-    pub withheld: Vec<Withheld>,
+    pub withheld: Vec<WithheldTool>,
     /// The tools that it listed in an earlier run.
     pub cached: Option<Vec<Arc<RegisteredTool>>>,
     /// Whether its tools are methods of the protocol.
-    pub is_of_methods: bool,
+    pub lists_methods: bool,
     /// Whether its calls only wait, so that they need no tasks.
     pub only_waits: bool,
 }
@@ -133,7 +133,7 @@ impl FakeProvider {
             instructions: None,
             withheld: Vec::new(),
             cached: None,
-            is_of_methods: false,
+            lists_methods: false,
             only_waits: false,
         }
     }
@@ -305,8 +305,8 @@ impl Provider for FakeProvider {
         self.methods.as_ref().map(|methods| methods())
     }
 
-    fn is_of_methods(&self) -> bool {
-        self.is_of_methods
+    fn lists_methods(&self) -> bool {
+        self.lists_methods
     }
 
     fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {
@@ -329,7 +329,7 @@ impl Provider for FakeProvider {
         *self.notify.lock().unwrap_or_else(PoisonError::into_inner) = Some(notify);
     }
 
-    fn withheld(&self) -> Vec<Withheld> {
+    fn withheld(&self) -> Vec<WithheldTool> {
         self.withheld.clone()
     }
 

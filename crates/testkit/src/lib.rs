@@ -22,7 +22,7 @@ mod wire;
 
 pub use data::test_data;
 pub use fake_clock::FakeClock;
-pub use fake_model::{FakeAnswer, FakeCall, FakeModel};
+pub use fake_model::{FakeAnswer, FakeModel, FakeRequest};
 pub use fake_people::{FakeApprover, FakeRedactor};
 pub use fake_provider::{FakeItems, FakeList, FakeOutput, FakeProvider, definition, listing, own};
 pub use locate::bin;

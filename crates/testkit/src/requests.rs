@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use toolwright_core::canonical::{ContentHash, canonical_json};
 use toolwright_core::plan::PlanDocument;
-use toolwright_core::store::{Written, fold};
+use toolwright_core::store::{WrittenValue, fold};
 
 /// A tool of the data set.
 #[derive(Debug, Clone, Deserialize)]
@@ -122,7 +122,7 @@ fn fitted(value: &Value, kind: &Value) -> Value {
 }
 
 /// Returns the value of a reference, from the answers of earlier calls.
-fn meant(reference: &str, state: &[Written]) -> Result<Value, String> {
+fn resolve_reference(reference: &str, state: &[WrittenValue]) -> Result<Value, String> {
     let mut alternatives = reference.split("||").map(str::trim);
     let found = alternatives.find_map(|term| match term.strip_prefix("†state.") {
         Some(path) => {
@@ -136,9 +136,11 @@ fn meant(reference: &str, state: &[Written]) -> Result<Value, String> {
     found.ok_or_else(|| format!("{reference} means nothing"))
 }
 
-fn replaced(value: &Value, state: &[Written]) -> Result<Value, String> {
+fn replaced(value: &Value, state: &[WrittenValue]) -> Result<Value, String> {
     Ok(match value {
-        Value::String(text) if text.starts_with('†') && !text.starts_with("††") => meant(text, state)?,
+        Value::String(text) if text.starts_with('†') && !text.starts_with("††") => {
+            resolve_reference(text, state)?
+        }
         Value::Array(items) => items.iter().map(|item| replaced(item, state)).collect::<Result<_, _>>()?,
         Value::Object(members) => {
             let member = |(name, member): (&String, &Value)| Ok((name.clone(), replaced(member, state)?));
@@ -211,7 +213,7 @@ impl ServerScript {
                 known["more"] = "x".repeat(short).into();
             }
             if let Some(path) = paths[index] {
-                state.push(Written::set(path, known.clone()));
+                state.push(WrittenValue::set(path, known.clone()));
             }
             script.arguments.push(arguments);
         }

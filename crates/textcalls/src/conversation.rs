@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    CallResult, Exposed, Message, ModelError, ModelEvent, ModelEvents, ModelRequest, ModelResponse, ShownTool,
-    StopReason, ToolChoice, Traffic, WrittenCall,
+    CallResult, Message, ModelError, ModelEvent, ModelEvents, ModelRequest, ModelResponse, RawToolCall,
+    RequestProgress, ShownTool, StopReason, ToolChoice, ToolVisibility,
 };
 
 use crate::format::Form;
@@ -120,7 +120,7 @@ impl Reading {
             ModelEvent::Call(call) => {
                 let id = format!("call_{}", self.next_id);
                 self.next_id += 1;
-                ModelEvent::Call(WrittenCall { id, ..call })
+                ModelEvent::Call(RawToolCall { id, ..call })
             }
             piece => piece,
         };
@@ -143,7 +143,7 @@ impl ModelEvents for TextListener<'_> {
         decoder.feed(piece.as_bytes(), &mut |event| reading.take(event, self.events));
     }
 
-    fn on_traffic(&self, traffic: Traffic) {
+    fn on_traffic(&self, traffic: RequestProgress) {
         self.events.on_traffic(traffic);
     }
 }
@@ -200,7 +200,7 @@ impl Format {
         }
         let arguments = json!({"path": "notes.txt", "content": "a longer text,\nperhaps of several lines"});
         let sample =
-            WrittenCall { id: String::new(), name: "example_tool".to_owned(), arguments: arguments.to_string() };
+            RawToolCall { id: String::new(), name: "example_tool".to_owned(), arguments: arguments.to_string() };
         let result = CallResult {
             call_id: "functions.example_tool:0".to_owned(),
             name: sample.name.clone(),
@@ -227,13 +227,13 @@ impl Format {
     /// A past call in the assistant's turn. `tools` say which argument is the body, in formats that have one. Arguments that are
     /// not a JSON object become an empty one.
     #[must_use]
-    pub fn write_call(&self, call: &WrittenCall, tools: &[ShownTool]) -> String {
+    pub fn write_call(&self, call: &RawToolCall, tools: &[ShownTool]) -> String {
         self.write_calls(std::slice::from_ref(call), tools)
     }
 
     /// The past calls of one turn.
     #[must_use]
-    pub fn write_calls(&self, calls: &[WrittenCall], tools: &[ShownTool]) -> String {
+    pub fn write_calls(&self, calls: &[RawToolCall], tools: &[ShownTool]) -> String {
         let past: Vec<PastCall<'_>> = calls.iter().enumerate().map(PastCall::of).collect();
         let template = self.channels.map_or("{call}", |channels| channels.call);
         let Some(call) = self.calls.first() else {
@@ -303,5 +303,5 @@ fn fill(template: &str, name: &str, id: &str, content: &str) -> String {
 
 /// Returns the tools that are not deferred: text cannot load the others.
 fn not_deferred(tools: &[ShownTool]) -> impl Iterator<Item = &ShownTool> {
-    tools.iter().filter(|tool| tool.exposed != Exposed::Deferred)
+    tools.iter().filter(|tool| tool.exposed != ToolVisibility::Deferred)
 }

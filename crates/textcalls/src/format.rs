@@ -25,7 +25,7 @@ pub struct Format {
     /// White space between text and a call.
     pub(super) spacing: Spacing,
     /// How JSON responses are written.
-    pub(super) answers: Answers,
+    pub(super) answers: JsonResponseForm,
     /// Template of a result, with `{name}`, `{id}` and `{content}`.
     pub(super) result: &'static str,
     /// The text around all results of a turn.
@@ -47,7 +47,7 @@ pub enum Values {
 
 /// How JSON responses are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answers {
+pub(super) enum JsonResponseForm {
     /// As plain JSON.
     Bare,
     /// In a code block, which is removed if the response contains nothing else.
@@ -77,7 +77,7 @@ pub(super) struct Reasoning {
     /// Where it may open.
     pub place: Place,
     /// Whether a call at its end closes it: some models omit the closing marker.
-    pub yields: Yields,
+    pub yields: EndsReasoning,
     /// White space at its ends.
     pub spacing: Spacing,
 }
@@ -104,7 +104,7 @@ pub(super) enum Place {
 
 /// Whether a call ends reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Yields {
+pub(super) enum EndsReasoning {
     /// Never: a call in reasoning belongs to it.
     Never,
     /// Yes.

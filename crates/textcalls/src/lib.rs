@@ -17,7 +17,7 @@ mod table;
 
 use std::sync::Arc;
 
-use toolwright_core::model::{ModelEvent, ShownTool, WrittenCall};
+use toolwright_core::model::{ModelEvent, RawToolCall, ShownTool};
 
 pub use conversation::{TextListener, TextTools};
 pub use decoder::TextDecoder;
@@ -93,7 +93,7 @@ pub struct Decoded {
     /// Reasoning.
     pub reasoning: String,
     /// Calls. Their ids are empty if the format has none.
-    pub calls: Vec<WrittenCall>,
+    pub calls: Vec<RawToolCall>,
 }
 
 impl Decoded {

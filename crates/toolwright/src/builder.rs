@@ -14,7 +14,7 @@ use toolwright_core::{Approver, Profile, Tool};
 use toolwright_models::Api;
 
 use crate::app::{HostOptions, Toolwright, VariableSource};
-use crate::config::{LoadOptions, Severity, load, place_of_code, variable};
+use crate::config::{LoadOptions, Severity, code_settings_path, load, variable};
 use crate::error::Error;
 
 /// Prefixes of variables for the command `toolwright` and for the telemetry of this process. An embedded Toolwright
@@ -136,9 +136,9 @@ impl Builder {
         let settings = serde_json::to_value(settings).unwrap_or_default();
         match settings {
             Value::Object(settings) => {
-                settings.into_iter().for_each(|(key, value)| lay(&mut self.settings, key, value))
+                settings.into_iter().for_each(|(key, value)| merge_setting(&mut self.settings, key, value))
             }
-            other => lay(&mut self.settings, "settings".to_owned(), other),
+            other => merge_setting(&mut self.settings, "settings".to_owned(), other),
         }
         self
     }
@@ -245,7 +245,7 @@ impl Builder {
         });
         options.settings = Some(Value::Object(self.document(named)));
         let mut config = load(&options, &*variables);
-        let code = place_of_code(&options.cwd);
+        let code = code_settings_path(&options.cwd);
         let ours = |problem: &crate::config::Problem| problem.file.as_deref() == Some(&code);
         // An error in code fails the build, even if it would only remove an entry in a file.
         if config.problems.iter().any(|problem| ours(problem) && problem.severity != Severity::Warning) {
@@ -254,7 +254,7 @@ impl Builder {
         }
         let app = Toolwright::open_within(options, config, variables, self.host).await?;
         add(&app, self.tools).await?;
-        app.offer_jobs_once_there_is_one();
+        app.offer_jobs_after_first();
         Ok(app)
     }
 
@@ -268,11 +268,11 @@ impl Builder {
             Builtins::Some(globs) => json!({"builtins": !globs.is_empty(), "builtins_allowed": globs}),
         });
         if let Some(defaults) = defaults {
-            lay(&mut document, "defaults".to_owned(), defaults);
+            merge_setting(&mut document, "defaults".to_owned(), defaults);
         }
         if !self.rules.is_empty() {
             let rules = serde_json::to_value(std::mem::take(&mut self.rules)).unwrap_or_default();
-            lay(&mut document, "policy".to_owned(), json!({"rules": rules}));
+            merge_setting(&mut document, "policy".to_owned(), json!({"rules": rules}));
         }
         document
     }
@@ -289,10 +289,10 @@ fn embedded_variable(name: &str) -> Option<String> {
 }
 
 /// Adds a setting over earlier ones: mappings are merged, other values are replaced.
-fn lay(settings: &mut Map<String, Value>, key: String, value: Value) {
+fn merge_setting(settings: &mut Map<String, Value>, key: String, value: Value) {
     match (settings.get_mut(&key), value) {
         (Some(Value::Object(have)), Value::Object(more)) => {
-            more.into_iter().for_each(|(key, value)| lay(have, key, value))
+            more.into_iter().for_each(|(key, value)| merge_setting(have, key, value))
         }
         (_, value) => {
             settings.insert(key, value);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The permitted access of other users to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Others {
+pub(crate) enum OtherUsersAccess {
     /// Any access, because the content is checked elsewhere.
     Anything,
     /// Reading.
@@ -21,7 +21,7 @@ pub(crate) enum Others {
 /// # Errors
 /// Errors of the file system. The file is not regular, too large, another user's (root's is accepted), or accessible to
 /// others beyond `others`; the error names the remedy.
-pub(crate) fn read(path: &Path, others: Others, max: u64) -> io::Result<String> {
+pub(crate) fn read(path: &Path, others: OtherUsersAccess, max: u64) -> io::Result<String> {
     let mut options = std::fs::OpenOptions::new();
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(
@@ -59,12 +59,12 @@ pub(crate) fn is_own(_: &Path) -> bool {
 
 /// Returns why a file is not private to this user.
 #[cfg(unix)]
-fn foreign(metadata: &Metadata, others: Others, path: &Path) -> Option<String> {
+fn foreign(metadata: &Metadata, others: OtherUsersAccess, path: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;
     let (forbidden, what) = match others {
-        Others::Anything => return None,
-        Others::Read => (0o022, "write"),
-        Others::Nothing => (0o077, "read or write"),
+        OtherUsersAccess::Anything => return None,
+        OtherUsersAccess::Read => (0o022, "write"),
+        OtherUsersAccess::Nothing => (0o077, "read or write"),
     };
     let owner = metadata.uid();
     if owner != rustix::process::geteuid().as_raw() && owner != 0 {
@@ -75,7 +75,7 @@ fn foreign(metadata: &Metadata, others: Others, path: &Path) -> Option<String> {
 }
 
 #[cfg(not(unix))]
-fn foreign(_: &Metadata, _: Others, _: &Path) -> Option<String> {
+fn foreign(_: &Metadata, _: OtherUsersAccess, _: &Path) -> Option<String> {
     None
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn api_token(state_dir: &Path) -> io::Result<String> {
 }
 
 fn read_token(path: &Path) -> io::Result<String> {
-    let text = read(path, Others::Nothing, MAX_TOKEN_FILE);
+    let text = read(path, OtherUsersAccess::Nothing, MAX_TOKEN_FILE);
     let refuse =
         |why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{why}; delete it, and a new one is made"));
     match text {
@@ -166,24 +166,24 @@ mod tests {
         let path = folder.path().join("secret");
         std::fs::write(&path, "text").expect("file");
         for (mode, others, expect) in [
-            (0o600, Others::Nothing, true),
-            (0o640, Others::Nothing, false),
-            (0o604, Others::Nothing, false),
-            (0o644, Others::Read, true),
-            (0o664, Others::Read, false),
-            (0o666, Others::Anything, true),
+            (0o600, OtherUsersAccess::Nothing, true),
+            (0o640, OtherUsersAccess::Nothing, false),
+            (0o604, OtherUsersAccess::Nothing, false),
+            (0o644, OtherUsersAccess::Read, true),
+            (0o664, OtherUsersAccess::Read, false),
+            (0o666, OtherUsersAccess::Anything, true),
         ] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("mode");
             let read = read(&path, others, 4);
             assert_eq!(read.is_ok(), expect, "{mode:o} {others:?}: {read:?}");
             assert!(expect || read.expect_err("refused").to_string().contains("chmod 600"), "{mode:o}");
         }
-        assert!(read(&path, Others::Anything, 3).is_err(), "too large");
-        assert!(read(folder.path(), Others::Anything, 9).is_err(), "a folder");
+        assert!(read(&path, OtherUsersAccess::Anything, 3).is_err(), "too large");
+        assert!(read(folder.path(), OtherUsersAccess::Anything, 9).is_err(), "a folder");
         if rustix::process::geteuid().is_root() {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("mode");
             std::os::unix::fs::chown(&path, Some(65534), None).expect("given away");
-            let error = read(&path, Others::Nothing, 9).expect_err("another user's").to_string();
+            let error = read(&path, OtherUsersAccess::Nothing, 9).expect_err("another user's").to_string();
             assert!(error.contains("another user's"), "{error}");
         }
     }

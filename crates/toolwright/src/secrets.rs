@@ -29,7 +29,7 @@ pub(crate) fn looks_secret(key: &str) -> bool {
 
 /// Returns whether a variable decides which program, library, module or package runs, so that a reviewer must see its
 /// value.
-pub(crate) fn decides_what_runs(variable: &str) -> bool {
+pub(crate) fn affects_execution(variable: &str) -> bool {
     const STARTS: [&str; 13] = [
         "LD_",
         "DYLD_",
@@ -81,7 +81,7 @@ pub(crate) fn without_scheme(value: &str) -> &str {
 }
 
 /// A part of a text that is masked for display.
-pub(crate) struct Part {
+pub(crate) struct MaskedPart {
     /// Its place in the text.
     pub(crate) range: Range<usize>,
     /// Whether it is certainly a secret, so that it must not be printed anywhere. Other parts are only masked here,
@@ -91,7 +91,7 @@ pub(crate) struct Part {
 
 /// Finds the secret in each of these arguments: `--api-key=…`, `API_KEY=…`, `Authorization: …`, the argument after
 /// `--api-key`, and the value in the argument after `--header`.
-pub(crate) fn in_arguments(arguments: &[&str]) -> Vec<Option<Part>> {
+pub(crate) fn in_arguments(arguments: &[&str]) -> Vec<Option<MaskedPart>> {
     let mut after = "";
     arguments
         .iter()
@@ -103,7 +103,7 @@ pub(crate) fn in_arguments(arguments: &[&str]) -> Vec<Option<Part>> {
                 let is_header = name == "header" || matches!(flag, "header" | "H");
                 // `https://…` is handled as an address.
                 if (is_sure || is_header) && !value.starts_with("//") {
-                    return Some(Part { range: argument.len() - value.len()..argument.len(), is_sure });
+                    return Some(MaskedPart { range: argument.len() - value.len()..argument.len(), is_sure });
                 }
             }
             match argument.strip_prefix('-') {
@@ -111,7 +111,7 @@ pub(crate) fn in_arguments(arguments: &[&str]) -> Vec<Option<Part>> {
                     after = rest.trim_start_matches('-');
                     None
                 }
-                _ => looks_secret(flag).then_some(Part { range: 0..argument.len(), is_sure: true }),
+                _ => looks_secret(flag).then_some(MaskedPart { range: 0..argument.len(), is_sure: true }),
             }
         })
         .collect()
@@ -119,14 +119,14 @@ pub(crate) fn in_arguments(arguments: &[&str]) -> Vec<Option<Part>> {
 
 /// Finds the password or token before the host, query values and fragment of the address `text`; empty if it is not an
 /// address. Works on addresses with placeholders.
-pub(crate) fn in_address(text: &str) -> Vec<Part> {
+pub(crate) fn in_address(text: &str) -> Vec<MaskedPart> {
     let Some(start) = text.find("://").map(|at| at + 3) else { return Vec::new() };
     let mut parts = Vec::new();
     let host_end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
     if let Some(at) = text[start..host_end].rfind('@') {
         let colon = text[start..start + at].find(':');
         let from = colon.map_or(start, |colon| start + colon + 1);
-        parts.push(Part { range: from..start + at, is_sure: colon.is_some() });
+        parts.push(MaskedPart { range: from..start + at, is_sure: colon.is_some() });
     }
     let fragment = text[host_end..].find('#').map(|at| host_end + at);
     let query_end = fragment.unwrap_or(text.len());
@@ -135,11 +135,11 @@ pub(crate) fn in_address(text: &str) -> Vec<Part> {
         for pair in text[from..query_end].split('&') {
             let (key, value) = pair.split_once('=').unwrap_or(("", pair));
             let end = from + pair.len();
-            parts.push(Part { range: end - value.len()..end, is_sure: looks_secret(key) });
+            parts.push(MaskedPart { range: end - value.len()..end, is_sure: looks_secret(key) });
             from = end + 1;
         }
     }
-    parts.extend(fragment.map(|at| Part { range: at + 1..text.len(), is_sure: false }));
+    parts.extend(fragment.map(|at| MaskedPart { range: at + 1..text.len(), is_sure: false }));
     parts.retain(|part| !part.range.is_empty());
     parts
 }
@@ -155,7 +155,7 @@ pub(crate) fn mask(value: &mut Value) {
                     ("parameters" | "output_schema", _) => {}
                     ("env", Value::Object(pairs)) => pairs
                         .iter_mut()
-                        .for_each(|(name, value)| if decides_what_runs(name) { mask(value) } else { mask_all(value) }),
+                        .for_each(|(name, value)| if affects_execution(name) { mask(value) } else { mask_all(value) }),
                     ("headers" | "query", Value::Object(pairs)) => pairs.values_mut().for_each(mask_all),
                     ("args", Value::Array(items)) => mask_arguments(items),
                     (key, item @ Value::String(_)) if looks_secret(key) => mask_all(item),

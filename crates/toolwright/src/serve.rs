@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use toolwright_agent::tools::{NAMESPACE, batch_provider};
-use toolwright_core::approval::{Answers, Approver, NoApprover};
+use toolwright_core::approval::{AnswerSource, Approver, NoApprover};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::inbox::{FormQuestion, Question};
 use toolwright_core::{Cancel, Policy, Profile};
@@ -261,7 +261,7 @@ impl Serve {
     }
 
     /// Returns the approver for questions that the client is not asked.
-    fn approver(&self, answers: Answers) -> Arc<dyn Approver> {
+    fn approver(&self, answers: AnswerSource) -> Arc<dyn Approver> {
         match self.ask {
             Ask::Client | Ask::Inbox => self.app.own_approver().unwrap_or_else(|| {
                 let on_question = Arc::clone(&self.on_question);
@@ -274,7 +274,8 @@ impl Serve {
     fn gateway(&self, transport: Transport, config: &Config) -> Arc<Gateway> {
         let app = &self.app;
         // A source waits for the model's answer within its call, which cannot continue as a job.
-        let mut fallback_client = GatewayFallback::new(Arc::clone(app), self.profile, self.approver(Answers::Here));
+        let mut fallback_client =
+            GatewayFallback::new(Arc::clone(app), self.profile, self.approver(AnswerSource::Here));
         if self.ask == Ask::Inbox {
             let on_form = Arc::clone(&self.on_form);
             fallback_client = fallback_client.with_forms(app.ask_forms(move |form| on_form(form)));
@@ -284,7 +285,7 @@ impl Serve {
             Arc::clone(app.catalogue()),
             Arc::clone(app.executor()),
             Arc::new(Self::policy_of(self.profile, transport, config)),
-            self.approver(Answers::Elsewhere),
+            self.approver(AnswerSource::Elsewhere),
             config.root.clone(),
         );
         Gateway::new(GatewayOptions {
@@ -313,9 +314,11 @@ impl Serve {
     }
 
     /// Watches the configuration, if its changes are followed, and drives members of groups, if there are groups.
-    fn follow(&self, gateway: &Arc<Gateway>, transport: Transport) -> Following {
+    fn follow(&self, gateway: &Arc<Gateway>, transport: Transport) -> BackgroundTasks {
         let groups = self.app.config().sections.defaults.groups.then(|| self.app.drive_groups());
-        let Some(on_reload) = self.on_reload.clone() else { return Following { watching: None, _groups: groups } };
+        let Some(on_reload) = self.on_reload.clone() else {
+            return BackgroundTasks { watching: None, _groups: groups };
+        };
         let (app, gateway, profile) = (Arc::clone(&self.app), Arc::clone(gateway), self.profile);
         let watching = Some(tokio::spawn(async move {
             let watched = Arc::clone(&app);
@@ -332,18 +335,18 @@ impl Serve {
                 tracing::warn!("the configuration is not watched for changes: {error}");
             }
         }));
-        Following { watching, _groups: groups }
+        BackgroundTasks { watching, _groups: groups }
     }
 }
 
 /// The tasks that watch the configuration and drive groups; they end when dropped.
 #[derive(Debug)]
-struct Following {
+struct BackgroundTasks {
     watching: Option<JoinHandle<()>>,
     _groups: Option<DrivenGroups>,
 }
 
-impl Drop for Following {
+impl Drop for BackgroundTasks {
     fn drop(&mut self) {
         if let Some(task) = self.watching.take() {
             task.abort();
@@ -360,7 +363,7 @@ pub struct Serving {
     token_file: Option<PathBuf>,
     shutdown: Cancel,
     task: Option<JoinHandle<std::io::Result<()>>>,
-    _following: Following,
+    _following: BackgroundTasks,
     _triggers: RunningTriggers,
 }
 

@@ -13,7 +13,7 @@ use toolwright_core::store::StoreError;
 use toolwright_runtime::AgentBudget;
 
 use super::{Driver, DriverError, RunOptions};
-use crate::report::{ChildEnd, ChildNote, Status};
+use crate::report::{ChildEnd, Status, UnfinishedChild};
 use crate::run::{RunConfig, RunState, Step, ToolBatch};
 
 /// How long a run without a time limit waits for its agents.
@@ -95,15 +95,15 @@ impl Driver {
         }
         let cause = || options.cancel.cause();
         // The run can be resumed, and is then told of them; when the program ends, the next process continues the jobs.
-        let goes_on = match result.status {
+        let can_resume = match result.status {
             Status::Failure => state.is_interrupted(),
             Status::Cancelled => cause() == Some(CancelCause::Shutdown),
             _ => false,
         };
-        if goes_on {
+        if can_resume {
             return Ok(false);
         }
-        let (policy, open) = (state.spec().on_children(), state.may_take_back());
+        let (policy, open) = (state.spec().on_children(), state.can_reopen_answer());
         let names = named(&children);
         match policy {
             OnChildren::Wait if open => {
@@ -122,10 +122,11 @@ impl Driver {
                 }
             }
             policy if open && !state.has_named_children() => {
-                let then = if policy == OnChildren::Cancel { "they are cancelled" } else { "they go on without you" };
+                let consequence =
+                    if policy == OnChildren::Cancel { "they are cancelled" } else { "they go on without you" };
                 let notice = format!(
                     "[toolwright notice] Your answer was not accepted yet, because agents that you started are still \
-                     running: {names}. job__wait waits for one. If you give your answer again while they run, {then}."
+                     running: {names}. job__wait waits for one. If you give your answer again while they run, {consequence}."
                 );
                 if state.take_back(notice) {
                     return Ok(true);
@@ -141,7 +142,7 @@ impl Driver {
                 let _ = self.executor.services().jobs.stop(JobScope::Of(&options.session), &child.id).await;
             }
             let agent = child.tool.name().to_owned();
-            state.note_child(ChildNote { agent, job: child.id.clone(), end });
+            state.note_child(UnfinishedChild { agent, job: child.id.clone(), end });
         }
         if !children.is_empty() {
             self.save(state, options).await?;

@@ -17,11 +17,11 @@ use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_runtime::executor::{LlmOptions, Promotion};
 use toolwright_runtime::{Priority, RunContext};
 
-use super::eviction::{EvictedCounts, FreedRoom};
+use super::eviction::{CompactionRecord, EvictionCounts};
 use super::resume::Journal;
-use super::run_calls::{Meter, usage_of};
+use super::run_calls::{UsageMeter, usage_of};
 use super::{Driver, DriverError, RunOptions};
-use crate::run::{Compacted, MemoryTools, RunState};
+use crate::run::{CompactionState, MemoryTools, RunState};
 
 /// Ids of the tools that compact turns.
 const SUMMARIZE: &str = "llm:summarize@1.0.0";
@@ -83,7 +83,7 @@ impl Driver {
         options: &RunOptions,
         cancel: &Cancel,
     ) -> Result<(), DriverError> {
-        let meter = Meter::of(options, self.prices(), &[]);
+        let meter = UsageMeter::of(options, self.prices(), &[]);
         let run = RunContext {
             cancel: cancel.clone(),
             // No user or model requested these calls, so nobody is asked to approve them.
@@ -133,17 +133,17 @@ impl Driver {
         options: &RunOptions,
     ) -> Result<(), DriverError> {
         match state.on_compacted(outcomes, usage)? {
-            Compacted::Open => {}
-            Compacted::Done { messages, tokens, handle, missing, usage, .. } => {
+            CompactionState::Open => {}
+            CompactionState::Done { messages, tokens, handle, missing, usage, .. } => {
                 for why in missing {
                     let message = format!("facts of some earlier turns are only in what was stored of them: {why}");
                     self.warn("compaction_incomplete", message);
                 }
                 let layer = CompactionLayer::Summarize;
-                let results = EvictedCounts::default();
-                self.report_room(state, FreedRoom { layer, tokens, results, messages, handle, usage }, options);
+                let results = EvictionCounts::default();
+                self.report_room(state, CompactionRecord { layer, tokens, results, messages, handle, usage }, options);
             }
-            Compacted::Failed(why) => {
+            CompactionState::Failed(why) => {
                 let message =
                     format!("earlier turns could not be put together to make room in the conversation: {why}");
                 self.warn("compaction_failed", message);

@@ -13,15 +13,15 @@ use toolwright_core::content::ContentBlock;
 use toolwright_core::context::Exactness;
 use toolwright_core::event::{CompactionLayer, Event};
 use toolwright_core::model::{CallResult, Usage};
-use toolwright_core::output::{DEFAULT_MAX_BYTES, Readers};
+use toolwright_core::output::{DEFAULT_MAX_BYTES, OutputReaders};
 use toolwright_core::store::{StoreError, StoredOutput};
 use toolwright_runtime::executor::readers;
 
 use super::tool_view::RequestTools;
 use super::{Driver, RunOptions};
 use crate::run::{
-    CompactionSources, Evicted, Files, MAX_NOTE_FILES, Original, Originals, ResultPosition, RoomPlan, RunState,
-    besides, content_text, has_text,
+    BinaryHandles, CompactionSources, Evicted, EvictionPlan, MAX_NOTE_FILES, ResultPosition, RunState, StoredResults,
+    StoredText, content_beyond, content_text, has_text,
 };
 
 /// The reason why the next turn is the last.
@@ -34,37 +34,37 @@ const END_BYTES: usize = 4096;
 
 /// Evicted results.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct EvictedCounts {
+pub(super) struct EvictionCounts {
     results: usize,
     /// Evicted results that the model can read by a handle.
     kept: usize,
 }
 
 /// A way in which room was made, for observers.
-pub(super) struct FreedRoom {
+pub(super) struct CompactionRecord {
     pub(super) layer: CompactionLayer,
     /// Estimated tokens before and after.
     pub(super) tokens: (usize, usize),
-    pub(super) results: EvictedCounts,
+    pub(super) results: EvictionCounts,
     pub(super) messages: usize,
     pub(super) handle: Option<String>,
     pub(super) usage: Usage,
 }
 
-impl FreedRoom {
-    fn by_eviction(layer: CompactionLayer, tokens: (usize, usize), results: EvictedCounts) -> Self {
+impl CompactionRecord {
+    fn by_eviction(layer: CompactionLayer, tokens: (usize, usize), results: EvictionCounts) -> Self {
         Self { layer, tokens, results, messages: 0, handle: None, usage: Usage::default() }
     }
 }
 
 /// Makes room for one request.
-struct RoomMaker<'a> {
+struct ContextTrimmer<'a> {
     driver: &'a Driver,
     options: &'a RunOptions,
     /// Estimated tokens of the request's tool definitions.
     tools: usize,
     /// The tools that read stored outputs.
-    readers: Readers,
+    readers: OutputReaders,
     /// The tools as the model knows them.
     snapshot: &'a Arc<Snapshot>,
 }
@@ -93,7 +93,7 @@ impl Driver {
             plan = state.plan_without_model(tools);
         }
         let readers = readers(&self.run_context(state, snapshot, options));
-        RoomMaker { driver: self, options, tools, readers, snapshot }.make(state, plan).await;
+        ContextTrimmer { driver: self, options, tools, readers, snapshot }.make(state, plan).await;
         true
     }
 
@@ -106,7 +106,7 @@ impl Driver {
         let count = move || {
             let counts = countable.texts.iter().map(|text| counter.count(text));
             let exact = |(tokens, exactness)| (exactness == Exactness::Exact).then_some(tokens);
-            counts.map(exact).sum::<Option<usize>>().map(|tokens| tokens + countable.besides)
+            counts.map(exact).sum::<Option<usize>>().map(|tokens| tokens + countable.overhead)
         };
         match tokio::task::spawn_blocking(count).await {
             Ok(Some(exact)) => state.on_counted(exact, estimate),
@@ -119,9 +119,9 @@ impl Driver {
     }
 
     /// Records in transcript and events how room was made.
-    pub(super) fn report_room(&self, state: &RunState, made: FreedRoom, options: &RunOptions) {
-        let FreedRoom { layer, tokens: (before, after), results, messages, handle, usage } = made;
-        let EvictedCounts { results, kept } = results;
+    pub(super) fn report_room(&self, state: &RunState, made: CompactionRecord, options: &RunOptions) {
+        let CompactionRecord { layer, tokens: (before, after), results, messages, handle, usage } = made;
+        let EvictionCounts { results, kept } = results;
         let tokens = |estimate: usize| state.in_tokens(estimate) as u64;
         let (before, after) = (tokens(before), tokens(after));
         let limit = state.context_limit().map_or(0, tokens);
@@ -151,9 +151,9 @@ impl Driver {
     }
 }
 
-impl RoomMaker<'_> {
-    async fn make(&self, state: &mut RunState, plan: RoomPlan) {
-        let RoomPlan { truncate, summarize, mut full } = plan;
+impl ContextTrimmer<'_> {
+    async fn make(&self, state: &mut RunState, plan: EvictionPlan) {
+        let EvictionPlan { truncate, summarize, mut full } = plan;
         let before = self.request_tokens(state);
         let mut evicted = self.evict(state, truncate).await;
         if let Some(range) = summarize
@@ -162,14 +162,14 @@ impl RoomMaker<'_> {
             state.postpone_compaction();
             let plan = state.plan_without_model(self.tools);
             let more = self.evict(state, plan.truncate).await;
-            evicted = EvictedCounts { results: evicted.results + more.results, kept: evicted.kept + more.kept };
+            evicted = EvictionCounts { results: evicted.results + more.results, kept: evicted.kept + more.kept };
             full = plan.full;
         }
         if evicted.results > 0 {
             // A compaction is reported at its end.
             state.count_truncation();
             let tokens = (before, self.request_tokens(state));
-            self.report(state, FreedRoom::by_eviction(CompactionLayer::Truncate, tokens, evicted));
+            self.report(state, CompactionRecord::by_eviction(CompactionLayer::Truncate, tokens, evicted));
         }
         if full {
             self.force_last_turn(state).await;
@@ -191,13 +191,13 @@ impl RoomMaker<'_> {
             "the conversation does not fit the model's window, however it is shortened: the next turn is the last";
         self.driver.warn("context_full", message.to_owned());
         let tokens = (before, self.request_tokens(state));
-        self.report(state, FreedRoom::by_eviction(CompactionLayer::ForceFinal, tokens, evicted));
+        self.report(state, CompactionRecord::by_eviction(CompactionLayer::ForceFinal, tokens, evicted));
     }
 
     /// Replaces these results by notes. Stores each first if a tool can read it. A result that cannot be stored stays,
     /// as long as the conversation fits with it.
-    async fn evict(&self, state: &mut RunState, positions: Vec<ResultPosition>) -> EvictedCounts {
-        let mut counts = EvictedCounts::default();
+    async fn evict(&self, state: &mut RunState, positions: Vec<ResultPosition>) -> EvictionCounts {
+        let mut counts = EvictionCounts::default();
         for position in positions {
             // One at a time: a result that cannot be stored stays if earlier ones have made enough room.
             if let Some(evicted) = self.store_result(state, position).await {
@@ -230,7 +230,7 @@ impl RoomMaker<'_> {
         evicted.files.sort();
         // A preview of an earlier stored part may contain more than the stored text.
         let known = self.ends_of(&evicted.texts).await;
-        let rest = besides(&result.content, &evicted.texts, &known);
+        let rest = content_beyond(&result.content, &evicted.texts, &known);
         // A result of files only is fully described by their handles.
         if (has_text(&rest) || evicted.files.len() > MAX_NOTE_FILES) && !self.readers.is_empty() {
             let stored = self.store_text(&content_text(&rest, &files)).await?;
@@ -266,9 +266,9 @@ impl RoomMaker<'_> {
     async fn store_files<'b>(
         &self,
         blocks: impl Iterator<Item = &'b ContentBlock> + Send,
-    ) -> Result<Files, StoreError> {
+    ) -> Result<BinaryHandles, StoreError> {
         let outputs = &self.driver.executor.services().outputs;
-        let mut files = Files::new();
+        let mut files = BinaryHandles::new();
         for (data, media_type) in blocks.filter_map(ContentBlock::binary) {
             let hash = ContentHash::of_bytes(data.as_bytes());
             let Ok(bytes) = BASE64_STANDARD.decode(data) else { continue };
@@ -298,9 +298,9 @@ impl RoomMaker<'_> {
     }
 
     /// Reads the stored results in `range` again.
-    async fn read_originals(&self, state: &RunState, range: &Range<usize>) -> Originals {
+    async fn read_originals(&self, state: &RunState, range: &Range<usize>) -> StoredResults {
         let (outputs, session) = (&self.driver.executor.services().outputs, &self.options.session.id);
-        let mut originals = Originals::new();
+        let mut originals = StoredResults::new();
         let mut left = ALL_BYTES;
         for (call, handle) in state.stored_in(range) {
             let whole: &mut String = originals.entry(call).or_default();
@@ -332,7 +332,7 @@ impl RoomMaker<'_> {
         if !self.readers.is_empty() {
             let stored = self.store_text(&state.text_of(range, &sources.files)).await?;
             let advice = self.readers.advice(&stored.handle);
-            sources.stored = Some(Original { handle: stored.handle, advice });
+            sources.stored = Some(StoredText { handle: stored.handle, advice });
         }
         Ok(())
     }
@@ -347,7 +347,7 @@ impl RoomMaker<'_> {
         state.context_limit().is_some_and(|limit| self.request_tokens(state) > limit)
     }
 
-    fn report(&self, state: &RunState, made: FreedRoom) {
+    fn report(&self, state: &RunState, made: CompactionRecord) {
         self.driver.report_room(state, made, self.options);
     }
 

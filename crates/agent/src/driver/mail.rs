@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::job::{JobRecord, JobScope, JobState, Listed};
+use toolwright_core::job::{JobFilter, JobRecord, JobScope, JobState};
 use toolwright_core::store::todo::{TODO_ROOT, TodoList};
 use toolwright_core::store::{LogMessage, LogRow, MessageKind, StoreError};
 
-use super::run_calls::Meter;
+use super::run_calls::UsageMeter;
 use super::{Driver, DriverError, RunOptions};
-use crate::run::{Notice, RunState};
+use crate::run::{RunState, SessionNotice};
 
 /// Messages that one turn tells.
 const MAX_MAIL: usize = 16;
@@ -43,9 +43,9 @@ impl Driver {
         &self,
         state: &RunState,
         unread: Vec<LogRow>,
-        meter: &Meter,
+        meter: &UsageMeter,
         options: &RunOptions,
-    ) -> Result<Vec<Notice>, StoreError> {
+    ) -> Result<Vec<SessionNotice>, StoreError> {
         let mail = self.notices(unread).await?;
         for job in mail.iter().filter_map(|(_, job)| job.as_ref()) {
             if job.run.as_deref() == Some(&*options.run_id) {
@@ -66,13 +66,13 @@ impl Driver {
     }
 
     /// What messages tell, with the jobs whose ends they tell.
-    async fn notices(&self, rows: Vec<LogRow>) -> Result<Vec<(Notice, Option<JobRecord>)>, StoreError> {
+    async fn notices(&self, rows: Vec<LogRow>) -> Result<Vec<(SessionNotice, Option<JobRecord>)>, StoreError> {
         let mut mail = Vec::with_capacity(rows.len());
         for row in rows {
             let Some(message) = row.message() else { continue };
             let job = self.job(message).await?;
             let text = job.as_ref().map_or_else(|| message.notice(row.author.name()), JobRecord::message);
-            mail.push((Notice { seq: row.seq, kind: message.kind, text, source: message.source() }, job));
+            mail.push((SessionNotice { seq: row.seq, kind: message.kind, text, source: message.source() }, job));
         }
         Ok(mail)
     }
@@ -89,7 +89,7 @@ impl Driver {
     pub(super) async fn continue_with_mail(
         &self,
         state: &mut RunState,
-        meter: &Meter,
+        meter: &UsageMeter,
         (mut open, mut unread): (Vec<JobRecord>, Vec<LogRow>),
         options: &RunOptions,
     ) -> Result<bool, DriverError> {
@@ -138,9 +138,10 @@ impl Driver {
         while state.is_over() {
             if log.wait(session, after, WAIT).await? {
                 let rows = log.messages(session, after, MAX_MAIL).await?;
-                let news: Vec<Notice> = self.notices(rows).await?.into_iter().map(|(notice, _)| notice).collect();
+                let news: Vec<SessionNotice> =
+                    self.notices(rows).await?.into_iter().map(|(notice, _)| notice).collect();
                 if state.is_woken_by(&news) {
-                    let meter = Meter::of(options, self.prices(), state.used_by_jobs());
+                    let meter = UsageMeter::of(options, self.prices(), state.used_by_jobs());
                     let unread = log.unread(session, state.last_notice(), MAX_MAIL).await?;
                     state.receive(&self.mail(state, unread, &meter, options).await?);
                     state.begin_behind(before);
@@ -192,7 +193,7 @@ impl Driver {
     /// The jobs of the session that have not ended.
     pub(super) async fn open_jobs(&self, options: &RunOptions) -> Result<Vec<JobRecord>, StoreError> {
         let scope = JobScope::Of(&options.session);
-        match self.executor.services().jobs.list(scope, Listed::Open, MAX_JOBS).await {
+        match self.executor.services().jobs.list(scope, JobFilter::Open, MAX_JOBS).await {
             Err(StoreError::Unsupported(_)) => Ok(Vec::new()),
             open => open,
         }

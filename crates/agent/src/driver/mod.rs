@@ -34,8 +34,8 @@ use toolwright_search::ToolFinder;
 use crate::report::{RunReport, Status};
 use crate::run::{RunConfig, RunState, Step};
 pub use options::{DriverError, PromptPreview, RunOptions, RunWatcher, Transcript};
-pub(crate) use resume::Begun;
-use run_calls::{InFlightCalls, Meter, TurnBudget};
+pub(crate) use resume::RunStart;
+use run_calls::{InFlightCalls, TurnBudget, UsageMeter};
 pub(crate) use tool_view::ToolViewCache;
 use tool_view::{RequestTools, with_instances};
 
@@ -264,7 +264,7 @@ impl Driver {
         if !changed.is_empty() {
             self.calls_ended(state, changed, options)?;
         }
-        let meter = Meter::of(options, self.prices(), state.used_by_jobs());
+        let meter = UsageMeter::of(options, self.prices(), state.used_by_jobs());
         let mut in_flight = InFlightCalls::new(options.cancel.child(), TurnBudget::of(state, 0), &meter);
         let _driven = (!options.is_part()).then(|| {
             let run = self.call_context(state, &snapshot, options, &options.cancel, &in_flight);
@@ -320,10 +320,10 @@ impl Driver {
             }
             let saving = self.saving(state, options)?;
             let position = (state.last_notice(), state.woken_since().unwrap_or_default());
-            let is_news = std::mem::replace(&mut noted, position) != position;
+            let has_new_mail = std::mem::replace(&mut noted, position) != position;
             let saving = async {
                 saving.await?;
-                if is_news { Ok(self.note_mail(position, options).await?) } else { Ok(()) }
+                if has_new_mail { Ok(self.note_mail(position, options).await?) } else { Ok(()) }
             };
             let left = state.time_left();
             let step = state.step();
@@ -343,7 +343,7 @@ impl Driver {
                     let tools = with_instances(tools, &state.spec().input, &snapshot);
                     request.tools = match &state.spec().client {
                         client if client.tools.is_empty() => tools,
-                        client => client.beside(&tools).into(),
+                        client => client.with_tools(&tools).into(),
                     };
                     let budget = TurnBudget::of(state, exposure_record.tokens);
                     let starting = InFlightCalls::new(cancel.clone(), budget, &meter);
@@ -385,13 +385,23 @@ impl Driver {
     }
 
     /// The report of a run that ends or suspends, with the usage of its jobs so far.
-    async fn ended(&self, state: &mut RunState, meter: &Meter, options: &RunOptions) -> Result<RunReport, DriverError> {
+    async fn ended(
+        &self,
+        state: &mut RunState,
+        meter: &UsageMeter,
+        options: &RunOptions,
+    ) -> Result<RunReport, DriverError> {
         self.take_used(state, meter, options).await?;
         Ok(self.report(state, options))
     }
 
     /// Adds the jobs' usage since the last time, and saves it.
-    async fn take_used(&self, state: &mut RunState, meter: &Meter, options: &RunOptions) -> Result<(), DriverError> {
+    async fn take_used(
+        &self,
+        state: &mut RunState,
+        meter: &UsageMeter,
+        options: &RunOptions,
+    ) -> Result<(), DriverError> {
         if meter.count(state) { self.save(state, options).await } else { Ok(()) }
     }
 

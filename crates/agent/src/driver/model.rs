@@ -13,8 +13,8 @@ use toolwright_core::context::Redactor;
 use toolwright_core::event::{Event, EventSink, NoEvents};
 use toolwright_core::exposure::ExposureRecord;
 use toolwright_core::model::{
-    Cost, Exposed, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, NativeOutput,
-    NativeTool, RecordedError, WrittenCall,
+    Cost, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, NativeOutput, NativeTool,
+    RawToolCall, RecordedError, ToolVisibility,
 };
 use toolwright_core::operation::Op;
 use toolwright_core::redact::{StreamRedactor, learn_written};
@@ -169,7 +169,7 @@ impl Driver {
     async fn may_start(
         &self,
         state: &mut RunState,
-        written: WrittenCall,
+        written: RawToolCall,
         snapshot: &Arc<Snapshot>,
         options: &RunOptions,
         in_flight: &mut InFlightCalls,
@@ -197,7 +197,7 @@ impl Driver {
     ) {
         let services = self.executor.services();
         let (model, turn) = (&state.spec().model, state.turns() + 1);
-        let shown = request.tools.iter().filter(|tool| tool.exposed != Exposed::Deferred);
+        let shown = request.tools.iter().filter(|tool| tool.exposed != ToolVisibility::Deferred);
         services.events.emit_routine(|| Event::ModelStarted {
             op: op.clone(),
             session: options.session.id.clone(),
@@ -255,12 +255,12 @@ fn with_partial(mut error: ModelError, events: &StreamEvents<'_>) -> ModelError 
 struct StreamEvents<'a> {
     text: &'a TextEvents,
     text_so_far: Mutex<String>,
-    calls: UnboundedSender<WrittenCall>,
+    calls: UnboundedSender<RawToolCall>,
     left: AtomicUsize,
 }
 
 impl<'a> StreamEvents<'a> {
-    fn new(text: &'a TextEvents, limit: usize) -> (Self, UnboundedReceiver<WrittenCall>) {
+    fn new(text: &'a TextEvents, limit: usize) -> (Self, UnboundedReceiver<RawToolCall>) {
         let (calls, receiver) = unbounded_channel();
         (Self { text, text_so_far: Mutex::default(), calls, left: AtomicUsize::new(limit) }, receiver)
     }

@@ -11,7 +11,7 @@ use toolwright_core::call::ToolCall;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::client::CallClient;
 use toolwright_core::context::PartialSink;
-use toolwright_core::exposure::Choice;
+use toolwright_core::exposure::ChosenExposure;
 use toolwright_core::model::{ModelError, ModelResponse, ShownTool};
 use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::outcome::Outcome;
@@ -60,7 +60,7 @@ pub struct PromptPreview {
     /// The system prompt.
     pub prompt: Prompt,
     /// How the tools are shown, and why.
-    pub exposure: Option<Choice>,
+    pub exposure: Option<ChosenExposure>,
     /// The tools that the request declares.
     pub tools: Arc<[ShownTool]>,
     /// Tools that the model's provider would run and that are not declared, each with the reason.

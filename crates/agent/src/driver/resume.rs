@@ -20,7 +20,7 @@ use crate::run::{RunState, TurnCall};
 pub(super) type Journal = [(CallId, Option<Outcome>)];
 
 /// Whether a run existed before.
-pub(crate) enum Begun {
+pub(crate) enum RunStart {
     /// It was saved, and continues.
     Before,
     /// It is new.
@@ -65,9 +65,9 @@ impl Driver {
         &self,
         options: &RunOptions,
         begin: impl FnOnce() -> RunState,
-    ) -> Result<(RunState, Begun), DriverError> {
+    ) -> Result<(RunState, RunStart), DriverError> {
         let saved = self.claim_and_load(options).await?;
-        Ok(saved.map_or_else(|| (begin(), Begun::Now), |state| (state, Begun::Before)))
+        Ok(saved.map_or_else(|| (begin(), RunStart::Now), |state| (state, RunStart::Before)))
     }
 
     /// Claims a run and loads it; `None` if it was not saved. It stays claimed unless this fails.

@@ -17,7 +17,7 @@ use toolwright_core::context::UsageRecorder;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::job::JobRecord;
 use toolwright_core::model::{Cost, PriceTable, Usage};
-use toolwright_core::operation::Origin;
+use toolwright_core::operation::CallOrigin;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{PlanApproval, plan};
 use toolwright_core::session::{CallId, SessionId};
@@ -56,14 +56,14 @@ impl Driver {
         }
         let asked: Vec<CallId> = batch.calls.iter().map(|call| call.id.clone()).collect();
         let (repairs_before, started) = (batch.repairs.clone(), batch.started.clone());
-        let (calls, beside) = batch.in_order();
-        run.beside = beside.into();
+        let (calls, excluded) = batch.in_order();
+        run.excluded = excluded.into();
         if let Some(approval) = state.plan().and_then(|plan| plan.approval().cloned()) {
             run.approver = Arc::new(PlanApprover { approval, otherwise: run.approver });
         }
         let running = async {
             // The usage of repairs is recorded with the repairs.
-            let repairs = Meter::of(options, self.prices(), &[]);
+            let repairs = UsageMeter::of(options, self.prices(), &[]);
             let apart = RunContext { usage: Some(Arc::clone(&repairs) as _), ..run.clone() };
             let checked = self.executor.check_calls(calls, &repairs_before, &apart).await;
             state.on_cost(repairs.take().1);
@@ -76,7 +76,7 @@ impl Driver {
         let mut outcomes = outcomes?;
         outcomes.extend(joined);
         let is_known = |id: &CallId| outcomes.iter().any(|outcome| outcome.call_id == *id);
-        let lost: Vec<Outcome> = started.into_iter().filter(|id| !is_known(id)).map(lost).collect();
+        let lost: Vec<Outcome> = started.into_iter().filter(|id| !is_known(id)).map(lost_outcome).collect();
         state.on_blocked(|id| asked.contains(id) && !is_known(id));
         outcomes.extend(lost);
         store_files(&mut outcomes, &*self.executor.services().outputs, &options.session.id).await;
@@ -123,10 +123,10 @@ impl Driver {
         let snapshot = if narrowed.is_empty() && rights.is_none() {
             snapshot
         } else {
-            let is_its = |entry: &Entry| rights.is_none_or(|tools| entry.is_named_by(tools));
+            let is_permitted = |entry: &Entry| rights.is_none_or(|tools| entry.is_named_by(tools));
             let keeps = |entry: &Entry| match entry.provider.kind() {
-                ProviderKind::Agent => agent.router.destination(entry.id().name()).is_some() || is_its(entry),
-                _ => (narrowed.is_empty() || entry.is_named_by(narrowed)) && is_its(entry),
+                ProviderKind::Agent => agent.router.destination(entry.id().name()).is_some() || is_permitted(entry),
+                _ => (narrowed.is_empty() || entry.is_named_by(narrowed)) && is_permitted(entry),
             };
             // The same key for each turn.
             let key = json!(["handed over", narrowed, rights, agent.router]).to_string();
@@ -139,7 +139,7 @@ impl Driver {
     pub(super) fn run_context(&self, state: &RunState, snapshot: &Arc<Snapshot>, options: &RunOptions) -> RunContext {
         let new = RunContext {
             lineage: options.lineage(state.turns()),
-            origin: Origin::Agent,
+            origin: CallOrigin::Agent,
             // The run of a plan has no model.
             model: Some(state.spec().model.as_str()).filter(|model| !model.is_empty()).map(Into::into),
             agent_budget: options.agent_budget.clone(),
@@ -164,7 +164,7 @@ impl Driver {
                 ..new
             },
             // A plan that was written before belongs to no user request.
-            None if state.ends_with_plan() => RunContext { origin: Origin::Owner, ..new },
+            None if state.ends_with_plan() => RunContext { origin: CallOrigin::Owner, ..new },
             None => RunContext { request: Some(Arc::new(state.request())), ..new },
         }
     }
@@ -201,7 +201,7 @@ pub(super) struct InFlightCalls {
     /// The token budget of the results of their turn.
     pub(super) budget: TurnBudget,
     /// Records the calls' requests to models.
-    pub(super) meter: Arc<Meter>,
+    pub(super) meter: Arc<UsageMeter>,
     /// The order of the calls of their turn.
     order: CallOrder,
     ids: Vec<CallId>,
@@ -210,7 +210,7 @@ pub(super) struct InFlightCalls {
 
 impl InFlightCalls {
     /// Creates it without calls.
-    pub(super) fn new(cancel: Cancel, budget: TurnBudget, meter: &Arc<Meter>) -> Self {
+    pub(super) fn new(cancel: Cancel, budget: TurnBudget, meter: &Arc<UsageMeter>) -> Self {
         let order = CallOrder::default();
         Self { cancel, budget, meter: Arc::clone(meter), order, ids: Vec::new(), tasks: JoinSet::new() }
     }
@@ -223,7 +223,7 @@ impl InFlightCalls {
     pub(super) fn start(&mut self, executor: &Arc<Executor>, call: ValidCall, run: &RunContext) {
         self.ids.push(call.id.clone());
         // A guard may still ask, but nobody answers before the turn is complete.
-        let run = RunContext { approver: Arc::new(AtTurnEnd), cancel: self.cancel.clone(), ..run.clone() };
+        let run = RunContext { approver: Arc::new(DeferringApprover), cancel: self.cancel.clone(), ..run.clone() };
         let executor = Arc::clone(executor);
         self.tasks.spawn(async move { executor.execute(plan(vec![Ok(call)], 1, 0), &run).await });
     }
@@ -239,7 +239,7 @@ impl InFlightCalls {
         }
         for id in std::mem::take(&mut self.ids) {
             if !outcomes.iter().any(|outcome| outcome.call_id == id) {
-                outcomes.push(lost(id));
+                outcomes.push(lost_outcome(id));
             }
         }
         outcomes
@@ -247,16 +247,16 @@ impl InFlightCalls {
 }
 
 /// Returns the outcome of a started call that was lost.
-fn lost(id: CallId) -> Outcome {
+fn lost_outcome(id: CallId) -> Outcome {
     let message = "unknown: the call started, and what became of it was lost; it may or may not have taken effect. Check before you call it again";
     Outcome::failed(id, ToolError::new(ErrorKind::ExecutionError, message))
 }
 
 /// Defers every question to the end of the turn.
-struct AtTurnEnd;
+struct DeferringApprover;
 
 #[async_trait]
-impl Approver for AtTurnEnd {
+impl Approver for DeferringApprover {
     async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
         ApprovalDecision::Later
     }
@@ -336,7 +336,7 @@ impl TurnBudget {
 }
 
 /// Counts the model usage of calls, apart from the run's own requests.
-pub(super) struct Meter {
+pub(super) struct UsageMeter {
     total: Mutex<(Usage, Cost)>,
     /// The total usage of each call's job, and how much of it the saved run has counted.
     of_jobs: Mutex<Vec<(CallId, Usage)>>,
@@ -347,7 +347,7 @@ pub(super) struct Meter {
     shared: Weak<Self>,
 }
 
-impl Meter {
+impl UsageMeter {
     /// Creates the meter of a run that has counted this much of its jobs.
     pub(super) fn of(options: &RunOptions, prices: &PriceTable, of_jobs: &[(CallId, Usage)]) -> Arc<Self> {
         let above = options.parent.as_ref().and_then(|parent| parent.usage.clone());
@@ -384,7 +384,7 @@ impl Meter {
         let (used, cost) = usage_of(&job.outcome);
         let mut of_jobs = self.of_jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = of_jobs.iter().find(|(call, _)| *call == job.call).map(|(_, total)| *total).unwrap_or_default();
-        let more = used.beyond(counted);
+        let more = used.saturating_sub(counted);
         if more == Usage::default() {
             return;
         }
@@ -404,9 +404,9 @@ impl Meter {
     }
 }
 
-impl UsageRecorder for Meter {
+impl UsageRecorder for UsageMeter {
     fn of_job(&self, call: &CallId) -> Option<Arc<dyn UsageRecorder>> {
-        Some(Arc::new(JobMeter { run: self.shared.upgrade()?, call: call.clone() }))
+        Some(Arc::new(JobUsageMeter { run: self.shared.upgrade()?, call: call.clone() }))
     }
 
     fn record(&self, model: &str, usage: Usage) {
@@ -432,12 +432,12 @@ fn add_to(of_jobs: &mut Vec<(CallId, Usage)>, job: &CallId, usage: Usage) {
 }
 
 /// Counts the model usage of one job.
-struct JobMeter {
-    run: Arc<Meter>,
+struct JobUsageMeter {
+    run: Arc<UsageMeter>,
     call: CallId,
 }
 
-impl UsageRecorder for JobMeter {
+impl UsageRecorder for JobUsageMeter {
     fn record(&self, model: &str, usage: Usage) {
         let mut of_jobs = self.run.of_jobs.lock().unwrap_or_else(PoisonError::into_inner);
         add_to(&mut of_jobs, &self.call, usage);
@@ -448,7 +448,7 @@ impl UsageRecorder for JobMeter {
         let of_jobs = self.run.of_jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = of_jobs.iter().find(|(call, _)| *call == self.call).map(|(_, total)| *total);
         drop(of_jobs);
-        self.record(model, usage.beyond(counted.unwrap_or_default()));
+        self.record(model, usage.saturating_sub(counted.unwrap_or_default()));
     }
 }
 

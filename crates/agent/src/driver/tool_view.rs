@@ -10,12 +10,14 @@ use toolwright_core::agents::Router;
 use toolwright_core::agents::prompt::{is_always_shown, tool_index};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::shown_tokens;
-use toolwright_core::catalogue::{CallScope, Entry, Origin, Provider, Snapshot};
+use toolwright_core::catalogue::{CallScope, DefinitionOrigin, Entry, Provider, Snapshot};
 use toolwright_core::context::InnerCalls;
-use toolwright_core::exposure::{CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, ExposureRecord, SEARCH_ID, choose};
-use toolwright_core::indirect_call::carried;
+use toolwright_core::exposure::{
+    CALL_ID, ChosenExposure, DESCRIBE_ID, Exposure, ExposureCost, ExposureRecord, SEARCH_ID, choose,
+};
+use toolwright_core::indirect_call::wrapped_call;
 use toolwright_core::model::call_meta::INSTANCE;
-use toolwright_core::model::{Exposed, ShownTool, WrittenCall};
+use toolwright_core::model::{RawToolCall, ShownTool, ToolVisibility};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::output::is_output_tool;
 use toolwright_core::policy::{Effect, PolicyQuery};
@@ -24,10 +26,10 @@ use toolwright_runtime::Catalogue;
 use toolwright_runtime::executor::RunContext;
 use toolwright_search::{PickInput, ToolFinder, searchable};
 
-use super::run_calls::Meter;
+use super::run_calls::UsageMeter;
 use super::{Driver, RunOptions};
 use crate::report::{FINAL_REPORT_ID, ReportConfig};
-use crate::run::{Resolved, RunConfig, RunState, instance_field, show_field};
+use crate::run::{ResolvedTool, RunConfig, RunState, instance_field, show_field};
 use crate::tools::{AgentTools, run_tools};
 
 /// The most cached views; a driver rarely has runs of more kinds at once.
@@ -57,7 +59,7 @@ pub(super) struct ToolView {
     all: OnceLock<Arc<Snapshot>>,
     /// All tools with the search tools.
     searchable: OnceLock<Arc<Snapshot>>,
-    cost: OnceLock<Cost>,
+    cost: OnceLock<ExposureCost>,
     /// The latest request tools, the newest last; equal requests share them.
     requests: Mutex<Vec<CachedRequestTools>>,
 }
@@ -87,9 +89,10 @@ pub(super) fn with_instances(tools: Arc<[ShownTool]>, input: &RunInput, snapshot
         return tools;
     }
     let takes_one = |tool: &ShownTool| match snapshot.resolve(&tool.name) {
-        Resolution::Found(place, _) => {
-            snapshot.list().get(place).is_some_and(|entry| entry.tool.origin() == Origin::Own && !entry.works_on_run())
-        }
+        Resolution::Found(place, _) => snapshot
+            .list()
+            .get(place)
+            .is_some_and(|entry| entry.tool.origin() == DefinitionOrigin::Own && !entry.targets_run()),
         Resolution::Unknown(_) => false,
     };
     let field = instance_field(input);
@@ -105,7 +108,7 @@ pub(super) fn with_instances(tools: Arc<[ShownTool]>, input: &RunInput, snapshot
 
 /// The tools of the model's provider: those that a request declares, and the others with reasons.
 #[derive(Default)]
-pub(super) struct Natives {
+pub(super) struct NativeTools {
     pub(super) declared: Vec<Arc<Entry>>,
     pub(super) left_out: Vec<(String, String)>,
 }
@@ -169,9 +172,9 @@ impl ToolView {
     }
 
     /// Returns the cost of showing all usable tools.
-    fn cost(&self) -> Cost {
+    fn cost(&self) -> ExposureCost {
         let tokens = || self.usable.iter().map(|entry| entry.tokens()).sum();
-        *self.cost.get_or_init(|| Cost { tools: self.usable.len(), tokens: tokens() })
+        *self.cost.get_or_init(|| ExposureCost { tools: self.usable.len(), tokens: tokens() })
     }
 
     /// Returns the token budget of the definitions picked for a task.
@@ -217,7 +220,10 @@ impl ToolView {
         let is_deferring = exposure == Exposure::Deferred;
         let ordered = order.iter().filter_map(|name| entry(snapshot, name)).map(|entry| {
             let is_search = is_deferring && entry.id().as_str() == SEARCH_ID;
-            ShownTool { exposed: if is_search { Exposed::Search } else { Exposed::Shown }, ..shown_tool(entry) }
+            ShownTool {
+                exposed: if is_search { ToolVisibility::Search } else { ToolVisibility::Shown },
+                ..shown_tool(entry)
+            }
         });
         let mut tools: Vec<ShownTool> = natives.iter().map(|entry| shown_tool(entry)).chain(ordered).collect();
         let tokens = tools.iter().map(shown_tokens).sum();
@@ -229,7 +235,7 @@ impl ToolView {
             let findable = others;
             deferred = findable().count();
             excluded -= deferred;
-            tools.extend(findable().map(|entry| ShownTool { exposed: Exposed::Deferred, ..shown_tool(entry) }));
+            tools.extend(findable().map(|entry| ShownTool { exposed: ToolVisibility::Deferred, ..shown_tool(entry) }));
         }
         let exposure_record = ExposureRecord { exposure: Some(exposure), shown, deferred, excluded, tokens };
         RequestTools { tools: tools.into(), exposure_record, note: None, left_out: Vec::new() }
@@ -248,7 +254,7 @@ impl Driver {
     }
 
     /// Chooses how the model of `spec` is shown the tools of `view`.
-    pub(super) fn choice(&self, spec: &RunConfig, view: &ToolView) -> Choice {
+    pub(super) fn choice(&self, spec: &RunConfig, view: &ToolView) -> ChosenExposure {
         choose(spec.exposure, view.cost(), spec.window, self.model.has_tool_search(&spec.model))
     }
 
@@ -260,7 +266,7 @@ impl Driver {
         state: &mut RunState,
         view: &ToolView,
         options: &RunOptions,
-        meter: Option<&Arc<Meter>>,
+        meter: Option<&Arc<UsageMeter>>,
     ) -> RequestTools {
         let session: &Session = &options.session;
         let choice = match state.exposure() {
@@ -290,7 +296,7 @@ impl Driver {
         // The model also reads the definitions that results have loaded.
         let loaded: HashSet<&str> = state.loaded_by_results().collect();
         let loaded =
-            shown.tools.iter().filter(|tool| tool.exposed == Exposed::Deferred && loaded.contains(&*tool.name));
+            shown.tools.iter().filter(|tool| tool.exposed == ToolVisibility::Deferred && loaded.contains(&*tool.name));
         shown.exposure_record.tokens += loaded.map(shown_tokens).sum::<usize>();
         (shown.note, shown.left_out) = (note, natives.left_out);
         shown
@@ -304,8 +310,8 @@ impl Driver {
         view: &ToolView,
         options: &RunOptions,
         beside_others: bool,
-    ) -> Natives {
-        let mut natives = Natives::default();
+    ) -> NativeTools {
+        let mut natives = NativeTools::default();
         let nothing = json!({});
         for entry in &view.natives {
             let decision = options.policy.decide(&PolicyQuery {
@@ -341,7 +347,7 @@ impl Driver {
         state: &mut RunState,
         view: &ToolView,
         options: &RunOptions,
-        meter: Option<&Arc<Meter>>,
+        meter: Option<&Arc<UsageMeter>>,
     ) -> (Exposure, Option<String>) {
         let texts = state.recent_texts();
         if texts.is_empty() {
@@ -375,7 +381,7 @@ impl Driver {
         let nothing = is_first && names.is_empty() && state.loaded(|_| true).is_empty();
         if nothing && !view.usable.iter().any(|entry| entry.is_named_by(&state.spec().pinned)) {
             let reason = "pick was asked for, but no tool fits the task: the model searches them".into();
-            let choice = Choice { exposure: Exposure::Search, reason };
+            let choice = ChosenExposure { exposure: Exposure::Search, reason };
             state.expose(choice, tool_index(Exposure::Search, &view.usable));
             return (Exposure::Search, note);
         }
@@ -542,17 +548,17 @@ pub(crate) fn shown_tool(entry: &Entry) -> ShownTool {
 }
 
 /// Resolves a written call to its tool.
-pub(super) fn resolve(snapshot: &Snapshot, written: &WrittenCall) -> Option<Resolved> {
+pub(super) fn resolve(snapshot: &Snapshot, written: &RawToolCall) -> Option<ResolvedTool> {
     let called = entry(snapshot, &written.name)?;
     let arguments = RawArguments::Text(written.arguments.clone());
     let call = ToolCall::new(CallId::new(written.id.as_str()), written.name.clone(), arguments);
     let runs = called_entry(snapshot, &call).unwrap_or(called);
-    Some(Resolved { wire_name: called.wire_name.clone(), definition: runs.tool.hash() })
+    Some(ResolvedTool { wire_name: called.wire_name.clone(), definition: runs.tool.hash() })
 }
 
 /// Returns the tool that a call will run, by its name: the inner call's, if it carries one.
 pub(super) fn called_entry<'a>(snapshot: &'a Snapshot, call: &ToolCall) -> Option<&'a Arc<Entry>> {
-    match carried(call, snapshot) {
+    match wrapped_call(call, snapshot) {
         Some(inner) => entry(snapshot, &inner.name),
         None => entry(snapshot, &call.name),
     }

@@ -1,10 +1,10 @@
 //! Handles the model's answer: its calls, while they stream in and when it is complete, or a text that ends the task.
 
 use toolwright_core::call::ToolCall;
-use toolwright_core::model::{Message, ModelError, ModelResponse, OpaqueData, StopReason, WrittenCall};
+use toolwright_core::model::{Message, ModelError, ModelResponse, OpaqueData, RawToolCall, StopReason};
 use toolwright_core::session::CallId;
 
-use super::turn_call::{self, CallPosition, CallStatus, Resolve, TurnCall};
+use super::turn_call::{self, CallPosition, CallStatus, ResolveTool, TurnCall};
 use super::{Dispatch, Phase, RunState, TransitionError};
 use crate::report::{FinalReport, Status};
 
@@ -23,13 +23,13 @@ impl RunState {
     ///
     /// # Errors
     /// [`TransitionError`] unless the run waits for the model.
-    pub fn on_model(&mut self, response: ModelResponse, resolve: Resolve<'_>) -> Result<(), TransitionError> {
+    pub fn on_model(&mut self, response: ModelResponse, resolve: ResolveTool<'_>) -> Result<(), TransitionError> {
         let Phase::Model { last, streamed } = &mut self.phase else { return Err(self.illegal("on_model")) };
         let (last, streamed) = (*last, std::mem::take(streamed));
         self.count_turn(&response);
         let ids = turn_call::call_ids(&self.messages, self.context.removed_ids(), &streamed);
         let client = &self.spec.client;
-        let resolve = &|call: &WrittenCall| client.resolve(call).or_else(|| resolve(call));
+        let resolve = &|call: &RawToolCall| client.resolve(call).or_else(|| resolve(call));
         let mut calls = turn_call::take_calls(response.calls, streamed, self.task.turns, ids, resolve);
         if calls.is_empty() && response.stop.is_pause() {
             // The text so far is sent back unchanged, and the provider continues it.
@@ -68,7 +68,7 @@ impl RunState {
         let reports = calls.iter().any(TurnCall::is_open);
         self.begin_calls(calls, response.text, response.opaque);
         if last && !reports {
-            self.stop(Status::Partial, self.why_last());
+            self.stop(Status::Partial, self.last_turn_reason());
         } else {
             self.settle();
         }
@@ -159,13 +159,17 @@ impl RunState {
     ///
     /// # Errors
     /// [`TransitionError`] unless the run waits for the model.
-    pub fn on_call(&mut self, call: WrittenCall, resolve: Resolve<'_>) -> Result<Option<ToolCall>, TransitionError> {
+    pub fn on_call(
+        &mut self,
+        call: RawToolCall,
+        resolve: ResolveTool<'_>,
+    ) -> Result<Option<ToolCall>, TransitionError> {
         let (turn, left) = (self.task.turns + 1, self.calls_left());
         let Phase::Model { last, streamed } = &mut self.phase else { return Err(self.illegal("on_call")) };
         let (index, ids) = (streamed.len(), turn_call::call_ids(&self.messages, self.context.removed_ids(), streamed));
         let client = &self.spec.client;
         let is_client = client.tool(&call.name).is_some();
-        let resolve = &|call: &WrittenCall| client.resolve(call).or_else(|| resolve(call));
+        let resolve = &|call: &RawToolCall| client.resolve(call).or_else(|| resolve(call));
         let call = TurnCall::new(call, CallPosition { turn, index }, &ids, resolve);
         let is_second_handoff = call.is_handoff() && streamed.iter().any(TurnCall::is_handoff);
         let may_start = self.spec.dispatch == Dispatch::Streaming && !*last && index < left && !is_second_handoff;

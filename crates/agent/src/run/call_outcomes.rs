@@ -103,7 +103,7 @@ impl RunState {
     }
 
     /// Takes a person's decisions about pending calls: approved ones can run, denied and skipped ones have their
-    /// result, `Later` changes nothing.
+    /// result, `SlowTool` changes nothing.
     ///
     /// # Errors
     /// [`TransitionError`] unless each decision belongs to a pending call.
@@ -277,9 +277,9 @@ const STOP_AT: u32 = 4;
 /// are still detected.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Repeats(BTreeMap<ContentHash, u32>);
+pub(super) struct LoopGuard(BTreeMap<ContentHash, u32>);
 
-impl Repeats {
+impl LoopGuard {
     /// Counts a turn whose calls are all answered, and adds the warning to repeated results. An equal call with an
     /// equal result counts once per turn, because the model has not seen the others yet. Returns the wire name of a
     /// call that stops the run.

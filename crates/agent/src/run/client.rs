@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::model::{CallResult, Message, OutputFormat, ShownTool, ToolChoice, WrittenCall};
+use toolwright_core::model::{CallResult, Message, OutputFormat, RawToolCall, ShownTool, ToolChoice};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
-use super::turn_call::{CallStatus, Resolved};
+use super::turn_call::{CallStatus, ResolvedTool};
 use super::{Phase, RunConfig, RunState, TransitionError};
 
 /// The requirements of a client's request.
@@ -38,14 +38,14 @@ impl ClientRunOptions {
         self.tools.iter().find(|tool| tool.name == name)
     }
 
-    pub(super) fn resolve(&self, call: &WrittenCall) -> Option<Resolved> {
+    pub(super) fn resolve(&self, call: &RawToolCall) -> Option<ResolvedTool> {
         let tool = self.tool(&call.name)?;
-        Some(Resolved { wire_name: tool.name.clone(), definition: ContentHash::of_value(&tool.parameters) })
+        Some(ResolvedTool { wire_name: tool.name.clone(), definition: ContentHash::of_value(&tool.parameters) })
     }
 
     /// Returns the tools of a request with the client's.
     #[must_use]
-    pub fn beside(&self, tools: &[ShownTool]) -> Vec<ShownTool> {
+    pub fn with_tools(&self, tools: &[ShownTool]) -> Vec<ShownTool> {
         let others = tools.iter().filter(|tool| self.tool(&tool.name).is_none());
         others.chain(&self.tools).cloned().collect()
     }
@@ -54,7 +54,7 @@ impl ClientRunOptions {
 impl RunState {
     /// Returns the calls that wait for the client's results, as the model wrote them.
     #[must_use]
-    pub fn client_calls(&self) -> Vec<WrittenCall> {
+    pub fn client_calls(&self) -> Vec<RawToolCall> {
         let Phase::Calls { calls } = &self.phase else { return Vec::new() };
         calls.iter().filter(|call| call.status == CallStatus::ForClient).map(|call| call.replay()).collect()
     }
@@ -69,7 +69,7 @@ impl RunState {
         if waiting.is_empty() {
             return Err(self.illegal("answer_client"));
         }
-        let outcome = |call: WrittenCall| {
+        let outcome = |call: RawToolCall| {
             let id = CallId::new(call.id.as_str());
             let Some(result) = results.iter().find(|result| result.call_id == call.id) else {
                 return Outcome::failed(id, ToolError::new(ErrorKind::ExecutionError, "the client gave no result"));
@@ -97,7 +97,7 @@ impl RunState {
     }
 
     /// Replaces the specification by that of the client's next request.
-    pub fn respecify(&mut self, spec: RunConfig) {
+    pub fn replace_config(&mut self, spec: RunConfig) {
         self.spec = spec;
     }
 }

@@ -222,18 +222,18 @@ impl From<&Limits> for AgentLimits {
 }
 
 /// A notice to the model before its next turn.
-pub(super) struct Notice {
+pub(super) struct TurnNotice {
     pub(super) text: String,
     /// Whether that turn is the last, in which calls do not run.
     pub(super) last: bool,
 }
 
 /// Returns the notice before a last turn.
-pub(super) fn last_turn(why: &str) -> Notice {
+pub(super) fn last_turn(why: &str) -> TurnNotice {
     let text = format!(
         "[toolwright notice] {why}: calls will not run any more. Give your final answer now; say what is done, and what is not."
     );
-    Notice { text, last: true }
+    TurnNotice { text, last: true }
 }
 
 impl Limits {
@@ -247,14 +247,14 @@ impl Limits {
     /// Returns the reason why the model is not asked again.
     pub(super) fn exhausted(&self, turns: u32, usage: &Usage) -> Option<String> {
         if turns >= self.turns.max(1) {
-            return Some(self.why_turns());
+            return Some(self.turn_limit_reason());
         }
         let used = usage.tokens();
         self.tokens.filter(|&limit| used >= limit).map(|limit| format!("the limit of {limit} tokens was reached"))
     }
 
     /// Returns the notice at four fifths of the limits that end a run without a last turn.
-    pub(super) fn near(&self, time: Option<Duration>, elapsed: Duration, usage: &Usage) -> Option<Notice> {
+    pub(super) fn near(&self, time: Option<Duration>, elapsed: Duration, usage: &Usage) -> Option<TurnNotice> {
         let used = usage.input_tokens.saturating_add(usage.output_tokens);
         let tokens = self.tokens.filter(|&limit| used >= limit - limit / 5).map(|limit| format!("{limit} tokens"));
         let time = time.filter(|&limit| elapsed >= limit / 5 * 4);
@@ -263,15 +263,15 @@ impl Limits {
             "[toolwright notice] Four fifths of the {what} are used up, and at the end of them the run ends at once. Finish what \
              matters most, and give your final answer soon."
         );
-        Some(Notice { text, last: false })
+        Some(TurnNotice { text, last: false })
     }
 
     /// Returns the notice before a turn, after this many turns and calls.
-    pub(super) fn notice(&self, turns: u32, calls: usize) -> Option<Notice> {
+    pub(super) fn notice(&self, turns: u32, calls: usize) -> Option<TurnNotice> {
         match self.turns.max(1).saturating_sub(turns) {
             1 => Some(last_turn("This is your last turn")),
             _ if self.calls_left(calls) == 0 => Some(last_turn("All calls of this run are used up")),
-            2 => Some(Notice {
+            2 => Some(TurnNotice {
                 text: "[toolwright notice] Two turns are left, and calls run in the first of them only. Finish what matters most."
                     .into(),
                 last: false,
@@ -287,15 +287,15 @@ impl Limits {
     }
 
     /// Returns the reason why a turn was the last, for a model that still called tools in it.
-    pub(super) fn why_last(&self, turns: u32) -> String {
+    pub(super) fn last_turn_reason(&self, turns: u32) -> String {
         match self.calls {
             Some(limit) if turns < self.turns.max(1) => format!("the limit of {limit} calls was reached"),
-            _ => self.why_turns(),
+            _ => self.turn_limit_reason(),
         }
     }
 
     /// Returns the reason why the time is over; `above`: the agent above whose time limits the run.
-    pub(super) fn why_time(&self, above: Option<&TimeLeft>) -> String {
+    pub(super) fn time_limit_reason(&self, above: Option<&TimeLeft>) -> String {
         match (self.time, above) {
             (own, Some(above)) if own.is_none_or(|own| above.left < own) => {
                 format!("the time of {} was over (`limits.time`)", above.of)
@@ -305,7 +305,7 @@ impl Limits {
         }
     }
 
-    fn why_turns(&self) -> String {
+    fn turn_limit_reason(&self) -> String {
         format!("the limit of {} turns was reached", self.turns.max(1))
     }
 }

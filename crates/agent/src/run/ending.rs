@@ -1,19 +1,19 @@
 //! Ends a task by a result, limit, report or interruption, and reopens an ended run.
 
 use serde::Deserialize as _;
-use toolwright_core::agents::NearLimit;
+use toolwright_core::agents::LimitWarning;
 use toolwright_core::agents::handoff::HANDOFF_ID;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::model::{Reuse, ToolChoice};
+use toolwright_core::model::{PromptReuse, ToolChoice};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::store::MessageKind;
 use toolwright_core::store::todo::{REMIND_AFTER, TODO_ID, TodoList};
 
 use super::config::last_turn;
 use super::turn_call::{self, TurnCall};
-use super::{Interrupted, NOTICE, Notice, Phase, RunState, Task, TodoSeen};
-use crate::report::{ChildNote, FinalReport, HeldCall, NO_ANSWER, RunReport, RunResult, Status};
+use super::{InterruptedPhase, NOTICE, Phase, RunState, SessionNotice, TaskState, TodoSeen};
+use crate::report::{FinalReport, HeldCall, NO_ANSWER, RunReport, RunResult, Status, UnfinishedChild};
 use crate::tools::{FINAL_REPORT, FINAL_REPORT_ID, TASK_STATUS_ID, TaskStatus};
 
 /// The beginning of the notice with the to-do list.
@@ -53,8 +53,8 @@ impl RunState {
 
     /// Returns how much of the next request later ones repeat. A request with only the report tool has a different
     /// beginning.
-    pub(super) fn reuse(&self, last: bool) -> Reuse {
-        if last && self.spec.agent_tools.report.is_some() { Reuse::Once } else { Reuse::Conversation }
+    pub(super) fn reuse(&self, last: bool) -> PromptReuse {
+        if last && self.spec.agent_tools.report.is_some() { PromptReuse::Once } else { PromptReuse::Conversation }
     }
 
     /// Applies an outcome of the agent's own tools to the run. Only the first report counts, from the run itself or
@@ -112,8 +112,8 @@ impl RunState {
     /// Answers the open calls and ends the run so that it can be reopened.
     pub(super) fn interrupt(&mut self, status: Status, reason: String) {
         let waited_for = match self.phase {
-            Phase::Model { last, .. } => Interrupted::Model { last },
-            _ => Interrupted::Calls,
+            Phase::Model { last, .. } => InterruptedPhase::Model { last },
+            _ => InterruptedPhase::Calls,
         };
         self.commit();
         self.context.abandon();
@@ -133,7 +133,7 @@ impl RunState {
             }
         }
         if cause == CancelCause::RunLimit {
-            self.stop(Status::Partial, self.spec.limits.why_time(self.task.bound.as_ref()));
+            self.stop(Status::Partial, self.spec.limits.time_limit_reason(self.task.bound.as_ref()));
         } else {
             self.interrupt(Status::Cancelled, format!("cancelled {}", cause.describe()));
         }
@@ -150,7 +150,7 @@ impl RunState {
     /// Takes the answer back, so that the model answers again: agents of the run had not ended. `notice` tells the
     /// model the reason. Returns whether it was taken back.
     pub fn take_back(&mut self, notice: String) -> bool {
-        if !self.may_take_back() {
+        if !self.can_reopen_answer() {
             return false;
         }
         self.task.report = None;
@@ -164,7 +164,7 @@ impl RunState {
 
     /// Returns whether the model has answered, and the limits allow another turn.
     #[must_use]
-    pub fn may_take_back(&self) -> bool {
+    pub fn can_reopen_answer(&self) -> bool {
         let Phase::Done { result, interrupted: None } = &self.phase else { return false };
         (result.status == Status::Success || self.task.report.is_some())
             && self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_none()
@@ -182,7 +182,7 @@ impl RunState {
     }
 
     /// Adds to the report what happened to an agent that still ran at the end.
-    pub(crate) fn note_child(&mut self, child: ChildNote) {
+    pub(crate) fn note_child(&mut self, child: UnfinishedChild) {
         if !self.task.children.iter().any(|known| known.job == child.job) {
             self.task.children.push(child);
         }
@@ -194,14 +194,14 @@ impl RunState {
         let Phase::Done { interrupted: Some(waited_for), .. } = self.phase else { return false };
         match waited_for {
             // The conversation already contains the notices of this turn.
-            Interrupted::Model { last } => self.phase = Phase::model(last),
-            Interrupted::Calls => self.ask_model(),
+            InterruptedPhase::Model { last } => self.phase = Phase::model(last),
+            InterruptedPhase::Calls => self.ask_model(),
         }
         true
     }
 
     /// Adds the session's new messages for the model, which is asked next.
-    pub fn tell(&mut self, mail: &[Notice]) {
+    pub fn tell(&mut self, mail: &[SessionNotice]) {
         if !matches!(&self.phase, Phase::Model { streamed, .. } if streamed.is_empty()) {
             return;
         }
@@ -214,11 +214,11 @@ impl RunState {
     }
 
     /// Warns the model, which is asked next, of limits that are nearly used up, once for each.
-    pub(crate) fn warn(&mut self, near: &[NearLimit]) {
+    pub(crate) fn warn(&mut self, near: &[LimitWarning]) {
         if !matches!(&self.phase, Phase::Model { streamed, last: false } if streamed.is_empty()) {
             return;
         }
-        for NearLimit { key, notice } in near {
+        for LimitWarning { key, notice } in near {
             if !self.task.warned_of.contains(key) {
                 self.task.warned_of.push(key.clone());
                 self.push_notice(format!("{NOTICE} {notice}"), None);
@@ -283,7 +283,7 @@ impl RunState {
     }
 
     /// Continues an answered task because messages arrived. Counters and limits continue too.
-    pub fn wake(&mut self, mail: &[Notice]) {
+    pub fn wake(&mut self, mail: &[SessionNotice]) {
         if mail.iter().any(|notice| notice.seq > self.last_notice) && self.can_wake() {
             self.ask_model();
             self.tell(mail);
@@ -292,9 +292,9 @@ impl RunState {
 
     /// Takes an answer back because the run has got messages meanwhile, and tells the model. Ends of its jobs do not
     /// count. Returns whether the limits allow it.
-    pub fn go_on(&mut self, mail: &[Notice]) -> bool {
+    pub fn go_on(&mut self, mail: &[SessionNotice]) -> bool {
         let is_written_to = mail.iter().any(|notice| notice.seq > self.last_notice && notice.kind != MessageKind::Job);
-        if !is_written_to || !self.may_take_back() {
+        if !is_written_to || !self.can_reopen_answer() {
             return false;
         }
         self.task.report = None;
@@ -306,17 +306,17 @@ impl RunState {
     /// Returns whether messages begin a new task of an ended run. Ends of jobs do not after a final report, which stays
     /// the answer.
     #[must_use]
-    pub fn is_woken_by(&self, mail: &[Notice]) -> bool {
-        let is_news = |notice: &&Notice| notice.seq > self.last_notice;
-        let counts = |notice: &Notice| self.task.report.is_none() || notice.kind != MessageKind::Job;
-        self.is_over() && mail.iter().filter(is_news).any(counts)
+    pub fn is_woken_by(&self, mail: &[SessionNotice]) -> bool {
+        let is_unread = |notice: &&SessionNotice| notice.seq > self.last_notice;
+        let counts = |notice: &SessionNotice| self.task.report.is_none() || notice.kind != MessageKind::Job;
+        self.is_over() && mail.iter().filter(is_unread).any(counts)
     }
 
     /// Begins a new task of an ended run with messages instead of the user's. Counters and limits start again.
-    pub fn receive(&mut self, mail: &[Notice]) {
+    pub fn receive(&mut self, mail: &[SessionNotice]) {
         if self.is_over() {
             self.context.begin_task(self.messages.len());
-            self.task = Task::default();
+            self.task = TaskState::default();
             self.ask_model();
             self.tell(mail);
         }
@@ -363,10 +363,10 @@ impl RunState {
     }
 
     /// Returns the reason why a turn was the last, for a model that still called tools in it.
-    pub(super) fn why_last(&self) -> String {
+    pub(super) fn last_turn_reason(&self) -> String {
         match &self.task.forced {
             Some(why) => format!("the last turn was forced: {why}"),
-            None => self.spec.limits.why_last(self.task.turns),
+            None => self.spec.limits.last_turn_reason(self.task.turns),
         }
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolwright_core::RunInput;
 use toolwright_core::agents::prompt::Prompt;
 use toolwright_core::content::{ContentBlock, joined_text};
-use toolwright_core::exposure::{Choice, Exposure};
+use toolwright_core::exposure::{ChosenExposure, Exposure};
 use toolwright_core::model::{CallResult, Message, ShownTool};
 
 use super::turn_call::TurnCall;
@@ -26,7 +26,7 @@ const RECENT_TEXTS: usize = 4;
 /// How a run shows tools.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ExposureState {
-    choice: Choice,
+    choice: ChosenExposure,
     /// The text of the system prompt about tools that are not shown; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     index: String,
@@ -42,12 +42,12 @@ pub(super) struct ExposureState {
 impl RunState {
     /// Returns how the model is shown the catalogue, and why; `None` before the first turn.
     #[must_use]
-    pub fn exposure(&self) -> Option<&Choice> {
+    pub fn exposure(&self) -> Option<&ChosenExposure> {
         self.exposure.as_ref().map(|exposure| &exposure.choice)
     }
 
     /// Sets how the model is shown the catalogue for the rest of the run. `index` is added to the system prompt.
-    pub(crate) fn expose(&mut self, choice: Choice, index: String) {
+    pub(crate) fn expose(&mut self, choice: ChosenExposure, index: String) {
         let before = self.exposure.take();
         let (loaded, order) = before.map(|before| (before.loaded, before.order)).unwrap_or_default();
         self.exposure = Some(ExposureState { choice, index, loaded, order });

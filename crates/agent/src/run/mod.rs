@@ -27,25 +27,25 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::model::{Citation, Cost, Message, ModelRequest, Usage};
 use toolwright_core::model_repair::RepairRecord;
-use toolwright_core::plan::Beside;
+use toolwright_core::plan::ExclusionReason;
 use toolwright_core::policy::UserRequest;
 use toolwright_core::session::CallId;
 use toolwright_core::store::MessageKind;
 
-use crate::report::{ChildNote, FinalReport, ProducedFile, ReportedCall, RunResult, Status};
-use call_outcomes::Repeats;
+use crate::report::{FinalReport, ProducedFile, ReportedCall, RunResult, Status, UnfinishedChild};
+use call_outcomes::LoopGuard;
 pub use client::ClientRunOptions;
 pub use config::{DEFAULT_PICK_SIZE, Dispatch, Limits, RunConfig};
 use context::ContextState;
-pub use context::{Compacted, CompactionCall, Compactions, ContextOptions};
 pub(crate) use context::{
-    CompactionSources, Evicted, Files, MAX_NOTE_FILES, MemoryTools, Original, Originals, ResultPosition, RoomPlan,
-    besides, content_text, has_text,
+    BinaryHandles, CompactionSources, Evicted, EvictionPlan, MAX_NOTE_FILES, MemoryTools, ResultPosition,
+    StoredResults, StoredText, content_beyond, content_text, has_text,
 };
+pub use context::{CompactionCall, CompactionCounts, CompactionState, ContextOptions};
 use exposure::ExposureState;
 pub(crate) use exposure::{instance_field, show_field};
 pub use plan::{AfterPlan, RunPlan};
-pub use turn_call::Resolved;
+pub use turn_call::ResolvedTool;
 pub(crate) use turn_call::TurnCall;
 
 /// Version of the saved form. A state of another version is refused.
@@ -59,7 +59,7 @@ pub struct RunState {
     version: u32,
     spec: RunConfig,
     messages: Vec<Message>,
-    task: Task,
+    task: TaskState,
     phase: Phase,
     /// The usage of calls' jobs that has been counted, so that a job continued by another process counts once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -86,7 +86,7 @@ pub struct RunState {
 
 /// The state of one task, which is the work on one message of the user.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-struct Task {
+struct TaskState {
     /// The number of the last message of the session before the task, once known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<u64>,
@@ -102,7 +102,7 @@ struct Task {
     /// Files that the provider's tools created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     files: Vec<ProducedFile>,
-    repeats: Repeats,
+    repeats: LoopGuard,
     /// The answer that the model wrote together with calls, which run first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     answered: Option<String>,
@@ -130,7 +130,7 @@ struct Task {
     children_named: bool,
     /// The fates of agents that still ran at the end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    children: Vec<ChildNote>,
+    children: Vec<UnfinishedChild>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -150,7 +150,7 @@ enum Phase {
         result: RunResult,
         /// The step that the run waited for when it was interrupted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        interrupted: Option<Interrupted>,
+        interrupted: Option<InterruptedPhase>,
     },
 }
 
@@ -170,7 +170,7 @@ enum TodoSeen {
 /// The step that a run waited for when it was cancelled or the model request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Interrupted {
+enum InterruptedPhase {
     Model {
         last: bool,
     },
@@ -207,7 +207,7 @@ impl RunState {
             user_texts: user_texts.collect(),
             context: ContextState::new(&messages),
             messages,
-            task: Task::default(),
+            task: TaskState::default(),
             phase: Phase::model(false),
             of_jobs: Vec::new(),
             exposure: None,
@@ -358,7 +358,7 @@ impl RunState {
         self.user_texts.push(joined_text(&content));
         self.context.begin_task(self.messages.len());
         self.messages.push(Message::User { content });
-        self.task = Task::default();
+        self.task = TaskState::default();
         self.ask_model();
         Ok(())
     }
@@ -393,7 +393,7 @@ impl RunState {
 
 /// A message of the session log, in the form for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
+pub struct SessionNotice {
     /// Its number.
     pub seq: u64,
     /// The subject.
@@ -435,27 +435,27 @@ pub struct ToolBatch {
     /// Calls of the same turn that already run, whose outcomes are awaited too.
     pub started: Vec<CallId>,
     /// Calls of the same turn that do not run now, and whose values other calls may need.
-    pub beside: Vec<BesideCall>,
+    pub excluded: Vec<ExcludedCall>,
 }
 
 /// A call of a turn that does not run now.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BesideCall {
+pub struct ExcludedCall {
     /// How many of the calls to run precede it.
     pub after: usize,
     /// The call as the model wrote it.
     pub call: ToolCall,
     /// The reason why it does not run.
-    pub end: Beside,
+    pub end: ExclusionReason,
 }
 
 impl ToolBatch {
     /// Returns all calls in the order of the answer, and those of them that do not run.
     #[must_use]
-    pub fn in_order(self) -> (Vec<ToolCall>, Vec<(CallId, Beside)>) {
-        let ends = self.beside.iter().map(|one| (one.call.id.clone(), one.end.clone())).collect();
+    pub fn in_order(self) -> (Vec<ToolCall>, Vec<(CallId, ExclusionReason)>) {
+        let ends = self.excluded.iter().map(|one| (one.call.id.clone(), one.end.clone())).collect();
         let mut calls = self.calls;
-        for one in self.beside.into_iter().rev() {
+        for one in self.excluded.into_iter().rev() {
             calls.insert(one.after.min(calls.len()), one.call);
         }
         (calls, ends)

@@ -9,7 +9,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{PlanApproval, PlanDocument, call_id, call_index};
 use toolwright_core::session::CallId;
 
-use super::turn_call::{CallStatus, Resolve, TurnCall};
+use super::turn_call::{CallStatus, ResolveTool, TurnCall};
 use super::{Phase, RunConfig, RunState, TransitionError};
 use crate::report::{ReportedCall, Status};
 
@@ -55,7 +55,7 @@ impl RunState {
         request: String,
         plan: &PlanDocument,
         then: AfterPlan,
-        resolve: Resolve<'_>,
+        resolve: ResolveTool<'_>,
     ) -> Self {
         let mut state = Self::new(spec, vec![Message::user(request)]);
         state.plan = Some(Box::new(RunPlan { document: Value::Array(Vec::new()), approval: None, then, first: 0 }));
@@ -108,7 +108,7 @@ impl RunState {
     ///
     /// # Errors
     /// [`TransitionError`] unless the run is over and ended with a plan.
-    pub fn replan(&mut self, plan: &PlanDocument, resolve: Resolve<'_>) -> Result<(), TransitionError> {
+    pub fn replan(&mut self, plan: &PlanDocument, resolve: ResolveTool<'_>) -> Result<(), TransitionError> {
         if !self.is_over() || !self.ends_with_plan() {
             return Err(self.illegal("plan_anew"));
         }
@@ -117,7 +117,7 @@ impl RunState {
     }
 
     /// Adds the calls of a plan to the conversation, held.
-    fn hold(&mut self, plan: &PlanDocument, resolve: Resolve<'_>) {
+    fn hold(&mut self, plan: &PlanDocument, resolve: ResolveTool<'_>) {
         let Some(RunPlan { document: Value::Array(written), first: latest, .. }) = self.plan.as_deref_mut() else {
             return;
         };

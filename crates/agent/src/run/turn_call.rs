@@ -12,15 +12,15 @@ use toolwright_core::call::{CallMeta, RawArguments, ToolCall};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::exposure::SEARCH_ID;
-use toolwright_core::model::{CallResult, Message, WrittenCall};
-use toolwright_core::model_repair::{RepairEnd, RepairRecord};
+use toolwright_core::model::{CallResult, Message, RawToolCall};
+use toolwright_core::model_repair::{RepairOutcome, RepairRecord};
 use toolwright_core::outcome::{Outcome, STANDS_IN};
-use toolwright_core::output::{DEFAULT_MAX_BYTES, TOOL_OUTPUT, head_and_tail, noted_outputs};
-use toolwright_core::plan::Beside;
+use toolwright_core::output::{DEFAULT_MAX_BYTES, TOOL_OUTPUT, head_and_tail, outputs_of_note};
+use toolwright_core::plan::ExclusionReason;
 use toolwright_core::session::CallId;
 use toolwright_core::tool_id::MAX_WIRE_NAME;
 
-use super::{BesideCall, Grant, ToolBatch};
+use super::{ExcludedCall, Grant, ToolBatch};
 use crate::report::ReportedCall;
 use crate::tools::{BATCH_ID, FINAL_REPORT};
 
@@ -29,7 +29,7 @@ const MAX_NOTE: usize = 1000;
 
 /// The tool that a written call resolves to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedTool {
     /// Its wire name, under which the conversation replays the call.
     pub wire_name: String,
     /// Hash of the definition of the tool that will run: of the inner one, if the call carries another.
@@ -37,7 +37,7 @@ pub struct Resolved {
 }
 
 /// Finds the tool of a written call in the catalogue that the model saw.
-pub(super) type Resolve<'r> = &'r dyn Fn(&WrittenCall) -> Option<Resolved>;
+pub(super) type ResolveTool<'r> = &'r dyn Fn(&RawToolCall) -> Option<ResolvedTool>;
 
 /// One call of the current turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,11 +84,11 @@ pub(super) enum CallStatus {
     /// It depends on calls that wait for a person or for permission. A person may already have approved it.
     Blocked { grant: Option<Grant> },
     /// It has its one result.
-    Answered(Box<Answer>),
+    Answered(Box<AnsweredCall>),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Answer {
+pub(super) struct AnsweredCall {
     pub(super) result: CallResult,
     pub(super) record: ReportedCall,
     /// Handles of the stored parts of a result that was too large.
@@ -134,7 +134,7 @@ impl TurnCall {
         self.argument_value()["agent"].as_str().unwrap_or_default().trim().to_owned()
     }
 
-    fn is_written_as(&self, call: &WrittenCall) -> bool {
+    fn is_written_as(&self, call: &RawToolCall) -> bool {
         self.written == call.name && self.arguments == call.arguments
     }
 
@@ -142,7 +142,7 @@ impl TurnCall {
         self.answer().is_some()
     }
 
-    pub(super) fn answer(&self) -> Option<&Answer> {
+    pub(super) fn answer(&self) -> Option<&AnsweredCall> {
         match &self.status {
             CallStatus::Answered(answer) => Some(answer),
             _ => None,
@@ -169,8 +169,8 @@ impl TurnCall {
     }
 
     /// Returns the call as the conversation contains it.
-    pub(super) fn replay(&self) -> WrittenCall {
-        WrittenCall {
+    pub(super) fn replay(&self) -> RawToolCall {
+        RawToolCall {
             id: self.id.as_str().to_owned(),
             name: self.wire_name.clone(),
             arguments: replay_arguments(&self.arguments),
@@ -200,7 +200,7 @@ impl TurnCall {
             loads,
         };
         result.content.extend(notes.into_iter().flatten().map(ContentBlock::text));
-        self.status = CallStatus::Answered(Box::new(Answer { result, record, handles, lost }));
+        self.status = CallStatus::Answered(Box::new(AnsweredCall { result, record, handles, lost }));
     }
 
     /// Takes a person's decision about the pending call.
@@ -249,10 +249,12 @@ impl TurnCall {
     }
 
     /// Returns why it does not run with the others of its turn, if its writes may affect them.
-    fn beside(&self) -> Option<Beside> {
+    fn excluded(&self) -> Option<ExclusionReason> {
         match &self.status {
-            CallStatus::Held | CallStatus::PendingApproval { .. } | CallStatus::Blocked { .. } => Some(Beside::Held),
-            CallStatus::Answered(answer) => answer.lost.clone().map(Beside::Lost),
+            CallStatus::Held | CallStatus::PendingApproval { .. } | CallStatus::Blocked { .. } => {
+                Some(ExclusionReason::Held)
+            }
+            CallStatus::Answered(answer) => answer.lost.clone().map(ExclusionReason::Lost),
             _ => None,
         }
     }
@@ -273,10 +275,10 @@ impl TurnCall {
 
     /// Creates a streamed call, with a legal name and an id that is not among `ids`.
     pub(super) fn new(
-        written: WrittenCall,
+        written: RawToolCall,
         position: CallPosition,
         ids: &HashSet<String>,
-        resolve: Resolve<'_>,
+        resolve: ResolveTool<'_>,
     ) -> Self {
         let (wire_name, definition) = match resolve(&written) {
             Some(resolved) => (resolved.wire_name, Some(resolved.definition)),
@@ -298,12 +300,12 @@ impl TurnCall {
 
 impl TurnCall {
     /// Creates a held call of a plan. `id` must be new.
-    pub(super) fn planned(id: CallId, call: ToolCall, resolve: Resolve<'_>) -> Self {
+    pub(super) fn planned(id: CallId, call: ToolCall, resolve: ResolveTool<'_>) -> Self {
         let arguments = match call.arguments {
             RawArguments::Text(text) => text,
             RawArguments::Value(value) | RawArguments::Resolved(value, _) => value.to_string(),
         };
-        let written = WrittenCall { id: id.to_string(), name: call.name, arguments };
+        let written = RawToolCall { id: id.to_string(), name: call.name, arguments };
         let held = Self::new(written, CallPosition { turn: 0, index: 0 }, &HashSet::new(), resolve);
         Self { id, meta: call.meta, status: CallStatus::Held, ..held }
     }
@@ -330,11 +332,11 @@ pub(super) fn call_ids(messages: &[Message], removed: &[String], more: &[TurnCal
 /// Returns the calls of a complete answer. Streamed calls keep their ids; started ones are kept even if the answer
 /// lacks them. `ids` are in use.
 pub(super) fn take_calls(
-    written: Vec<WrittenCall>,
+    written: Vec<RawToolCall>,
     mut streamed: Vec<TurnCall>,
     turn: u32,
     mut ids: HashSet<String>,
-    resolve: Resolve<'_>,
+    resolve: ResolveTool<'_>,
 ) -> Vec<TurnCall> {
     let mut calls = Vec::with_capacity(written.len());
     for (index, call) in written.into_iter().enumerate() {
@@ -381,8 +383,8 @@ pub(super) fn refuse_other_handoffs(calls: &mut [TurnCall], may_get: impl Fn(&st
 pub(super) fn batch(calls: &[TurnCall]) -> ToolBatch {
     let mut batch = ToolBatch::default();
     for call in calls {
-        if let Some(end) = call.beside() {
-            batch.beside.push(BesideCall { after: batch.calls.len(), call: call.as_written(), end });
+        if let Some(end) = call.excluded() {
+            batch.excluded.push(ExcludedCall { after: batch.calls.len(), call: call.as_written(), end });
         }
         if !call.is_runnable() {
             continue;
@@ -457,13 +459,13 @@ fn found_tools(outcome: &Outcome) -> Vec<String> {
 
 /// Returns the handles of the stored parts of an outcome.
 fn stored_handles(outcome: &Outcome) -> Vec<String> {
-    let noted = outcome.extras.get(TOOL_OUTPUT).map(noted_outputs).unwrap_or_default();
+    let noted = outcome.extras.get(TOOL_OUTPUT).map(outputs_of_note).unwrap_or_default();
     noted.into_iter().map(|stored| stored.handle).collect()
 }
 
 /// Returns a notice that tells the model how its arguments were changed.
 fn repair_note(outcome: &Outcome) -> Option<String> {
-    let mended = outcome.provenance.repair.as_ref().filter(|record| record.end == RepairEnd::Accepted);
+    let mended = outcome.provenance.repair.as_ref().filter(|record| record.end == RepairOutcome::Accepted);
     if let Some(candidate) = mended.and_then(|record| record.candidate.as_ref()) {
         let shown = head_and_tail(&candidate.to_string(), MAX_NOTE);
         return Some(format!("[toolwright notice] Your arguments did not fit the schema; the call ran with {shown}."));

@@ -12,7 +12,7 @@ use toolwright_core::catalogue::CallScope;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::indirect_call::carried;
+use toolwright_core::indirect_call::wrapped_call;
 use toolwright_core::name_table::Resolution;
 use toolwright_core::outcome::{Outcome, ToolOutput};
 use toolwright_core::output::head_and_tail;
@@ -20,7 +20,7 @@ use toolwright_core::plan::{IssueKind, PlanIssue, issue, issues_of};
 use toolwright_core::policy::Effect;
 use toolwright_core::session::Session;
 use toolwright_core::{CallId, Effects, RawArguments, Snapshot, Tool, ToolCall, ToolDefinition};
-use toolwright_runtime::executor::Nested;
+use toolwright_runtime::executor::NestedContext;
 
 use super::{BATCH_ID, FINAL_REPORT_ID, TASK_STATUS_ID, define};
 
@@ -33,7 +33,7 @@ const MAX_NAME: usize = 100;
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The tool.
-pub(super) struct Batch {
+pub(super) struct BatchTool {
     pub(super) effects: Effects,
 }
 
@@ -49,7 +49,7 @@ struct Item {
 }
 
 #[async_trait]
-impl Tool for Batch {
+impl Tool for BatchTool {
     fn definition(&self) -> ToolDefinition {
         let item = json!({
             "type": "object",
@@ -108,12 +108,12 @@ impl Tool for Batch {
 
 impl Item {
     /// Returns its result from the next outcome.
-    fn ended(self, outcomes: &mut impl Iterator<Item = Outcome>) -> ItemResult {
+    fn ended(self, outcomes: &mut impl Iterator<Item = Outcome>) -> BatchItemResult {
         let (ok, text) = match outcomes.next() {
             Some(outcome) => (outcome.ok, text_of(&outcome)),
             None => (false, "(tool failed: its outcome was lost)".into()),
         };
-        ItemResult { id: self.id, tool: self.tool, ok, text }
+        BatchItemResult { id: self.id, tool: self.tool, ok, text }
     }
 }
 
@@ -145,11 +145,11 @@ fn written(arguments: &Value) -> Result<Cow<'_, [Value]>, ToolError> {
 /// Returns the calls of a batch, with ids derived from the batch's. All are checked, and judged by the policy, before
 /// any runs.
 fn plan(written: &[Value], snapshot: &Snapshot, context: &ToolContext) -> Result<Vec<Item>, Vec<PlanIssue>> {
-    let nested = Nested::of(context);
+    let nested = NestedContext::of(context);
     let variables = nested.as_ref().and_then(|nested| nested.run.variables.as_deref());
     let caller = Caller { principal: &context.session.principal, variables };
     let denial = |call: &ToolCall| {
-        let Nested { executor, run } = nested.as_ref()?;
+        let NestedContext { executor, run } = nested.as_ref()?;
         let decision = executor.verdict(call.clone(), run).ok()?;
         (decision.effect == Effect::Deny).then_some(decision.reason)
     };
@@ -227,7 +227,7 @@ fn call(id: CallId, tool: &str, parameters: Option<&Value>, snapshot: &Snapshot)
         Resolution::Found(index, _) => snapshot.list().get(index).map(|entry| entry.id().as_str()),
         Resolution::Unknown(_) => None,
     };
-    let inside = carried(&call, snapshot);
+    let inside = wrapped_call(&call, snapshot);
     match means(inside.as_ref().map_or(tool, |inside| &inside.name)) {
         Some(BATCH_ID) => Err("a batch cannot hold another batch: put its items into this one".into()),
         Some(FINAL_REPORT_ID | TASK_STATUS_ID) => Err(format!("{tool} cannot be part of a batch: call it by itself")),
@@ -236,7 +236,7 @@ fn call(id: CallId, tool: &str, parameters: Option<&Value>, snapshot: &Snapshot)
 }
 
 /// The result of one item.
-struct ItemResult {
+struct BatchItemResult {
     id: String,
     tool: String,
     ok: bool,
@@ -244,7 +244,7 @@ struct ItemResult {
     text: String,
 }
 
-impl ItemResult {
+impl BatchItemResult {
     fn into_json(self) -> Value {
         let Self { id, tool, ok, text } = self;
         if ok {
@@ -257,21 +257,21 @@ impl ItemResult {
 
 /// Returns the results as JSON within the call's size limit. Texts over their share are stored and shortened, and name
 /// the handle.
-async fn fit(mut results: Vec<ItemResult>, context: &ToolContext) -> Vec<Value> {
+async fn fit(mut results: Vec<BatchItemResult>, context: &ToolContext) -> Vec<Value> {
     let sizes: Vec<usize> = results.iter().map(|result| escaped(&result.text)).collect();
-    let around: usize = results.iter().map(|result| result.around()).sum();
+    let around: usize = results.iter().map(|result| result.overhead_bytes()).sum();
     let share = share(&sizes, context.max_output.saturating_sub(around + 2));
     for (result, size) in results.iter_mut().zip(sizes) {
         if size > share {
             result.text = shortened(&result.text, share, context).await;
         }
     }
-    results.into_iter().map(ItemResult::into_json).collect()
+    results.into_iter().map(BatchItemResult::into_json).collect()
 }
 
-impl ItemResult {
+impl BatchItemResult {
     /// Returns the bytes of its JSON without the text, including a comma.
-    fn around(&self) -> usize {
+    fn overhead_bytes(&self) -> usize {
         escaped(&self.id) + escaped(&self.tool) + r#"{"id":"","ok":false,"output":"","tool":""},"#.len()
     }
 }
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn the_schema_says_what_an_item_is() {
-        let definition = Batch { effects: Effects::READ }.definition();
+        let definition = BatchTool { effects: Effects::READ }.definition();
         let shown = definition.shown_schema();
         assert_eq!(shown["properties"]["items"]["items"]["required"], json!(["id", "tool", "parameters"]));
         for schema in [shown, definition.parameters.unwrap()] {

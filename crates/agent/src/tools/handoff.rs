@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::agents::handoff::{HANDED_BACK, HANDOFF_ID, Handoff};
 use toolwright_core::agents::{HandoffDestination, History, Router};
-use toolwright_core::approval::AwaitsDecision;
+use toolwright_core::approval::DecisionPending;
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::context::ToolContext;
@@ -18,7 +18,7 @@ use toolwright_core::outcome::{Outcome, ToolOutput};
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::{ContentBlock, Tool, ToolDefinition};
 use toolwright_runtime::RunContext;
-use toolwright_runtime::executor::{HandedOver, Nested};
+use toolwright_runtime::executor::{HandoffSource, NestedContext};
 
 use super::{NAMESPACE, define};
 use crate::report::{FinalReport, Format, Status};
@@ -62,12 +62,12 @@ impl HandoffTool {
         message: &str,
         context: &ToolContext,
     ) -> Result<ToolOutput, ToolError> {
-        let found = Nested::of(context).and_then(|nested| Some((nested, nested.run.handoff.clone()?)));
+        let found = NestedContext::of(context).and_then(|nested| Some((nested, nested.run.handoff.clone()?)));
         let Some((nested, terms)) = found else {
             return Err(ToolError::new(ErrorKind::InternalError, "a request cannot be handed over from here"));
         };
         let from = nested.run.session.agent.as_deref().unwrap_or("agent");
-        let handed_over = HandedOver { by: from.into(), may_return: to.may_return };
+        let handed_over = HandoffSource { by: from.into(), may_return: to.may_return };
         let run = RunContext {
             snapshot: Arc::clone(&terms.snapshot),
             handed_over: Some(handed_over),
@@ -103,7 +103,7 @@ fn answer(to: &HandoffDestination, outcome: Outcome) -> Result<ToolOutput, ToolE
     let Outcome { pending, error, content, structured, extras, .. } = outcome;
     if let Some(request) = pending {
         return Err(
-            ToolError::new(ErrorKind::Denied, "a person has not decided yet").with_source(AwaitsDecision(request))
+            ToolError::new(ErrorKind::Denied, "a person has not decided yet").with_source(DecisionPending(request))
         );
     }
     // The blocks after the answer are notices.

@@ -19,7 +19,7 @@ use toolwright_core::session::Session;
 use toolwright_core::{Effects, StaticProvider, Tool, ToolDefinition, ToolId};
 
 use crate::report::ReportConfig;
-use batch::Batch;
+use batch::BatchTool;
 use final_report::FinalReportTool;
 pub(crate) use handoff::HandoffTool;
 
@@ -70,7 +70,7 @@ impl AgentTools {
 pub(crate) fn run_tools(report: Option<&ReportConfig>, handoff: Option<HandoffTool>) -> StaticProvider {
     let mut tools: Vec<Arc<dyn Tool>> = vec![
         // The calls of a batch have the effects, each under its own policy.
-        Arc::new(Batch { effects: Effects::READ }),
+        Arc::new(BatchTool { effects: Effects::READ }),
         Arc::new(TaskStatusTool),
         Arc::new(FinalReportTool { spec: report.cloned() }),
     ];
@@ -84,7 +84,7 @@ pub(crate) fn run_tools(report: Option<&ReportConfig>, handoff: Option<HandoffTo
 /// # Errors
 /// [`RegistrationError`] if its definition is invalid.
 pub fn batch_provider() -> Result<Arc<dyn Provider>, RegistrationError> {
-    let tools: Vec<Arc<dyn Tool>> = vec![Arc::new(Batch { effects: Effects::UNKNOWN })];
+    let tools: Vec<Arc<dyn Tool>> = vec![Arc::new(BatchTool { effects: Effects::UNKNOWN })];
     Ok(Arc::new(StaticProvider::new(NAMESPACE, ProviderKind::Builtin, tools)?))
 }
 
@@ -104,7 +104,7 @@ struct TaskStatusTool;
 /// The progress of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Stage {
+enum TaskStage {
     Starting,
     InProgress,
     Completed,
@@ -113,7 +113,7 @@ enum Stage {
 /// The fields of the model's report on its task that the run uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TaskStatus {
-    status: Stage,
+    status: TaskStage,
     #[serde(default)]
     ready_for_final_report: bool,
     #[serde(default)]
@@ -123,13 +123,13 @@ pub(crate) struct TaskStatus {
 impl TaskStatus {
     /// Returns whether all fields say that the task is complete, so that the next turn is the last.
     pub(crate) fn is_final(&self) -> bool {
-        self.status == Stage::Completed && self.ready_for_final_report && !self.need_to_run_more_tools
+        self.status == TaskStage::Completed && self.ready_for_final_report && !self.need_to_run_more_tools
     }
 
     fn answer(&self) -> &'static str {
         match self.status {
-            Stage::Completed if self.is_final() => "Noted: the task is completed, and your next turn is the last.",
-            Stage::Completed => {
+            TaskStage::Completed if self.is_final() => "Noted: the task is completed, and your next turn is the last.",
+            TaskStage::Completed => {
                 "Noted, but the task goes on: `completed` needs ready_for_final_report true and need_to_run_more_tools false."
             }
             _ => "Noted.",

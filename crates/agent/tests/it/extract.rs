@@ -11,7 +11,7 @@ use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::{Listing, Snapshot};
 use toolwright_core::model::{
     Bound, Effort, Message, ModelBounds, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse,
-    ModelSettings, PriceTable, Prices, StopReason, Usage, WrittenCall,
+    ModelSettings, PriceTable, Prices, RawToolCall, StopReason, Usage,
 };
 use toolwright_core::output::is_output_tool;
 use toolwright_core::store::{LedgerStore as _, StoredOutput};
@@ -47,7 +47,7 @@ fn says(text: impl Into<String>) -> Result<ModelResponse, ModelErrorKind> {
 }
 
 fn calls(name: &str, arguments: &Value) -> Result<ModelResponse, ModelErrorKind> {
-    let call = WrittenCall { id: "1".into(), name: name.into(), arguments: arguments.to_string() };
+    let call = RawToolCall { id: "1".into(), name: name.into(), arguments: arguments.to_string() };
     Ok(ModelResponse { calls: vec![call], stop: StopReason::ToolCalls, ..ModelResponse::default() })
 }
 

@@ -143,7 +143,7 @@ fn all_same(requests: &[Recorded]) -> bool {
 
 /// What a request comes to that meets a fault at its first attempt.
 #[derive(Debug, Clone, Copy)]
-enum End {
+enum FaultOutcome {
     /// It is answered at this attempt. The failures before it are of this kind.
     Answered { attempts: u32, failures: ModelErrorKind },
     /// It fails, and is not made again: nothing of its answer is billed but what the provider said by then.
@@ -151,8 +151,8 @@ enum End {
 }
 
 /// A stream: what goes wrong with it (after two frames, where it goes wrong amid), and how that ends.
-const STREAMED: [(Fault, End); 21] = {
-    use End::{Answered, Fails};
+const STREAMED: [(Fault, FaultOutcome); 21] = {
+    use FaultOutcome::{Answered, Fails};
     use ModelErrorKind::{BadResponse, RateLimit, Unavailable};
     [
         (Fault::Status(429, None), Answered { attempts: 2, failures: RateLimit }),
@@ -180,8 +180,8 @@ const STREAMED: [(Fault, End); 21] = {
 };
 
 /// An answer that is sent whole although a stream was asked for; it is one frame.
-const WHOLE: [(Fault, End); 13] = {
-    use End::{Answered, Fails};
+const WHOLE: [(Fault, FaultOutcome); 13] = {
+    use FaultOutcome::{Answered, Fails};
     use ModelErrorKind::{BadResponse, RateLimit, Unavailable};
     [
         (Fault::Status(429, None), Answered { attempts: 2, failures: RateLimit }),
@@ -222,13 +222,13 @@ fn said_early(api: Api, fault: Fault) -> (u64, u64) {
 }
 
 /// The rows of a request that meets `fault`.
-fn expected(api: Api, fault: Fault, end: End) -> Vec<(&'static str, u32, u64, u64)> {
+fn expected(api: Api, fault: Fault, end: FaultOutcome) -> Vec<(&'static str, u32, u64, u64)> {
     match end {
-        End::Answered { attempts, failures } => {
+        FaultOutcome::Answered { attempts, failures } => {
             let failed = (1..attempts).map(|attempt| (failures.as_str(), attempt, 0, 0));
             failed.chain([("ok", attempts, 10, 5)]).collect()
         }
-        End::Fails(kind) => {
+        FaultOutcome::Fails(kind) => {
             let (input, output) = said_early(api, fault);
             vec![(kind.as_str(), 1, input, output)]
         }
@@ -247,18 +247,18 @@ async fn in_every_api<T: Copy>(cells: &[T], check: impl AsyncFn((Api, WireApi), 
         .await;
 }
 
-async fn one_request(api: (Api, WireApi), turn: Turn, (fault, end): (Fault, End)) {
+async fn one_request(api: (Api, WireApi), turn: Turn, (fault, end): (Fault, FaultOutcome)) {
     let what = format!("{} {fault}", api.0);
     let bench = FaultFixture::new(api, Script::from(vec![turn]).with_faults([fault])).await;
     let request = ModelRequest { messages: vec![Message::user("q")], ..ModelRequest::default() };
     let began = Instant::now();
     let answer = bench.ask(&request).await;
     match end {
-        End::Answered { .. } => {
+        FaultOutcome::Answered { .. } => {
             let answer = answer.unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!((answer.text.as_str(), answer.usage.output_tokens), (TEXT, 5), "{what}");
         }
-        End::Fails(kind) => {
+        FaultOutcome::Fails(kind) => {
             let Err(error) = answer else { panic!("{what}: answered") };
             assert_eq!(error.kind, kind, "{what}: {error}");
             assert_eq!(error.message.contains("content type is text/html"), fault == Fault::Page, "{what}: {error}");
@@ -296,12 +296,12 @@ async fn a_run_with_faults_runs_no_call_twice() {
         let ledger_rows = bench.ledger_rows().await;
         let mut expect = expected(api.0, fault, end);
         let failed = match end {
-            End::Answered { .. } => {
+            FaultOutcome::Answered { .. } => {
                 expect.push(("ok", 1, 10, 5));
                 assert_eq!((report.status, report.answer.as_str()), (Status::Success, "Done."), "{what}");
                 1
             }
-            End::Fails(_) => {
+            FaultOutcome::Fails(_) => {
                 assert_eq!(report.status, Status::Failure, "{what}: {report:?}");
                 assert!(report.reason.as_deref().unwrap_or_default().contains("the model request failed"), "{what}");
                 0

@@ -12,8 +12,8 @@ use toolwright_core::client::NoClient;
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{Event, EventSink};
 use toolwright_core::model::{
-    Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelResponse, PriceTable, Prices, ShownTool,
-    StopReason, Usage, WrittenCall,
+    Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelResponse, PriceTable, Prices, RawToolCall,
+    ShownTool, StopReason, Usage,
 };
 use toolwright_core::store::RunStore;
 use toolwright_core::{
@@ -22,7 +22,7 @@ use toolwright_core::{
 };
 use toolwright_runtime::executor::{ExecutorOptions, RepairOptions};
 use toolwright_runtime::{Catalogue, Executor, JobManager, OutputFiles, SqliteStore, SystemClock};
-use toolwright_testkit::{FakeCall, FakeModel};
+use toolwright_testkit::{FakeModel, FakeRequest};
 
 /// The model that repairs calls in a [`Fixture::with_repairs`].
 const REPAIRER: &str = "fix/m";
@@ -75,7 +75,7 @@ impl ModelScript {
 
     async fn answer(
         &self,
-        FakeCall { model, request, events, cancel, .. }: FakeCall<'_>,
+        FakeRequest { model, request, events, cancel, .. }: FakeRequest<'_>,
     ) -> Result<ModelResponse, ModelError> {
         if [REPAIRER, JUDGE].contains(&model) {
             let text = match model {
@@ -115,12 +115,12 @@ impl ModelScript {
         if !text.is_empty() {
             events.on_event(ModelEvent::Text(text.to_owned()));
         }
-        let written = |(id, name, arguments): (&str, &str, Value)| WrittenCall {
+        let written = |(id, name, arguments): (&str, &str, Value)| RawToolCall {
             id: id.to_owned(),
             name: name.to_owned(),
             arguments: arguments.to_string(),
         };
-        let calls: Vec<WrittenCall> = calls.into_iter().map(written).collect();
+        let calls: Vec<RawToolCall> = calls.into_iter().map(written).collect();
         calls.iter().cloned().for_each(|call| events.on_event(ModelEvent::Call(call)));
         let condition = self.over_when.lock().unwrap().clone().filter(|_| !calls.is_empty());
         if let Some(condition) = condition {

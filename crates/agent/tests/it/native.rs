@@ -10,13 +10,13 @@ use toolwright_core::model::{
 use toolwright_core::policy::Rule;
 use toolwright_core::{Effects, Policy, Profile, Tool};
 use toolwright_providers::builtin::native::{self, NativeToolsConfig};
-use toolwright_testkit::{FakeCall, FakeModel};
+use toolwright_testkit::{FakeModel, FakeRequest};
 
 use crate::fixture::{Counter, Fixture, begin, options};
 
 /// An answer that is paused after a search, and its end.
 fn answers() -> FakeModel {
-    FakeModel::new(|FakeCall { number, .. }| {
+    FakeModel::new(|FakeRequest { number, .. }| {
         let searched =
             NativeUse { tool: NativeTool::WebSearch, id: "ws_1".into(), input: json!({"query": "tide"}), ok: true };
         Ok(match number {

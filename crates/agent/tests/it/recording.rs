@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_agent::{Driver, Limits, RunConfig, RunReport, RunState, Status};
 use toolwright_core::model::{
-    Message, ModelClient, ModelError, ModelErrorKind, ModelResponse, StopReason, WrittenCall,
+    Message, ModelClient, ModelError, ModelErrorKind, ModelResponse, RawToolCall, StopReason,
 };
 use toolwright_core::{Effects, Services, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 use toolwright_models::{Endpoints, HttpModelClient, Models};
@@ -74,7 +74,7 @@ async fn run(client: impl FnOnce(&Arc<SecretRedactor>) -> Arc<dyn ModelClient>, 
 /// The model calls the tool with these arguments, as text; whether they can be read as JSON, mended or not. Then no
 /// secret is recorded, and the recording can be played.
 async fn check(arguments: &str, is_readable: bool) {
-    let call = WrittenCall { id: "c1".into(), name: "t__login".into(), arguments: arguments.into() };
+    let call = RawToolCall { id: "c1".into(), name: "t__login".into(), arguments: arguments.into() };
     let calls = ModelResponse { calls: vec![call], stop: StopReason::ToolCalls, ..ModelResponse::default() };
     let done = ModelResponse { text: format!("Done with {SECRET}."), ..ModelResponse::default() };
     let dir = tempfile::tempdir().unwrap();

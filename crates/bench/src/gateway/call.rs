@@ -19,14 +19,14 @@ pub(super) struct Call {
 
 /// The `echo` tool to call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Echo {
+pub(super) enum EchoTool {
     /// The reference server's.
     Everything,
     /// The testkit server's.
     Testkit,
 }
 
-impl Echo {
+impl EchoTool {
     fn arguments(self) -> Value {
         let text = format!("hello {NUMBER}");
         match self {
@@ -45,18 +45,18 @@ impl Echo {
 
 impl Call {
     /// Creates MCP's `tools/call` of this tool.
-    pub(super) fn mcp(tool: &str, echo: Echo) -> Self {
+    pub(super) fn mcp(tool: &str, echo: EchoTool) -> Self {
         let params = json!({"name": tool, "arguments": echo.arguments()});
         let text = format!(r#"{{"jsonrpc":"2.0","id":{NUMBER},"method":"tools/call","params":{params}}}"#);
         Self::of(&text, echo)
     }
 
     /// Creates the body of a call for `mcp-hub`'s own interface.
-    pub(super) fn hub(server: &str, echo: Echo) -> Self {
+    pub(super) fn hub(server: &str, echo: EchoTool) -> Self {
         Self::of(&json!({"server_name": server, "tool": "echo", "arguments": echo.arguments()}).to_string(), echo)
     }
 
-    fn of(text: &str, echo: Echo) -> Self {
+    fn of(text: &str, echo: EchoTool) -> Self {
         Self { parts: text.split(NUMBER).map(str::to_owned).collect(), says: echo.says() }
     }
 
@@ -113,12 +113,12 @@ struct Block<'a> {
 
 /// The limits of a load; the first one reached ends it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limit {
+pub(super) struct LoadLimit {
     pub(super) calls: usize,
     pub(super) time: Duration,
 }
 
-impl Limit {
+impl LoadLimit {
     /// Whether another call is made after `made` calls of a load that began at `started`.
     pub(super) fn continues(self, made: usize, started: Instant) -> bool {
         made < self.calls && started.elapsed() < self.time
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn answers_are_checked() {
-        let call = Call::mcp("a__echo", Echo::Everything);
+        let call = Call::mcp("a__echo", EchoTool::Everything);
         let check = |message: &str, expect: Result<Option<u64>, &str>| {
             let answered = call.answered(message.as_bytes()).map_err(|error| error.to_string());
             match (answered, expect) {
@@ -164,11 +164,11 @@ mod tests {
     #[test]
     fn calls_have_their_number() {
         assert_eq!(
-            Call::mcp("echo", Echo::Testkit).text(12),
+            Call::mcp("echo", EchoTool::Testkit).text(12),
             r#"{"jsonrpc":"2.0","id":12,"method":"tools/call","params":{"name":"echo","arguments":{"text":"hello 12"}}}"#
         );
         assert_eq!(
-            Call::hub("s", Echo::Everything).text(3),
+            Call::hub("s", EchoTool::Everything).text(3),
             r#"{"server_name":"s","tool":"echo","arguments":{"message":"hello 3"}}"#
         );
     }

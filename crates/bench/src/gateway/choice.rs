@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 /// A part of the benchmark: what stands at the two ends, or what is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Part {
+pub(super) enum BenchPart {
     /// Calls, a pipe to a pipe.
     Stdio,
     /// Calls, HTTP to a pipe: for peers that take calls over HTTP only. Direct is the pipe itself.
@@ -19,7 +19,7 @@ pub(super) enum Part {
     Memory,
 }
 
-impl Part {
+impl BenchPart {
     /// Returns the name in a row.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_rows() {
-        for part in Part::value_variants() {
+        for part in BenchPart::value_variants() {
             assert_eq!(part.to_possible_value().expect("a value").get_name(), part.name());
         }
         for target in Target::value_variants() {
@@ -128,21 +128,25 @@ mod tests {
 
     #[test]
     fn direct_is_always_measured() {
-        let check = |line: &str, part: Part, expect: &[Target]| {
+        let check = |line: &str, part: BenchPart, expect: &[Target]| {
             assert_eq!(part.chosen(&parsed(line).expect("it parses").only), expect, "{line:?} {part:?}");
         };
-        check("", Part::Lazy, &[Target::Direct, Target::Toolwright]);
-        check("--only mcp-proxy,toolwright", Part::Http, &[Target::Direct, Target::Toolwright, Target::CrateProxy]);
-        check("--only two-cats", Part::Stdio, &[Target::Direct, Target::TwoCats]);
-        check("--only two-cats", Part::Http, &[Target::Direct]);
-        check("--only fastmcp --only direct", Part::Stdio, &[Target::Direct, Target::FastMcp]);
+        check("", BenchPart::Lazy, &[Target::Direct, Target::Toolwright]);
+        check(
+            "--only mcp-proxy,toolwright",
+            BenchPart::Http,
+            &[Target::Direct, Target::Toolwright, Target::CrateProxy],
+        );
+        check("--only two-cats", BenchPart::Stdio, &[Target::Direct, Target::TwoCats]);
+        check("--only two-cats", BenchPart::Http, &[Target::Direct]);
+        check("--only fastmcp --only direct", BenchPart::Stdio, &[Target::Direct, Target::FastMcp]);
     }
 
     #[test]
     fn parts_are_chosen_by_name() {
         let parts = |line: &str| parsed(line).map(|options| options.parts());
-        assert_eq!(parts(""), Ok(Part::value_variants().to_vec()));
-        assert_eq!(parts("--path lazy,stdio"), Ok(vec![Part::Lazy, Part::Stdio]));
+        assert_eq!(parts(""), Ok(BenchPart::value_variants().to_vec()));
+        assert_eq!(parts("--path lazy,stdio"), Ok(vec![BenchPart::Lazy, BenchPart::Stdio]));
         assert!(parts("--path pipes").expect_err("no such part").contains("possible values: stdio, http-stdio, http"));
         assert!(parts("--only cats").expect_err("no such target").contains("two-cats"));
         assert!(parts("--seconds 0").is_err());

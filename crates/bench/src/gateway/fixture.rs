@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::call::{Call, Echo, Limit};
+use super::call::{Call, EchoTool, LoadLimit};
 use super::choice::Target;
 use super::collector::Collector;
 use super::front::{Front, Mcp, Revision, free_addr};
 use super::peers::Peers;
 use super::pipe::Pipe;
-use super::process::Family;
+use super::process::ProcessGroup;
 use crate::Failure;
 use crate::memory::rss_mb;
 
 /// A gateway's transport for clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum ClientTransport {
     /// Its pipe.
     Stdio,
     /// Its HTTP address.
@@ -28,7 +28,7 @@ pub(super) enum Door {
 
 /// The way to a server.
 #[derive(Debug, Clone)]
-pub(super) enum Reach {
+pub(super) enum ServerAddress {
     /// A command and its arguments.
     Command(Vec<String>),
     /// Streamable HTTP at `/mcp`.
@@ -39,21 +39,21 @@ pub(super) enum Reach {
 #[derive(Debug, Clone)]
 pub(super) struct Server {
     pub(super) name: String,
-    pub(super) reach: Reach,
+    pub(super) reach: ServerAddress,
     /// Whether it starts at its first call; only Toolwright supports that.
     pub(super) lazy: bool,
 }
 
 impl Server {
     /// Creates a server that starts at once.
-    pub(super) fn of(name: &str, reach: Reach) -> Self {
+    pub(super) fn of(name: &str, reach: ServerAddress) -> Self {
         Self { name: name.to_owned(), reach, lazy: false }
     }
 
     fn entry(&self) -> Value {
         let mut entry = match &self.reach {
-            Reach::Command(words) => json!({"command": words[0], "args": words[1..]}),
-            Reach::Http(addr) => json!({"url": url(*addr)}),
+            ServerAddress::Command(words) => json!({"command": words[0], "args": words[1..]}),
+            ServerAddress::Http(addr) => json!({"url": url(*addr)}),
         };
         if self.lazy {
             entry["lazy"] = json!(true);
@@ -63,15 +63,15 @@ impl Server {
 
     fn words(&self) -> Vec<String> {
         match &self.reach {
-            Reach::Command(words) => words.clone(),
-            Reach::Http(addr) => vec![url(*addr)],
+            ServerAddress::Command(words) => words.clone(),
+            ServerAddress::Http(addr) => vec![url(*addr)],
         }
     }
 
     fn command(&self) -> Result<Command, Failure> {
         match &self.reach {
-            Reach::Command(words) => Ok(with_args(Command::new(&words[0]), &words[1..])),
-            Reach::Http(_) => Err("a server at an address is not started".into()),
+            ServerAddress::Command(words) => Ok(with_args(Command::new(&words[0]), &words[1..])),
+            ServerAddress::Http(_) => Err("a server at an address is not started".into()),
         }
     }
 }
@@ -79,7 +79,7 @@ impl Server {
 /// A front that takes calls, with the processes that it needs.
 pub(super) struct Lane {
     pub(super) front: Front,
-    held: Option<Family>,
+    held: Option<ProcessGroup>,
 }
 
 impl Lane {
@@ -97,7 +97,7 @@ impl Lane {
     }
 
     /// Returns the call of the lane's `echo`, once it is listed.
-    pub(super) fn echo(&mut self, echo: Echo, server: &Server) -> Result<Call, Failure> {
+    pub(super) fn echo(&mut self, echo: EchoTool, server: &Server) -> Result<Call, Failure> {
         let tool = self.front.listed("echo", 1)?;
         Ok(match self.front {
             Front::Hub(_) => Call::hub(&server.name, echo),
@@ -107,7 +107,7 @@ impl Lane {
 
     /// Makes one call.
     pub(super) fn call_once(&mut self, call: &Call) -> Result<(), Failure> {
-        self.front.load(call, Limit { calls: 1, time: Duration::from_secs(1) }, 1).map(drop)
+        self.front.load(call, LoadLimit { calls: 1, time: Duration::from_secs(1) }, 1).map(drop)
     }
 }
 
@@ -126,18 +126,24 @@ pub(super) struct Fixture<'a> {
 impl Fixture<'_> {
     /// Starts a target in front of the servers. It keeps its files in the folder `home`, which an earlier target may
     /// have used.
-    pub(super) fn open(&self, target: Target, door: Door, servers: &[Server], home: &str) -> Result<Lane, Failure> {
+    pub(super) fn open(
+        &self,
+        target: Target,
+        door: ClientTransport,
+        servers: &[Server],
+        home: &str,
+    ) -> Result<Lane, Failure> {
         let home = self.dir.join(home);
         std::fs::create_dir_all(&home)?;
         let one = servers.first().ok_or("no server")?;
         let at = free_addr()?;
         let command = match target {
             Target::Direct | Target::DirectUnversioned => match one.reach {
-                Reach::Http(addr) => {
+                ServerAddress::Http(addr) => {
                     let revision = if target == Target::Direct { Revision::Sent } else { Revision::Omitted };
                     return Ok(Lane { front: Front::Http(Mcp::open(addr, "/mcp", revision)?), held: None });
                 }
-                Reach::Command(_) => one.command()?,
+                ServerAddress::Command(_) => one.command()?,
             },
             Target::TwoCats => {
                 let commands = vec![Command::new("cat"), one.command()?, Command::new("cat")];
@@ -152,10 +158,10 @@ impl Fixture<'_> {
             Target::McpHub => self.hub(at, servers, &home)?,
         };
         let log = home.join("log");
-        if target == Target::Direct || door == Door::Stdio {
+        if target == Target::Direct || door == ClientTransport::Stdio {
             return Ok(Lane { front: Front::Pipe(Pipe::open(vec![command], &log)?), held: None });
         }
-        let mut held = Family::start(command, &log)?;
+        let mut held = ProcessGroup::start(command, &log)?;
         let front = held.listens(at).and_then(|()| {
             Ok(match target {
                 Target::McpHub => Front::Hub(at),
@@ -169,7 +175,13 @@ impl Fixture<'_> {
     /// Returns the command of Toolwright with every feature on: validation, policy, pins, cap, ledger, events and
     /// spans. Its queue is as wide as the default one at its widest, because on a machine with few cores the default
     /// would hold back calls that the direct way makes at once.
-    fn toolwright(&self, door: Door, at: SocketAddr, servers: &[Server], home: &Path) -> Result<Command, Failure> {
+    fn toolwright(
+        &self,
+        door: ClientTransport,
+        at: SocketAddr,
+        servers: &[Server],
+        home: &Path,
+    ) -> Result<Command, Failure> {
         let config = json!({
             "mcpServers": entries(servers),
             "policy": {"rules": [
@@ -185,8 +197,8 @@ impl Fixture<'_> {
         let mut command = Command::new(self.binary);
         command.arg("serve");
         match door {
-            Door::Stdio => command.arg("--stdio"),
-            Door::Http => command.arg("--http").arg(at.to_string()).args(["--policy", "client"]),
+            ClientTransport::Stdio => command.arg("--stdio"),
+            ClientTransport::Http => command.arg("--http").arg(at.to_string()).args(["--policy", "client"]),
         };
         command.arg("--config").arg(file).env("TOOLWRIGHT_STATE_DIR", state_dir(home));
         // Excludes the user's own configuration.
@@ -202,10 +214,10 @@ impl Fixture<'_> {
         for server in servers {
             // A JSON string is also a TOML string.
             let reach = match &server.reach {
-                Reach::Command(words) => {
+                ServerAddress::Command(words) => {
                     format!("transport = \"stdio\"\ncommand = {}\nargs = {}\n", json!(words[0]), json!(words[1..]))
                 }
-                Reach::Http(addr) => format!("transport = \"http\"\nurl = {}\n", json!(url(*addr))),
+                ServerAddress::Http(addr) => format!("transport = \"http\"\nurl = {}\n", json!(url(*addr))),
             };
             config.push_str(&format!("[[backends]]\nname = {}\n{reach}", json!(server.name)));
         }
@@ -222,11 +234,17 @@ impl Fixture<'_> {
         Ok(with_args(command, &server.words()))
     }
 
-    fn fastmcp(&self, door: Door, at: SocketAddr, servers: &[Server], home: &Path) -> Result<Command, Failure> {
+    fn fastmcp(
+        &self,
+        door: ClientTransport,
+        at: SocketAddr,
+        servers: &[Server],
+        home: &Path,
+    ) -> Result<Command, Failure> {
         let file = write_servers(servers, home)?;
         let run = match door {
-            Door::Stdio => "transport='stdio'".to_owned(),
-            Door::Http => format!("transport='http', host='127.0.0.1', port={}", at.port()),
+            ClientTransport::Stdio => "transport='stdio'".to_owned(),
+            ClientTransport::Http => format!("transport='http', host='127.0.0.1', port={}", at.port()),
         };
         let script = format!(
             "import json, sys\nfrom fastmcp.server import create_proxy\n\
@@ -256,9 +274,9 @@ fn state_dir(home: &Path) -> PathBuf {
     home.join("state")
 }
 
-fn naive(door: Door, at: SocketAddr, server: &Server) -> Result<Command, Failure> {
+fn naive(door: ClientTransport, at: SocketAddr, server: &Server) -> Result<Command, Failure> {
     let mut command = Command::new(std::env::current_exe()?.with_file_name("naive-proxy"));
-    if door == Door::Http {
+    if door == ClientTransport::Http {
         command.arg("--port").arg(at.port().to_string());
     }
     Ok(with_args(command, &server.words()))
@@ -284,12 +302,12 @@ fn url(addr: SocketAddr) -> String {
 }
 
 /// Starts the reference server over HTTP on its own port.
-pub(super) fn everything_over_http(peers: &Peers, dir: &Path) -> Result<(SocketAddr, Family), Failure> {
+pub(super) fn everything_over_http(peers: &Peers, dir: &Path) -> Result<(SocketAddr, ProcessGroup), Failure> {
     let at = free_addr()?;
     let words = peers.everything()?;
     let mut command = with_args(Command::new(&words[0]), &words[1..]);
     command.arg("streamableHttp").env("PORT", at.port().to_string());
-    let mut family = Family::start(command, &dir.join("everything.log"))?;
+    let mut family = ProcessGroup::start(command, &dir.join("everything.log"))?;
     family.listens(at).map_err(|error| format!("the reference server: {error}"))?;
     Ok((at, family))
 }

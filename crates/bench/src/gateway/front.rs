@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::call::{Call, Limit, Times};
+use super::call::{Call, LoadLimit, Times};
 use super::http::Http;
 use super::pipe::Pipe;
 use super::process::poll;
@@ -57,7 +57,7 @@ impl Front {
     }
 
     /// Times calls, always `in_flight` of them at once.
-    pub(super) fn load(&mut self, call: &Call, limit: Limit, in_flight: usize) -> Result<Times, Failure> {
+    pub(super) fn load(&mut self, call: &Call, limit: LoadLimit, in_flight: usize) -> Result<Times, Failure> {
         match self {
             Self::Pipe(pipe) => pipe.load(call, limit, in_flight),
             Self::Http(mcp) => over_http(|| Http::connect(mcp.addr, mcp.path, &mcp.headers), call, limit, in_flight),
@@ -120,7 +120,7 @@ pub(super) fn free_addr() -> Result<SocketAddr, Failure> {
 fn over_http(
     connect: impl Fn() -> Result<Http, Failure>,
     call: &Call,
-    limit: Limit,
+    limit: LoadLimit,
     in_flight: usize,
 ) -> Result<Times, Failure> {
     let mut connections = (0..in_flight).map(|_| connect()).collect::<Result<Vec<_>, _>>()?;

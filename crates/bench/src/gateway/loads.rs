@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use toolwright_core::store::LedgerStore as _;
 
-use super::call::{Call, Echo, Limit, Times};
-use super::choice::{Part, Target};
-use super::fixture::{Door, Fixture, Lane, Reach, Server, everything_over_http};
+use super::call::{Call, EchoTool, LoadLimit, Times};
+use super::choice::{BenchPart, Target};
+use super::fixture::{ClientTransport, Fixture, Lane, Server, ServerAddress, everything_over_http};
 use super::process::poll;
 use super::report::{Report, Row};
 use crate::Failure;
@@ -18,12 +18,12 @@ const ROUNDS: u32 = 10;
 /// Numbers of concurrent calls.
 const LEVELS: [usize; 3] = [1, 16, 128];
 /// The limits of the warm-up before the first round.
-const WARM_UP: Limit = Limit { calls: 1000, time: Duration::from_millis(500) };
+const WARM_UP: LoadLimit = LoadLimit { calls: 1000, time: Duration::from_millis(500) };
 /// The time for the ledger and the spans to follow the answers.
 const TRACES_COME: Duration = Duration::from_secs(12);
 
 /// A target under load.
-struct Loaded {
+struct LoadedTarget {
     target: Target,
     home: String,
     /// The lane and its call, or the reason why it takes no more calls.
@@ -39,31 +39,31 @@ struct Loaded {
 /// Measures targets in a part that makes calls. `limit` applies to each target at each level.
 pub(super) fn run(
     fixture: &Fixture<'_>,
-    part: Part,
+    part: BenchPart,
     targets: &[Target],
-    limit: Limit,
+    limit: LoadLimit,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let upstream = if part == Part::Http { Some(everything_over_http(fixture.peers, fixture.dir)?) } else { None };
+    let upstream = if part == BenchPart::Http { Some(everything_over_http(fixture.peers, fixture.dir)?) } else { None };
     let reach = match &upstream {
-        Some((at, _)) => Reach::Http(*at),
-        None => Reach::Command([fixture.peers.everything()?, vec!["stdio".to_owned()]].concat()),
+        Some((at, _)) => ServerAddress::Http(*at),
+        None => ServerAddress::Command([fixture.peers.everything()?, vec!["stdio".to_owned()]].concat()),
     };
     let server = Server::of("everything", reach);
-    let door = if part == Part::Stdio { Door::Stdio } else { Door::Http };
+    let door = if part == BenchPart::Stdio { ClientTransport::Stdio } else { ClientTransport::Http };
     let batches = fixture.collector.batches();
     let loaded = |target: &Target| {
         let home = format!("{}-{}", part.name(), target.name());
         let opened = fixture.open(*target, door, std::slice::from_ref(&server), &home).and_then(|mut lane| {
-            let call = lane.echo(Echo::Everything, &server)?;
+            let call = lane.echo(EchoTool::Everything, &server)?;
             Ok((lane, call))
         });
         let own = opened.as_ref().ok().and_then(|(lane, _)| lane.id());
         let pid = own.or_else(|| upstream.as_ref()?.1.id().filter(|_| *target == Target::Direct));
         let state = opened.map_err(|error| error.to_string());
-        Loaded { target: *target, home, state, pid, answered: 0, times: Times::default() }
+        LoadedTarget { target: *target, home, state, pid, answered: 0, times: Times::default() }
     };
-    let mut lanes: Vec<Loaded> = targets.iter().map(loaded).collect();
+    let mut lanes: Vec<LoadedTarget> = targets.iter().map(loaded).collect();
     for in_flight in LEVELS {
         level(&mut lanes, limit, in_flight);
         tell(part, &mut lanes, in_flight, report);
@@ -77,10 +77,10 @@ pub(super) fn run(
 }
 
 /// Loads each target in turn, for several rounds.
-fn level(lanes: &mut [Loaded], limit: Limit, in_flight: usize) {
+fn level(lanes: &mut [LoadedTarget], limit: LoadLimit, in_flight: usize) {
     // A round has at least as many calls as run at once.
     let rounds = u32::try_from(limit.calls / in_flight).map_or(ROUNDS, |rounds| rounds.clamp(1, ROUNDS));
-    let share = Limit { calls: (limit.calls / rounds as usize).max(in_flight), time: limit.time / rounds };
+    let share = LoadLimit { calls: (limit.calls / rounds as usize).max(in_flight), time: limit.time / rounds };
     for lane in &mut *lanes {
         lane.times = Times::default();
     }
@@ -105,7 +105,7 @@ fn level(lanes: &mut [Loaded], limit: Limit, in_flight: usize) {
     }
 }
 
-fn tell(part: Part, lanes: &mut [Loaded], in_flight: usize, report: &mut Report) {
+fn tell(part: BenchPart, lanes: &mut [LoadedTarget], in_flight: usize, report: &mut Report) {
     let mut base = None;
     for lane in lanes {
         let (path, target) = (part.name().to_owned(), lane.target.name().to_owned());
@@ -125,7 +125,7 @@ fn tell(part: Part, lanes: &mut [Loaded], in_flight: usize, report: &mut Report)
 }
 
 /// Returns an error unless each answered call is in the ledger and spans were sent.
-fn everything_was_on(fixture: &Fixture<'_>, lane: &Loaded, batches: usize) -> Result<(), Failure> {
+fn everything_was_on(fixture: &Fixture<'_>, lane: &LoadedTarget, batches: usize) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let store = toolwright_runtime::SqliteStore::open(&fixture.state(&lane.home))?;
     let mut calls = 0;

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 
-use self::call::Limit;
-use self::choice::{Part, Target};
+use self::call::LoadLimit;
+use self::choice::{BenchPart, Target};
 use self::collector::Collector;
 use self::fixture::Fixture;
 use self::peers::Peers;
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     only: Vec<Target>,
     /// Parts to run. Default: all.
     #[arg(long = "path", value_enum, value_delimiter = ',', value_name = "PART,…")]
-    path: Vec<Part>,
+    path: Vec<BenchPart>,
     /// Calls to time at the most, of each target with 1, 16 and 128 at once.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
     calls: u32,
@@ -49,12 +49,12 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    fn parts(&self) -> Vec<Part> {
-        if self.path.is_empty() { Part::value_variants().to_vec() } else { self.path.clone() }
+    fn parts(&self) -> Vec<BenchPart> {
+        if self.path.is_empty() { BenchPart::value_variants().to_vec() } else { self.path.clone() }
     }
 
-    fn limit(&self) -> Limit {
-        Limit { calls: self.calls as usize, time: Duration::from_secs(self.seconds.into()) }
+    fn limit(&self) -> LoadLimit {
+        LoadLimit { calls: self.calls as usize, time: Duration::from_secs(self.seconds.into()) }
     }
 }
 
@@ -75,12 +75,12 @@ pub(crate) fn run(binary: &Path, options: &Options) -> Result<Vec<Row>, Failure>
     for part in parts {
         let targets = part.chosen(&options.only);
         match part {
-            Part::Stdio | Part::HttpStdio | Part::Http => {
+            BenchPart::Stdio | BenchPart::HttpStdio | BenchPart::Http => {
                 loads::run(fixture, part, &targets, options.limit(), &mut report)?;
             }
-            Part::Starts => starts::starts(fixture, &targets, &mut report),
-            Part::Lazy => starts::lazy(fixture, &targets, &mut report),
-            Part::Memory => starts::memory(fixture, &targets, &mut report),
+            BenchPart::Starts => starts::starts(fixture, &targets, &mut report),
+            BenchPart::Lazy => starts::lazy(fixture, &targets, &mut report),
+            BenchPart::Memory => starts::memory(fixture, &targets, &mut report),
         }
     }
     Ok(report.rows())
@@ -88,8 +88,8 @@ pub(crate) fn run(binary: &Path, options: &Options) -> Result<Vec<Row>, Failure>
 
 /// Installs each program that the run needs, and names each peer that cannot be installed; its rows then show the
 /// failure.
-fn install(peers: &Peers, parts: &[Part], only: &[Target]) -> Result<(), Failure> {
-    if parts.iter().any(|part| matches!(part, Part::Stdio | Part::HttpStdio | Part::Http)) {
+fn install(peers: &Peers, parts: &[BenchPart], only: &[Target]) -> Result<(), Failure> {
+    if parts.iter().any(|part| matches!(part, BenchPart::Stdio | BenchPart::HttpStdio | BenchPart::Http)) {
         peers.install_everything()?;
     }
     for target in Target::value_variants() {

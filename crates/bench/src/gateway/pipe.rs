@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::call::{Call, Limit, Times};
+use super::call::{Call, LoadLimit, Times};
 use super::front::{ANSWER, HELLO, TIMEOUT, result};
-use super::process::Family;
+use super::process::ProcessGroup;
 use crate::Failure;
 
 /// A server, or several processes in a pipeline in front of one.
 pub(super) struct Pipe {
     // Dropped first: a server ends by itself after its input.
-    ends: Ends,
-    family: Family,
+    ends: PipeEnds,
+    family: ProcessGroup,
 }
 
-struct Ends {
+struct PipeEnds {
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     /// The number of the last request.
@@ -30,16 +30,16 @@ struct Ends {
 impl Pipe {
     /// Starts the commands as a pipeline and opens the MCP session.
     pub(super) fn open(commands: Vec<Command>, log: &Path) -> Result<Self, Failure> {
-        let (family, stdin, stdout) = Family::pipeline(commands, log)?;
+        let (family, stdin, stdout) = ProcessGroup::pipeline(commands, log)?;
         let stdout = BufReader::with_capacity(64 << 10, stdout);
-        let mut pipe = Self { ends: Ends { stdin, stdout, last: 0, line: Vec::new() }, family };
+        let mut pipe = Self { ends: PipeEnds { stdin, stdout, last: 0, line: Vec::new() }, family };
         pipe.request("initialize", HELLO).map_err(|error| pipe.family.explained(&error))?;
         pipe.ends.stdin.write_all(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n")?;
         Ok(pipe)
     }
 
     /// Returns the processes.
-    pub(super) fn family(&self) -> &Family {
+    pub(super) fn family(&self) -> &ProcessGroup {
         &self.family
     }
 
@@ -50,14 +50,14 @@ impl Pipe {
     }
 
     /// Times calls, always `in_flight` of them at once.
-    pub(super) fn load(&mut self, call: &Call, limit: Limit, in_flight: usize) -> Result<Times, Failure> {
+    pub(super) fn load(&mut self, call: &Call, limit: LoadLimit, in_flight: usize) -> Result<Times, Failure> {
         let ends = &mut self.ends;
         let load = self.family.within(limit.time + ANSWER, || ends.load(call, limit, in_flight));
         load.map_err(|error| self.family.explained(&error))
     }
 }
 
-impl Ends {
+impl PipeEnds {
     fn receive(&mut self) -> Result<&[u8], Failure> {
         self.line.clear();
         match self.stdout.read_until(b'\n', &mut self.line)? {
@@ -87,7 +87,7 @@ impl Ends {
         Ok(self.stdin.write_all(line.as_bytes())?)
     }
 
-    fn load(&mut self, call: &Call, limit: Limit, in_flight: usize) -> Result<Times, Failure> {
+    fn load(&mut self, call: &Call, limit: LoadLimit, in_flight: usize) -> Result<Times, Failure> {
         let first = self.last + 1;
         // The start of each call; `None` once it is answered, so that no answer counts twice.
         let mut sent: Vec<Option<Instant>> = Vec::with_capacity(limit.calls);

@@ -15,13 +15,13 @@ use crate::Failure;
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Running processes, one or a pipeline. They are ended on drop.
-pub(super) struct Family {
+pub(super) struct ProcessGroup {
     children: Vec<Child>,
     grace: Duration,
     log: PathBuf,
 }
 
-impl Family {
+impl ProcessGroup {
     /// Starts a process without input and appends its standard error to the file.
     pub(super) fn start(mut command: Command, log: &Path) -> Result<Self, Failure> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(appended(log)?);
@@ -90,7 +90,7 @@ impl Family {
     }
 }
 
-impl Drop for Family {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let started = Instant::now();
         while started.elapsed() < self.grace && self.children.iter_mut().any(is_running) {
@@ -148,7 +148,8 @@ mod tests {
     fn a_silent_process_is_not_waited_for() {
         let dir = tempfile::tempdir().expect("a directory");
         let commands = || vec![Command::new("cat"), Command::new("cat")];
-        let (mut family, stdin, mut stdout) = Family::pipeline(commands(), &dir.path().join("log")).expect("cats");
+        let (mut family, stdin, mut stdout) =
+            ProcessGroup::pipeline(commands(), &dir.path().join("log")).expect("cats");
         let started = Instant::now();
         let read = family.within(Duration::from_millis(50), || Ok(stdout.read(&mut [0; 8])?));
         assert_eq!(read.expect_err("nothing was written").to_string(), "not answered within 0.05 s");

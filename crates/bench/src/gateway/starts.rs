@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::call::{Call, Echo};
-use super::choice::{Part, Target};
-use super::fixture::{Door, Fixture, Lane, Reach, Server};
+use super::call::{Call, EchoTool};
+use super::choice::{BenchPart, Target};
+use super::fixture::{ClientTransport, Fixture, Lane, Server, ServerAddress};
 use super::report::{Report, Row};
 use crate::Failure;
 use crate::stats::percentile_us;
@@ -26,27 +26,27 @@ const SETTLE: Duration = Duration::from_millis(300);
 const ENOUGH: Duration = Duration::from_secs(5);
 
 /// Returns the transport that a gateway of this kind offers when it is started.
-fn door(target: Target) -> Door {
+fn door(target: Target) -> ClientTransport {
     match target {
-        Target::CrateProxy | Target::PyProxy | Target::McpHub => Door::Http,
-        _ => Door::Stdio,
+        Target::CrateProxy | Target::PyProxy | Target::McpHub => ClientTransport::Http,
+        _ => ClientTransport::Stdio,
     }
 }
 
-fn testkit(args: &[String]) -> Reach {
+fn testkit(args: &[String]) -> ServerAddress {
     let program = toolwright_testkit::bin("misbehaving-mcp").to_string_lossy().into_owned();
-    Reach::Command([vec![program], args.to_vec()].concat())
+    ServerAddress::Command([vec![program], args.to_vec()].concat())
 }
 
 /// The times of one kind of start so far.
-struct Started {
+struct StartedTarget {
     target: Target,
     label: &'static str,
     times: Result<Vec<Duration>, String>,
     rss_mb: Option<f64>,
 }
 
-impl Started {
+impl StartedTarget {
     fn of(target: Target, label: &'static str) -> Self {
         Self { target, label, times: Ok(Vec::new()), rss_mb: None }
     }
@@ -67,7 +67,7 @@ impl Started {
     }
 }
 
-fn tell(path: &str, all: Vec<Started>, report: &mut Report) {
+fn tell(path: &str, all: Vec<StartedTarget>, report: &mut Report) {
     let mut base = None;
     for started in all {
         let target = format!("{}{}", started.target.name(), started.label);
@@ -91,12 +91,12 @@ pub(super) fn starts(fixture: &Fixture<'_>, targets: &[Target], report: &mut Rep
     for count in SERVERS {
         let path = format!("start-{count}");
         let servers: Vec<Server> = (0..count).map(|n| Server::of(&format!("s{n}"), testkit(&[]))).collect();
-        let mut all: Vec<Started> = Vec::new();
+        let mut all: Vec<StartedTarget> = Vec::new();
         for target in targets {
             if *target == Target::Toolwright {
-                all.push(Started::of(*target, COLD));
+                all.push(StartedTarget::of(*target, COLD));
             }
-            all.push(Started::of(*target, ""));
+            all.push(StartedTarget::of(*target, ""));
         }
         for run in 0..=RUNS {
             for started in &mut all {
@@ -143,7 +143,8 @@ fn all_at_once(fixture: &Fixture<'_>, servers: &[Server]) -> Result<(Duration, O
     let started = Instant::now();
     let lanes: Vec<Result<Lane, Failure>> = std::thread::scope(|scope| {
         let one = |server| {
-            let mut lane = fixture.open(Target::Direct, Door::Stdio, std::slice::from_ref(server), "start-direct")?;
+            let mut lane =
+                fixture.open(Target::Direct, ClientTransport::Stdio, std::slice::from_ref(server), "start-direct")?;
             lane.front.listed("echo", 1)?;
             Ok(lane)
         };
@@ -160,7 +161,7 @@ fn all_at_once(fixture: &Fixture<'_>, servers: &[Server]) -> Result<(Duration, O
 pub(super) fn lazy(fixture: &Fixture<'_>, targets: &[Target], report: &mut Report) {
     let reach = testkit(&["--slow-start".to_owned(), SLOW_START_MS.to_string()]);
     let server = Server { lazy: true, ..Server::of("s", reach) };
-    let mut all: Vec<Started> = targets.iter().map(|target| Started::of(*target, "")).collect();
+    let mut all: Vec<StartedTarget> = targets.iter().map(|target| StartedTarget::of(*target, "")).collect();
     for run in 0..=RUNS {
         for started in &mut all {
             let target = started.target;
@@ -171,19 +172,23 @@ pub(super) fn lazy(fixture: &Fixture<'_>, targets: &[Target], report: &mut Repor
             }
         }
     }
-    tell(Part::Lazy.name(), all, report);
+    tell(BenchPart::Lazy.name(), all, report);
 }
 
 /// Times one call: directly from `exec` on, through a running gateway only the call.
 fn first_call(fixture: &Fixture<'_>, target: Target, server: &Server) -> Result<(Duration, Option<f64>), Failure> {
     let spawned = Instant::now();
-    let mut lane =
-        fixture.open(target, Door::Stdio, std::slice::from_ref(server), &format!("lazy-{}", target.name()))?;
+    let mut lane = fixture.open(
+        target,
+        ClientTransport::Stdio,
+        std::slice::from_ref(server),
+        &format!("lazy-{}", target.name()),
+    )?;
     if target == Target::Direct {
-        lane.call_once(&Call::mcp("echo", Echo::Testkit))?;
+        lane.call_once(&Call::mcp("echo", EchoTool::Testkit))?;
         return Ok((spawned.elapsed(), lane.rss_mb()));
     }
-    let call = lane.echo(Echo::Testkit, server)?;
+    let call = lane.echo(EchoTool::Testkit, server)?;
     std::thread::sleep(SETTLE);
     let called = Instant::now();
     lane.call_once(&call)?;
@@ -193,14 +198,14 @@ fn first_call(fixture: &Fixture<'_>, target: Target, server: &Server) -> Result<
 /// Lists many tools, and reads the memory afterwards.
 pub(super) fn memory(fixture: &Fixture<'_>, targets: &[Target], report: &mut Report) {
     let server = Server::of("m", testkit(&["--many".to_owned(), TOOLS.to_string()]));
-    let mut all: Vec<Started> = targets.iter().map(|target| Started::of(*target, "")).collect();
+    let mut all: Vec<StartedTarget> = targets.iter().map(|target| StartedTarget::of(*target, "")).collect();
     for started in &mut all {
         let target = started.target;
         let opened =
             fixture.open(target, door(target), std::slice::from_ref(&server), &format!("memory-{}", target.name()));
         let listed = opened.and_then(|mut lane| {
             lane.front.listed("many_", TOOLS)?;
-            let call = lane.echo(Echo::Testkit, &server)?;
+            let call = lane.echo(EchoTool::Testkit, &server)?;
             lane.call_once(&call)?;
             Ok(lane)
         });
@@ -217,7 +222,7 @@ pub(super) fn memory(fixture: &Fixture<'_>, targets: &[Target], report: &mut Rep
         std::thread::sleep(SETTLE);
         started.rss_mb = lane.rss_mb();
     }
-    tell(Part::Memory.name(), all, report);
+    tell(BenchPart::Memory.name(), all, report);
 }
 
 fn timed_list(lane: &mut Lane) -> Result<(Duration, Option<f64>), Failure> {

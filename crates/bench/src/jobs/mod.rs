@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use toolwright_core::job::{JobScope, JobState, Jobs as _, Listed};
+use toolwright_core::job::{JobFilter, JobScope, JobState, Jobs as _};
 use toolwright_runtime::{JobManager, SqliteStore};
 
 use crate::Failure;
@@ -63,7 +63,7 @@ pub(crate) fn runs_file(dir: &Path) -> PathBuf {
     dir.join("runs")
 }
 
-type Reported = Arc<Mutex<HashMap<u64, String>>>;
+type ReportedOutputs = Arc<Mutex<HashMap<u64, String>>>;
 
 pub(crate) fn run(jobs: usize, seconds: u64) -> Result<Vec<Row>, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(measure(jobs, seconds))
@@ -72,7 +72,7 @@ pub(crate) fn run(jobs: usize, seconds: u64) -> Result<Vec<Row>, Failure> {
 async fn measure(jobs: usize, seconds: u64) -> Result<Vec<Row>, Failure> {
     let dir = tempfile::tempdir()?;
     let watcher = JobManager::new(SqliteStore::open(dir.path())?, dir.path());
-    let reported = Reported::default();
+    let reported = ReportedOutputs::default();
     let mut observer = Observer { watcher, stopped: Vec::new(), lists: Vec::new(), stops: Vec::new() };
     let end = Instant::now() + Duration::from_secs(seconds);
     // All jobs are started in the first three quarters of the time.
@@ -103,7 +103,7 @@ async fn measure(jobs: usize, seconds: u64) -> Result<Vec<Row>, Failure> {
     observer.row(dir.path(), &reported, kills, seconds).await.map(|row| vec![row])
 }
 
-fn listen(out: Option<std::process::ChildStdout>, reported: &Reported) {
+fn listen(out: Option<std::process::ChildStdout>, reported: &ReportedOutputs) {
     let Some(out) = out else { return };
     for line in BufReader::new(out).lines().map_while(Result::ok) {
         if let Some((n, id)) = line.split_once(' ')
@@ -114,11 +114,11 @@ fn listen(out: Option<std::process::ChildStdout>, reported: &Reported) {
     }
 }
 
-fn count(reported: &Reported) -> usize {
+fn count(reported: &ReportedOutputs) -> usize {
     reported.lock().unwrap_or_else(PoisonError::into_inner).len()
 }
 
-fn snapshot(reported: &Reported) -> HashMap<u64, String> {
+fn snapshot(reported: &ReportedOutputs) -> HashMap<u64, String> {
     reported.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -138,7 +138,7 @@ fn runs(dir: &Path) -> Result<HashMap<u64, u32>, Failure> {
 }
 
 /// Returns a number that no job has. A job that was started but not reported keeps its number.
-fn next(dir: &Path, reported: &Reported) -> Result<u64, Failure> {
+fn next(dir: &Path, reported: &ReportedOutputs) -> Result<u64, Failure> {
     let runs = runs(dir)?;
     let highest = runs.keys().copied().chain(snapshot(reported).into_keys()).max();
     // One more job may have been started without a run or a report.
@@ -155,12 +155,12 @@ struct Observer {
 
 impl Observer {
     /// Observes the jobs for one life of a worker.
-    async fn look(&mut self, reported: &Reported) -> Result<(), Failure> {
+    async fn look(&mut self, reported: &ReportedOutputs) -> Result<(), Failure> {
         let end = Instant::now() + LIFE;
         while Instant::now() < end {
             self.stop_long(reported).await?;
             let before = Instant::now();
-            self.watcher.list(JobScope::All, Listed::All, 10_000).await?;
+            self.watcher.list(JobScope::All, JobFilter::All, 10_000).await?;
             self.lists.push(before.elapsed());
             if let Some(id) = snapshot(reported).values().next() {
                 self.watcher.read(JobScope::All, id, 0, 10).await?;
@@ -171,11 +171,11 @@ impl Observer {
     }
 
     /// Waits until no job is open.
-    async fn rest(&mut self, reported: &Reported) -> Result<(), Failure> {
+    async fn rest(&mut self, reported: &ReportedOutputs) -> Result<(), Failure> {
         let end = Instant::now() + REST;
         while Instant::now() < end {
             self.stop_long(reported).await?;
-            let open = !self.watcher.list(JobScope::All, Listed::Open, 1).await?.is_empty();
+            let open = !self.watcher.list(JobScope::All, JobFilter::Open, 1).await?.is_empty();
             if !open {
                 break;
             }
@@ -185,7 +185,7 @@ impl Observer {
     }
 
     /// Stops the jobs that would run for ever.
-    async fn stop_long(&mut self, reported: &Reported) -> Result<(), Failure> {
+    async fn stop_long(&mut self, reported: &ReportedOutputs) -> Result<(), Failure> {
         for (n, id) in snapshot(reported) {
             if n % STOPPED != STOPPED - 1 || self.stopped.contains(&n) {
                 continue;
@@ -200,7 +200,7 @@ impl Observer {
         Ok(())
     }
 
-    async fn row(mut self, dir: &Path, reported: &Reported, kills: usize, seconds: u64) -> Result<Row, Failure> {
+    async fn row(mut self, dir: &Path, reported: &ReportedOutputs, kills: usize, seconds: u64) -> Result<Row, Failure> {
         let (reported, runs) = (snapshot(reported), runs(dir)?);
         let mut row = Row {
             jobs: reported.len(),

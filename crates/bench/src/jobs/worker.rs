@@ -41,14 +41,14 @@ pub(crate) struct Worker {
 }
 
 /// A tool that first writes its job's number to a file, then takes its time.
-struct Counted {
+struct CountingTool {
     name: &'static str,
     effects: Effects,
     runs: PathBuf,
 }
 
 #[async_trait]
-impl Tool for Counted {
+impl Tool for CountingTool {
     fn definition(&self) -> ToolDefinition {
         let id = ToolId::format("bench", self.name, "1.0.0").unwrap_or_else(|error| unreachable!("{error}"));
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "ms": {"type": "integer"}}});
@@ -80,7 +80,7 @@ pub(crate) fn run(worker: &Worker) -> Result<(), Failure> {
 
 async fn work(worker: &Worker) -> Result<(), Failure> {
     let dir = &worker.dir;
-    let tool = |name, effects| Arc::new(Counted { name, effects, runs: runs_file(dir) }) as Arc<dyn Tool>;
+    let tool = |name, effects| Arc::new(CountingTool { name, effects, runs: runs_file(dir) }) as Arc<dyn Tool>;
     let tools = vec![tool("again", Effects::WRITE), tool("once", Effects::UNKNOWN)];
     let catalogue = Catalogue::from_snapshot(Arc::default());
     catalogue.add_provider(Arc::new(StaticProvider::new("bench", ProviderKind::Native, tools)?)).await?;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use toolwright_search::{LexicalIndex, Meaning, Query, auto};
+use toolwright_search::{LexicalIndex, Query, SemanticQuery, auto};
 
 use self::catalogue::{QuerySet, Record};
 use crate::Failure;
@@ -65,7 +65,7 @@ pub(crate) fn run(data: Option<&Path>, count: usize) -> Result<Vec<Row>, Failure
     let (own, vectors) = timed(|| made_up::vectors(tools.len()));
     let near = made_up::vector(0);
     let search = |query: &str| {
-        let meaning = Meaning { vectors: &vectors, query: &near };
+        let meaning = SemanticQuery { vectors: &vectors, query: &near };
         auto(&index, &Query::new(query), Some(meaning), LIMIT, &any).len()
     };
     let bytes_of_both = bytes.zip(u64::try_from(vectors.bytes()).ok()).map(|(words, vectors)| words + vectors);

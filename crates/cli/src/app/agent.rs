@@ -14,8 +14,8 @@ use toolwright::agent::{Dispatch, DriverError, ReportConfig, Transcript};
 use toolwright::app::{InboxPerson, Person};
 use toolwright::config::{Config, Problem};
 use toolwright::core::agents::AgentConfig;
-use toolwright::core::approval::{Answers, NoApprover};
-use toolwright::core::exposure::ExposureChoice;
+use toolwright::core::approval::{AnswerSource, NoApprover};
+use toolwright::core::exposure::ExposureSetting;
 use toolwright::core::model::{Effort, ModelClient as _, ModelSettings, Usability, is_replay};
 use toolwright::core::pattern::nearest;
 use toolwright::core::{Approver, Profile, Session};
@@ -55,7 +55,7 @@ pub(crate) struct Agent {
     pub(crate) tools: Vec<String>,
     /// How tools are shown to the model. Default: as configured for the model, else `selection.exposure`, else `auto`.
     #[arg(long, value_name = "HOW", value_parser = exposure())]
-    pub(crate) exposure: Option<ExposureChoice>,
+    pub(crate) exposure: Option<ExposureSetting>,
     /// Most answers of the model in one task.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_turns: Option<u32>,
@@ -108,7 +108,7 @@ pub(crate) fn approver(
         AskName::Terminal => Arc::new(terminal.clone()),
         AskName::Inbox => {
             let screen = Arc::clone(&terminal.screen);
-            Arc::new(app.ask_inbox(Answers::Here, move |question| {
+            Arc::new(app.ask_inbox(AnswerSource::Here, move |question| {
                 let tool = screen.name(&question.request.tool);
                 let id = &question.id;
                 say(format_args!("{tool} waits for your approval: toolwright approvals approve {id}, or deny {id}"));

@@ -8,7 +8,7 @@ use tokio::sync::broadcast::error::RecvError;
 use toolwright::Toolwright;
 use toolwright::core::{Event, Health};
 
-use crate::terminal::screen::{StatusLine, harmless, is_interactive, say_warning};
+use crate::terminal::screen::{StatusLine, is_interactive, sanitize, say_warning};
 
 /// How long to wait before a person is told which providers are awaited.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
@@ -61,7 +61,7 @@ pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: WaitFor, bound: Dura
     let bound = toolwright::core::duration::format(bound);
     for name in slow.intersection(&pending) {
         let tools = if unknown.contains(name) { "missing until it is there" } else { "those of its last list" };
-        say_warning(&format!("{}: still starting after {bound}; its tools are {tools}", harmless(name)));
+        say_warning(&format!("{}: still starting after {bound}; its tools are {tools}", sanitize(name)));
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn starting_for(app: &Toolwright, wanted: WaitFor, tool: &str) -> BTr
 /// Reports which providers may have the tool of that name and have not listed yet.
 pub(crate) fn say_starting(app: &Toolwright, tool: &str) {
     for name in starting_for(app, WaitFor::Unlisted, tool) {
-        say_warning(&format!("{}: still starting; its tools are missing until it is there", harmless(&name)));
+        say_warning(&format!("{}: still starting; its tools are missing until it is there", sanitize(&name)));
     }
 }
 
@@ -122,10 +122,10 @@ pub(crate) fn say_failures(app: &Toolwright) {
     let snapshot = app.catalogue().snapshot();
     for provider in snapshot.providers() {
         if let Some(error) = &provider.error {
-            say_warning(&harmless(&format!("{}: {error}", provider.name)));
+            say_warning(&sanitize(&format!("{}: {error}", provider.name)));
         }
     }
     for issue in snapshot.issues() {
-        say_warning(&harmless(&format!("{}: {}", issue.provider, issue.message)));
+        say_warning(&sanitize(&format!("{}: {}", issue.provider, issue.message)));
     }
 }

@@ -17,9 +17,9 @@ pub(crate) use toolwright::config::variable;
 use toolwright::config::{Config, LoadOptions, Severity, json_schema, load};
 use toolwright::sandbox::is_nested;
 
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::logging;
-use crate::terminal::screen::{WARN, harmless, print_json, redact_with, say, say_warning, styled};
+use crate::terminal::screen::{WARN, print_json, redact_with, sanitize, say, say_warning, styled};
 
 /// Options of every command.
 #[derive(Debug, Args)]
@@ -86,17 +86,17 @@ pub(crate) fn usable(global: &Global) -> Result<Config, Failure> {
     let (errors, others): (Vec<_>, Vec<_>) =
         config.problems.iter().partition(|problem| problem.severity == Severity::Error);
     for problem in others {
-        say_warning(&harmless(&problem.to_string()));
+        say_warning(&sanitize(&problem.to_string()));
     }
     if errors.is_empty() {
         return Ok(config);
     }
-    Err(Failure::usage(errors.iter().map(|problem| harmless(&problem.to_string())).collect::<Vec<_>>().join("\n")))
+    Err(Failure::usage(errors.iter().map(|problem| sanitize(&problem.to_string())).collect::<Vec<_>>().join("\n")))
 }
 
 /// Returns a line with the files in force.
 pub(crate) fn files_in_force(config: &Config) -> String {
-    let files: Vec<String> = config.files.iter().map(|file| harmless(&file.display().to_string())).collect();
+    let files: Vec<String> = config.files.iter().map(|file| sanitize(&file.display().to_string())).collect();
     if files.is_empty() { "no configuration file, the built-in tools only".to_owned() } else { files.join(", ") }
 }
 
@@ -122,7 +122,7 @@ pub(crate) async fn open_with(
     })?;
     redact_with(app.redactor());
     app.models().on_replay(|replayed| {
-        let file = harmless(&replayed.file);
+        let file = sanitize(&replayed.file);
         say(styled(WARN, format_args!("[replayed from {file}]")));
         if replayed.is_torn {
             say_warning(&format!("{file}: its last line is not whole and left out"));
@@ -154,7 +154,7 @@ pub(crate) fn not_nested(what: &str) -> Result<(), Failure> {
 }
 
 /// Runs `config schema` and `config show`.
-pub(crate) fn config(global: &Global, command: &ConfigCommand) -> Done {
+pub(crate) fn config(global: &Global, command: &ConfigCommand) -> CommandResult {
     match command {
         ConfigCommand::Schema => print_json(&json_schema())?,
         ConfigCommand::Show => {

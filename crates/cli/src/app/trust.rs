@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 use toolwright::config::{Config, LayerKind, LoadOptions, load, user_file};
 use toolwright::sandbox::is_nested;
 use toolwright::trust::{
-    Approval, Change, Judged, TrustState, TrustStore, is_project_file, judge, write_approved, write_approved_agent,
+    Approval, Change, ProjectTrust, TrustState, TrustStore, is_project_file, judge, write_approved,
+    write_approved_agent,
 };
 
 use crate::app::{Global, cwd, not_nested, options, read, variable};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::screen::{
-    BOLD, WARN, harmless, is_interactive, one_line, print_json, print_text, say, say_warning, styled,
+    BOLD, WARN, is_interactive, one_line, print_json, print_text, sanitize, say, say_warning, styled,
 };
 
 /// The most characters of a changed value that are shown.
@@ -39,7 +40,7 @@ pub(crate) struct Trust {
     revoke: bool,
 }
 
-pub(crate) fn command(global: &Global, trust: &Trust) -> Done {
+pub(crate) fn command(global: &Global, trust: &Trust) -> CommandResult {
     let options = LoadOptions { config: None, ..options(global)? };
     let config = load(&options, &variable);
     let store = TrustStore::in_state(&config.state_dir);
@@ -50,14 +51,14 @@ pub(crate) fn command(global: &Global, trust: &Trust) -> Done {
     if trust.revoke {
         return revoke(global, &files, &store);
     }
-    let judged: Vec<Judged> = files.iter().filter_map(|file| judge(file, &store)).collect();
+    let judged: Vec<ProjectTrust> = files.iter().filter_map(|file| judge(file, &store)).collect();
     if judged.is_empty() && trust.file.is_some() {
         return Err(Failure::not_found(format!("there is no {}", list(&files))));
     }
     if trust.show {
         return show(global, &judged);
     }
-    let waiting: Vec<&Judged> = judged.iter().filter(|judged| judged.now.is_some() && waits(judged)).collect();
+    let waiting: Vec<&ProjectTrust> = judged.iter().filter(|judged| judged.now.is_some() && waits(judged)).collect();
     if !waiting.is_empty() {
         not_nested("change what is approved")?;
         if !trust.yes && (global.json || !is_interactive()) {
@@ -92,7 +93,8 @@ pub(crate) fn ask_first(global: &Global, config: &Config) -> Result<bool, Failur
         return Ok(false);
     }
     let store = TrustStore::in_state(&config.state_dir);
-    let due = |judged: &&Judged| waits(judged) && judged.now.is_some() && judged.fault.is_none() && !judged.refused;
+    let due =
+        |judged: &&ProjectTrust| waits(judged) && judged.now.is_some() && judged.fault.is_none() && !judged.refused;
     let mut answered = false;
     for judged in config.trust.iter().filter(due) {
         if asked(judged, &store)? {
@@ -112,7 +114,7 @@ pub(crate) fn write(global: &Global, path: &Path, text: &str) -> Result<(), Fail
     // The user's own file needs no approval, nor does a given one.
     let is_own = global.config.is_some() || user_file(&variable).is_some_and(|own| own == path);
     if !approved && !is_own {
-        let file = harmless(&path.display().to_string());
+        let file = sanitize(&path.display().to_string());
         say_warning(&format!("{file} is not approved, so its changes have no effect yet: run `toolwright trust`"));
     }
     Ok(())
@@ -126,13 +128,13 @@ pub(crate) fn write_agent(global: &Global, folder: &Path, path: &Path, text: &st
     std::fs::create_dir_all(folder).map_err(failed)?;
     let approved = write_approved_agent(folder, path, text, &TrustStore::in_state(&state_dir)).map_err(failed)?;
     if !approved && !user && global.config.is_none() {
-        let folder = harmless(&folder.display().to_string());
+        let folder = sanitize(&folder.display().to_string());
         say_warning(&format!("{folder} is not approved, so its changes have no effect yet: run `toolwright trust`"));
     }
     Ok(())
 }
 
-fn waits(judged: &Judged) -> bool {
+fn waits(judged: &ProjectTrust) -> bool {
     !matches!(judged.standing, TrustState::Approved | TrustState::Faulty)
 }
 
@@ -160,7 +162,7 @@ fn list(files: &[PathBuf]) -> String {
     files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" or ")
 }
 
-fn revoke(global: &Global, files: &[PathBuf], store: &TrustStore) -> Done {
+fn revoke(global: &Global, files: &[PathBuf], store: &TrustStore) -> CommandResult {
     not_nested("change what is approved")?;
     let mut revoked = Vec::new();
     for file in files {
@@ -179,17 +181,17 @@ fn revoke(global: &Global, files: &[PathBuf], store: &TrustStore) -> Done {
     Ok(Exit::Ok)
 }
 
-fn approve(judged: &Judged, store: &TrustStore) -> Result<(), Failure> {
+fn approve(judged: &ProjectTrust, store: &TrustStore) -> Result<(), Failure> {
     let Some(content) = &judged.now else { return Ok(()) };
     store
         .approve(&judged.file, content, Approval::ByPerson)
         .map_err(|error| Failure::failed(format!("{}: the approval cannot be kept: {error}", judged.file.display())))?;
-    say(format_args!("approved {}", harmless(&judged.file.display().to_string())));
+    say(format_args!("approved {}", sanitize(&judged.file.display().to_string())));
     Ok(())
 }
 
 /// Asks, and stores a refusal, so that the next command does not ask about the same content.
-fn asked(judged: &Judged, store: &TrustStore) -> Result<bool, Failure> {
+fn asked(judged: &ProjectTrust, store: &TrustStore) -> Result<bool, Failure> {
     let answer = ask(judged)?;
     if let (Some(false), Some(content)) = (answer, &judged.now) {
         store.refuse(&judged.file, content).map_err(|error| {
@@ -200,7 +202,7 @@ fn asked(judged: &Judged, store: &TrustStore) -> Result<bool, Failure> {
 }
 
 /// Returns the answer; `None` at the end of the input.
-fn ask(judged: &Judged) -> Result<Option<bool>, Failure> {
+fn ask(judged: &ProjectTrust) -> Result<Option<bool>, Failure> {
     for line in in_words(judged) {
         say(line);
     }
@@ -217,9 +219,9 @@ fn ask(judged: &Judged) -> Result<Option<bool>, Failure> {
     Ok(is_there.then(|| matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
 }
 
-fn show(global: &Global, judged: &[Judged]) -> Done {
+fn show(global: &Global, judged: &[ProjectTrust]) -> CommandResult {
     if global.json {
-        print_json(&json!({"files": judged.iter().map(Judged::to_json).collect::<Vec<_>>()}))?;
+        print_json(&json!({"files": judged.iter().map(ProjectTrust::to_json).collect::<Vec<_>>()}))?;
     } else if judged.is_empty() {
         say("there is no toolwright.yaml, .mcp.json, folder of agents or folder of skills from here");
     } else {
@@ -229,7 +231,7 @@ fn show(global: &Global, judged: &[Judged]) -> Done {
 }
 
 /// Describes a file. Its text is data: it can neither move the cursor nor hide anything.
-fn in_words(judged: &Judged) -> Vec<String> {
+fn in_words(judged: &ProjectTrust) -> Vec<String> {
     let file = one_line(&judged.file.display().to_string(), MAX_VALUE);
     let state = match judged.standing {
         TrustState::Approved => "is approved",
@@ -242,9 +244,9 @@ fn in_words(judged: &Judged) -> Vec<String> {
     };
     let mut lines = vec![format!("{} {state}.", styled(BOLD, file))];
     if let Some(fault) = &judged.fault {
-        lines.push(styled(WARN, harmless(fault)));
+        lines.push(styled(WARN, sanitize(fault)));
     }
-    lines.extend(judged.faults.iter().map(|fault| styled(WARN, harmless(&fault.to_string()))));
+    lines.extend(judged.faults.iter().map(|fault| styled(WARN, sanitize(&fault.to_string()))));
     let mut group = |title: &str, items: Vec<String>| {
         if !items.is_empty() {
             lines.push(title.to_owned());

@@ -12,14 +12,14 @@ use toolwright::core::{Cancel, Profile, duration};
 use toolwright::import::edit::write_atomically;
 use toolwright_eval::CompatFile;
 use toolwright_eval::bench::report::{self, Detail, Report, json};
-use toolwright_eval::bench::{BenchOutcome, Bencher, Prepared, Progress, ResultsFile, Row, RunOptions, page, run};
+use toolwright_eval::bench::{BenchOutcome, Bencher, PreparedBench, Progress, ResultsFile, Row, RunOptions, page, run};
 
 use super::bench_plan::{self, Bench};
 use crate::app::{Global, now_ms, open};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::screen::{
-    BAD, DIM, StatusLine, WARN, harmless, one_line, print_json, print_text, redacted, say, say_warning, styled,
+    BAD, DIM, StatusLine, WARN, one_line, print_json, print_text, redacted, sanitize, say, say_warning, styled,
 };
 use crate::terminal::table::{Cell, Table};
 
@@ -38,8 +38,8 @@ const LAST: usize = 40;
 /// The least time between two drawings of the bar.
 const PAUSE: Duration = Duration::from_millis(50);
 
-pub(crate) async fn command(global: &Global, args: &Bench) -> Done {
-    apart(args)?;
+pub(crate) async fn command(global: &Global, args: &Bench) -> CommandResult {
+    require_distinct_files(args)?;
     if let Some(file) = args.compat.as_ref().filter(|_| args.cases.is_empty() && args.models.is_empty()) {
         only_read(args)?;
         let read = read_compat(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
@@ -58,7 +58,7 @@ pub(crate) async fn command(global: &Global, args: &Bench) -> Done {
 }
 
 /// Checks that all named files are different.
-fn apart(args: &Bench) -> Result<(), Failure> {
+fn require_distinct_files(args: &Bench) -> Result<(), Failure> {
     let written = [("--out", &args.out), ("--html", &args.html), ("--compat", &args.compat)];
     let mut known: Vec<(&str, PathBuf)> = args.cases.iter().map(|file| ("--cases", place(file))).collect();
     for (option, file) in written {
@@ -117,7 +117,7 @@ fn compat(args: &Bench, config: &Config) -> Option<PathBuf> {
     args.compat.clone().or_else(|| is_named.then(|| config.compat.file.clone()))
 }
 
-async fn measured(global: &Global, args: &Bench, app: &Arc<Toolwright>) -> Done {
+async fn measured(global: &Global, args: &Bench, app: &Arc<Toolwright>) -> CommandResult {
     let config = app.config();
     let compat = compat(args, &config);
     if let Some(file) = compat.as_ref().filter(|file| file.exists()) {
@@ -166,11 +166,11 @@ async fn measured(global: &Global, args: &Bench, app: &Arc<Toolwright>) -> Done 
     }
     let mut unkept = false;
     for failure in [page, kept].into_iter().flatten().filter_map(Result::err) {
-        say(styled(BAD, harmless(&failure.message)));
+        say(styled(BAD, sanitize(&failure.message)));
         unkept = true;
     }
     if let Some(why) = &report.partial {
-        say(styled(WARN, format_args!("partial: {}; the same command goes on from here", harmless(why))));
+        say(styled(WARN, format_args!("partial: {}; the same command goes on from here", sanitize(why))));
     }
     printed?;
     Ok(match (cancelled, report.partial.is_some() || unkept) {
@@ -191,12 +191,12 @@ fn print(global: &Global, args: &Bench, report: &Report) -> std::io::Result<()> 
         let mut table = Table::new(head);
         rows.into_iter().for_each(|row| table.row(row.into_iter().map(Cell::from).collect::<Vec<_>>()));
         table.print()?;
-        notes.iter().try_for_each(|note| print_text(&harmless(note)))
+        notes.iter().try_for_each(|note| print_text(&sanitize(note)))
     }
 }
 
 /// Returns the bencher, in its own session and traces.
-fn bencher<'a>(app: &Toolwright, prepared: &'a Prepared) -> Bencher<'a> {
+fn bencher<'a>(app: &Toolwright, prepared: &'a PreparedBench) -> Bencher<'a> {
     let name = format!("bench-{}", uuid::Uuid::new_v4().simple());
     Bencher {
         prepared,
@@ -305,7 +305,7 @@ impl ProgressBar {
             }
             Progress::GivenUp(why) => {
                 self.status.clear();
-                say(styled(WARN, harmless(why)));
+                say(styled(WARN, sanitize(why)));
                 self.drawn = None;
             }
         }
@@ -352,7 +352,7 @@ mod tests {
     use toolwright::config::{LoadOptions, load};
     use toolwright::core::Event;
     use toolwright::core::event::EventSink as _;
-    use toolwright_eval::bench::Measured;
+    use toolwright_eval::bench::Measurement;
     use toolwright_testkit::model_server::{Reply, Script, ScriptedModel, Turn, WireApi};
 
     use super::*;
@@ -368,7 +368,7 @@ mod tests {
     const PRICED: &str = "models: {openai: {prices: {input: 100000, output: 0}}}\n";
 
     /// Returns the result of one call during this many other concurrent events.
-    async fn measured(others: usize) -> Measured {
+    async fn measured(others: usize) -> Measurement {
         let answer = || Reply::text(r#"{"reasoning": "r", "selected_index": 0, "confidence": 1}"#);
         let turn = Turn::computed(move |_| answer()).with_delay(Duration::from_millis(100));
         let server = ScriptedModel::start(Script::from(vec![turn])).await.expect("a port");

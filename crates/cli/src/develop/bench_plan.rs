@@ -13,8 +13,8 @@ use toolwright::core::{Entry, Services, Snapshot};
 use toolwright::models::{Endpoint, default_model};
 use toolwright::runtime::TrafficConfig;
 use toolwright_eval::bench::{
-    Case, CaseError, MAX_FILE_BYTES, ModelPrice, Plan, PlanOptions, Planned, Prepared, Price, Pricing, Suite,
-    leave_out_rubrics, parse, shipped_cases,
+    Case, CaseError, MAX_FILE_BYTES, ModelPrice, Plan, PlanOptions, PlannedCases, PreparedBench, Price, Pricing, Suite,
+    drop_rubrics, parse, shipped_cases,
 };
 use url::{Host, Url};
 
@@ -90,7 +90,7 @@ fn money(text: &str) -> Result<f64, String> {
 }
 
 /// Looks up everything that is measured.
-pub(super) async fn prepare(app: &Arc<Toolwright>, args: &Bench) -> Result<Prepared, Failure> {
+pub(super) async fn prepare(app: &Arc<Toolwright>, args: &Bench) -> Result<PreparedBench, Failure> {
     let suites = suites(args)?;
     let models = models(app, args).await?;
     app.offer_llm_tools().await;
@@ -98,14 +98,14 @@ pub(super) async fn prepare(app: &Arc<Toolwright>, args: &Bench) -> Result<Prepa
         app.list_for(&suite.tool, LIST_WAIT).await;
     }
     let snapshot = app.catalogue().snapshot();
-    let mut tools: Vec<(Planned, Arc<Entry>)> = Vec::new();
+    let mut tools: Vec<(PlannedCases, Arc<Entry>)> = Vec::new();
     for suite in suites {
         let Some(entry) = entry(&snapshot, &suite, args)? else { continue };
         if !args.tools.is_empty() && !entry.is_named_by(&args.tools) {
             continue;
         }
         suite.check(&entry).map_err(failure)?;
-        let planned = Planned {
+        let planned = PlannedCases {
             tool: entry.id().clone(),
             contract: entry.tool.hash(),
             threshold: entry.definition().recommended_threshold,
@@ -136,7 +136,7 @@ pub(super) async fn prepare(app: &Arc<Toolwright>, args: &Bench) -> Result<Prepa
         judge_contract: judge_entry.as_ref().map(|entry| entry.tool.hash()),
     };
     let plan = Plan::new(tools, models, judge, &options).map_err(Failure::usage)?;
-    Ok(Prepared { plan, snapshot, entries, judge: judge_entry })
+    Ok(PreparedBench { plan, snapshot, entries, judge: judge_entry })
 }
 
 fn suites(args: &Bench) -> Result<Vec<Suite>, Failure> {
@@ -215,7 +215,7 @@ async fn judge(
     app: &Toolwright,
     args: &Bench,
     models: &[String],
-    tools: &[(Planned, Arc<Entry>)],
+    tools: &[(PlannedCases, Arc<Entry>)],
 ) -> Result<Option<String>, Failure> {
     if !tools.iter().flat_map(|(planned, _)| &planned.cases).any(Case::is_judged) {
         return Ok(None);
@@ -239,8 +239,8 @@ async fn judge(
 }
 
 /// Removes rubrics if there is no judge, and says so.
-fn leave_out(tools: &mut [(Planned, Arc<Entry>)]) {
-    let (rubrics, cases) = leave_out_rubrics(tools.iter_mut().map(|(planned, _)| planned));
+fn leave_out(tools: &mut [(PlannedCases, Arc<Entry>)]) {
+    let (rubrics, cases) = drop_rubrics(tools.iter_mut().map(|(planned, _)| planned));
     if rubrics == 0 {
         return;
     }
@@ -259,7 +259,7 @@ pub(super) fn pricing<'a>(
     app: &'a Toolwright,
     services: &'a Services,
     args: &Bench,
-    prepared: &'a Prepared,
+    prepared: &'a PreparedBench,
 ) -> Result<Pricing<'a>, Failure> {
     let (config, table) = (app.config(), app.config().prices());
     let models = prepared.plan.models.iter().chain(&prepared.plan.judge).map(|model| {

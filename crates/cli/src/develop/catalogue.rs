@@ -13,8 +13,8 @@ use toolwright::providers::catalogue::{
 };
 
 use crate::app::{Global, not_nested, now_ms, open};
-use crate::exit::{Done, Exit, Failure};
-use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_text, say, stdout, styled};
+use crate::exit::{CommandResult, Exit, Failure};
+use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, print_json, print_text, sanitize, say, stdout, styled};
 use crate::values::duration;
 
 /// The most bytes of a file that are read.
@@ -66,7 +66,7 @@ pub(crate) struct Verify {
     secret: Vec<String>,
 }
 
-pub(crate) async fn command(global: &Global, command: &CatalogueCommand) -> Done {
+pub(crate) async fn command(global: &Global, command: &CatalogueCommand) -> CommandResult {
     match command {
         CatalogueCommand::Keygen { file } => keygen(global, file),
         CatalogueCommand::Sign { file, key, expires, out } => signed(file, key, *expires, out.as_deref()),
@@ -75,7 +75,7 @@ pub(crate) async fn command(global: &Global, command: &CatalogueCommand) -> Done
     }
 }
 
-async fn forget(global: &Global, name: &str) -> Done {
+async fn forget(global: &Global, name: &str) -> CommandResult {
     not_nested("have an older catalogue accepted")?;
     let app = open(global).await?;
     let forgotten = app.forget_catalogue(name).await.map_err(Failure::failed);
@@ -84,14 +84,14 @@ async fn forget(global: &Global, name: &str) -> Done {
     if global.json {
         print_json(&json!({"catalogue": name, "forgotten": forgotten}))?;
     } else if forgotten {
-        say(harmless(&format!("the next version of {name} is taken as it comes")));
+        say(sanitize(&format!("the next version of {name} is taken as it comes")));
     } else {
-        say(harmless(&format!("nothing is known of a catalogue {name}")));
+        say(sanitize(&format!("nothing is known of a catalogue {name}")));
     }
     Ok(if forgotten { Exit::Ok } else { Exit::Failed })
 }
 
-fn keygen(global: &Global, file: &Path) -> Done {
+fn keygen(global: &Global, file: &Path) -> CommandResult {
     let pem = SigningKey::generate().map_err(Failure::failed)?;
     let key = SigningKey::read(pem.as_bytes()).map_err(Failure::failed)?;
     let mut options = std::fs::OpenOptions::new();
@@ -110,7 +110,7 @@ fn keygen(global: &Global, file: &Path) -> Done {
     Ok(Exit::Ok)
 }
 
-fn signed(file: &Path, key: &Path, expires: Option<Duration>, out: Option<&Path>) -> Done {
+fn signed(file: &Path, key: &Path, expires: Option<Duration>, out: Option<&Path>) -> CommandResult {
     let unusable = |what: &Path, error: String| Failure::usage(format!("{}: {error}", what.display()));
     let key_bytes = read(key).map_err(|error| unusable(key, error))?;
     let key = SigningKey::read(&key_bytes).map_err(|error| unusable(key, error.to_string()))?;
@@ -132,7 +132,7 @@ fn signed(file: &Path, key: &Path, expires: Option<Duration>, out: Option<&Path>
     Ok(Exit::Ok)
 }
 
-async fn verified(global: &Global, args: &Verify) -> Done {
+async fn verified(global: &Global, args: &Verify) -> CommandResult {
     let mut keys: Vec<PublicKey> = Vec::with_capacity(args.key.len());
     for key in &args.key {
         keys.push(key.parse().map_err(Failure::usage)?);
@@ -158,7 +158,7 @@ async fn verified(global: &Global, args: &Verify) -> Done {
     report(global, &verified, &Grants { secrets, ..Grants::default() })
 }
 
-fn report(global: &Global, verified: &Verified, grants: &Grants) -> Done {
+fn report(global: &Global, verified: &Verified, grants: &Grants) -> CommandResult {
     let (tools, refused) = check_tools(verified, grants);
     let exit = if refused.is_empty() { Exit::Ok } else { Exit::Failed };
     let document = &verified.document;
@@ -177,13 +177,13 @@ fn report(global: &Global, verified: &Verified, grants: &Grants) -> Done {
     }
     let left = Duration::from_secs(document.expires.saturating_sub(now()));
     let about = format!("version {}, expires in {}", document.version, toolwright::core::duration::format(left));
-    print_text(&format!("{}  {}", styled(BOLD, harmless(&document.namespace)), styled(DIM, about)))?;
+    print_text(&format!("{}  {}", styled(BOLD, sanitize(&document.namespace)), styled(DIM, about)))?;
     print_text(&format!("signed by {}", verified.key))?;
     for id in &tools {
         print_text(&format!("{} {id}", styled(GOOD, "✓")))?;
     }
     for tool in &refused {
-        print_text(&format!("{} {}: {}", styled(BAD, "✗"), harmless(&tool.id), harmless(&tool.why)))?;
+        print_text(&format!("{} {}: {}", styled(BAD, "✗"), sanitize(&tool.id), sanitize(&tool.why)))?;
     }
     Ok(exit)
 }

@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use toolwright::config::Severity;
 use toolwright::core::Cancel;
 use toolwright::core::RawArguments;
-use toolwright::core::arguments::{Fitted, Provenance, fit, read_object};
+use toolwright::core::arguments::{FittedArguments, Provenance, fit, read_object};
 use toolwright::core::json::{fault, repair};
-use toolwright::core::model::{CallMeta, ModelResponse, ShownTool, StopReason, Usage, WrittenCall};
+use toolwright::core::model::{CallMeta, ModelResponse, RawToolCall, ShownTool, StopReason, Usage};
 use toolwright::core::name_table::Resolution;
 use toolwright::core::schema::{CompiledSchema, Draft, bundle, suggest};
 use toolwright::core::tool_id::{MAX_WIRE_NAME, wire_names};
@@ -22,11 +22,11 @@ use toolwright::models::dialect::{Toolset, translate};
 use toolwright::models::{Api, Decoder, tools_json};
 use toolwright::net::{AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest};
 use toolwright::textcalls::{self, Choice, Options, Reasoning, TextDecoder};
-use toolwright_eval::select::{Members, SCHEMA, TOOLS, records};
+use toolwright_eval::select::{RecordFields, SCHEMA, TOOLS, records};
 use url::Url;
 
 use crate::app::{Global, open, read};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::input;
 use crate::terminal::screen::print_json;
 use crate::use_tools::call::LIST_WAIT;
@@ -110,7 +110,7 @@ pub(crate) struct Decode {
 }
 
 /// An answer to print, and the exit code if it is the only one.
-type Answer = (Value, Exit);
+type PrintedAnswer = (Value, Exit);
 
 /// The format of bare arguments.
 const ARGUMENTS: &str = "arguments";
@@ -123,8 +123,8 @@ pub(crate) fn formats() -> impl Iterator<Item = &'static str> {
     [ARGUMENTS, AUTO].into_iter().chain(apis).chain(textcalls::formats().iter().map(|format| format.name()))
 }
 
-pub(crate) fn decode(decode: &Decode) -> Done {
-    let reader = Reader::new(decode)?;
+pub(crate) fn decode(decode: &Decode) -> CommandResult {
+    let reader = AnswerReader::new(decode)?;
     let bytes = input::read_bytes(decode.file.as_deref().unwrap_or(Path::new("-")))?;
     if !decode.jsonl {
         let (document, exit) = reader.read(&bytes);
@@ -150,7 +150,7 @@ pub(crate) fn decode(decode: &Decode) -> Done {
 }
 
 /// Parses answers of one format.
-struct Reader {
+struct AnswerReader {
     format: Format,
     /// Bytes per chunk.
     chunk: usize,
@@ -164,7 +164,7 @@ enum Format {
     Text(Choice, Options),
 }
 
-impl Reader {
+impl AnswerReader {
     fn new(decode: &Decode) -> Result<Self, Failure> {
         let file = decode.tools.as_deref().map(ToolFile::read).transpose()?.unwrap_or_default();
         let format = decode.format.as_str();
@@ -185,7 +185,7 @@ impl Reader {
         Ok(Self { format, chunk: decode.chunk.unwrap_or(usize::MAX), given: file.given() })
     }
 
-    fn read(&self, bytes: &[u8]) -> Answer {
+    fn read(&self, bytes: &[u8]) -> PrintedAnswer {
         match &self.format {
             Format::Arguments => match repair(&String::from_utf8_lossy(bytes)) {
                 Ok(read) => (json!({"value": read.value, "repaired": read.repaired}), Exit::Ok),
@@ -196,7 +196,7 @@ impl Reader {
         }
     }
 
-    fn api(&self, api: Api, tools: &Arc<Toolset>, bytes: &[u8]) -> Answer {
+    fn api(&self, api: Api, tools: &Arc<Toolset>, bytes: &[u8]) -> PrintedAnswer {
         let mut decoder = Decoder::detecting(api).with_tools(Arc::clone(tools));
         for piece in bytes.chunks(self.chunk) {
             decoder.feed(piece, &mut |_| {});
@@ -243,7 +243,7 @@ impl Reader {
     }
 
     /// Returns `[{id, name, arguments}]`: calls without an id are numbered, and tools have the names of their file.
-    fn calls(&self, calls: Vec<WrittenCall>) -> Value {
+    fn calls(&self, calls: Vec<RawToolCall>) -> Value {
         let mut ids: HashSet<String> = calls.iter().map(|call| call.id.clone()).collect();
         let each = calls.into_iter().enumerate().map(|(index, mut call)| {
             let mut number = index;
@@ -261,7 +261,7 @@ impl Reader {
     }
 
     /// Returns the answer for text that could not be parsed.
-    fn failed(&self, kind: &str, message: &str) -> Answer {
+    fn failed(&self, kind: &str, message: &str) -> PrintedAnswer {
         let mut document = match self.format {
             Format::Arguments => json!({"value": null, "repaired": false}),
             Format::Api(..) | Format::Text(..) => self.document(ModelResponse::default()).into(),
@@ -290,7 +290,7 @@ fn stop_reason(stop: &StopReason) -> Value {
 }
 
 /// Prints `{tools, losses, names, quarantined}`. A tool that is left out is not a failure: the answer has the reason.
-pub(crate) fn encode(encode: &Encode) -> Done {
+pub(crate) fn encode(encode: &Encode) -> CommandResult {
     let file = ToolFile::read(&encode.tools)?;
     let set = translate(encode.api.dialect(), &file.shown, encode.strict);
     print_json(&json!({
@@ -303,7 +303,7 @@ pub(crate) fn encode(encode: &Encode) -> Done {
 }
 
 /// Validates the configuration with its agent files. Starts nothing.
-pub(crate) fn validate_configuration(global: &Global) -> Done {
+pub(crate) fn validate_configuration(global: &Global) -> CommandResult {
     let config = read(global)?;
     let valid = config.problems.iter().all(|problem| problem.severity == Severity::Warning);
     let agents: Vec<&str> = config.agents.iter().map(|agent| agent.spec.name.as_str()).collect();
@@ -313,7 +313,7 @@ pub(crate) fn validate_configuration(global: &Global) -> Done {
 }
 
 /// Validates against a file, without any configuration. Any JSON value may be an instance.
-pub(crate) fn validate_by_schema(file: &Path, validate: &Validate) -> Done {
+pub(crate) fn validate_by_schema(file: &Path, validate: &Validate) -> CommandResult {
     let name = file.display();
     let written_schema: Value = serde_json::from_str(&input::read(file)?)
         .map_err(|error| Failure::usage(format!("{name} is not JSON: {}", fault(&error))))?;
@@ -338,7 +338,7 @@ pub(crate) fn validate_by_schema(file: &Path, validate: &Validate) -> Done {
         } else {
             let mut violations = schema.violations(&read.value);
             suggest(&written_schema, &read.value, &mut violations);
-            Fitted { arguments: read.value, provenance, pending: Vec::new(), violations }
+            FittedArguments { arguments: read.value, provenance, pending: Vec::new(), violations }
         }
     });
     answer(&text, fitted)
@@ -402,7 +402,7 @@ fn fetched(url: Url) -> Result<String, String> {
 }
 
 /// Validates against a tool of the catalogue, as for a call.
-pub(crate) async fn validate_by_tool(global: &Global, tool: &str, validate: &Validate) -> Done {
+pub(crate) async fn validate_by_tool(global: &Global, tool: &str, validate: &Validate) -> CommandResult {
     let text = written(validate)?;
     let app = open(global).await?;
     app.list_for(tool, LIST_WAIT).await;
@@ -411,7 +411,8 @@ pub(crate) async fn validate_by_tool(global: &Global, tool: &str, validate: &Val
     match snapshot.resolve(tool) {
         Resolution::Found(index, matched) => {
             let entry = &snapshot.list()[index];
-            let mut fitted = Fitted::to(entry, RawArguments::Text(text.clone()), &mut CallMeta::default(), None);
+            let mut fitted =
+                FittedArguments::to(entry, RawArguments::Text(text.clone()), &mut CallMeta::default(), None);
             let schema = entry.tool.schema().ok().flatten();
             let valid = schema.is_some() && fitted.as_ref().is_ok_and(|fitted| fitted.violations.is_empty());
             // An invalid call by a guessed name counts as a call of an unknown tool.
@@ -442,9 +443,9 @@ fn written(validate: &Validate) -> Result<String, Failure> {
 }
 
 /// Prints `{valid, arguments, coerced, repaired, errors}`.
-fn answer(text: &str, fitted: Result<Fitted, String>) -> Done {
+fn answer(text: &str, fitted: Result<FittedArguments, String>) -> CommandResult {
     let (valid, document) = match fitted {
-        Ok(Fitted { arguments, provenance, violations, .. }) => (
+        Ok(FittedArguments { arguments, provenance, violations, .. }) => (
             violations.is_empty(),
             json!({
                 "valid": violations.is_empty(),
@@ -500,9 +501,9 @@ impl ToolFile {
     }
 
     fn add(&mut self, record: Value) -> Result<(), String> {
-        let mut record = Members::of(record)?;
+        let mut record = RecordFields::of(record)?;
         if let Some(Value::Object(function)) = record.value(&["function"]) {
-            record = Members(function);
+            record = RecordFields(function);
         }
         let name = record.text("name")?.ok_or("it has no `name`")?;
         let (description, id) = (record.text("description")?.unwrap_or_default(), record.text("id")?);

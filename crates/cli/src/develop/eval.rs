@@ -9,14 +9,14 @@ use toolwright::app::embedder;
 use toolwright::core::exposure::Exposure;
 use toolwright::search::ToolVectors;
 use toolwright_eval::select::{
-    CatalogueFile, DEPTHS, EXPOSURES, Figures, MAX_CATALOGUE_BYTES, Playback, Queries, Ranker, Scorer, Spent, Task,
-    milliseconds,
+    CatalogueFile, DEPTHS, EXPOSURES, Figures, MAX_CATALOGUE_BYTES, Playback, Queries, Ranker, Scorer, Task,
+    TokensSpent, milliseconds,
 };
 
 use crate::app::{Global, read};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::input::{read_catalogue, read_up_to, warn_of};
-use crate::terminal::screen::{harmless, print_json, print_text, size};
+use crate::terminal::screen::{print_json, print_text, sanitize, size};
 use crate::terminal::table::{Table, name};
 use crate::values::one_of;
 
@@ -84,14 +84,14 @@ fn scorer() -> impl TypedValueParser<Value = Scorer> {
     ])
 }
 
-pub(crate) async fn command(global: &Global, command: &Eval) -> Done {
+pub(crate) async fn command(global: &Global, command: &Eval) -> CommandResult {
     match command {
         Eval::Select(args) => select(global, args).await,
         Eval::Tokens(args) => tokens(global, args).await,
     }
 }
 
-async fn select(global: &Global, args: &SelectArgs) -> Done {
+async fn select(global: &Global, args: &SelectArgs) -> CommandResult {
     let file = read_catalogue(&args.catalogue)?;
     let queries = read_queries(&args.cases, &file)?;
     let vectors = match &args.embeddings {
@@ -153,7 +153,7 @@ fn print_figures(figures: &Figures) -> std::io::Result<()> {
     table.print()
 }
 
-async fn tokens(global: &Global, args: &TokensArgs) -> Done {
+async fn tokens(global: &Global, args: &TokensArgs) -> CommandResult {
     let file = read_catalogue(&args.catalogue)?;
     let text = read_up_to(&args.task, MAX_CATALOGUE_BYTES)?;
     let task = Task::parse(&text, &file.positions_by_name())
@@ -171,9 +171,9 @@ async fn tokens(global: &Global, args: &TokensArgs) -> Done {
     Ok(if spent.iter().all(|(_, spent)| spent.is_ok()) { Exit::Ok } else { Exit::Failed })
 }
 
-fn spent_json(playback: &Playback, spent: &[(Exposure, Result<Spent, String>)]) -> Value {
-    let of = |spent: &Result<Spent, String>| match spent {
-        Ok(Spent { definitions, results }) => {
+fn spent_json(playback: &Playback, spent: &[(Exposure, Result<TokensSpent, String>)]) -> Value {
+    let of = |spent: &Result<TokensSpent, String>| match spent {
+        Ok(TokensSpent { definitions, results }) => {
             json!({"definition_tokens": definitions, "result_tokens": results, "total": definitions + results})
         }
         Err(why) => json!({ "error": why }),
@@ -186,17 +186,17 @@ fn spent_json(playback: &Playback, spent: &[(Exposure, Result<Spent, String>)]) 
     })
 }
 
-fn print_spent(playback: &Playback, spent: &[(Exposure, Result<Spent, String>)]) -> std::io::Result<()> {
+fn print_spent(playback: &Playback, spent: &[(Exposure, Result<TokensSpent, String>)]) -> std::io::Result<()> {
     let (tools, steps) = (playback.tools(), playback.steps());
     print_text(&format!("{tools} tools, {steps} steps; estimated tokens of all requests"))?;
     let mut table = Table::new(["exposure", "definitions>", "results>", "total>"]);
     for (exposure, spent) in spent {
         let exposure = name(exposure.as_str());
         match spent {
-            Ok(Spent { definitions, results }) => {
+            Ok(TokensSpent { definitions, results }) => {
                 table.row([exposure, definitions.into(), results.into(), (definitions + results).into()]);
             }
-            Err(why) => table.row_with([exposure], harmless(why)),
+            Err(why) => table.row_with([exposure], sanitize(why)),
         }
     }
     table.print()

@@ -5,18 +5,18 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
 use toolwright::Toolwright;
-use toolwright::core::approval::{AlwaysCovers, StandingApproval};
+use toolwright::core::approval::{AlwaysScope, StandingApproval};
 use toolwright::core::inbox::{
-    Answered, FormQuestion, FormReply, InboxItem, InboxStore, Question, QuestionState, Wants,
+    AnswerStatus, FormQuestion, FormReply, InboxItem, InboxStore, Question, QuestionState, RequestedAction,
 };
 use toolwright::core::store::StoreError;
 use toolwright::core::{ApprovalDecision, duration, taint};
 use toolwright::mcp::elicitation::{Form, Page};
 
 use crate::app::{Global, not_nested, now_ms, open};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::person::{MAX_SHOWN, field_lines, page_lines};
-use crate::terminal::screen::{DIM, WARN, harmless, one_line, print_json, say, styled};
+use crate::terminal::screen::{DIM, WARN, one_line, print_json, sanitize, say, styled};
 use crate::terminal::table::{Cell, Table, name, print_list};
 
 /// The most rows that are listed.
@@ -70,7 +70,7 @@ pub(crate) enum ApprovalsCommand {
     },
 }
 
-pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done {
+pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> CommandResult {
     if !matches!(command, ApprovalsCommand::Ls { .. }) {
         not_nested("approve")?;
     }
@@ -80,7 +80,7 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
     done
 }
 
-async fn run(global: &Global, command: &ApprovalsCommand, app: &Toolwright) -> Done {
+async fn run(global: &Global, command: &ApprovalsCommand, app: &Toolwright) -> CommandResult {
     let inbox = app.inbox();
     match command {
         ApprovalsCommand::Ls { standing: true, .. } => {
@@ -154,7 +154,7 @@ async fn question_rows(inbox: &dyn InboxStore, state: Option<QuestionState>) -> 
     let forms = forms.iter().map(|asked| Row {
         created_ms: asked.created_ms,
         json: asked.to_json(),
-        cells: cells(&asked.id, &harmless(&asked.request.source), when(asked)),
+        cells: cells(&asked.id, &sanitize(&asked.request.source), when(asked)),
         below: form_lines(asked),
     });
     let mut rows: Vec<Row> = calls.chain(forms).collect();
@@ -168,7 +168,7 @@ fn reply(form: &FormQuestion, words: &[String]) -> Result<FormReply, String> {
         // The form is no longer stored; the inbox reports that the answer is too late.
         return Ok(FormReply::Accept { content: Map::new() });
     }
-    let Wants::Form(schema) = &form.request.wants else {
+    let RequestedAction::Form(schema) = &form.request.wants else {
         return match words {
             [] => Ok(FormReply::Accept { content: Map::new() }),
             _ => Err("it asks for a page to be opened; there is nothing to fill in".to_owned()),
@@ -194,13 +194,20 @@ fn reply(form: &FormQuestion, words: &[String]) -> Result<FormReply, String> {
     form.check(given).map(|content| FormReply::Accept { content }).map_err(|wrong| wrong.join("; "))
 }
 
-fn print_answered<Q, A>(global: &Global, id: &str, answer: Answered<InboxItem<Q, A>>, state: QuestionState) -> Done {
+fn print_answered<Q, A>(
+    global: &Global,
+    id: &str,
+    answer: AnswerStatus<InboxItem<Q, A>>,
+    state: QuestionState,
+) -> CommandResult {
     match answer {
-        Answered::Counts => print_state(global, id, state.as_str()),
-        Answered::TooLate(question) => {
+        AnswerStatus::Counts => print_state(global, id, state.as_str()),
+        AnswerStatus::TooLate(question) => {
             Err(Failure::failed(format!("{id} is {} already: this answer came too late", settled(&question))))
         }
-        Answered::Unknown => Err(Failure::not_found(format!("no question has the id {id}; `approvals ls` shows them"))),
+        AnswerStatus::Unknown => {
+            Err(Failure::not_found(format!("no question has the id {id}; `approvals ls` shows them")))
+        }
     }
 }
 
@@ -210,7 +217,7 @@ fn settled<Q, A>(asked: &InboxItem<Q, A>) -> String {
     format!("{}{by}", asked.state.as_str())
 }
 
-fn print_state(global: &Global, id: &str, state: &str) -> Done {
+fn print_state(global: &Global, id: &str, state: &str) -> CommandResult {
     if global.json {
         print_json(&json!({"id": id, "state": state}))?;
     } else {
@@ -232,7 +239,7 @@ fn when<Q, A>(asked: &InboxItem<Q, A>) -> String {
 
 fn form_lines(form: &FormQuestion) -> String {
     let request = &form.request;
-    let message = harmless(&request.message);
+    let message = sanitize(&request.message);
     let shown: String = message.chars().take(MAX_SHOWN).collect();
     let mut lines: Vec<String> = shown.lines().map(str::to_owned).collect();
     let cut = message.chars().count() - shown.chars().count();
@@ -243,20 +250,20 @@ fn form_lines(form: &FormQuestion) -> String {
         return lines.join("\n");
     }
     match &request.wants {
-        Wants::Page(address) => match Page::of(&json!({"message": "", "url": address})) {
+        RequestedAction::Page(address) => match Page::of(&json!({"message": "", "url": address})) {
             Ok(page) => {
                 lines.push("open, if you trust it:".to_owned());
                 lines.extend(page_lines(&page));
             }
-            Err(why) => lines.push(harmless(&why)),
+            Err(why) => lines.push(sanitize(&why)),
         },
         // A form that cannot be parsed cannot be answered either.
-        Wants::Form(schema) => match Form::new(request.message.clone(), schema) {
+        RequestedAction::Form(schema) => match Form::new(request.message.clone(), schema) {
             Ok(form) => lines.extend(form.fields.iter().flat_map(|field| {
                 let described = field_lines(field).into_iter().map(|line| format!("  {line}"));
                 std::iter::once(format!("{}=", one_line(&field.name, SHOWN))).chain(described)
             })),
-            Err(why) => lines.push(harmless(&why)),
+            Err(why) => lines.push(sanitize(&why)),
         },
     }
     lines.join("\n")
@@ -267,10 +274,10 @@ fn question_lines(question: &Question) -> String {
     let asker = request.asker.as_deref().map(|asker| format!("on the wish of {}; ", one_line(asker, SHOWN)));
     let covers = match request.always_covers() {
         _ if question.state != QuestionState::Pending => String::new(),
-        AlwaysCovers::Tool => "; --always lets this tool run".to_owned(),
-        AlwaysCovers::ToolForAsker => "; --always lets it run whenever they wish".to_owned(),
-        AlwaysCovers::ToolInWorkspace => "; --always lets this tool run inside the workspace".to_owned(),
-        AlwaysCovers::ThisCall => "; --always lets it run with exactly these arguments".to_owned(),
+        AlwaysScope::Tool => "; --always lets this tool run".to_owned(),
+        AlwaysScope::ToolForAsker => "; --always lets it run whenever they wish".to_owned(),
+        AlwaysScope::ToolInWorkspace => "; --always lets this tool run inside the workspace".to_owned(),
+        AlwaysScope::ThisCall => "; --always lets it run with exactly these arguments".to_owned(),
     };
     let path = request.agent_path().map(|path| format!("called by {}; ", one_line(&path, SHOWN)));
     let tainted = taint::in_words(&request.tainted).map(|what| format!("untrusted: {}; ", one_line(&what, SHOWN)));
@@ -308,7 +315,7 @@ mod tests {
             principal: "owner".into(),
             source: "fx:ask".into(),
             message: format!("{}end\u{1b}[2J", "m".repeat(1000)),
-            wants: Wants::Page("https://b\u{430}nk.example/a".into()),
+            wants: RequestedAction::Page("https://b\u{430}nk.example/a".into()),
         };
         let mut form = FormQuestion {
             id: "form_1".into(),

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use toolwright::Toolwright;
 use toolwright::core::JobState;
 use toolwright::core::duration::iso;
-use toolwright::core::job::{JobRecord, JobScope, Jobs, Listed};
+use toolwright::core::job::{JobFilter, JobRecord, JobScope, Jobs};
 use toolwright::core::store::StoreError;
 
 use crate::app::{Global, not_nested, open};
-use crate::exit::{Done, Exit, Failure};
-use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_written, say, styled};
+use crate::exit::{CommandResult, Exit, Failure};
+use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, print_json, print_written, sanitize, say, styled};
 use crate::terminal::table::{Cell, Table, print_list};
 use crate::values::duration;
 
@@ -67,7 +67,7 @@ pub(crate) enum JobsCommand {
     },
 }
 
-pub(crate) async fn command(global: &Global, command: &JobsCommand) -> Done {
+pub(crate) async fn command(global: &Global, command: &JobsCommand) -> CommandResult {
     if matches!(command, JobsCommand::Send { .. }) {
         not_nested("answer for a job")?;
     }
@@ -78,11 +78,11 @@ pub(crate) async fn command(global: &Global, command: &JobsCommand) -> Done {
     done
 }
 
-async fn answer(global: &Global, command: &JobsCommand, app: &Toolwright) -> Done {
+async fn answer(global: &Global, command: &JobsCommand, app: &Toolwright) -> CommandResult {
     let jobs: &dyn Jobs = &**app.jobs();
     match command {
         JobsCommand::Ls { limit, open } => {
-            let listed = if *open { Listed::Open } else { Listed::All };
+            let listed = if *open { JobFilter::Open } else { JobFilter::All };
             let list = jobs.list(JobScope::All, listed, *limit).await.map_err(failure)?;
             return print_list(global.json, list.iter().map(JobRecord::to_json).collect(), &table(&list), "no jobs");
         }
@@ -116,7 +116,7 @@ async fn answer(global: &Global, command: &JobsCommand, app: &Toolwright) -> Don
                     }
                     Err(error) => {
                         let failure = failure(error);
-                        say(styled(BAD, harmless(&failure.message)));
+                        say(styled(BAD, sanitize(&failure.message)));
                         answers.push(json!({"id": id, "error": failure.to_json()["error"]}));
                         exit = failure.exit;
                     }

@@ -16,9 +16,9 @@ use toolwright::runtime::SecretRedactor;
 use url::Url;
 
 use crate::app::{Global, now_ms, usable};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::console::Console;
-use crate::terminal::screen::{BOLD, DIM, harmless, is_interactive, open_page, print_json, redact_with, say, styled};
+use crate::terminal::screen::{BOLD, DIM, is_interactive, open_page, print_json, redact_with, sanitize, say, styled};
 use crate::terminal::table::{Cell, Table, name, print_list};
 
 #[derive(Debug, Subcommand)]
@@ -48,7 +48,7 @@ pub(crate) enum McpCommand {
     },
 }
 
-pub(crate) async fn command(global: &Global, command: &McpCommand) -> Done {
+pub(crate) async fn command(global: &Global, command: &McpCommand) -> CommandResult {
     let settings = usable(global)?;
     let redactor = Arc::new(SecretRedactor::default());
     redactor.add(settings.secrets.iter().cloned());
@@ -64,30 +64,30 @@ pub(crate) async fn command(global: &Global, command: &McpCommand) -> Done {
             if global.json {
                 print_json(&row(server, &state))?;
             } else {
-                say(format_args!("logged in at {}: {}", styled(BOLD, harmless(server)), harmless(&described(&state))));
+                say(format_args!("logged in at {}: {}", styled(BOLD, sanitize(server)), sanitize(&described(&state))));
             }
             Ok(Exit::Ok)
         }
         McpCommand::Logout { server } => {
             let done = OAuth::new(parts(&settings, &redactor, server)?).logout().await.map_err(Failure::failed)?;
-            let kept_there = still_good(&done.revocation);
+            let kept_there = token_still_valid_reason(&done.revocation);
             if global.json {
                 let revoked = done.revocation == Revocation::Revoked;
                 print_json(&json!({
                     "server": server, "removed": done.removed, "revoked": revoked, "reason": kept_there,
                 }))?;
             } else if !done.removed {
-                say(format_args!("there was no login at {}", harmless(server)));
+                say(format_args!("there was no login at {}", sanitize(server)));
             } else if let Some(reason) = kept_there {
-                let reason = harmless(&reason);
+                let reason = sanitize(&reason);
                 say(format_args!(
                     "the login at {} is forgotten here; its token is good until it ends: {reason}",
-                    harmless(server)
+                    sanitize(server)
                 ));
             } else if done.revocation == Revocation::Revoked {
-                say(format_args!("the login at {} is forgotten here and revoked there", harmless(server)));
+                say(format_args!("the login at {} is forgotten here and revoked there", sanitize(server)));
             } else {
-                say(format_args!("the login at {} is forgotten", harmless(server)));
+                say(format_args!("the login at {} is forgotten", sanitize(server)));
             }
             Ok(Exit::Ok)
         }
@@ -95,7 +95,7 @@ pub(crate) async fn command(global: &Global, command: &McpCommand) -> Done {
 }
 
 /// Returns why a token may still be usable after a logout.
-fn still_good(revocation: &Revocation) -> Option<String> {
+fn token_still_valid_reason(revocation: &Revocation) -> Option<String> {
     match revocation {
         Revocation::NoToken | Revocation::Revoked => None,
         Revocation::NotOffered => Some("its authorization server does not take tokens back".to_owned()),
@@ -110,11 +110,11 @@ fn parts(settings: &Config, redactor: &Arc<SecretRedactor>, name: &str) -> Resul
         let remedy = near.map_or("`toolwright mcp ls` shows them".into(), |near| format!("did you mean `{near}`?"));
         return Err(Failure::not_found(format!("no MCP server is called {name}; {remedy}")));
     };
-    authorization(server, settings, redactor).ok_or_else(|| Failure::usage(unneeded(server)))
+    authorization(server, settings, redactor).ok_or_else(|| Failure::usage(no_login_needed(server)))
 }
 
 /// Returns why there is nothing to log in to.
-fn unneeded(server: &Server) -> String {
+fn no_login_needed(server: &Server) -> String {
     let name = &server.entry;
     match server.config.transport.url() {
         None => format!("{name} is a program on this machine: it takes its keys from `env`"),
@@ -124,7 +124,7 @@ fn unneeded(server: &Server) -> String {
     }
 }
 
-async fn list(global: &Global, settings: &Config, redactor: &Arc<SecretRedactor>) -> Done {
+async fn list(global: &Global, settings: &Config, redactor: &Arc<SecretRedactor>) -> CommandResult {
     let (mut rows, mut table) = (Vec::new(), Table::new(["server", "address", "login"]));
     for server in &settings.servers {
         let state = match authorization(server, settings, redactor) {

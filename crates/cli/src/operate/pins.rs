@@ -10,14 +10,14 @@ use toolwright::config::Config;
 use toolwright::core::canonical::ContentHash;
 use toolwright::core::duration;
 use toolwright::core::pattern::nearest;
-use toolwright::core::pins::{Change, Pin, PinMark, PinSource, Weight, diff, renamed};
+use toolwright::core::pins::{Change, ChangeSeverity, Pin, PinMark, PinSource, diff, renamed};
 use toolwright::core::store::{PinContracts, PinDecision, PinStore, StoreError};
 use toolwright::core::tool_id::wire_candidate;
 
 use crate::app::{Global, not_nested, now_ms, open_config, usable};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::screen::{
-    BAD, BOLD, DIM, WARN, harmless, one_line, print_json, print_text, say, say_warning, stdout, styled,
+    BAD, BOLD, DIM, WARN, one_line, print_json, print_text, sanitize, say, say_warning, stdout, styled,
 };
 use crate::terminal::table::{Cell, Table, name, print_list};
 
@@ -77,15 +77,18 @@ pub(crate) enum PinsCommand {
     },
 }
 
-pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
+pub(crate) async fn command(global: &Global, command: &PinsCommand) -> CommandResult {
     // A forgotten definition is admitted as if it were new.
     if matches!(command, PinsCommand::Approve { .. } | PinsCommand::Forget { .. }) {
         not_nested("approve definitions")?;
     }
     let mut config = usable(global)?;
     // Without the sources themselves, because Toolwright would otherwise pin new definitions of their cached lists.
-    let mut in_force =
-        InForce { files: std::mem::take(&mut config.pin_scopes), sources: taken_out(&mut config), pins: Vec::new() };
+    let mut in_force = ConfiguredPins {
+        files: std::mem::take(&mut config.pin_scopes),
+        sources: take_sources(&mut config),
+        pins: Vec::new(),
+    };
     let app = open_config(global, config).await?;
     let done = match in_force.read(&app).await {
         Ok(()) => run(global, command, &app, &in_force).await,
@@ -96,7 +99,7 @@ pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
 }
 
 /// The part of the configuration in force that concerns pins.
-struct InForce {
+struct ConfiguredPins {
     /// Its files.
     files: Vec<String>,
     /// Its sources that can be used at present.
@@ -105,7 +108,7 @@ struct InForce {
     pins: Vec<Pin>,
 }
 
-impl InForce {
+impl ConfiguredPins {
     /// Reads the pins of its sources, and of entries in its files that are not sources at present: they may be
     /// disabled, or lack a variable that is set where the gateway runs.
     async fn read(&mut self, app: &Toolwright) -> Result<(), StoreError> {
@@ -123,7 +126,7 @@ impl InForce {
 }
 
 /// Removes the sources with pinned definitions from a configuration, and returns them.
-fn taken_out(config: &mut Config) -> Vec<PinSource> {
+fn take_sources(config: &mut Config) -> Vec<PinSource> {
     let servers = config.servers.drain(..).map(|server| (server.namespace, server.defined_in));
     let documents = config.openapi.drain(..).map(|spec| (spec.name, spec.defined_in));
     let catalogues = config.catalogues.drain(..).map(|spec| (spec.namespace, spec.defined_in));
@@ -131,7 +134,7 @@ fn taken_out(config: &mut Config) -> Vec<PinSource> {
     sources.map(|(provider, scope)| PinSource { provider, scope }).collect()
 }
 
-async fn run(global: &Global, command: &PinsCommand, app: &Toolwright, in_force: &InForce) -> Done {
+async fn run(global: &Global, command: &PinsCommand, app: &Toolwright, in_force: &ConfiguredPins) -> CommandResult {
     let store = &*app.pins();
     match command {
         PinsCommand::Ls { of, waiting, all_projects } => {
@@ -183,7 +186,13 @@ async fn run(global: &Global, command: &PinsCommand, app: &Toolwright, in_force:
     }
 }
 
-async fn decide_all(global: &Global, store: &dyn PinStore, pins: &[Pin], decision: PinDecision, state: &str) -> Done {
+async fn decide_all(
+    global: &Global,
+    store: &dyn PinStore,
+    pins: &[Pin],
+    decision: PinDecision,
+    state: &str,
+) -> CommandResult {
     let mut decided = Vec::with_capacity(pins.len());
     for pin in pins {
         decided.push((pin, decide(store, pin, decision).await?));
@@ -199,7 +208,7 @@ async fn decide(store: &dyn PinStore, pin: &Pin, decision: PinDecision) -> Resul
 /// or of all that are stored.
 async fn named(
     app: &Toolwright,
-    in_force: &InForce,
+    in_force: &ConfiguredPins,
     name: Option<&str>,
     all_projects: bool,
 ) -> Result<Vec<Pin>, Failure> {
@@ -209,11 +218,11 @@ async fn named(
         false => in_force.pins.clone(),
     };
     let Some(name) = name else { return Ok(pins) };
-    let found = meant(&pins, name);
+    let found = pins_named(&pins, name);
     if !found.is_empty() {
         return Ok(found);
     }
-    let elsewhere = if all_projects { Vec::new() } else { meant(&every().await?, name) };
+    let elsewhere = if all_projects { Vec::new() } else { pins_named(&every().await?, name) };
     if let Some(pin) = elsewhere.first() {
         if in_force.has(&pin.source.provider) {
             return Err(Failure::not_found(format!(
@@ -236,7 +245,7 @@ async fn named(
     Err(Failure::not_found(format!("nothing of `{name}` was ever seen; {remedy}")))
 }
 
-fn meant(pins: &[Pin], name: &str) -> Vec<Pin> {
+fn pins_named(pins: &[Pin], name: &str) -> Vec<Pin> {
     let of_provider: Vec<Pin> = pins.iter().filter(|pin| pin.source.provider == name).cloned().collect();
     match of_provider.is_empty() {
         true => pins.iter().filter(|pin| is_called(pin, name)).cloned().collect(),
@@ -288,7 +297,7 @@ fn check_hash(pin: &Pin, mark: &PinMark, given: Option<&str>, of: &str) -> Resul
     Err(Failure::failed(message))
 }
 
-fn list(global: &Global, pins: &[Pin], with_scope: bool) -> Done {
+fn list(global: &Global, pins: &[Pin], with_scope: bool) -> CommandResult {
     let mut table = Table::new(["definition", "state", "pin"]);
     for pin in pins {
         let style = if pin.state() == "pinned" { DIM } else { WARN };
@@ -321,7 +330,7 @@ fn to_json(pin: &Pin) -> Value {
     })
 }
 
-fn show(global: &Global, pin: &Pin, contracts: &PinContracts) -> Done {
+fn show(global: &Global, pin: &Pin, contracts: &PinContracts) -> CommandResult {
     if global.json {
         let mut value = to_json(pin);
         value["definition"] = json!(contracts.approved);
@@ -332,13 +341,13 @@ fn show(global: &Global, pin: &Pin, contracts: &PinContracts) -> Done {
     list(global, std::slice::from_ref(pin), false)?;
     for (what, definition) in [("pinned", &contracts.approved), ("waits for approval", &contracts.waiting)] {
         if let Some(definition) = definition {
-            writeln!(stdout(), "\n{}\n{}", styled(BOLD, what), harmless(&format!("{definition:#}")))?;
+            writeln!(stdout(), "\n{}\n{}", styled(BOLD, what), sanitize(&format!("{definition:#}")))?;
         }
     }
     Ok(Exit::Ok)
 }
 
-fn differences(global: &Global, differing: &[(Pin, PinContracts, Vec<Change>)]) -> Done {
+fn differences(global: &Global, differing: &[(Pin, PinContracts, Vec<Change>)]) -> CommandResult {
     let exit = if differing.is_empty() { Exit::Ok } else { Exit::Failed };
     if global.json {
         let row = |(pin, contracts, changes): &(Pin, PinContracts, Vec<Change>)| {
@@ -363,9 +372,9 @@ fn differences(global: &Global, differing: &[(Pin, PinContracts, Vec<Change>)]) 
         }
         for change in changes {
             let mark = match change.weight {
-                Weight::Danger => styled(BAD, "!"),
-                Weight::Notable => styled(WARN, "~"),
-                Weight::Minor => styled(DIM, "·"),
+                ChangeSeverity::Danger => styled(BAD, "!"),
+                ChangeSeverity::Notable => styled(WARN, "~"),
+                ChangeSeverity::Minor => styled(DIM, "·"),
             };
             print_text(&format!("  {mark} {}", one_line(&change.to_string(), MAX_LINE)))?;
         }
@@ -377,7 +386,7 @@ fn differences(global: &Global, differing: &[(Pin, PinContracts, Vec<Change>)]) 
     Ok(exit)
 }
 
-fn print_decided(global: &Global, decided: &[(&Pin, bool)], state: &str) -> Done {
+fn print_decided(global: &Global, decided: &[(&Pin, bool)], state: &str) -> CommandResult {
     let done: Vec<&Pin> = decided.iter().filter(|(_, counts)| *counts).map(|(pin, _)| *pin).collect();
     if global.json {
         let row = |pin: &&Pin| {

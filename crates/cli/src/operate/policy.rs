@@ -17,10 +17,10 @@ use toolwright::core::{
     CallId, Caller, Effects, Policy, Principal, Profile, RawArguments, Session, Snapshot, ToolCall, ToolDefinition,
     ToolId, check, pointer,
 };
-use toolwright_eval::select::Members;
+use toolwright_eval::select::RecordFields;
 
 use crate::app::{Global, open_config, usable};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::input;
 use crate::terminal::screen::print_json;
 use crate::use_tools::call::LIST_WAIT;
@@ -63,12 +63,12 @@ pub(crate) struct PolicyTest {
     jsonl: bool,
 }
 
-pub(crate) async fn command(global: &Global, command: &PolicyCommand) -> Done {
+pub(crate) async fn command(global: &Global, command: &PolicyCommand) -> CommandResult {
     let PolicyCommand::Test(test) = command;
     let settings = usable(global)?;
     let policy = policy(test.policy.as_deref(), &settings)?;
     let app = open_config(global, settings).await?;
-    let tester = Tester { app: &app, policy, test };
+    let tester = PolicyTester { app: &app, policy, test };
     let done = if test.jsonl { tester.lines().await } else { tester.one().await };
     app.shut_down().await;
     done
@@ -94,14 +94,14 @@ struct TestedCall {
 }
 
 /// Decides about calls, and looks up their tools.
-struct Tester<'a> {
+struct PolicyTester<'a> {
     app: &'a Arc<Toolwright>,
     policy: Policy,
     test: &'a PolicyTest,
 }
 
-impl Tester<'_> {
-    async fn one(&self) -> Done {
+impl PolicyTester<'_> {
+    async fn one(&self) -> CommandResult {
         let text = match self.test.arguments.as_deref() {
             Some("-") => input::read(Path::new("-"))?,
             Some(text) => text.to_owned(),
@@ -122,7 +122,7 @@ impl Tester<'_> {
         Ok(Exit::Ok)
     }
 
-    async fn lines(&self) -> Done {
+    async fn lines(&self) -> CommandResult {
         let bytes = input::read_bytes(Path::new("-"))?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         let mut whole = Exit::Ok;
@@ -147,7 +147,7 @@ impl Tester<'_> {
     fn asked(&self, line: &[u8]) -> Result<TestedCall, String> {
         let record: Value =
             serde_json::from_slice(line).map_err(|error| format!("the line is not JSON: {}", fault(&error)))?;
-        let mut line = Members::of(record)?;
+        let mut line = RecordFields::of(record)?;
         let tool = match line.text("tool")?.or(line.text("name")?) {
             Some(tool) => tool,
             None => self.test.tool.clone().filter(|tool| tool != "-").ok_or("it has no `tool`")?,
@@ -311,7 +311,7 @@ fn unlisted(name: &str) -> Result<ToolId, Failure> {
 }
 
 /// Reads the effects of a line: ours, or the hints of an MCP server (`readOnlyHint`, …).
-fn effects(line: &mut Members) -> Result<Option<EffectSelector>, String> {
+fn effects(line: &mut RecordFields) -> Result<Option<EffectSelector>, String> {
     let flag = |members: &Map<String, Value>, ours: &str, hint: &str| {
         members.get(ours).or_else(|| members.get(hint)).and_then(Value::as_bool)
     };

@@ -7,12 +7,12 @@ use toolwright::core::RunInput;
 use toolwright::core::duration::iso;
 use toolwright::core::session::SessionId;
 use toolwright::core::store::{LogEntry, STATE, state_path};
-use toolwright::core::variables::{Kind, KnownValue, Variables as _};
+use toolwright::core::variables::{KnownValue, VariableKind, Variables as _};
 use toolwright::runtime::RunVariables;
 
 use crate::app::{Global, open};
-use crate::exit::{Done, Exit, Failure};
-use crate::terminal::screen::{harmless, print_drawn, print_json};
+use crate::exit::{CommandResult, Exit, Failure};
+use crate::terminal::screen::{print_drawn, print_json, sanitize};
 use crate::terminal::table::{Table, name, print_list};
 
 #[derive(Debug, Subcommand)]
@@ -43,14 +43,14 @@ pub(crate) struct OfRun {
     run: Option<String>,
 }
 
-pub(crate) async fn command(global: &Global, command: &StateCommand) -> Done {
+pub(crate) async fn command(global: &Global, command: &StateCommand) -> CommandResult {
     let app = open(global).await?;
     let done = answer(global, command, &app).await;
     app.shut_down().await;
     done
 }
 
-async fn answer(global: &Global, command: &StateCommand, app: &Toolwright) -> Done {
+async fn answer(global: &Global, command: &StateCommand, app: &Toolwright) -> CommandResult {
     let (StateCommand::Ls { of } | StateCommand::Get { of, .. }) = command;
     let services = app.executor().services();
     let session = match &of.run {
@@ -90,11 +90,11 @@ async fn answer(global: &Global, command: &StateCommand, app: &Toolwright) -> Do
             })?;
             let steps: Vec<&str> = wanted.split('.').collect();
             let opened = RunVariables::open(&*services.log, &*services.outputs, &session, RunInput::default()).await?;
-            let Some(KnownValue { value, .. }) = opened.get(Kind::State, &steps, instance.as_deref()) else {
+            let Some(KnownValue { value, .. }) = opened.get(VariableKind::State, &steps, instance.as_deref()) else {
                 return Err(Failure::not_found(format!("{} keeps nothing at {wanted}", session.as_str())));
             };
             match value {
-                Value::String(text) if !global.json => print_drawn(&harmless(&text))?,
+                Value::String(text) if !global.json => print_drawn(&sanitize(&text))?,
                 value => print_json(&value)?,
             }
             Ok(Exit::Ok)

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use toolwright::core::OpKind;
 use toolwright::core::arguments::Provenance;
 use toolwright::core::model::Route;
-use toolwright::core::model_repair::RepairEnd;
+use toolwright::core::model_repair::RepairOutcome;
 use toolwright::core::store::{LedgerStore, RUNNING, TraceSummary, TraceSums, UNKNOWN_OUTCOME};
 use toolwright::core::trace::{self, MAX_OPERATIONS, Trace, TraceOp};
 
 use super::trace_html;
 use crate::app::{Global, usable};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, WARN, one_line, print_json, print_text, say, size, styled};
 use crate::terminal::table::{Cell, Table, print_list};
 
@@ -62,7 +62,7 @@ pub(crate) struct TraceArgs {
     html: Option<PathBuf>,
 }
 
-pub(crate) async fn command(global: &Global, args: &TraceArgs) -> Done {
+pub(crate) async fn command(global: &Global, args: &TraceArgs) -> CommandResult {
     let config = usable(global)?;
     let store = toolwright::runtime::SqliteStore::open(&config.state_dir).map_err(Failure::usage)?;
     let Some(name) = &args.run else {
@@ -296,9 +296,9 @@ fn remarks(op: &TraceOp) -> Vec<String> {
     }
     if let Some(record) = repair {
         let end = match &record.end {
-            RepairEnd::Accepted => "accepted",
-            RepairEnd::Rejected(_) => "rejected",
-            RepairEnd::Failed(_) => "failed",
+            RepairOutcome::Accepted => "accepted",
+            RepairOutcome::Rejected(_) => "rejected",
+            RepairOutcome::Failed(_) => "failed",
         };
         remarks.push(format!("arguments repaired by {}: {end}", one_line(&record.model, NAME)));
     }

@@ -16,14 +16,14 @@ use toolwright::agent::RunReport;
 use toolwright::config::{LoadOptions, load};
 use toolwright::core::exposure::Exposure;
 use toolwright::core::model::{
-    CallResult, Message, ModelClient, ModelError, ModelEvent, ModelEvents, ModelRequest, ModelResponse, StopReason,
-    Usage, WrittenCall,
+    CallResult, Message, ModelClient, ModelError, ModelEvent, ModelEvents, ModelRequest, ModelResponse, RawToolCall,
+    StopReason, Usage,
 };
 use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Cancel, Event, Profile};
 
 use crate::app::agent::failed;
 use crate::app::{Global, open_with};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::person::Terminal;
 use crate::terminal::progress::EventStream;
@@ -48,7 +48,7 @@ pub(crate) struct DemoArgs {
     print: bool,
 }
 
-pub(crate) async fn command(global: &Global, args: &DemoArgs) -> Done {
+pub(crate) async fn command(global: &Global, args: &DemoArgs) -> CommandResult {
     if let Some(address) = args.serve {
         return super::demo_team::serve(address, !args.print).await;
     }
@@ -106,7 +106,7 @@ models: {MODEL: {prices: {input: 1.25, output: 10.0}}}
 pub(super) async fn open_sample(folder: &Path, sections: &str) -> Result<Arc<Toolwright>, Failure> {
     let unusable = |error: std::io::Error| Failure::failed(format!("the demo cannot be prepared: {error}"));
     let program = std::env::current_exe().map_err(unusable)?;
-    let servers = Sample::ALL.map(|sample| {
+    let servers = SampleServer::ALL.map(|sample| {
         let name = sample.name();
         (name.to_owned(), json!({"command": program, "args": ["demo-server", name], "trusted": true}))
     });
@@ -269,12 +269,12 @@ pub(super) fn written((text, calls): Answer, request: &ModelRequest, events: &dy
     for word in text.split_inclusive(' ') {
         events.on_event(ModelEvent::Text(word.to_owned()));
     }
-    let call = |(index, (name, arguments)): (usize, (&str, Value))| WrittenCall {
+    let call = |(index, (name, arguments)): (usize, (&str, Value))| RawToolCall {
         id: format!("call_{}_{}", request.messages.len(), index + 1),
         name: name.to_owned(),
         arguments: arguments.to_string(),
     };
-    let calls: Vec<WrittenCall> = calls.into_iter().enumerate().map(call).collect();
+    let calls: Vec<RawToolCall> = calls.into_iter().enumerate().map(call).collect();
     // Four characters per token, so that there is usage to account for.
     let tokens = |characters: usize| u64::try_from(characters.div_ceil(4)).unwrap_or(u64::MAX);
     let sent = serde_json::to_string(request).map_or(0, |sent| sent.len());
@@ -353,7 +353,7 @@ const REVISION: &str = "2025-11-25";
 
 /// A sample server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Sample {
+pub(crate) enum SampleServer {
     /// Forecasts for any city.
     Weather,
     /// A person's notes.
@@ -362,7 +362,7 @@ pub(crate) enum Sample {
     Shop,
 }
 
-impl Sample {
+impl SampleServer {
     /// All servers.
     const ALL: [Self; 3] = [Self::Weather, Self::Notes, Self::Shop];
 
@@ -420,14 +420,14 @@ fn tool(name: &str, description: &str, is_read_only: bool, properties: Value) ->
 }
 
 /// The state of a running server.
-struct Memory {
+struct SampleServerState {
     notes: Vec<String>,
     orders: Vec<String>,
 }
 
 /// Serves until standard input ends.
-pub(crate) fn serve(sample: Sample) -> Done {
-    let mut memory = Memory {
+pub(crate) fn serve(sample: SampleServer) -> CommandResult {
+    let mut memory = SampleServerState {
         notes: vec![
             "Picnic: six of us on Saturday. Bring lemonade, one bottle each.".to_owned(),
             "Bicycle: new brake pads, front and rear.".to_owned(),
@@ -453,7 +453,7 @@ pub(crate) fn serve(sample: Sample) -> Done {
     }
 }
 
-fn answered(sample: Sample, message: &Value, memory: &mut Memory) -> Option<Value> {
+fn answered(sample: SampleServer, message: &Value, memory: &mut SampleServerState) -> Option<Value> {
     match message.get("method")?.as_str()? {
         "initialize" => Some(json!({
             "protocolVersion": REVISION,
@@ -472,7 +472,7 @@ fn answered(sample: Sample, message: &Value, memory: &mut Memory) -> Option<Valu
     }
 }
 
-fn call(sample: Sample, name: &str, arguments: &Value, memory: &mut Memory) -> Result<String, String> {
+fn call(sample: SampleServer, name: &str, arguments: &Value, memory: &mut SampleServerState) -> Result<String, String> {
     let text = |key: &str| {
         let text = arguments.get(key).and_then(Value::as_str);
         text.ok_or_else(|| format!("`{key}` must be a text"))
@@ -482,24 +482,24 @@ fn call(sample: Sample, name: &str, arguments: &Value, memory: &mut Memory) -> R
         number.ok_or_else(|| format!("`{key}` must be an integer from 1 to {max}"))
     };
     match (sample, name) {
-        (Sample::Weather, "forecast") => Ok(forecast(text("city")?, number("days", 7)?)),
-        (Sample::Weather, "alerts") => Ok(format!("no warnings for {}", text("city")?)),
-        (Sample::Notes, "search") => {
+        (SampleServer::Weather, "forecast") => Ok(forecast(text("city")?, number("days", 7)?)),
+        (SampleServer::Weather, "alerts") => Ok(format!("no warnings for {}", text("city")?)),
+        (SampleServer::Notes, "search") => {
             let word = text("query")?.to_lowercase();
             let found: Vec<&String> = memory.notes.iter().filter(|note| note.to_lowercase().contains(&word)).collect();
             Ok(json!(found).to_string())
         }
-        (Sample::Notes, "write") => {
+        (SampleServer::Notes, "write") => {
             memory.notes.push(text("text")?.to_owned());
             Ok("written".into())
         }
-        (Sample::Shop, "find") => Ok(ARTICLES
+        (SampleServer::Shop, "find") => Ok(ARTICLES
             .iter()
             .filter(|(article, _)| article.contains(&text("query").unwrap_or_default().to_lowercase()))
             .map(|(article, cents)| format!("{article}: {} EUR", euros(*cents)))
             .collect::<Vec<_>>()
             .join("\n")),
-        (Sample::Shop, "order") => {
+        (SampleServer::Shop, "order") => {
             let (article, quantity) = (text("article")?, number("quantity", 100)?);
             let Some((_, cents)) = ARTICLES.iter().find(|(name, _)| *name == article) else {
                 return Err(format!("the shop has no `{article}`; `find` says what it has"));
@@ -508,7 +508,7 @@ fn call(sample: Sample, name: &str, arguments: &Value, memory: &mut Memory) -> R
             memory.orders.push(order.clone());
             Ok(format!("order {}: {order}", memory.orders.len()))
         }
-        (Sample::Shop, "orders") => Ok(json!(memory.orders).to_string()),
+        (SampleServer::Shop, "orders") => Ok(json!(memory.orders).to_string()),
         _ => Err(format!("there is no tool `{name}`")),
     }
 }

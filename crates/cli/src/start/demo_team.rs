@@ -10,13 +10,13 @@ use serde_json::json;
 use toolwright::app::CallOptions;
 use toolwright::core::canonical::ContentHash;
 use toolwright::core::model::{Message, ModelClient, ModelError, ModelEvents, ModelRequest, ModelResponse};
-use toolwright::core::pins::Note;
-use toolwright::core::store::{PinDecision, PinNote, StoreError};
+use toolwright::core::pins::PinUpdate;
+use toolwright::core::store::{PinDecision, PinWrite, StoreError};
 use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, CallId, Cancel, Profile, RawArguments, ToolCall};
 use toolwright::{Ask, Toolwright};
 
 use super::demo::{Answer, PROVIDER, open_sample, result, text, written};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::screen::{BOLD, open_page, say, styled};
 
@@ -79,7 +79,7 @@ policy:
 "#;
 
 /// Serves the console of a team of agents until a signal ends it.
-pub(super) async fn serve(address: SocketAddr, show: bool) -> Done {
+pub(super) async fn serve(address: SocketAddr, show: bool) -> CommandResult {
     let folder = tempfile::tempdir().map_err(|error| Failure::failed(format!("no temporary folder: {error}")))?;
     let token = uuid::Uuid::new_v4().simple().to_string();
     let app = open_sample(folder.path(), &SECTIONS.replace("TOKEN", &token)).await?;
@@ -116,7 +116,7 @@ async fn withhold(app: &Toolwright) -> Result<(), StoreError> {
     contract["effects"]["destructive"] = false.into();
     let (tool, id, hash) = (pin.tool.clone(), pin.id.clone(), ContentHash::of_value(&contract));
     app.pins().decide_pin(&pin.source, &tool, PinDecision::Forget, "demo").await?;
-    let note = PinNote { tool, renamed: None, id, note: Note::Pin, hash, contract };
+    let note = PinWrite { tool, renamed: None, id, note: PinUpdate::Pin, hash, contract };
     app.pins().note_pins(&pin.source, vec![note]).await?;
     app.catalogue().recheck_pins().await;
     Ok(())
@@ -130,7 +130,7 @@ async fn work(app: Arc<Toolwright>, shutdown: Cancel) {
     }
     let approve = Arc::new(|_: &ApprovalRequest| ApprovalDecision::Approve) as Arc<dyn Approver>;
     let deny = |_: &ApprovalRequest| ApprovalDecision::Deny { reason: "there is lemonade at home".into() };
-    let inbox = || Arc::new(app.ask_inbox(toolwright::core::approval::Answers::Here, |_| ())) as Arc<dyn Approver>;
+    let inbox = || Arc::new(app.ask_inbox(toolwright::core::approval::AnswerSource::Here, |_| ())) as Arc<dyn Approver>;
     let mut approvers: Vec<Arc<dyn Approver>> = vec![inbox(), Arc::new(deny), approve];
     for city in ["Oslo", "Bergen", "Rome", "Lisbon", "Porto", "Nice"].into_iter().cycle() {
         if shutdown.is_cancelled() {

@@ -12,23 +12,23 @@ use tokio::net::TcpStream;
 use toolwright::Toolwright;
 use toolwright::config::{Config, Problem, Severity};
 use toolwright::core::Snapshot;
-use toolwright::core::catalogue::{Entry, Provider, ProviderKind, ProviderStatus, Withheld};
+use toolwright::core::catalogue::{Entry, Provider, ProviderKind, ProviderStatus, WithheldTool};
 use toolwright::core::model::ModelErrorKind;
 use toolwright::core::pattern::nearest;
 use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
 use toolwright::core::trigger::{Creator, Trigger};
 use toolwright::gateway::ListedSchemas;
-use toolwright::models::dialect::{Loss, Portable};
+use toolwright::models::dialect::{Loss, PortableSchema};
 use toolwright::models::{Endpoint, default_variables, list_models};
 use toolwright::sandbox::enforce::support;
-use toolwright::trust::{Judged, TrustState};
+use toolwright::trust::{ProjectTrust, TrustState};
 
 use crate::app::agent::can_answer;
 use crate::app::lists::{WaitFor, starting, wait_with_notice};
 use crate::app::{Global, open_config, read, variable};
-use crate::exit::{Done, Exit};
+use crate::exit::{CommandResult, Exit};
 use crate::terminal::logging;
-use crate::terminal::screen::{BAD, DIM, GOOD, WARN, harmless, print_json, print_text, styled};
+use crate::terminal::screen::{BAD, DIM, GOOD, WARN, print_json, print_text, sanitize, styled};
 use crate::use_tools::serve::as_served;
 use crate::use_tools::tools::left_out;
 
@@ -52,7 +52,7 @@ const MODELS_WAIT: Duration = Duration::from_secs(5);
 const MAX_NAMED: usize = 5;
 
 /// The result of probing a provider.
-struct Probe {
+struct ProviderProbe {
     name: String,
     kind: Value,
     tools: usize,
@@ -80,7 +80,7 @@ struct Diagnosis {
     listed: Vec<(String, Vec<Loss>)>,
 }
 
-pub(crate) async fn command(global: &Global) -> Done {
+pub(crate) async fn command(global: &Global) -> CommandResult {
     let settings = read(global)?;
     let problems = settings.problems.clone();
     if settings.is_unusable() {
@@ -143,7 +143,7 @@ fn listed_otherwise(settings: &Config, snapshot: &Snapshot) -> Vec<(String, Vec<
         return Vec::new();
     }
     let losses = |entry: &Arc<Entry>| {
-        let losses = Portable::new(&entry.wire_name, &entry.shown_schema()).losses().to_vec();
+        let losses = PortableSchema::new(&entry.wire_name, &entry.shown_schema()).losses().to_vec();
         (!losses.is_empty()).then(|| (entry.wire_name.clone(), losses))
     };
     snapshot.list().iter().filter_map(losses).collect()
@@ -158,7 +158,7 @@ fn in_words((tool, losses): &(String, Vec<Loss>)) -> String {
 }
 
 /// Lists each provider, several concurrently.
-async fn probe(app: &Toolwright) -> Vec<Probe> {
+async fn probe(app: &Toolwright) -> Vec<ProviderProbe> {
     let providers = app.catalogue().providers().await;
     let concurrency = app.config().sections.defaults.mcp_init_concurrency;
     let timed: Vec<(String, Duration)> =
@@ -177,14 +177,21 @@ async fn probe(app: &Toolwright) -> Vec<Probe> {
         .into_iter()
         .filter_map(|(name, took)| {
             let status = status(&name)?;
-            let empty = providers.iter().find(|p| p.name() == name).and_then(|p| why_empty(&**p, &status));
-            Some(Probe { name, kind: json!(status.kind), tools: status.tools, empty, error: status.error, took })
+            let empty = providers.iter().find(|p| p.name() == name).and_then(|p| empty_reason(&**p, &status));
+            Some(ProviderProbe {
+                name,
+                kind: json!(status.kind),
+                tools: status.tools,
+                empty,
+                error: status.error,
+                took,
+            })
         })
         .collect()
 }
 
 /// Returns why a provider has no tools, although its list succeeded; `None` if it has tools, or offers something else.
-fn why_empty(provider: &dyn Provider, status: &ProviderStatus) -> Option<String> {
+fn empty_reason(provider: &dyn Provider, status: &ProviderStatus) -> Option<String> {
     let has_none_to_list = provider.capabilities().is_some_and(|offers| !offers.contains_key("tools"));
     if status.tools > 0 || status.error.is_some() || has_none_to_list {
         return None;
@@ -192,7 +199,7 @@ fn why_empty(provider: &dyn Provider, status: &ProviderStatus) -> Option<String>
     let all = status.withheld();
     Some(match most_common(all) {
         None => "0 tools: its source has none".to_owned(),
-        Some(Withheld { name, why, .. }) => {
+        Some(WithheldTool { name, why, .. }) => {
             format!("0 tools: none of its {} tools is offered, like `{name}`: {why}", all.len())
         }
     })
@@ -200,7 +207,7 @@ fn why_empty(provider: &dyn Provider, status: &ProviderStatus) -> Option<String>
 
 /// Returns a tool that is withheld for the most common reason. If several are equally common, the last, because
 /// filtered tools come first.
-fn most_common(withheld: &[Withheld]) -> Option<&Withheld> {
+fn most_common(withheld: &[WithheldTool]) -> Option<&WithheldTool> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for one in withheld {
         *counts.entry(&one.why).or_default() += 1;
@@ -209,7 +216,7 @@ fn most_common(withheld: &[Withheld]) -> Option<&Withheld> {
 }
 
 /// Returns logged warnings that are not reported otherwise, and settings that may not be intended.
-fn warnings(settings: &Config, logged: Vec<String>, probes: &[Probe], findings: &[String]) -> Vec<String> {
+fn warnings(settings: &Config, logged: Vec<String>, probes: &[ProviderProbe], findings: &[String]) -> Vec<String> {
     let is_reported = |warning: &String| {
         let errors = probes.iter().filter_map(|probe| probe.error.as_ref());
         findings
@@ -327,7 +334,13 @@ async fn answers_health(mut address: SocketAddr) -> bool {
     })
 }
 
-fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Probe], diagnosis: &Diagnosis) -> Done {
+fn report(
+    global: &Global,
+    settings: &Config,
+    problems: &[Problem],
+    probes: &[ProviderProbe],
+    diagnosis: &Diagnosis,
+) -> CommandResult {
     let well = problems.iter().all(|problem| problem.severity == Severity::Warning)
         && probes.iter().all(|probe| probe.error.is_none())
         && diagnosis.findings.is_empty()
@@ -354,7 +367,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
             })
             .collect();
         print_json(
-            &json!({"ok": well, "files": settings.files, "trust": settings.trust.iter().map(Judged::to_json).collect::<Vec<_>>(), "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "tools": diagnosis.tools, "not_listed": diagnosis.left_out, "models": models, "sandboxes": sandboxes, "findings": diagnosis.findings, "warnings": diagnosis.warnings, "schemas": diagnosis.listed.iter().flat_map(|(_, losses)| losses).collect::<Vec<_>>()}),
+            &json!({"ok": well, "files": settings.files, "trust": settings.trust.iter().map(ProjectTrust::to_json).collect::<Vec<_>>(), "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "tools": diagnosis.tools, "not_listed": diagnosis.left_out, "models": models, "sandboxes": sandboxes, "findings": diagnosis.findings, "warnings": diagnosis.warnings, "schemas": diagnosis.listed.iter().flat_map(|(_, losses)| losses).collect::<Vec<_>>()}),
         )?;
         return Ok(exit);
     }
@@ -362,12 +375,12 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
     lines.push(format!("workspace root {}, state in {}", settings.root.display(), settings.state_dir.display()));
     for problem in problems {
         let style = if problem.severity == Severity::Warning { WARN } else { BAD };
-        lines.push(styled(style, harmless(&problem.to_string())));
+        lines.push(styled(style, sanitize(&problem.to_string())));
     }
     for probe in probes {
         let took = styled(DIM, format_args!("{} ms", millis(probe.took)));
         lines.push(match &probe.error {
-            Some(error) => format!("{} {}: {} {took}", styled(BAD, "✗"), probe.name, harmless(error)),
+            Some(error) => format!("{} {}: {} {took}", styled(BAD, "✗"), probe.name, sanitize(error)),
             None if probe.empty.is_some() => format!("{} {}: 0 tools {took}", styled(BAD, "✗"), probe.name),
             None => format!("{} {}: {} tools {took}", styled(GOOD, "✓"), probe.name, probe.tools),
         });
@@ -394,7 +407,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
             });
         }
     }
-    let shown = diagnosis.listed.iter().take(MAX_LISTED).map(|tool| styled(DIM, harmless(&in_words(tool))));
+    let shown = diagnosis.listed.iter().take(MAX_LISTED).map(|tool| styled(DIM, sanitize(&in_words(tool))));
     lines.extend(shown);
     if diagnosis.listed.len() > MAX_LISTED {
         let more = diagnosis.listed.len() - MAX_LISTED;
@@ -402,8 +415,8 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
     } else if !diagnosis.listed.is_empty() {
         lines.push(styled(DIM, "`toolwright tools show TOOL` says what differs"));
     }
-    lines.extend(diagnosis.warnings.iter().map(|warning| styled(WARN, format_args!("warning: {}", harmless(warning)))));
-    lines.extend(diagnosis.findings.iter().map(|finding| styled(BAD, format_args!("to mend: {}", harmless(finding)))));
+    lines.extend(diagnosis.warnings.iter().map(|warning| styled(WARN, format_args!("warning: {}", sanitize(warning)))));
+    lines.extend(diagnosis.findings.iter().map(|finding| styled(BAD, format_args!("to mend: {}", sanitize(finding)))));
     lines.push(match (well, problems.is_empty() && diagnosis.warnings.is_empty()) {
         (true, true) => styled(GOOD, "all is well"),
         // A warning loses nothing, but something is not as intended.
@@ -418,12 +431,12 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
 fn files_in_words(settings: &Config) -> Vec<String> {
     let there = settings.candidates.iter().map(|layer| &layer.path).filter(|path| path.is_file());
     let unread = there.filter(|path| !settings.files.contains(path)).map(|file| {
-        let is_left_out = |judged: &Judged| judged.file == *file && judged.in_force.is_none();
+        let is_left_out = |judged: &ProjectTrust| judged.file == *file && judged.in_force.is_none();
         let verb = if settings.trust.iter().any(is_left_out) { "left out" } else { "could not read" };
         format!("{verb} {}", file.display())
     });
     let read = settings.files.iter().map(|file| {
-        let is_older = |judged: &Judged| judged.file == *file && judged.standing != TrustState::Approved;
+        let is_older = |judged: &ProjectTrust| judged.file == *file && judged.standing != TrustState::Approved;
         let what = if settings.trust.iter().any(is_older) { "use what was approved of" } else { "read" };
         format!("{what} {}", file.display())
     });
@@ -485,12 +498,12 @@ impl ModelProbe {
     fn line(&self) -> String {
         let key = if self.has_key { "key set" } else { "no key" };
         let about = styled(DIM, format_args!("{} ms", self.took.as_millis()));
-        let (provider, url) = (&self.provider, harmless(&self.base_url));
+        let (provider, url) = (&self.provider, sanitize(&self.base_url));
         match &self.models {
             Ok(models) => {
                 let named = models.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
                 let more = if models.len() > MAX_NAMED { ", …" } else { "" };
-                let listed = harmless(&format!("{named}{more}"));
+                let listed = sanitize(&format!("{named}{more}"));
                 format!(
                     "{} models of {provider} at {url}, {key}: {} ({listed}) {about}",
                     styled(GOOD, "✓"),
@@ -557,9 +570,9 @@ async fn default_model(app: &Toolwright, probes: &[ModelProbe]) -> (String, Opti
                     .to_owned()
             }
         };
-        return (styled(DIM, harmless(&line)), None);
+        return (styled(DIM, sanitize(&line)), None);
     };
-    let line = format!("default model: {}", harmless(&model));
+    let line = format!("default model: {}", sanitize(&model));
     match can_answer(app, &model).await {
         Err(why) => (line, Some(format!("models.default: {why}"))),
         Ok(()) => {
@@ -581,8 +594,8 @@ mod tests {
 
     #[test]
     fn an_empty_source_names_the_most_common_reason() {
-        let withheld = |reasons: &[&str]| -> Vec<Withheld> {
-            reasons.iter().enumerate().map(|(n, reason)| Withheld::new(format!("tool {n}"), *reason)).collect()
+        let withheld = |reasons: &[&str]| -> Vec<WithheldTool> {
+            reasons.iter().enumerate().map(|(n, reason)| WithheldTool::new(format!("tool {n}"), *reason)).collect()
         };
         for (reasons, expect) in [
             (&[][..], None),

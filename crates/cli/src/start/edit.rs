@@ -16,8 +16,8 @@ use toolwright::trust::TrustStore;
 
 use crate::app::trust::{target, write};
 use crate::app::{Global, cwd, read, variable};
-use crate::exit::{Done, Exit, Failure};
-use crate::terminal::screen::{WARN, harmless, has_unseen, one_line, print_json, say, say_warning, styled};
+use crate::exit::{CommandResult, Exit, Failure};
+use crate::terminal::screen::{WARN, has_invisible, one_line, print_json, sanitize, say, say_warning, styled};
 use crate::values::{ImportSource, import_source};
 
 /// The content that `init` writes.
@@ -56,7 +56,7 @@ pub(crate) struct Add {
     #[arg(long, value_name = "DIR", conflicts_with = "url")]
     pub(crate) cwd: Option<String>,
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: EntryTarget,
     /// Program and arguments of a server that speaks on its standard streams.
     #[arg(last = true)]
     pub(crate) command: Vec<String>,
@@ -64,7 +64,7 @@ pub(crate) struct Add {
 
 /// Where entries are written, and what becomes of secrets in them.
 #[derive(Debug, Args)]
-pub(crate) struct Target {
+pub(crate) struct EntryTarget {
     /// Writes your own configuration, which applies in every folder: toolwright/toolwright.yaml in $XDG_CONFIG_HOME,
     /// else in ~/.config. Default: the file of --config, else toolwright.yaml in the current folder.
     #[arg(long)]
@@ -88,7 +88,7 @@ pub(crate) struct Import {
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: EntryTarget,
     #[command(flatten)]
     pub(crate) document: DocumentOptions,
 }
@@ -140,7 +140,7 @@ pub(super) fn at(path: &Path) -> impl Fn(EditError) -> Failure {
     move |error| Failure::usage(format!("{}: {error}", path.display()))
 }
 
-fn done(global: &Global, path: &Path, verb: &str, names: &[&str]) -> Done {
+fn done(global: &Global, path: &Path, verb: &str, names: &[&str]) -> CommandResult {
     if global.json {
         print_json(&json!({"file": path, verb: names}))?;
     } else {
@@ -149,7 +149,7 @@ fn done(global: &Global, path: &Path, verb: &str, names: &[&str]) -> Done {
     Ok(Exit::Ok)
 }
 
-pub(crate) fn init(global: &Global) -> Done {
+pub(crate) fn init(global: &Global) -> CommandResult {
     let path = match &global.config {
         Some(_) => target(global, false)?,
         None => cwd()?.join("toolwright.yaml"),
@@ -166,11 +166,11 @@ pub(crate) fn init(global: &Global) -> Done {
     Ok(Exit::Ok)
 }
 
-pub(crate) fn add(global: &Global, add: &Add) -> Done {
+pub(crate) fn add(global: &Global, add: &Add) -> CommandResult {
     let path = target(global, add.target.user)?;
     check_name(&add.name)?;
     let mut entries = [(add.name.clone(), entry_of(add)?)];
-    let secrets = Secrets::of(&mut entries, &add.target);
+    let secrets = ExtractedSecrets::of(&mut entries, &add.target);
     let text = add_servers(&text_of(&path)?, &entries).map_err(at(&path))?;
     secrets.keep()?;
     write(global, &path, &text)?;
@@ -185,13 +185,13 @@ pub(crate) fn add(global: &Global, add: &Add) -> Done {
         .iter()
         .filter(|problem| problem.field == field || problem.field.starts_with(&format!("{field}.")))
     {
-        say_warning(&harmless(&problem.to_string()));
+        say_warning(&sanitize(&problem.to_string()));
     }
     done(global, &path, "added", &[&add.name])
 }
 
 fn check_name(name: &str) -> Result<(), Failure> {
-    if name.trim().is_empty() || name.trim() != name || has_unseen(name) {
+    if name.trim().is_empty() || name.trim() != name || has_invisible(name) {
         return Err(Failure::usage(format!(
             "`{}` is no name for a server: give letters, digits, - or _, like `toolwright add git -- uvx mcp-server-git`",
             one_line(name, 40)
@@ -248,7 +248,7 @@ fn put_pairs(entry: &mut Map<String, Value>, key: &str, pairs: &[String], separa
     Ok(())
 }
 
-pub(crate) fn remove(global: &Global, name: &str) -> Done {
+pub(crate) fn remove(global: &Global, name: &str) -> CommandResult {
     let config = read(global)?;
     let candidates: Vec<PathBuf> = match &global.config {
         Some(_) => vec![target(global, false)?],
@@ -328,7 +328,7 @@ fn own_addresses(global: &Global) -> Result<Vec<SocketAddr>, Failure> {
     Ok(http.iter().filter_map(|address| address.parse().ok()).collect())
 }
 
-pub(crate) fn import(global: &Global, import: &Import, source: Source) -> Done {
+pub(crate) fn import(global: &Global, import: &Import, source: Source) -> CommandResult {
     if let Some(option) = import.document.given() {
         return Err(Failure::usage(format!("{option} is for `import openapi`: servers keep the names that they have")));
     }
@@ -356,7 +356,7 @@ pub(crate) fn import(global: &Global, import: &Import, source: Source) -> Done {
             Err(error) => return Err(at(&path)(error)),
         }
     }
-    let secrets = Secrets::of(&mut fresh, &import.target);
+    let secrets = ExtractedSecrets::of(&mut fresh, &import.target);
     let shown: Map<String, Value> = fresh.iter().map(|(name, entry)| (name.clone(), masked(entry))).collect();
     let written = !import.dry_run && !fresh.is_empty();
     if written {
@@ -374,10 +374,10 @@ pub(crate) fn import(global: &Global, import: &Import, source: Source) -> Done {
     }
     let verb = if import.dry_run { "would add" } else { "added" };
     for (name, entry) in &shown {
-        say(harmless(&format!("{verb} {name}: {entry}")));
+        say(sanitize(&format!("{verb} {name}: {entry}")));
     }
     for note in &notes {
-        say(styled(WARN, format_args!("note: {}", harmless(note))));
+        say(styled(WARN, format_args!("note: {}", sanitize(note))));
     }
     secrets.say(if import.dry_run { "would be kept in" } else { "are kept in" });
     warn_of_repository(&path, &fresh);
@@ -390,14 +390,14 @@ pub(crate) fn import(global: &Global, import: &Import, source: Source) -> Done {
 }
 
 /// Secrets removed from entries, and their file.
-struct Secrets {
+struct ExtractedSecrets {
     file: PathBuf,
     taken: Vec<(String, String)>,
 }
 
-impl Secrets {
+impl ExtractedSecrets {
     /// Removes the secrets from the entries, unless they must stay or there is no home to store them.
-    fn of(entries: &mut [(String, Value)], target: &Target) -> Self {
+    fn of(entries: &mut [(String, Value)], target: &EntryTarget) -> Self {
         let file = secret_file(&variable).filter(|_| !target.inline_secrets);
         let mut secrets = Self { taken: Vec::new(), file: file.clone().unwrap_or_default() };
         for (name, entry) in entries.iter_mut().filter(|_| file.is_some()) {

@@ -11,14 +11,14 @@ use toolwright::providers::openapi::{self, Filter, GroupBy, Imported, OpenApiCon
 
 use crate::app::trust::{target, write};
 use crate::app::{Global, cwd, read};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::start::edit::{Import, at, text_of};
-use crate::terminal::screen::{DIM, WARN, harmless, print_json, print_text, say, say_warning, styled};
+use crate::terminal::screen::{DIM, WARN, print_json, print_text, sanitize, say, say_warning, styled};
 
 /// The most refusals that are shown to a person; the JSON has all.
 const SHOWN: usize = 20;
 
-pub(crate) async fn command(global: &Global, import: &Import) -> Done {
+pub(crate) async fn command(global: &Global, import: &Import) -> CommandResult {
     let Some(document) = import.file.as_deref().and_then(Path::to_str) else {
         return Err(Failure::usage("give the document: toolwright import openapi FILE|URL"));
     };
@@ -57,7 +57,7 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
         write(global, &path, &text)?;
     }
     for warning in found.issues.iter().chain(&found.warnings) {
-        say(styled(WARN, format_args!("note: {}", harmless(warning))));
+        say(styled(WARN, format_args!("note: {}", sanitize(warning))));
     }
     if global.json {
         let mut answer = json!({
@@ -78,7 +78,7 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
 
 fn show_document(found: &openapi::Import, import: &Import, name: &str, path: &Path) -> std::io::Result<()> {
     for refused in found.refused.iter().take(SHOWN) {
-        say_warning(&harmless(&format!("left out {}: {}", refused.operation, refused.reason)));
+        say_warning(&sanitize(&format!("left out {}: {}", refused.operation, refused.reason)));
     }
     if found.refused.len() > SHOWN {
         say(format_args!("and {} more; --json shows all", found.refused.len() - SHOWN));
@@ -88,15 +88,15 @@ fn show_document(found: &openapi::Import, import: &Import, name: &str, path: &Pa
         let text = |tool: &Value, key: &str| tool.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         for tool in listed(&found.tools) {
             let call = format!("{} {}", text(&tool, "method"), text(&tool, "path"));
-            print_text(&format!("{}  {}", text(&tool, "wire_name"), styled(DIM, harmless(&call))))?;
+            print_text(&format!("{}  {}", text(&tool, "wire_name"), styled(DIM, sanitize(&call))))?;
         }
     }
     match (import.dry_run, imported) {
         (_, 0) if all == 0 => say("nothing to add: the document has no operations under `paths`"),
         (_, 0) => say(format_args!("nothing to add: none of {all} operations can be a tool, for the reasons above")),
-        (true, _) => say(harmless(&format!("would add {imported} of {all} operations as {name}__…"))),
+        (true, _) => say(sanitize(&format!("would add {imported} of {all} operations as {name}__…"))),
         (false, _) => {
-            say(harmless(&format!("added {imported} of {all} operations as {name}__… to {}", path.display())))
+            say(sanitize(&format!("added {imported} of {all} operations as {name}__… to {}", path.display())))
         }
     }
     Ok(())

@@ -20,7 +20,7 @@ const HISTORY: usize = 1000;
 
 /// The answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Typed {
+pub(crate) enum TypedLine {
     Line(String),
     /// Ctrl-C in an edited line.
     Interrupted,
@@ -37,7 +37,7 @@ enum ReadMode {
 
 struct Reader {
     wanted: std::sync::mpsc::Sender<ReadMode>,
-    lines: mpsc::Receiver<Typed>,
+    lines: mpsc::Receiver<TypedLine>,
     /// Whether it reads for a withdrawn question. The line then answers the next one.
     is_reading: bool,
 }
@@ -52,17 +52,17 @@ impl Console {
     /// Asks and waits for a line; `None` at the end of the input. Dropping the future withdraws the question.
     pub(crate) async fn ask(&self, prompt: &str) -> Option<String> {
         match self.read(prompt, ReadMode::Plain).await {
-            Typed::Line(line) => Some(line),
-            Typed::Interrupted | Typed::End => None,
+            TypedLine::Line(line) => Some(line),
+            TypedLine::Interrupted | TypedLine::End => None,
         }
     }
 
     /// Like [`Console::ask`], with a line editor. Both ends must be a terminal.
-    pub(crate) async fn edit(&self, prompt: &str, history: &Path) -> Typed {
+    pub(crate) async fn edit(&self, prompt: &str, history: &Path) -> TypedLine {
         self.read(prompt, ReadMode::Edited(prompt.to_owned(), history.to_owned())).await
     }
 
-    async fn read(&self, prompt: &str, mode: ReadMode) -> Typed {
+    async fn read(&self, prompt: &str, mode: ReadMode) -> TypedLine {
         use std::io::Write as _;
         let mut reader = self.reader.lock().await;
         let reader = reader.get_or_insert_with(start);
@@ -75,12 +75,12 @@ impl Console {
         }
         let is_plain = matches!(mode, ReadMode::Plain);
         if !reader.is_reading && reader.wanted.send(mode).is_err() {
-            return Typed::End;
+            return TypedLine::End;
         }
         reader.is_reading = true;
-        let typed = reader.lines.recv().await.unwrap_or(Typed::End);
+        let typed = reader.lines.recv().await.unwrap_or(TypedLine::End);
         reader.is_reading = false;
-        if is_plain && typed == Typed::End && is_interactive() {
+        if is_plain && typed == TypedLine::End && is_interactive() {
             // Ctrl-D leaves the cursor after the question.
             say("");
         }
@@ -143,15 +143,15 @@ fn start() -> Reader {
     Reader { wanted, lines, is_reading: false }
 }
 
-fn plain() -> Typed {
+fn plain() -> TypedLine {
     let mut line = String::new();
     match std::io::stdin().read_line(&mut line) {
-        Ok(1..) => Typed::Line(line.trim_end_matches(['\n', '\r']).to_owned()),
-        _ => Typed::End,
+        Ok(1..) => TypedLine::Line(line.trim_end_matches(['\n', '\r']).to_owned()),
+        _ => TypedLine::End,
     }
 }
 
-fn edited(editor: &mut Option<Editor<(), FileHistory>>, prompt: &str, history: &Path) -> Typed {
+fn edited(editor: &mut Option<Editor<(), FileHistory>>, prompt: &str, history: &Path) -> TypedLine {
     if editor.is_none() {
         let config = Config::builder().max_history_size(HISTORY).map(|builder| builder.build());
         *editor = config.and_then(Editor::with_config).ok();
@@ -167,10 +167,10 @@ fn edited(editor: &mut Option<Editor<(), FileHistory>>, prompt: &str, history: &
             if let Err(error) = editor.save_history(history) {
                 tracing::warn!("the history of lines is not kept: {error}");
             }
-            Typed::Line(line)
+            TypedLine::Line(line)
         }
-        Err(ReadlineError::Interrupted) => Typed::Interrupted,
-        Err(_) => Typed::End,
+        Err(ReadlineError::Interrupted) => TypedLine::Interrupted,
+        Err(_) => TypedLine::End,
     }
 }
 
@@ -217,7 +217,7 @@ pub(crate) fn watch(cancel: Cancel, action: OnSignal) -> AbortHandle {
 
 /// At a terminal, Ctrl-\ (SIGQUIT) turns the running calls of a session into background jobs. Only the person can do
 /// this, never the model.
-pub(crate) fn background_on_quit(app: &Arc<Toolwright>, session: &SessionId) {
+pub(crate) fn background_on_sigquit(app: &Arc<Toolwright>, session: &SessionId) {
     if !is_interactive() {
         return;
     }

@@ -36,7 +36,7 @@ pub(crate) enum LogFormat {
 
 /// How failures are treated, in addition to `-v`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
+pub(crate) enum FailureLog {
     /// No change.
     Nothing,
     /// Warnings are kept for [`warnings`].
@@ -62,11 +62,11 @@ impl<S: Subscriber> Layer<S> for KeepWarnings {
     fn on_event(&self, event: &Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let whose = fields.fields.iter().map(|(key, value)| match value.as_str() {
+        let attributes = fields.fields.iter().map(|(key, value)| match value.as_str() {
             Some(text) => format!("{key} {text}: "),
             None => format!("{key} {value}: "),
         });
-        let line = format!("{}{}", whose.collect::<String>(), fields.message);
+        let line = format!("{}{}", attributes.collect::<String>(), fields.message);
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() < MAX_KEPT && !kept.contains(&line) {
             kept.push(line);
@@ -75,7 +75,7 @@ impl<S: Subscriber> Layer<S> for KeepWarnings {
 }
 
 /// Starts logging. `RUST_LOG` overrides `-v`.
-pub(crate) fn start(verbose: u8, format: LogFormat, keep: Keep) {
+pub(crate) fn start(verbose: u8, format: LogFormat, keep: FailureLog) {
     let ours = |level: &str, ours: &str| {
         let crates = ["", "_core", "_runtime", "_providers", "_server", "_agent", "_models", "_telemetry"];
         let crates = crates.map(|name| format!(",toolwright{name}={ours}")).concat();
@@ -83,7 +83,7 @@ pub(crate) fn start(verbose: u8, format: LogFormat, keep: Keep) {
     };
     let default = match verbose {
         // Toolwright reports the MCP library's complaints itself.
-        0 if keep == Keep::Failures => "error,rmcp=off,toolwright::calls=warn".to_owned(),
+        0 if keep == FailureLog::Failures => "error,rmcp=off,toolwright::calls=warn".to_owned(),
         0 => "error,rmcp=off,toolwright::calls=off".to_owned(),
         1 => ours("warn", "info") + ",toolwright::calls=debug",
         2 => ours("info", "debug"),
@@ -91,7 +91,7 @@ pub(crate) fn start(verbose: u8, format: LogFormat, keep: Keep) {
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     // A subscriber that an embedding program has installed stays.
-    if keep == Keep::Warnings {
+    if keep == FailureLog::Warnings {
         let ours = filter_fn(|event| {
             let target = event.target();
             *event.level() <= Level::WARN && target.starts_with("toolwright") && target != "toolwright::calls"

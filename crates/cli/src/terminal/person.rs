@@ -6,14 +6,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use toolwright::Toolwright;
-use toolwright::app::{Filled, Person, Visited};
-use toolwright::core::approval::AlwaysCovers;
+use toolwright::app::{FormAnswer, PageAnswer, Person};
+use toolwright::core::approval::AlwaysScope;
 use toolwright::core::inbox::FormQuestion;
 use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Effects, taint};
 use toolwright::mcp::elicitation::{Choice, Field, Form, Kind, Page};
 
 use crate::terminal::console::Console;
-use crate::terminal::screen::{BOLD, DIM, Screen, WARN, harmless, one_line, say, styled};
+use crate::terminal::screen::{BOLD, DIM, Screen, WARN, one_line, sanitize, say, styled};
 
 /// The most characters of a source's own text that are shown.
 pub(crate) const MAX_SHOWN: usize = 4000;
@@ -36,12 +36,12 @@ impl Terminal {
     }
 
     /// Asks for a field's value. `None` if it is left out; `Err` at the end of the input.
-    async fn field(&self, field: &Field) -> Result<Option<Value>, Filled> {
+    async fn field(&self, field: &Field) -> Result<Option<Value>, FormAnswer> {
         for line in field_lines(field) {
             say(line);
         }
         loop {
-            let typed = self.console.ask("  > ").await.ok_or(Filled::Cancelled)?;
+            let typed = self.console.ask("  > ").await.ok_or(FormAnswer::Cancelled)?;
             if typed.trim().is_empty() {
                 match (&field.default, field.is_required) {
                     (Some(default), _) => return Ok(Some(default.clone())),
@@ -52,7 +52,7 @@ impl Terminal {
             }
             match field.read(&typed) {
                 Ok(value) => return Ok(Some(value)),
-                Err(why) => say(styled(WARN, format_args!("  {}", harmless(&why)))),
+                Err(why) => say(styled(WARN, format_args!("  {}", sanitize(&why)))),
             }
         }
     }
@@ -69,7 +69,7 @@ impl Terminal {
         }
     }
 
-    async fn fields(&self, form: &Form) -> Result<Map<String, Value>, Filled> {
+    async fn fields(&self, form: &Form) -> Result<Map<String, Value>, FormAnswer> {
         let mut content = Map::new();
         for field in &form.fields {
             if let Some(value) = self.field(field).await? {
@@ -84,16 +84,16 @@ impl Terminal {
 impl Approver for Terminal {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
         let _screen = self.screen.hold().await;
-        let arguments = harmless(&format!("{:#}", request.arguments));
+        let arguments = sanitize(&format!("{:#}", request.arguments));
         let shown: String = arguments.chars().take(MAX_ARGUMENTS).collect();
         let cut = arguments.chars().count() - shown.chars().count();
         say(format_args!("\n{} {}", styled(WARN, "May this run?"), styled(BOLD, self.screen.name(&request.tool))));
-        say(format_args!("  it {}; asked because {}", effects_in_words(request.effects), harmless(&request.reason)));
+        say(format_args!("  it {}; asked because {}", effects_in_words(request.effects), sanitize(&request.reason)));
         if let Some(path) = request.agent_path() {
-            say(format_args!("  called by {}", harmless(&path)));
+            say(format_args!("  called by {}", sanitize(&path)));
         }
         if let Some(tainted) = taint::in_words(&request.tainted) {
-            say(styled(WARN, format_args!("  untrusted: {}", harmless(&tainted))));
+            say(styled(WARN, format_args!("  untrusted: {}", sanitize(&tainted))));
         }
         for line in shown.lines() {
             say(format_args!("  {line}"));
@@ -102,12 +102,12 @@ impl Approver for Terminal {
             say(styled(WARN, format_args!("  … {cut} more characters are not shown")));
         }
         let covered = match request.always_covers() {
-            AlwaysCovers::Tool => "this tool".to_owned(),
-            AlwaysCovers::ToolForAsker => {
-                format!("what {} asks", harmless(request.asker.as_deref().unwrap_or_default()))
+            AlwaysScope::Tool => "this tool".to_owned(),
+            AlwaysScope::ToolForAsker => {
+                format!("what {} asks", sanitize(request.asker.as_deref().unwrap_or_default()))
             }
-            AlwaysCovers::ToolInWorkspace => "this tool inside the workspace".to_owned(),
-            AlwaysCovers::ThisCall => "exactly these arguments".to_owned(),
+            AlwaysScope::ToolInWorkspace => "this tool inside the workspace".to_owned(),
+            AlwaysScope::ThisCall => "exactly these arguments".to_owned(),
         };
         let question = format!("[y]es, [n]o, [s]kip, [a]lways for {covered} in this session: ");
         self.console.forget_typed_ahead().await;
@@ -128,7 +128,7 @@ impl Approver for Terminal {
 
 #[async_trait]
 impl Person for Terminal {
-    async fn fill_in(&self, source: &str, form: &Form) -> Filled {
+    async fn fill_in(&self, source: &str, form: &Form) -> FormAnswer {
         let _screen = self.screen.hold().await;
         let (what, question) = if form.fields.is_empty() {
             ("A tool's server asks you:", "[y]es, [n]o: ")
@@ -137,30 +137,30 @@ impl Person for Terminal {
         };
         say_question(what, source, &form.message);
         match self.agrees(question).await {
-            Some(true) => self.fields(form).await.map_or_else(|ended| ended, Filled::Accepted),
-            Some(false) => Filled::Declined,
-            None => Filled::Cancelled,
+            Some(true) => self.fields(form).await.map_or_else(|ended| ended, FormAnswer::Accepted),
+            Some(false) => FormAnswer::Declined,
+            None => FormAnswer::Cancelled,
         }
     }
 
-    async fn visit(&self, source: &str, page: &Page) -> Visited {
+    async fn visit(&self, source: &str, page: &Page) -> PageAnswer {
         let _screen = self.screen.hold().await;
         say_question("A tool's server asks you to open a page:", source, &page.message);
         for line in page_lines(page) {
             say(line);
         }
         match self.agrees("Open it yourself if you trust it. [y]es, I opened it, [n]o, I do not want to: ").await {
-            Some(true) => Visited::Opened,
-            Some(false) => Visited::Declined,
-            None => Visited::Cancelled,
+            Some(true) => PageAnswer::Opened,
+            Some(false) => PageAnswer::Declined,
+            None => PageAnswer::Cancelled,
         }
     }
 }
 
 /// Prints who asks, and why.
 fn say_question(what: &str, source: &str, message: &str) {
-    say(format_args!("\n{} {}", styled(WARN, what), styled(BOLD, harmless(source))));
-    for line in harmless(message).chars().take(MAX_SHOWN).collect::<String>().lines() {
+    say(format_args!("\n{} {}", styled(WARN, what), styled(BOLD, sanitize(source))));
+    for line in sanitize(message).chars().take(MAX_SHOWN).collect::<String>().lines() {
         say(format_args!("  {line}"));
     }
 }
@@ -174,8 +174,8 @@ pub(crate) fn page_lines(page: &Page) -> [String; 2] {
         ""
     };
     [
-        format!("  {}", harmless(page.address.as_str())),
-        format!("  {} {}{}", styled(DIM, "at"), styled(BOLD, harmless(host)), styled(WARN, odd)),
+        format!("  {}", sanitize(page.address.as_str())),
+        format!("  {} {}{}", styled(DIM, "at"), styled(BOLD, sanitize(host)), styled(WARN, odd)),
     ]
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn field_lines(field: &Field) -> Vec<String> {
 
 /// Returns the message for a form of a tool's source.
 pub(crate) fn asked_for(form: &FormQuestion) -> String {
-    let (source, id) = (harmless(&form.request.source), &form.id);
+    let (source, id) = (sanitize(&form.request.source), &form.id);
     format!("the server of {source} asks you something: toolwright approvals ls shows it, answer {id} or deny {id}")
 }
 

@@ -13,7 +13,7 @@ use toolwright::core::Event;
 use toolwright::core::error::labelled;
 use toolwright::core::event::{CompactionLayer, Partial};
 use toolwright::core::model::Usage;
-use toolwright::core::model_repair::RepairEnd;
+use toolwright::core::model_repair::RepairOutcome;
 use toolwright::core::session::CallId;
 use toolwright::core::store::todo::TODO_ID;
 
@@ -30,14 +30,14 @@ const CLIENT: &str = "client";
 
 /// The target of the model's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Text {
+pub(crate) enum TextOutput {
     /// Standard output, as it arrives.
     Streamed,
     /// None: the caller prints the answer at the end.
     Held,
 }
 
-impl Text {
+impl TextOutput {
     /// Returns `Streamed` for a person, and `Held` for a program, which wants only the answer.
     pub(crate) fn for_output(json: bool) -> Self {
         if !json && std::io::stdout().is_terminal() { Self::Streamed } else { Self::Held }
@@ -46,7 +46,7 @@ impl Text {
 
 /// The extent of the display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Detail {
+pub(crate) enum ProgressDetail {
     /// All events of a run.
     All,
     /// Delays and fallbacks only: requests to models that wait or are retried, and failed models or source questions.
@@ -56,7 +56,7 @@ pub(crate) enum Detail {
 /// A running progress display.
 pub(crate) struct ProgressDisplay {
     stop: oneshot::Sender<()>,
-    task: JoinHandle<(TextShown, Cost)>,
+    task: JoinHandle<(TextShown, TaskCost)>,
 }
 
 /// How much of the model's text was shown.
@@ -70,16 +70,21 @@ pub(crate) enum TextShown {
 
 impl ProgressDisplay {
     /// Starts the display. `screen` is locked while a line is written.
-    pub(crate) fn begin(events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
-        Self::with_detail(Detail::All, events, text, screen)
+    pub(crate) fn begin(events: Receiver<Arc<Event>>, text: TextOutput, screen: Arc<Screen>) -> Self {
+        Self::with_detail(ProgressDetail::All, events, text, screen)
     }
 
     /// Starts the display of a single call, whose result the caller prints.
     pub(crate) fn of_call(events: Receiver<Arc<Event>>, screen: Arc<Screen>) -> Self {
-        Self::with_detail(Detail::Delays, events, Text::Held, screen)
+        Self::with_detail(ProgressDetail::Delays, events, TextOutput::Held, screen)
     }
 
-    fn with_detail(detail: Detail, events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
+    fn with_detail(
+        detail: ProgressDetail,
+        events: Receiver<Arc<Event>>,
+        text: TextOutput,
+        screen: Arc<Screen>,
+    ) -> Self {
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             let mut writer = Writer {
@@ -90,7 +95,7 @@ impl ProgressDisplay {
                 progress: HashMap::new(),
                 retried: String::new(),
                 status: StatusLine::default(),
-                cost: Cost::default(),
+                cost: TaskCost::default(),
                 shown: TextShown::Whole,
             };
             let mut events = EventStream::new(events, stopped);
@@ -109,9 +114,9 @@ impl ProgressDisplay {
     }
 
     /// Shows the remaining events, and ends.
-    pub(crate) async fn end(self) -> (TextShown, Cost) {
+    pub(crate) async fn end(self) -> (TextShown, TaskCost) {
         let _ = self.stop.send(());
-        self.task.await.unwrap_or((TextShown::Gaps, Cost::default()))
+        self.task.await.unwrap_or((TextShown::Gaps, TaskCost::default()))
     }
 }
 
@@ -147,8 +152,8 @@ impl EventStream {
 }
 
 struct Writer {
-    detail: Detail,
-    text: Text,
+    detail: ProgressDetail,
+    text: TextOutput,
     screen: Arc<Screen>,
     /// The part of the model's text that was not shown.
     markdown: Markdown,
@@ -159,26 +164,26 @@ struct Writer {
     /// The progress of a call.
     status: StatusLine,
     /// The cost of requests to models, and whether it is complete.
-    cost: Cost,
+    cost: TaskCost,
     shown: TextShown,
 }
 
 /// The cost of a task, as far as prices are known.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Cost {
+pub(crate) struct TaskCost {
     usd: f64,
     /// Whether the price of some requests is unknown.
     is_open: bool,
 }
 
-impl Cost {
+impl TaskCost {
     pub(crate) fn add(&mut self, other: Self) {
         self.usd += other.usd;
         self.is_open |= other.is_open;
     }
 }
 
-impl std::fmt::Display for Cost {
+impl std::fmt::Display for TaskCost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.usd > 0.0, self.is_open) {
             (true, false) => write!(f, ", ${:.4}", self.usd),
@@ -198,8 +203,8 @@ fn gave_way(results: u64, kept: u64) -> String {
 }
 
 /// Returns the message about lost events. For a single call hardly any would have been shown, so there is no message.
-fn gap(detail: Detail, missed: u64) -> Option<String> {
-    (detail == Detail::All).then(|| format!("{missed} events were too fast to be shown"))
+fn gap(detail: ProgressDetail, missed: u64) -> Option<String> {
+    (detail == ProgressDetail::All).then(|| format!("{missed} events were too fast to be shown"))
 }
 
 /// Returns whether an event explains why a call takes long, or why a result differs from the request.
@@ -218,9 +223,9 @@ impl Writer {
     fn show(&mut self, event: Event) {
         if let Event::ModelFinished { cost_usd, usage, .. } = &event {
             let is_open = cost_usd.is_none() && *usage != Usage::default();
-            self.cost.add(Cost { usd: cost_usd.unwrap_or_default(), is_open });
+            self.cost.add(TaskCost { usd: cost_usd.unwrap_or_default(), is_open });
         }
-        if self.detail == Detail::Delays && !is_delay(&event) {
+        if self.detail == ProgressDetail::Delays && !is_delay(&event) {
             return;
         }
         match event {
@@ -293,8 +298,8 @@ impl Writer {
                 let why =
                     if message == self.retried { String::new() } else { format!(": {}", one_line(&message, WIDTH)) };
                 match self.detail {
-                    Detail::All => self.status.show(&format!("{again}{why}")),
-                    Detail::Delays => self.line(styled(WARN, format_args!("{again}{why}"))),
+                    ProgressDetail::All => self.status.show(&format!("{again}{why}")),
+                    ProgressDetail::Delays => self.line(styled(WARN, format_args!("{again}{why}"))),
                 }
                 self.retried = message;
             }
@@ -322,8 +327,8 @@ impl Writer {
             Event::CallRepair { tool, record, .. } => {
                 let name = self.screen.name(&tool);
                 let came = match record.end {
-                    RepairEnd::Accepted => "were repaired by",
-                    RepairEnd::Rejected(_) | RepairEnd::Failed(_) => "could not be repaired by",
+                    RepairOutcome::Accepted => "were repaired by",
+                    RepairOutcome::Rejected(_) | RepairOutcome::Failed(_) => "could not be repaired by",
                 };
                 self.line(styled(DIM, format_args!("  the arguments of {name} {came} {}", record.model)));
             }
@@ -333,7 +338,7 @@ impl Writer {
     }
 
     fn model_text(&mut self, text: &str) {
-        if self.text == Text::Held || text.is_empty() {
+        if self.text == TextOutput::Held || text.is_empty() {
             return;
         }
         let shown = self.markdown.push(&prose(text));
@@ -382,7 +387,9 @@ mod tests {
 
     #[test]
     fn lost_events_of_a_single_call_are_silent() {
-        for (detail, expect) in [(Detail::All, Some("7 events were too fast to be shown")), (Detail::Delays, None)] {
+        for (detail, expect) in
+            [(ProgressDetail::All, Some("7 events were too fast to be shown")), (ProgressDetail::Delays, None)]
+        {
             assert_eq!(gap(detail, 7).as_deref(), expect, "{detail:?}");
         }
     }

@@ -140,7 +140,7 @@ pub(crate) fn print_written(text: &str) -> std::io::Result<()> {
 
 fn print_foreign(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout();
-    if out.is_terminal() { writeln!(out, "{}", harmless(text)) } else { writeln!(out, "{text}") }
+    if out.is_terminal() { writeln!(out, "{}", sanitize(text)) } else { writeln!(out, "{text}") }
 }
 
 /// Like [`print_json`], for a tool's own result: except in `error`, only this instance's secrets are redacted.
@@ -221,10 +221,10 @@ impl Drop for StatusLine {
     }
 }
 
-/// Returns the text on one line of at most `max` characters; otherwise as [`harmless`].
+/// Returns the text on one line of at most `max` characters; otherwise as [`sanitize`].
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let spaced = |c: char| if matches!(c, '\n' | '\t' | '\r' | '\u{1b}') { ' ' } else { c };
-    let mut out = harmless(&text.chars().take(max).map(spaced).collect::<String>());
+    let mut out = sanitize(&text.chars().take(max).map(spaced).collect::<String>());
     if text.chars().nth(max).is_some() {
         out.push('…');
     }
@@ -233,7 +233,7 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
 
 /// Makes a text safe to show: characters that would move the cursor, change the writing direction or be invisible are
 /// written as `\u{…}`. Line feeds and tabs stay; carriage returns and colour escapes are removed.
-pub(crate) fn harmless(text: &str) -> String {
+pub(crate) fn sanitize(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut before = ' ';
     for c in text.chars() {
@@ -274,7 +274,7 @@ pub(crate) fn prose(text: &str) -> String {
 }
 
 /// Returns whether the text contains invisible characters.
-pub(crate) fn has_unseen(text: &str) -> bool {
+pub(crate) fn has_invisible(text: &str) -> bool {
     text.chars().any(is_unseen)
 }
 
@@ -379,18 +379,18 @@ mod tests {
     #[test]
     fn text_is_made_harmless() {
         assert_eq!(one_line("a\nb\u{1b}[2J", 4), "a b …");
-        assert_eq!(harmless("a\n\u{1b}[2Jb\r"), "a\n[2Jb");
-        assert_eq!(harmless("rm \u{202e}cod/\u{200b}x\u{7f}\u{e0041}"), "rm \\u{202e}cod/\\u{200b}x\\u{7f}\\u{e0041}");
+        assert_eq!(sanitize("a\n\u{1b}[2Jb\r"), "a\n[2Jb");
+        assert_eq!(sanitize("rm \u{202e}cod/\u{200b}x\u{7f}\u{e0041}"), "rm \\u{202e}cod/\\u{200b}x\\u{7f}\\u{e0041}");
         assert_eq!(one_line("a\u{2066}b\u{ad}", 9), "a\\u{2066}b\\u{ad}");
         // Persian and emoji keep their joiners; after ASCII the same character hides.
         for kept in ["می\u{200c}خواهم", "👩\u{200d}🚀", "❤\u{fe0f}\u{200d}🔥"] {
-            assert_eq!(harmless(kept), kept);
+            assert_eq!(sanitize(kept), kept);
         }
         assert_eq!(prose("\u{fe0f}\u{200f}x\u{1b}[2J\n"), "\u{fe0f}\u{200f}x[2J\n");
-        assert_eq!(harmless("a\u{200d}b"), "a\\u{200d}b");
+        assert_eq!(sanitize("a\u{200d}b"), "a\\u{200d}b");
         let value = json!({"a\u{202e}": ["\u{9b}2J\n", "\u{e0041}\u{7f}é"]});
         let shown = seen_json(&format!("{value:#}"));
-        assert!(!has_unseen(&shown.replace('\n', "")) && shown.contains("\\u009b2J"), "{shown}");
+        assert!(!has_invisible(&shown.replace('\n', "")) && shown.contains("\\u009b2J"), "{shown}");
         assert_eq!(serde_json::from_str::<Value>(&shown).ok(), Some(value));
         assert_eq!((size(7), size(2048), size(5 << 20)), ("7 B".into(), "2.0 kB".into(), "5.0 MB".into()));
     }

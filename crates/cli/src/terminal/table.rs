@@ -4,7 +4,7 @@ use anstyle::Style;
 use serde_json::Value;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use crate::exit::{Done, Exit};
+use crate::exit::{CommandResult, Exit};
 use crate::terminal::screen::{BOLD, DIM, columns, one_line, print_drawn, print_json, say, styled, wrapped};
 
 /// The most characters of a cell.
@@ -122,7 +122,7 @@ impl Table {
 }
 
 /// Prints a list: JSON for a program, else the table, or `none` if it is empty.
-pub(crate) fn print_list(json: bool, rows: Vec<Value>, table: &Table, none: &str) -> Done {
+pub(crate) fn print_list(json: bool, rows: Vec<Value>, table: &Table, none: &str) -> CommandResult {
     if json {
         print_json(&Value::Array(rows))?;
     } else if rows.is_empty() {

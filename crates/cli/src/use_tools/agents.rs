@@ -12,8 +12,8 @@ use toolwright::core::trigger::TriggerConfig;
 use crate::app::agent::unknown;
 use crate::app::trust::{target, write_agent};
 use crate::app::{Global, usable};
-use crate::exit::{Done, Exit, Failure};
-use crate::terminal::screen::{BOLD, DIM, harmless, print_json, print_text, say, styled};
+use crate::exit::{CommandResult, Exit, Failure};
+use crate::terminal::screen::{BOLD, DIM, print_json, print_text, sanitize, say, styled};
 use crate::terminal::table::{Table, name, print_list};
 
 #[derive(Debug, Subcommand)]
@@ -44,18 +44,18 @@ pub(crate) enum AgentsCommand {
     },
 }
 
-pub(crate) fn command(global: &Global, command: &AgentsCommand) -> Done {
+pub(crate) fn command(global: &Global, command: &AgentsCommand) -> CommandResult {
     match command {
         AgentsCommand::Ls => list(global, &usable(global)?),
         AgentsCommand::Show { name } => show(global, &usable(global)?, name),
         AgentsCommand::New { name, description, model, tools, user } => {
-            let front = Front { name, description: description.as_deref(), model: model.as_deref(), tools };
+            let front = AgentFrontMatter { name, description: description.as_deref(), model: model.as_deref(), tools };
             new(global, &front, *user)
         }
     }
 }
 
-fn list(global: &Global, config: &Config) -> Done {
+fn list(global: &Global, config: &Config) -> CommandResult {
     let mut table = Table::new(["agent", "model", "tools", "description"]);
     for AgentEntry { spec, .. } in &config.agents {
         let tools = spec.tools.as_ref().map_or_else(|| "all".to_owned(), |tools| tools.join(", "));
@@ -78,7 +78,7 @@ fn place(agent: &AgentEntry, value: &mut Value) {
     value["line"] = json!(agent.at.line);
 }
 
-fn show(global: &Global, config: &Config, name: &str) -> Done {
+fn show(global: &Global, config: &Config, name: &str) -> CommandResult {
     let Some(agent) = config.agent(name) else { return Err(unknown(config, name)) };
     let spec = &agent.spec;
     if global.json {
@@ -88,13 +88,13 @@ fn show(global: &Global, config: &Config, name: &str) -> Done {
         return Ok(Exit::Ok);
     }
     let at = format!("{}:{}", agent.at.file.display(), agent.at.line);
-    let mut text = format!("{}  {}\n", styled(BOLD, &spec.name), styled(DIM, harmless(&at)));
+    let mut text = format!("{}  {}\n", styled(BOLD, &spec.name), styled(DIM, sanitize(&at)));
     if !spec.description.is_empty() {
-        let _ = writeln!(text, "{}", harmless(spec.description.trim()));
+        let _ = writeln!(text, "{}", sanitize(spec.description.trim()));
     }
     let mut line = |key: &str, value: Option<String>| {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
-            let _ = writeln!(text, "{key}: {}", harmless(&value));
+            let _ = writeln!(text, "{key}: {}", sanitize(&value));
         }
     };
     line("model", spec.model.clone().or_else(|| Some("default".to_owned())));
@@ -122,7 +122,7 @@ fn show(global: &Global, config: &Config, name: &str) -> Done {
     line("report", spec.output_schema.as_ref().map(|schema| Value::Object(schema.clone()).to_string()));
     print_text(text.trim_end())?;
     if !spec.prompt.is_empty() {
-        print_text(&format!("\n{}", harmless(&spec.prompt)))?;
+        print_text(&format!("\n{}", sanitize(&spec.prompt)))?;
     }
     Ok(Exit::Ok)
 }
@@ -134,14 +134,14 @@ fn triggers(spec: &AgentConfig) -> Vec<String> {
 }
 
 /// The front matter of a new agent's file.
-struct Front<'a> {
+struct AgentFrontMatter<'a> {
     name: &'a str,
     description: Option<&'a str>,
     model: Option<&'a str>,
     tools: &'a [String],
 }
 
-impl Front<'_> {
+impl AgentFrontMatter<'_> {
     fn text(&self) -> String {
         // A JSON string is also YAML.
         let description = self.description.unwrap_or("Say in a sentence when to use this agent.");
@@ -159,7 +159,7 @@ impl Front<'_> {
     }
 }
 
-fn new(global: &Global, front: &Front<'_>, user: bool) -> Done {
+fn new(global: &Global, front: &AgentFrontMatter<'_>, user: bool) -> CommandResult {
     check_name(front.name).map_err(Failure::usage)?;
     let beside = target(global, user)?;
     if !user && !beside.exists() {
@@ -176,7 +176,7 @@ fn new(global: &Global, front: &Front<'_>, user: bool) -> Done {
     if global.json {
         print_json(&json!({"name": front.name, "file": path}))?;
     } else {
-        let file = harmless(&path.display().to_string());
+        let file = sanitize(&path.display().to_string());
         say(format_args!("wrote {file}; next: edit it, then toolwright run --agent {} TASK", front.name));
     }
     Ok(Exit::Ok)

@@ -14,10 +14,10 @@ use super::report::{exit, print_report};
 use super::run::Run;
 use crate::app::Global;
 use crate::app::agent::{agent, failed, who};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::person::Terminal;
-use crate::terminal::progress::{ProgressDisplay, Text};
-use crate::terminal::screen::{DIM, harmless, say, styled};
+use crate::terminal::progress::{ProgressDisplay, TextOutput};
+use crate::terminal::screen::{DIM, sanitize, say, styled};
 use crate::values::AskName;
 
 /// A run over its inputs.
@@ -40,7 +40,7 @@ pub(super) struct Batches<'a> {
 
 impl Batches<'_> {
     /// Runs one batch after the other, or resumes those that were kept.
-    pub(super) async fn run(&self) -> Done {
+    pub(super) async fn run(&self) -> CommandResult {
         let (run, count) = (self.run, self.inputs.len());
         if run.plan && count > 1 {
             say("each hundred inputs is planned by itself; after an interruption, start again with the inputs that \
@@ -115,7 +115,7 @@ impl Batches<'_> {
     }
 
     /// Runs one conversation to its end, and prints its report.
-    async fn run_one(&self, id: &str, mut conversation: Conversation) -> Done {
+    async fn run_one(&self, id: &str, mut conversation: Conversation) -> CommandResult {
         let (app, run, task) = (self.app, self.run, self.task.as_deref());
         if conversation.state().is_some_and(RunState::is_over) {
             say(styled(DIM, format_args!("{id} has ended; this is its report")));
@@ -133,7 +133,7 @@ impl Batches<'_> {
         if let Some(task) = task.filter(|_| run.plan) {
             self.plan_first(&mut conversation, task).await?;
         }
-        let text = Text::for_output(self.global.json);
+        let text = TextOutput::for_output(self.global.json);
         let progress = ProgressDisplay::begin(app.events().subscribe(), text, Arc::clone(&self.terminal.screen));
         let report = match task {
             Some(task) if !run.plan => conversation.send(task).await,
@@ -150,7 +150,7 @@ impl Batches<'_> {
         let plan = conversation.plan(task, self.run.max_cost).await.map_err(failed)?;
         say(drawn(&plan.document, &plan.check).trim_end());
         if !plan.check.is_valid() {
-            let faults: Vec<String> = plan.check.errors.iter().map(|fault| harmless(&fault.to_string())).collect();
+            let faults: Vec<String> = plan.check.errors.iter().map(|fault| sanitize(&fault.to_string())).collect();
             return Err(Failure::failed(format!("the model wrote no plan that can run:\n{}", faults.join("\n"))));
         }
         if conversation.spec().dispatch == Dispatch::Manual {

@@ -18,7 +18,7 @@ use toolwright::core::json::fault;
 use toolwright::core::llm::llm_definition;
 use toolwright::core::model::Effort;
 use toolwright::core::name_table::Resolution;
-use toolwright::core::output::{TOOL_OUTPUT, noted_outputs};
+use toolwright::core::output::{TOOL_OUTPUT, outputs_of_note};
 use toolwright::core::store::StoredOutput;
 use toolwright::core::{CallId, Cancel, Outcome, Profile, RawArguments, ToolCall};
 use toolwright::models::default_model;
@@ -27,12 +27,12 @@ use toolwright::runtime::executor::LlmOptions;
 use crate::app::agent::{Record, approver, can_answer, can_be_asked, person, record, who};
 use crate::app::lists::{WaitFor, say_starting, starting_for, wait_with_notice};
 use crate::app::{Global, open, variable};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::input;
 use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::person::Terminal;
 use crate::terminal::progress::ProgressDisplay;
-use crate::terminal::screen::{harmless, one_line, print_result_json, print_result_text, say_error, say_warning};
+use crate::terminal::screen::{one_line, print_result_json, print_result_text, sanitize, say_error, say_warning};
 use crate::values::{AskName, ask, duration, effort};
 
 /// How long the tool's provider may take to list.
@@ -79,7 +79,7 @@ pub(crate) struct Call {
     pub(crate) record: Record,
 }
 
-pub(crate) async fn command(global: &Global, call: &Call) -> Done {
+pub(crate) async fn command(global: &Global, call: &Call) -> CommandResult {
     can_be_asked(who(call.ask))?;
     let app = open(global).await?;
     record(&app, &call.record)?;
@@ -221,7 +221,7 @@ fn client(terminal: &Terminal, app: &Toolwright, ask: AskName) -> Arc<dyn CallCl
 }
 
 /// The shown part of a result that was cut.
-struct Cut {
+struct CutResult {
     /// Its beginning, if stored separately from the text for models.
     beginning: Option<String>,
     /// The note about the rest.
@@ -229,13 +229,13 @@ struct Cut {
 }
 
 /// Returns the first bytes of a result that did not fit, at most `max`, and how to get the rest.
-async fn cut(app: &Toolwright, outcome: &Outcome, max: usize) -> Option<Cut> {
+async fn cut(app: &Toolwright, outcome: &Outcome, max: usize) -> Option<CutResult> {
     const REMEDY: &str = "--max-output BYTES, or defaults.whole_result_max_bytes, raises the limit";
     if !outcome.is_truncated() {
         return None;
     }
-    let unkept = || Cut { beginning: None, notice: format!("the result was cut: {REMEDY}") };
-    let stored = outcome.extras.get(TOOL_OUTPUT).map(noted_outputs).unwrap_or_default();
+    let unkept = || CutResult { beginning: None, notice: format!("the result was cut: {REMEDY}") };
+    let stored = outcome.extras.get(TOOL_OUTPUT).map(outputs_of_note).unwrap_or_default();
     let [StoredOutput { handle, bytes, .. }] = &*stored else { return Some(unkept()) };
     let outputs = &app.executor().services().outputs;
     let Ok(open) = outputs.open(&app.call_session().id, handle).await else { return Some(unkept()) };
@@ -255,10 +255,10 @@ async fn cut(app: &Toolwright, outcome: &Outcome, max: usize) -> Option<Cut> {
         "the result was cut: the first {shown} of {bytes} bytes are shown. `toolwright call output__read handle={handle} \
          offset={shown}` reads on; {REMEDY}"
     );
-    Some(Cut { beginning: Some(String::from_utf8_lossy(&beginning).into_owned()), notice })
+    Some(CutResult { beginning: Some(String::from_utf8_lossy(&beginning).into_owned()), notice })
 }
 
-fn print_outcome(outcome: &Outcome, cut: Option<Cut>) -> std::io::Result<()> {
+fn print_outcome(outcome: &Outcome, cut: Option<CutResult>) -> std::io::Result<()> {
     let (beginning, notice) = cut.map_or((None, None), |cut| (cut.beginning, Some(cut.notice)));
     let text = outcome.model_text();
     // If the tool itself has written text, that is its output; otherwise there is only the error.
@@ -272,9 +272,9 @@ fn print_outcome(outcome: &Outcome, cut: Option<Cut>) -> std::io::Result<()> {
     let Some(error) = &outcome.error else { return Ok(()) };
     let kind = error.kind().as_str();
     if spoke && repeats(&text, error.message()) {
-        say_error(&labelled(kind, &harmless(&ending(&text))));
+        say_error(&labelled(kind, &sanitize(&ending(&text))));
     } else {
-        say_error(&harmless(&labelled(kind, error.message())));
+        say_error(&sanitize(&labelled(kind, error.message())));
     }
     Ok(())
 }

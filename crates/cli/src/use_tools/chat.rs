@@ -16,11 +16,11 @@ use super::serve::say_reload;
 use crate::app::agent::{Agent, agent, failed, model, named, profile, record};
 use crate::app::lists::{WaitFor, wait_for};
 use crate::app::{Global, open};
-use crate::exit::{Done, Exit, Failure};
-use crate::terminal::console::{OnSignal, TerminalGuard, Typed, background_on_quit, next_signal, watch};
+use crate::exit::{CommandResult, Exit, Failure};
+use crate::terminal::console::{OnSignal, TerminalGuard, TypedLine, background_on_sigquit, next_signal, watch};
 use crate::terminal::person::Terminal;
-use crate::terminal::progress::{Cost, ProgressDisplay, Text};
-use crate::terminal::screen::{DIM, WARN, columns, harmless, is_interactive, print_json, say, styled};
+use crate::terminal::progress::{ProgressDisplay, TaskCost, TextOutput};
+use crate::terminal::screen::{DIM, WARN, columns, is_interactive, print_json, sanitize, say, styled};
 use crate::terminal::table::{Table, name};
 
 /// The line history, in the state directory.
@@ -44,7 +44,7 @@ pub(crate) struct Chat {
 
 /// The request in a line.
 #[derive(Debug, PartialEq, Eq)]
-enum Line<'a> {
+enum ChatLine<'a> {
     Empty,
     Help,
     Tools(&'a str),
@@ -58,7 +58,7 @@ enum Line<'a> {
     Mail,
 }
 
-impl<'a> Line<'a> {
+impl<'a> ChatLine<'a> {
     fn of(line: &'a str) -> Self {
         let line = line.trim();
         let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -78,13 +78,13 @@ impl<'a> Line<'a> {
 
 /// The totals of a chat.
 #[derive(Default)]
-struct Total {
+struct ChatTotals {
     turns: u32,
     usage: Usage,
-    cost: Cost,
+    cost: TaskCost,
 }
 
-impl Total {
+impl ChatTotals {
     fn say(&self) {
         let Usage { input_tokens, output_tokens, .. } = self.usage;
         let (turns, cost) = (self.turns, self.cost);
@@ -92,7 +92,7 @@ impl Total {
     }
 }
 
-pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
+pub(crate) async fn chat(global: &Global, chat: &Chat) -> CommandResult {
     let app = open(global).await?;
     record(&app, &chat.agent.record)?;
     app.offer_llm_tools().await;
@@ -115,12 +115,12 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
             "chat cannot hold calls for --resume: use --dispatch turn-end or streaming, and --policy ask to be asked",
         ));
     }
-    background_on_quit(&app, conversation.session());
+    background_on_sigquit(&app, conversation.session());
     let groups = app.config().sections.defaults.groups.then(|| app.drive_groups());
     if is_interactive() {
         say(styled(DIM, format_args!("{}; /help lists what you can type, Ctrl-D ends", conversation.spec().model)));
     }
-    let (mut status, mut total) = (Exit::Ok, Total::default());
+    let (mut status, mut total) = (Exit::Ok, ChatTotals::default());
     let prompt = if is_interactive() { "> " } else { "" };
     // An editor needs a terminal at both ends; otherwise lines are read plainly.
     let history = (is_interactive() && columns().is_some()).then(|| app.config().state_dir.join(HISTORY));
@@ -129,62 +129,62 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
         let asked = async {
             match &history {
                 Some(history) => terminal.console.edit(prompt, history).await,
-                None => terminal.console.ask(prompt).await.map_or(Typed::End, Typed::Line),
+                None => terminal.console.ask(prompt).await.map_or(TypedLine::End, TypedLine::Line),
             }
         };
         let typed = tokio::select! {
             biased;
             typed = asked => Some(typed),
-            _ = next_signal() => Some(Typed::End),
+            _ = next_signal() => Some(TypedLine::End),
             received = conversation.receive() => {
                 received.map_err(failed)?;
                 None
             }
         };
         let line = match typed {
-            Some(Typed::Line(line)) => Some(line),
-            Some(Typed::Interrupted) => {
+            Some(TypedLine::Line(line)) => Some(line),
+            Some(TypedLine::Interrupted) => {
                 say(styled(DIM, "Ctrl-D or /exit ends"));
                 continue;
             }
-            Some(Typed::End) => break,
+            Some(TypedLine::End) => break,
             None => None,
         };
-        let message = match line.as_deref().map_or(Line::Mail, Line::of) {
-            Line::Mail => {
+        let message = match line.as_deref().map_or(ChatLine::Mail, ChatLine::of) {
+            ChatLine::Mail => {
                 if is_interactive() {
                     say(styled(DIM, "a message came"));
                 }
                 None
             }
-            Line::Empty => continue,
-            Line::Exit => break,
-            Line::Help => {
+            ChatLine::Empty => continue,
+            ChatLine::Exit => break,
+            ChatLine::Help => {
                 say(HELP);
                 continue;
             }
-            Line::Cost => {
+            ChatLine::Cost => {
                 total.say();
                 continue;
             }
-            Line::Tools(words) => {
+            ChatLine::Tools(words) => {
                 tools(&app, words)?;
                 continue;
             }
-            Line::New => {
+            ChatLine::New => {
                 conversation.reset();
                 say(styled(DIM, "a new conversation"));
                 continue;
             }
-            Line::Unknown(command) => {
-                say(styled(WARN, format_args!("{} is no command; /help lists them", harmless(command))));
+            ChatLine::Unknown(command) => {
+                say(styled(WARN, format_args!("{} is no command; /help lists them", sanitize(command))));
                 continue;
             }
-            Line::Message(message) => Some(message.to_owned()),
+            ChatLine::Message(message) => Some(message.to_owned()),
         };
         let cancel = Cancel::new();
         conversation.set_cancel(cancel.clone());
-        let text = Text::for_output(global.json);
+        let text = TextOutput::for_output(global.json);
         let progress = ProgressDisplay::begin(app.events().subscribe(), text, Arc::clone(&terminal.screen));
         let signals = watch(cancel.clone(), OnSignal::Cancel);
         let report = match message {
@@ -240,15 +240,15 @@ mod tests {
     #[test]
     fn a_slash_begins_a_command_except_in_paths() {
         for (line, expect) in [
-            ("  ", Line::Empty),
-            ("/help", Line::Help),
-            ("/tools read file ", Line::Tools("read file")),
-            ("/quit", Line::Exit),
-            ("/frob", Line::Unknown("/frob")),
-            ("/etc/hosts: what is it?", Line::Message("/etc/hosts: what is it?")),
-            ("hello /help", Line::Message("hello /help")),
+            ("  ", ChatLine::Empty),
+            ("/help", ChatLine::Help),
+            ("/tools read file ", ChatLine::Tools("read file")),
+            ("/quit", ChatLine::Exit),
+            ("/frob", ChatLine::Unknown("/frob")),
+            ("/etc/hosts: what is it?", ChatLine::Message("/etc/hosts: what is it?")),
+            ("hello /help", ChatLine::Message("hello /help")),
         ] {
-            assert_eq!(Line::of(line), expect, "{line}");
+            assert_eq!(ChatLine::of(line), expect, "{line}");
         }
     }
 }

@@ -15,9 +15,9 @@ use toolwright_eval::select::CatalogueFile;
 
 use crate::app::lists::{WaitFor, wait_for};
 use crate::app::{Global, cwd, open_config, usable};
-use crate::exit::{Done, Exit};
+use crate::exit::{CommandResult, Exit};
 use crate::input::{self, read_catalogue};
-use crate::terminal::screen::{DIM, harmless, one_line, print_json, say, say_warning, styled};
+use crate::terminal::screen::{DIM, one_line, print_json, sanitize, say, say_warning, styled};
 use crate::terminal::table::{Table, name};
 use crate::values::{duration, one_of, share};
 
@@ -100,7 +100,7 @@ fn scorer() -> impl TypedValueParser<Value = ScorerName> {
     ])
 }
 
-pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
+pub(crate) async fn command(global: &Global, args: &PickArgs) -> CommandResult {
     let query = match args.query.as_str() {
         "-" => input::read(Path::new("-"))?,
         query => query.to_owned(),
@@ -127,12 +127,12 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
     app.shut_down().await;
     for (scorer, why) in &picked.provenance.fell_back {
         let instead = &picked.provenance.scorer;
-        say_warning(&format!("{scorer} did not score: {}; the order is by {instead}", harmless(why)));
+        say_warning(&format!("{scorer} did not score: {}; the order is by {instead}", sanitize(why)));
     }
     let report = PickReport { picked: &picked, snapshot: &snapshot, file: file.as_ref(), debug: args.debug };
     if args.debug && (picked.picks.is_empty() || !global.json) {
         for (id, why) in report.excluded() {
-            say(styled(DIM, format_args!("{} was no candidate: {why}", harmless(&id))));
+            say(styled(DIM, format_args!("{} was no candidate: {why}", sanitize(&id))));
         }
     }
     let note = picked.picks.is_empty().then(|| match picked.provenance.candidates {
@@ -247,7 +247,7 @@ impl PickReport<'_> {
         for (pick, details) in self.picked.picks.iter().filter_map(|pick| Some((pick, pick.details.as_ref()?))) {
             say(styled(
                 DIM,
-                format_args!("{}: {}", harmless(self.id(pick.position)), one_line(&details.to_string(), 1000)),
+                format_args!("{}: {}", sanitize(self.id(pick.position)), one_line(&details.to_string(), 1000)),
             ));
         }
         Ok(())

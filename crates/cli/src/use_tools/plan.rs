@@ -10,7 +10,7 @@ use toolwright::Toolwright;
 use toolwright::agent::Status;
 use toolwright::app::{PlanOptions, PlanRefused, PlanWriter, PlannedOutcome};
 use toolwright::core::approval::NoApprover;
-use toolwright::core::plan::{CheckedPlanCall, PlanCheck, PlanDocument, PlanIssue, Wait, unreadable};
+use toolwright::core::plan::{CheckedPlanCall, DependencyKind, PlanCheck, PlanDocument, PlanIssue, unreadable};
 use toolwright::core::policy::Effect;
 use toolwright::core::{Cancel, Profile, RunInput};
 
@@ -20,11 +20,11 @@ use super::run::read_task;
 use crate::app::agent::{approver, can_be_asked, chosen_model, who};
 use crate::app::lists::{WaitFor, wait_for};
 use crate::app::{Global, open};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::input;
 use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::person::Terminal;
-use crate::terminal::screen::{BAD, DIM, WARN, harmless, one_line, print_json, print_text, say, say_error, styled};
+use crate::terminal::screen::{BAD, DIM, WARN, one_line, print_json, print_text, sanitize, say, say_error, styled};
 use crate::values::{AskName, ask, profile_name, usd};
 
 /// The most columns of a line of a shown plan.
@@ -150,7 +150,7 @@ impl PlanFile {
     }
 }
 
-pub(crate) async fn command(global: &Global, command: &PlanCommand) -> Done {
+pub(crate) async fn command(global: &Global, command: &PlanCommand) -> CommandResult {
     let file = match command {
         PlanCommand::Check(file)
         | PlanCommand::Show { plan: file, .. }
@@ -172,7 +172,7 @@ pub(crate) async fn command(global: &Global, command: &PlanCommand) -> Done {
             Err(issues) => {
                 let found = unreadable(&issues);
                 let is_run = matches!(command, PlanCommand::Run { .. });
-                return refused(global, &if is_run { not_begun(found) } else { found }, &issues);
+                return refused(global, &if is_run { plan_not_started(found) } else { found }, &issues);
             }
         },
     };
@@ -231,7 +231,7 @@ fn not_run(error: PlanRefused) -> Failure {
     }
 }
 
-async fn make(global: &Global, app: &Arc<Toolwright>, request: &str, writer: PlanWriter) -> Done {
+async fn make(global: &Global, app: &Arc<Toolwright>, request: &str, writer: PlanWriter) -> CommandResult {
     let made = app.write_plan(request, &writer).await.map_err(not_run)?;
     let document = made.document.to_value();
     if global.json {
@@ -242,7 +242,7 @@ async fn make(global: &Global, app: &Arc<Toolwright>, request: &str, writer: Pla
         print_json(&document)?;
     }
     let issues = made.check.errors.iter().chain(&made.check.warnings);
-    issues.for_each(|issue| say(styled(WARN, harmless(&issue.to_string()))));
+    issues.for_each(|issue| say(styled(WARN, sanitize(&issue.to_string()))));
     Ok(if made.check.is_valid() { Exit::Ok } else { Exit::Failed })
 }
 
@@ -251,7 +251,7 @@ async fn save(
     app: &Arc<Toolwright>,
     plan: &PlanDocument,
     (file, input, approved): (&PlanFile, RunInput, bool),
-) -> Done {
+) -> CommandResult {
     let approver = Arc::new(NoApprover { remedy: String::new() });
     let (profile, max_cost) = (file.policy, file.max_cost);
     let options = PlanOptions { profile, input, approver, approved, max_cost, cancel: Cancel::new() };
@@ -265,18 +265,18 @@ async fn save(
 }
 
 /// Returns the report of a plan that cannot run, with its faults in `errors`.
-fn not_begun(mut found: Value) -> Value {
+fn plan_not_started(mut found: Value) -> Value {
     (found["status"], found["calls"], found["state"]) = (json!("refused"), json!([]), json!({}));
     found
 }
 
 /// Prints the faults.
-fn refused(global: &Global, document: &Value, issues: &[PlanIssue]) -> Done {
+fn refused(global: &Global, document: &Value, issues: &[PlanIssue]) -> CommandResult {
     if global.json {
         print_json(document)?;
     }
     for issue in issues {
-        say_error(&harmless(&issue.to_string()));
+        say_error(&sanitize(&issue.to_string()));
     }
     Ok(Exit::Failed)
 }
@@ -295,8 +295,8 @@ fn as_json(check: &PlanCheck, inputs: Option<usize>) -> Value {
     value
 }
 
-fn check_only(global: &Global, check: &PlanCheck, inputs: Option<usize>) -> Done {
-    check.warnings.iter().for_each(|issue| say(styled(WARN, harmless(&issue.to_string()))));
+fn check_only(global: &Global, check: &PlanCheck, inputs: Option<usize>) -> CommandResult {
+    check.warnings.iter().for_each(|issue| say(styled(WARN, sanitize(&issue.to_string()))));
     if !check.is_valid() {
         return refused(global, &as_json(check, inputs), &check.errors);
     }
@@ -315,7 +315,12 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-fn show(global: &Global, (plan, check): (&PlanDocument, &PlanCheck), inputs: Option<usize>, mermaid: bool) -> Done {
+fn show(
+    global: &Global,
+    (plan, check): (&PlanDocument, &PlanCheck),
+    inputs: Option<usize>,
+    mermaid: bool,
+) -> CommandResult {
     if global.json {
         print_json(&as_json(check, inputs))?;
     } else if mermaid {
@@ -324,7 +329,7 @@ fn show(global: &Global, (plan, check): (&PlanDocument, &PlanCheck), inputs: Opt
         let each = inputs.map(|inputs| format!("for each of {inputs} inputs\n")).unwrap_or_default();
         print_text(format!("{each}{}", drawn(plan, check)).trim_end())?;
     }
-    check.errors.iter().for_each(|issue| say(styled(BAD, harmless(&issue.to_string()))));
+    check.errors.iter().for_each(|issue| say(styled(BAD, sanitize(&issue.to_string()))));
     Ok(if check.is_valid() { Exit::Ok } else { Exit::Failed })
 }
 
@@ -349,11 +354,11 @@ pub(crate) fn drawn(plan: &PlanDocument, check: &PlanCheck) -> String {
                 check.graph.edges().iter().filter(|edge| edge.to == index).map(|edge| edge.from.to_string()).collect();
             let after = if after.is_empty() { String::new() } else { format!(" after {}", after.join(", ")) };
             let line = format!("  {index} {}{by}{path}{after}{verdict}", call.tool);
-            let _ = writeln!(text, "{}", one_line(&harmless(&line), WIDTH - 2));
+            let _ = writeln!(text, "{}", one_line(&sanitize(&line), WIDTH - 2));
             let arguments = Value::Object(call.arguments.clone()).to_string();
             // A call that needs approval is shown whole.
             let width = if effect == Some(Effect::Ask) { usize::MAX } else { WIDTH - 6 };
-            let _ = writeln!(text, "    {}", one_line(&harmless(&arguments), width));
+            let _ = writeln!(text, "    {}", one_line(&sanitize(&arguments), width));
         }
     }
     text
@@ -363,14 +368,14 @@ pub(crate) fn drawn(plan: &PlanDocument, check: &PlanCheck) -> String {
 fn flowchart(plan: &PlanDocument, check: &PlanCheck) -> String {
     let mut text = "flowchart TD\n".to_owned();
     for (index, call) in plan.calls.iter().enumerate() {
-        let name = harmless(&call.tool).replace('"', "'");
+        let name = sanitize(&call.tool).replace('"', "'");
         let _ = writeln!(text, "  c{index}[\"{index}: {name}\"]");
     }
     for edge in check.graph.edges() {
         let path = plan.calls.get(edge.from).and_then(|call| call.meta.output_path.as_deref()).unwrap_or_default();
         let _ = match edge.wait {
-            Wait::Value => writeln!(text, "  c{} -->|\"{}\"| c{}", edge.from, harmless(path), edge.to),
-            Wait::Order => writeln!(text, "  c{} -.-> c{}", edge.from, edge.to),
+            DependencyKind::Value => writeln!(text, "  c{} -->|\"{}\"| c{}", edge.from, sanitize(path), edge.to),
+            DependencyKind::Order => writeln!(text, "  c{} -.-> c{}", edge.from, edge.to),
         };
     }
     text
@@ -382,7 +387,7 @@ async fn run(
     plan: &PlanDocument,
     (file, input, ask): (&PlanFile, RunInput, Option<AskName>),
     writer: Option<PlanWriter>,
-) -> Done {
+) -> CommandResult {
     let cancel = Cancel::new();
     watch(cancel.clone(), OnSignal::Cancel);
     let terminal = Terminal::new(app);
@@ -406,7 +411,7 @@ async fn run(
     };
     let mut report = match ran {
         Ok(report) => report,
-        Err(PlanRefused::Check(check)) => return refused(global, &not_begun(check.to_json()), &check.errors),
+        Err(PlanRefused::Check(check)) => return refused(global, &plan_not_started(check.to_json()), &check.errors),
         Err(error) => return Err(not_run(error)),
     };
     if let Some(writer) = writer.filter(|_| matches!(report.status, Status::Partial | Status::Failure)) {
@@ -415,9 +420,9 @@ async fn run(
             Ok(repaired) => report = repaired,
             Err(PlanRefused::Check(check)) => {
                 say_error("the model planned nothing that can run in place of what failed:");
-                check.errors.iter().for_each(|issue| say_error(&harmless(&issue.to_string())));
+                check.errors.iter().for_each(|issue| say_error(&sanitize(&issue.to_string())));
             }
-            Err(error) => say_error(&harmless(&format!("there is no new plan for what failed: {error}"))),
+            Err(error) => say_error(&sanitize(&format!("there is no new plan for what failed: {error}"))),
         }
     }
     if global.json {
@@ -425,7 +430,7 @@ async fn run(
     } else {
         for (index, PlannedOutcome { call, outcome }) in report.calls.iter().enumerate() {
             let of = call.meta.instance.as_ref().map(|name| format!("{name} ")).unwrap_or_default();
-            let line = |end: String, width| one_line(&harmless(&format!("{of}{index} {}{end}", call.tool)), width);
+            let line = |end: String, width| one_line(&sanitize(&format!("{of}{index} {}{end}", call.tool)), width);
             let line = match outcome.as_ref().map(|outcome| (outcome, &outcome.error)) {
                 None => line(" has not run".to_owned(), WIDTH),
                 Some((outcome, None)) => line(format!(": {}", outcome.text()), WIDTH),

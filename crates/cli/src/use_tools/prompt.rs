@@ -13,7 +13,7 @@ use toolwright::core::context::{Exactness, TokenCounter};
 use crate::app::agent::{chosen_model, failed, unknown};
 use crate::app::lists::say_failures;
 use crate::app::{Global, open};
-use crate::exit::{Done, Exit};
+use crate::exit::{CommandResult, Exit};
 use crate::terminal::screen::{print_json, print_written};
 
 #[derive(Debug, Subcommand)]
@@ -35,7 +35,7 @@ pub(crate) struct Show {
     window: Option<usize>,
 }
 
-pub(crate) async fn command(global: &Global, command: &PromptCommand) -> Done {
+pub(crate) async fn command(global: &Global, command: &PromptCommand) -> CommandResult {
     let PromptCommand::Show(show) = command;
     let app = open(global).await?;
     let config = app.config();

@@ -1,21 +1,21 @@
 //! The report of a run or of an answer in a chat, for people and as JSON.
 
 use serde_json::Value;
-use toolwright::agent::{ChildEnd, ChildNote, Format, RunReport, Status};
+use toolwright::agent::{ChildEnd, Format, RunReport, Status, UnfinishedChild};
 
 use crate::app::Global;
 use crate::exit::{Exit, Failure};
 use crate::terminal::markdown::render;
-use crate::terminal::progress::{Cost, Text, TextShown};
-use crate::terminal::screen::{BAD, DIM, WARN, columns, harmless, print_drawn, print_json, prose, say, size, styled};
+use crate::terminal::progress::{TaskCost, TextOutput, TextShown};
+use crate::terminal::screen::{BAD, DIM, WARN, columns, print_drawn, print_json, prose, sanitize, say, size, styled};
 
 /// Prints the report of the run `id`.
 pub(super) fn print_report(
     global: &Global,
     id: &str,
     report: &RunReport,
-    text: Text,
-    (shown, cost): (TextShown, Cost),
+    text: TextOutput,
+    (shown, cost): (TextShown, TaskCost),
 ) -> Result<(), Failure> {
     if global.json {
         print_json(&with_id(report, id))?;
@@ -26,9 +26,9 @@ pub(super) fn print_report(
     }
     print_answer(report, text, shown)?;
     for call in &report.held {
-        say(format_args!("{} {} {}", call.id, call.tool, harmless(&call.arguments.to_string())));
+        say(format_args!("{} {} {}", call.id, call.tool, sanitize(&call.arguments.to_string())));
         if let Some(verdict) = &call.verdict {
-            say(styled(DIM, format_args!("  {}: {}", verdict.effect, harmless(&verdict.reason))));
+            say(styled(DIM, format_args!("  {}: {}", verdict.effect, sanitize(&verdict.reason))));
         }
     }
     if !report.held.is_empty() {
@@ -40,8 +40,8 @@ pub(super) fn print_report(
 
 /// Prints the answer unless it is on the screen already: a streamed answer is, an answer by a call is not. If there is
 /// none, the summary has the reason.
-pub(super) fn print_answer(report: &RunReport, text: Text, shown: TextShown) -> std::io::Result<()> {
-    if report.has_answer() && (report.is_delivered() || text == Text::Held || shown == TextShown::Gaps) {
+pub(super) fn print_answer(report: &RunReport, text: TextOutput, shown: TextShown) -> std::io::Result<()> {
+    if report.has_answer() && (report.is_delivered() || text == TextOutput::Held || shown == TextShown::Gaps) {
         let answer = prose(&report.answer);
         let is_markdown = report.final_report.as_ref().is_none_or(|report| report.format == Format::Markdown);
         match columns().filter(|_| is_markdown) {
@@ -63,20 +63,20 @@ pub(crate) fn with_id(report: &RunReport, id: &str) -> Value {
 const WITH_SERVE: &str = "goes on when `toolwright serve` runs";
 
 /// Describes what happened to an agent that was still working when the run ended; a detached one `goes_on` so.
-fn ended(child: &ChildNote, goes_on: &str) -> String {
+fn ended(child: &UnfinishedChild, goes_on: &str) -> String {
     let end = match child.end {
         ChildEnd::Cancelled => "was cancelled",
         ChildEnd::Detached => goes_on,
     };
-    format!("agent {} (job {}) had not ended: it {end}", harmless(&child.agent), harmless(&child.job))
+    format!("agent {} (job {}) had not ended: it {end}", sanitize(&child.agent), sanitize(&child.job))
 }
 
 /// Prints a line about a finished task, after lines about its sources, files and unfinished agents; a detached agent
 /// `goes_on` so.
-pub(super) fn summary(report: &RunReport, cost: Cost, goes_on: &str) {
+pub(super) fn summary(report: &RunReport, cost: TaskCost, goes_on: &str) {
     for source in &report.sources {
         let url = source.url.as_deref().filter(|url| *url != source.title).map(|url| format!(" {url}"));
-        say(format_args!("source: {}{}", harmless(&source.title), harmless(&url.unwrap_or_default())));
+        say(format_args!("source: {}{}", sanitize(&source.title), sanitize(&url.unwrap_or_default())));
     }
     for file in &report.files {
         let at = match (&file.handle, file.bytes) {
@@ -85,7 +85,7 @@ pub(super) fn summary(report: &RunReport, cost: Cost, goes_on: &str) {
             }
             _ => format!("{} at the model's provider", file.name),
         };
-        say(format_args!("file: {}, {}", harmless(&file.media_type), harmless(&at)));
+        say(format_args!("file: {}, {}", sanitize(&file.media_type), sanitize(&at)));
     }
     for child in &report.children {
         say(styled(WARN, ended(child, goes_on)));
@@ -100,7 +100,7 @@ pub(super) fn summary(report: &RunReport, cost: Cost, goes_on: &str) {
     );
     match &report.reason {
         Some(reason) if report.status != Status::Success => {
-            say(styled(BAD, format_args!("{}: {} ({figures})", report.status.as_str(), harmless(reason))))
+            say(styled(BAD, format_args!("{}: {} ({figures})", report.status.as_str(), sanitize(reason))))
         }
         _ => say(styled(DIM, format_args!("{}: {figures}", report.status.as_str()))),
     }
@@ -126,7 +126,7 @@ mod tests {
             (ChildEnd::Cancelled, "agent slow (job 7) had not ended: it was cancelled"),
             (ChildEnd::Detached, "agent slow (job 7) had not ended: it goes on when `toolwright serve` runs"),
         ] {
-            assert_eq!(ended(&ChildNote { agent: "slow".into(), job: "7".into(), end }, WITH_SERVE), expect);
+            assert_eq!(ended(&UnfinishedChild { agent: "slow".into(), job: "7".into(), end }, WITH_SERVE), expect);
         }
     }
 }

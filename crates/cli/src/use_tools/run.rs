@@ -13,9 +13,9 @@ use super::batches::Batches;
 use crate::app::agent::{Agent, model, named, profile, record};
 use crate::app::lists::{WaitFor, wait_for};
 use crate::app::{Global, open};
-use crate::exit::{Done, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::input;
-use crate::terminal::console::{OnSignal, background_on_quit, watch};
+use crate::terminal::console::{OnSignal, background_on_sigquit, watch};
 use crate::terminal::person::Terminal;
 use crate::values::{report_format, usd};
 
@@ -68,7 +68,7 @@ pub(crate) struct Run {
     pub(crate) agent: Agent,
 }
 
-pub(crate) async fn run(global: &Global, run: &Run) -> Done {
+pub(crate) async fn run(global: &Global, run: &Run) -> CommandResult {
     let task = run.task.as_deref().map(read_task).transpose()?;
     let report = report_spec(run)?;
     let inputs = match &run.input {
@@ -89,7 +89,7 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
     app.follow_pins();
     let session = SessionId::new(&*id);
     app.recover_jobs_of(session.clone());
-    background_on_quit(&app, &session);
+    background_on_sigquit(&app, &session);
     let chosen = if task.is_some() { model(&run.agent, spec.as_ref(), &app).await? } else { String::new() };
     tokio::select! {
         () = wait_for(&app, WaitFor::Unlisted, LIST_WAIT) => {}

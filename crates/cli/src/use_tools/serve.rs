@@ -19,11 +19,11 @@ use toolwright::{Ask, Error, Toolwright, Transport};
 
 use crate::app::agent::{Record, record};
 use crate::app::{Global, files_in_force, open, usable};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::person::asked_for;
 use crate::terminal::screen::{
-    DIM, harmless, one_line, open_page, print_json, print_text, say, say_error, say_warning, styled,
+    DIM, one_line, open_page, print_json, print_text, sanitize, say, say_error, say_warning, styled,
 };
 use crate::use_tools::tools::MAX_UNREADABLE;
 use crate::values::{address, profile_name, serve_ask};
@@ -61,7 +61,7 @@ pub(crate) struct Serve {
     pub(crate) record: Record,
 }
 
-pub(crate) async fn command(global: &Global, args: &Serve) -> Done {
+pub(crate) async fn command(global: &Global, args: &Serve) -> CommandResult {
     let app = open(global).await?;
     record(&app, &args.record)?;
     let config = app.config();
@@ -127,16 +127,16 @@ fn serve(app: &Arc<Toolwright>, args: &Serve) -> toolwright::Serve {
 
 /// Prints the profiles in force, and what runs under each without approval.
 fn say_profiles(config: &Config, profile: Profile) {
-    say(format_args!("toolwright: {}", unasked(profile)));
+    say(format_args!("toolwright: {}", unattended_scope(profile)));
     for (name, view) in &config.sections.views {
         if let Some(profile) = view.profile.filter(|own| *own != profile) {
-            say(format_args!("toolwright: at /mcp/{name}: {}", unasked(profile)));
+            say(format_args!("toolwright: at /mcp/{name}: {}", unattended_scope(profile)));
         }
     }
 }
 
 /// Returns what runs under a profile without approval if no rule matches.
-fn unasked(profile: Profile) -> &'static str {
+fn unattended_scope(profile: Profile) -> &'static str {
     match profile {
         Profile::Ask => "profile ask: tools that only read run unasked, all others wait for your approval",
         Profile::Workspace => {
@@ -197,10 +197,10 @@ fn background(app: &Arc<Toolwright>, announced: usize) {
         listed.store(true, Ordering::Release);
         let snapshot = listing.catalogue().snapshot();
         for issue in snapshot.issues() {
-            say_warning(&harmless(&format!("{}: {}", issue.provider, issue.message)));
+            say_warning(&sanitize(&format!("{}: {}", issue.provider, issue.message)));
         }
         for line in snapshot.providers().iter().flat_map(|provider| provider.unreadable(MAX_UNREADABLE)) {
-            say_warning(&harmless(&line));
+            say_warning(&sanitize(&line));
         }
     });
 }
@@ -217,14 +217,14 @@ async fn report_providers(mut events: Receiver<Arc<Event>>, listed: Arc<AtomicBo
         };
         match &*event {
             Event::ProviderChanged { provider, error: Some(error), .. } if failed.get(provider) != Some(error) => {
-                say_warning(&harmless(&format!("{provider}: {error}")));
+                say_warning(&sanitize(&format!("{provider}: {error}")));
                 failed.insert(provider.clone(), error.clone());
             }
             Event::ProviderChanged { provider, tools, error: None } if failed.remove(provider).is_some() => {
                 say(format_args!("{provider}: up again, {tools} tools"));
             }
             Event::PinNotice { provider, raw_name, message, .. } if listed.load(Ordering::Acquire) => {
-                say_warning(&harmless(&format!("{provider}: {} is {message}", one_line(raw_name, 100))));
+                say_warning(&sanitize(&format!("{provider}: {} is {message}", one_line(raw_name, 100))));
             }
             Event::Warning { message, .. } => say_warning(&one_line(message, MAX_WARNING)),
             _ => {}
@@ -248,14 +248,14 @@ pub(super) fn say_reload(reloaded: &Result<Reloaded, Error>) {
     match reloaded {
         Ok(reloaded) => {
             for problem in &reloaded.problems {
-                say_warning(&harmless(&problem.to_string()));
+                say_warning(&sanitize(&problem.to_string()));
             }
             say(format_args!("toolwright: configuration reloaded: {}", changes(reloaded)));
             if !reloaded.needs_restart.is_empty() {
                 say_warning(&format!("a restart is needed for: {}", reloaded.needs_restart.join(", ")));
             }
         }
-        Err(error) => say_error(&harmless(&format!("the running configuration is kept: {error}"))),
+        Err(error) => say_error(&sanitize(&format!("the running configuration is kept: {error}"))),
     }
 }
 
@@ -292,7 +292,7 @@ pub(crate) struct ConsoleArgs {
 }
 
 /// Opens the web console of a running server, or prints its address.
-pub(crate) async fn console(global: &Global, args: &ConsoleArgs) -> Done {
+pub(crate) async fn console(global: &Global, args: &ConsoleArgs) -> CommandResult {
     let config = usable(global)?;
     let address = match args.http {
         Some(address) => address,

@@ -8,24 +8,24 @@ use clap::{Args, Subcommand};
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 use toolwright::Toolwright;
-use toolwright::core::catalogue::Withheld;
+use toolwright::core::catalogue::WithheldTool;
 use toolwright::core::context::EstimatedTokens;
-use toolwright::core::exposure::{CALL_ID, Choice, Cost, DESCRIBE_ID, SEARCH_ID, choose};
+use toolwright::core::exposure::{CALL_ID, ChosenExposure, DESCRIBE_ID, ExposureCost, SEARCH_ID, choose};
 use toolwright::core::job::JOB_IDS;
 use toolwright::core::model::ModelClient as _;
 use toolwright::core::name_table::Resolution;
 use toolwright::core::{Entry, Snapshot};
-use toolwright::models::dialect::{Loss, Portable};
+use toolwright::models::dialect::{Loss, PortableSchema};
 use toolwright::search::{SearchFilter, SearchHit, namespaces, search_or_similar};
 use toolwright::search::{ToolFinder, searchable};
-use toolwright_eval::compat::{FIT, Find, find};
+use toolwright_eval::compat::{CompatQuery, FIT, find};
 
 use crate::app::agent::can_answer;
 use crate::app::lists::{WaitFor, say_failures, say_starting, wait_for};
 use crate::app::{Global, files_in_force, open_config, usable};
-use crate::exit::{Done, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::person::effects_in_words;
-use crate::terminal::screen::{BOLD, DIM, harmless, print_json, print_text, say, say_warning, seen_json, styled};
+use crate::terminal::screen::{BOLD, DIM, print_json, print_text, sanitize, say, say_warning, seen_json, styled};
 use crate::terminal::table::{Table, name};
 use crate::use_tools::serve::as_served;
 use crate::values::share;
@@ -92,7 +92,7 @@ pub(crate) struct Filter {
     pub(crate) tag: Option<String>,
 }
 
-pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
+pub(crate) async fn command(global: &Global, command: &Tools) -> CommandResult {
     let settings = usable(global)?;
     if matches!(command, Tools::Ls(_)) && !global.json {
         say(styled(DIM, format_args!("configuration: {}", files_in_force(&settings))));
@@ -118,15 +118,16 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
     app.shut_down().await;
     match command {
         Tools::Ls(ls) => {
-            let wanted = Find { listed: filter_of(&ls.filter), model: ls.model.clone(), min_score: ls.min_score };
+            let wanted =
+                CompatQuery { listed: filter_of(&ls.filter), model: ls.model.clone(), min_score: ls.min_score };
             let compat = app.compat();
             let entries: Vec<&Arc<Entry>> = find(&snapshot, &wanted, &compat).collect();
             if let Some(model) = ls.model.as_deref().filter(|_| entries.is_empty()) {
-                say(none_for(&app, model, ls.min_score).await);
+                say(no_tools_reason(&app, model, ls.min_score).await);
             }
             let score = |entry: &Entry| compat.score(ls.model.as_deref()?, entry.id().as_str());
             if ls.tokens {
-                let costs = Costs::of(&snapshot, &entries, &Reader::of(&app, ls.window));
+                let costs = Costs::of(&snapshot, &entries, &TargetModel::of(&app, ls.window));
                 if global.json {
                     costs.print_json()?
                 } else {
@@ -145,7 +146,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
                 print_json(&entries.iter().map(listed).collect::<Value>())?;
                 // Standard output has only the list of tools.
                 for status in snapshot.providers() {
-                    status.unreadable(usize::MAX).iter().for_each(|line| say_warning(&harmless(line)));
+                    status.unreadable(usize::MAX).iter().for_each(|line| say_warning(&sanitize(line)));
                 }
                 return Ok(Exit::Ok);
             }
@@ -214,7 +215,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
                 return Err(unknown(&snapshot, tool, &near));
             };
             let entry = &snapshot.list()[index];
-            let listed = Portable::new(&entry.wire_name, &entry.shown_schema());
+            let listed = PortableSchema::new(&entry.wire_name, &entry.shown_schema());
             let models = app.models_for(entry.id().as_str(), FIT);
             if global.json {
                 let mut whole = entry.to_whole_json();
@@ -234,7 +235,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
 }
 
 /// Returns why no tool is listed for a model: it cannot be asked, or no score is high enough.
-async fn none_for(app: &Toolwright, model: &str, min_score: f64) -> String {
+async fn no_tools_reason(app: &Toolwright, model: &str, min_score: f64) -> String {
     let measured = format!(
         "no tool is known that {model} does well with ({min_score} or more): `toolwright bench --models {model}` measures it"
     );
@@ -267,9 +268,9 @@ fn print_one(entry: &Entry) -> std::io::Result<()> {
     print_text(&format!("{}  {}", styled(BOLD, &entry.wire_name), styled(DIM, &definition.id)))?;
     print_text(&format!("from {} ({})", entry.provider.name(), effects_in_words(entry.effects())))?;
     if !definition.tags.is_empty() {
-        print_text(&format!("tags: {}", harmless(&definition.tags.join(", "))))?;
+        print_text(&format!("tags: {}", sanitize(&definition.tags.join(", "))))?;
     }
-    print_text(&format!("\n{}\n", harmless(&definition.description)))?;
+    print_text(&format!("\n{}\n", sanitize(&definition.description)))?;
     match &definition.parameters {
         Some(parameters) => print_text(&seen_json(&format!("{parameters:#}"))),
         None => print_text("It publishes no schema of its arguments."),
@@ -290,14 +291,14 @@ fn short_effects(effects: toolwright::core::Effects) -> String {
 /// most `most` lines for unreadable tools.
 pub(crate) fn left_out(snapshot: &Snapshot, most: usize) -> Vec<String> {
     let sources = snapshot.providers().iter().flat_map(|provider| {
-        let meant: Vec<&Withheld> = provider.withheld().iter().filter(|one| !one.is_unreadable).collect();
+        let meant: Vec<&WithheldTool> = provider.withheld().iter().filter(|one| !one.is_unreadable).collect();
         let (count, of) = (meant.len(), &provider.name);
-        let meant = meant.first().map(|Withheld { name, why, .. }| match count {
+        let meant = meant.first().map(|WithheldTool { name, why, .. }| match count {
             1 => format!("not listed: `{name}` of {of}: {why}"),
             _ => format!("not listed: {count} tools of {of}, as `{name}`: {why}"),
         });
         let unreadable = provider.unreadable(most).into_iter().map(|line| format!("not listed: {line}"));
-        meant.into_iter().chain(unreadable).map(|line| harmless(&line)).collect::<Vec<_>>()
+        meant.into_iter().chain(unreadable).map(|line| sanitize(&line)).collect::<Vec<_>>()
     });
     sources.collect()
 }
@@ -310,13 +311,13 @@ fn print_losses(losses: &[Loss]) -> std::io::Result<()> {
     print_text("\nClients get this schema in a form that all of them accept (server.schemas: raw lists it as it is):")?;
     for Loss { path, keyword, note, .. } in losses {
         let at = if path.is_empty() { "the root" } else { path.as_str() };
-        print_text(&format!("  {}: {} — {}", harmless(at), harmless(keyword), harmless(note)))?;
+        print_text(&format!("  {}: {} — {}", sanitize(at), sanitize(keyword), sanitize(note)))?;
     }
     Ok(())
 }
 
 /// The model for which tools are shown.
-struct Reader {
+struct TargetModel {
     /// Its context window in tokens; `None` if unknown.
     window: Option<usize>,
     /// Whether its API loads deferred tools.
@@ -325,7 +326,7 @@ struct Reader {
     pick_size: usize,
 }
 
-impl Reader {
+impl TargetModel {
     /// Creates it for Toolwright's default model, with the given `window`, else its configured one.
     fn of(app: &Toolwright, window: Option<usize>) -> Self {
         let config = app.config();
@@ -341,24 +342,24 @@ impl Reader {
 struct Costs<'a> {
     tools: Vec<(&'a Entry, usize)>,
     /// By provider: the number of tools, and their tokens.
-    providers: IndexMap<&'a str, Cost>,
+    providers: IndexMap<&'a str, ExposureCost>,
     total: usize,
     exposures: [(&'static str, usize); 4],
-    auto: Choice,
+    auto: ChosenExposure,
 }
 
 impl<'a> Costs<'a> {
     /// Creates it for `entries`, tools of `snapshot`.
-    fn of(snapshot: &Arc<Snapshot>, entries: &[&'a Arc<Entry>], reader: &Reader) -> Self {
+    fn of(snapshot: &Arc<Snapshot>, entries: &[&'a Arc<Entry>], reader: &TargetModel) -> Self {
         let tools: Vec<(&Entry, usize)> = entries.iter().map(|entry| (&***entry, entry.tokens())).collect();
-        let mut providers: IndexMap<&str, Cost> = IndexMap::new();
+        let mut providers: IndexMap<&str, ExposureCost> = IndexMap::new();
         for (entry, tokens) in &tools {
             let cost = providers.entry(entry.provider.name()).or_default();
             cost.tools += 1;
             cost.tokens += tokens;
         }
         let total = tools.iter().map(|(_, tokens)| tokens).sum();
-        let cost = Cost { tools: tools.len(), tokens: total };
+        let cost = ExposureCost { tools: tools.len(), tokens: total };
         let finders = searchable(snapshot, ToolFinder::default());
         let finder = |id: &str| finders.get(id).map_or(0, |entry| entry.tokens());
         let index = EstimatedTokens::of_bytes(namespaces(tools.iter().map(|(entry, _)| *entry)).len());
@@ -410,7 +411,7 @@ impl<'a> Costs<'a> {
         self.exposures.iter().for_each(|(exposure, tokens)| exposures.row([name(exposure), tokens.into()]));
         print_text("")?;
         exposures.print()?;
-        let Choice { exposure, reason } = &self.auto;
+        let ChosenExposure { exposure, reason } = &self.auto;
         print_text(&format!("auto is {}: {reason}", styled(BOLD, exposure)))?;
         print_text(&styled(DIM, "Tokens are estimated, at four bytes each."))
     }

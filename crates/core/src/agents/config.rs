@@ -114,8 +114,8 @@ impl Router {
 
 /// An agent that a request may be handed to: its name alone, or with settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(from = "WrittenDestination")]
-#[schemars(with = "WrittenDestination")]
+#[serde(from = "RawDestination")]
+#[schemars(with = "RawDestination")]
 pub struct HandoffDestination {
     /// The agent.
     pub agent: String,
@@ -131,7 +131,7 @@ pub struct HandoffDestination {
 /// A destination as it is written.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
-enum WrittenDestination {
+enum RawDestination {
     /// The name of an agent, which sees the whole conversation and may not hand it back.
     Name(String),
     /// An agent with settings.
@@ -154,13 +154,13 @@ struct FullDestination {
     description: String,
 }
 
-impl From<WrittenDestination> for HandoffDestination {
-    fn from(written: WrittenDestination) -> Self {
+impl From<RawDestination> for HandoffDestination {
+    fn from(written: RawDestination) -> Self {
         match written {
-            WrittenDestination::Name(agent) => {
+            RawDestination::Name(agent) => {
                 Self { agent, history: History::All, may_return: false, description: String::new() }
             }
-            WrittenDestination::Full(FullDestination { agent, history, may_return, description }) => {
+            RawDestination::Full(FullDestination { agent, history, may_return, description }) => {
                 Self { agent, history, may_return, description }
             }
         }

@@ -10,6 +10,7 @@ pub use crate::policy::{AgentLimits, Rights};
 pub use config::{AgentConfig, HandoffDestination, History, NameError, OnChildren, Router, check_name, legal_name};
 pub use graph::{find_cycle, unknown_agent, unknown_tools};
 pub use tree::{
-    AgentNode, AgentTree, DEFAULT_AGENTS, DEFAULT_DEPTH, DEFAULT_LIVE, NearLimit, NewAgent, Request, Seat, Spending,
-    TimeLeft, TreeError, TreeLimit, admit, afford, ancestors, child_session, near_limits, nearest_limits, time_left,
+    AgentAllowance, AgentNode, AgentTree, DEFAULT_AGENTS, DEFAULT_DEPTH, DEFAULT_LIVE, LimitWarning, NewAgent,
+    RequestEstimate, Spending, TimeLeft, TreeError, TreeLimit, admit, afford, ancestors, child_session, near_limits,
+    nearest_limits, time_left,
 };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::catalogue::prompt_part::{PromptPart, SKILL_ID};
-use crate::catalogue::{Entry, Origin, namespaces};
+use crate::catalogue::{DefinitionOrigin, Entry, namespaces};
 use crate::content::EstimatedTokens;
 use crate::context::INFO_ID;
 use crate::json::canonical::ContentHash;
@@ -212,7 +212,8 @@ fn manuals(input: &PromptInput<'_>, part: usize) -> (String, Vec<ContentHash>) {
         input.shown.iter().filter_map(manual)
     };
     // Foreign text would speak in our voice.
-    let (own, foreign): (Vec<_>, Vec<_>) = with_manual().partition(|(entry, _)| entry.tool.origin() == Origin::Own);
+    let (own, foreign): (Vec<_>, Vec<_>) =
+        with_manual().partition(|(entry, _)| entry.tool.origin() == DefinitionOrigin::Own);
     let mut text = String::new();
     for (entry, manual) in &own {
         let _ = write!(text, "\n\n## {}\n\n{}", entry.wire_name, manual.trim());

@@ -47,21 +47,21 @@ impl AgentLimits {
     /// The nearer of each of these limits and of `outer`.
     #[must_use]
     pub fn within(&self, outer: &Self) -> Self {
-        fn nearer<T: PartialOrd>(one: Option<T>, other: Option<T>) -> Option<T> {
+        fn tighter_limit<T: PartialOrd>(one: Option<T>, other: Option<T>) -> Option<T> {
             match (one, other) {
                 (Some(one), Some(other)) => Some(if other < one { other } else { one }),
                 (one, other) => one.or(other),
             }
         }
         Self {
-            turns: nearer(self.turns, outer.turns),
-            calls: nearer(self.calls, outer.calls),
-            tokens: nearer(self.tokens, outer.tokens),
-            cost: nearer(self.cost, outer.cost),
-            time: nearer(self.time, outer.time),
-            depth: nearer(self.depth, outer.depth),
-            live: nearer(self.live, outer.live),
-            agents: nearer(self.agents, outer.agents),
+            turns: tighter_limit(self.turns, outer.turns),
+            calls: tighter_limit(self.calls, outer.calls),
+            tokens: tighter_limit(self.tokens, outer.tokens),
+            cost: tighter_limit(self.cost, outer.cost),
+            time: tighter_limit(self.time, outer.time),
+            depth: tighter_limit(self.depth, outer.depth),
+            live: tighter_limit(self.live, outer.live),
+            agents: tighter_limit(self.agents, outer.agents),
         }
     }
 
@@ -136,7 +136,7 @@ pub struct NewAgent {
 
 /// The place of an agent that has begun.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Seat {
+pub struct AgentAllowance {
     /// Its usage before an interruption.
     pub spent: Spending,
     /// The nearest limits among its own and its ancestors'.
@@ -269,7 +269,7 @@ pub fn admit(tree: &[AgentNode], new: &NewAgent, now_ms: u64) -> Result<(), Tree
     if let Some(TimeLeft { of, left: Duration::ZERO }) = time_left(tree, new.parent.as_deref(), now_ms) {
         return Err(TreeLimit::Time { of });
     }
-    afford(tree, new.parent.as_deref(), &Request::NOTHING)
+    afford(tree, new.parent.as_deref(), &RequestEstimate::NOTHING)
 }
 
 /// Returns the remaining time of the agent `of`, by the nearest deadline among it and its ancestors.
@@ -288,7 +288,7 @@ pub fn nearest_limits(tree: &[AgentNode], of: &str) -> AgentLimits {
 
 /// The most that a model request may use.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct RequestEstimate<'a> {
     /// `provider/model`.
     pub model: &'a str,
     /// Tokens of question and answer.
@@ -297,7 +297,7 @@ pub struct Request<'a> {
     pub cost_usd: Option<f64>,
 }
 
-impl Request<'static> {
+impl RequestEstimate<'static> {
     /// An empty request, to check the current usage alone.
     const NOTHING: Self = Self { model: "", tokens: 0, cost_usd: Some(0.0) };
 }
@@ -306,7 +306,7 @@ impl Request<'static> {
 ///
 /// # Errors
 /// The first limit that it would exceed, the nearest first.
-pub fn afford(tree: &[AgentNode], of: Option<&str>, request: &Request<'_>) -> Result<(), TreeLimit> {
+pub fn afford(tree: &[AgentNode], of: Option<&str>, request: &RequestEstimate<'_>) -> Result<(), TreeLimit> {
     for above in ancestors(tree, of).filter(|above| above.limits.limits_spending()) {
         let mut used = Spending::default();
         for node in tree.iter().filter(|node| node.id == above.id || is_below(tree, node, &above.id)) {
@@ -333,7 +333,7 @@ pub fn afford(tree: &[AgentNode], of: Option<&str>, request: &Request<'_>) -> Re
 
 /// A limit of the tree that is four fifths used, and the notice about it for a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NearLimit {
+pub struct LimitWarning {
     /// Identifies the limit and its agent: a model gets one notice per key.
     pub key: String,
     /// The usage, and what the model should do.
@@ -346,7 +346,7 @@ const AT_THE_LIMIT: &str =
 
 /// The limits of tokens, money and agents of the agent `of` and its ancestors that are nearly used up.
 #[must_use]
-pub fn near_limits(tree: &[AgentNode], of: &str) -> Vec<NearLimit> {
+pub fn near_limits(tree: &[AgentNode], of: &str) -> Vec<LimitWarning> {
     let mut near = Vec::new();
     for above in ancestors(tree, Some(of)) {
         let AgentLimits { tokens, cost, agents, .. } = above.limits;
@@ -360,7 +360,7 @@ pub fn near_limits(tree: &[AgentNode], of: &str) -> Vec<NearLimit> {
             }
         }
         let of = title(above);
-        let mut add = |limit: &str, notice| near.push(NearLimit { key: format!("{limit} {}", above.id), notice });
+        let mut add = |limit: &str, notice| near.push(LimitWarning { key: format!("{limit} {}", above.id), notice });
         if let Some(most) = tokens.filter(|&most| is_near(used.tokens, most)) {
             add(
                 "tokens",
@@ -415,7 +415,7 @@ pub trait AgentTree: Send + Sync {
     ///
     /// # Errors
     /// [`TreeError`].
-    async fn begin_agent(&self, new: NewAgent) -> Result<Seat, TreeError>;
+    async fn begin_agent(&self, new: NewAgent) -> Result<AgentAllowance, TreeError>;
     /// Sets the agent's usage and the reservation of its pending requests. `more` is a new request; it is reserved too,
     /// if [`afford`] allows it.
     ///
@@ -426,7 +426,7 @@ pub trait AgentTree: Send + Sync {
         id: &str,
         spent: Spending,
         held: Spending,
-        more: Option<Request<'_>>,
+        more: Option<RequestEstimate<'_>>,
     ) -> Result<(), TreeError>;
     /// Records that the agent has ended, and releases its reservations.
     ///
@@ -512,7 +512,7 @@ mod tests {
             tree
         };
         let ask = |tree: &[AgentNode], tokens, cost_usd| {
-            afford(tree, Some("b"), &Request { model: "p/m", tokens, cost_usd }).err()
+            afford(tree, Some("b"), &RequestEstimate { model: "p/m", tokens, cost_usd }).err()
         };
         assert_eq!(ask(&tree(None, None), 1 << 40, None), None);
         assert_eq!(ask(&tree(Some(700), None), 100, None), None);

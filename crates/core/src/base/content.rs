@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 const MEDIA_TOKENS: usize = 1500;
 
 /// Fields of a block that Toolwright does not interpret (`annotations`, `_meta`, later additions).
-pub type Extra = Map<String, Value>;
+pub type ExtraFields = Map<String, Value>;
 
 /// A block of content.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub enum ContentBlock {
         text: String,
         /// Uninterpreted fields.
         #[serde(flatten)]
-        extra: Extra,
+        extra: ExtraFields,
     },
     /// An image.
     Image {
@@ -33,7 +33,7 @@ pub enum ContentBlock {
         mime_type: String,
         /// Uninterpreted fields.
         #[serde(flatten)]
-        extra: Extra,
+        extra: ExtraFields,
     },
     /// Sound.
     Audio {
@@ -44,7 +44,7 @@ pub enum ContentBlock {
         mime_type: String,
         /// Uninterpreted fields.
         #[serde(flatten)]
-        extra: Extra,
+        extra: ExtraFields,
     },
     /// An embedded resource.
     Resource {
@@ -52,7 +52,7 @@ pub enum ContentBlock {
         resource: Value,
         /// Uninterpreted fields.
         #[serde(flatten)]
-        extra: Extra,
+        extra: ExtraFields,
     },
     /// A link to a resource that the client may read.
     #[serde(rename = "resource_link")]
@@ -63,19 +63,19 @@ pub enum ContentBlock {
         name: String,
         /// Uninterpreted fields (`title`, `description`, `mimeType`, `size`, …).
         #[serde(flatten)]
-        extra: Extra,
+        extra: ExtraFields,
     },
 }
 
 impl ContentBlock {
     /// A text block.
     pub fn text(text: impl Into<String>) -> Self {
-        Self::Text { text: text.into(), extra: Extra::new() }
+        Self::Text { text: text.into(), extra: ExtraFields::new() }
     }
 
     /// An image block; `data` is base64.
     pub fn image(data: impl Into<String>, mime_type: impl Into<String>) -> Self {
-        Self::Image { data: data.into(), mime_type: mime_type.into(), extra: Extra::new() }
+        Self::Image { data: data.into(), mime_type: mime_type.into(), extra: ExtraFields::new() }
     }
 
     /// The text of a text block.
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn text_of_resources_counts_and_binary_does_not() {
-        let resource = |value| ContentBlock::Resource { resource: value, extra: Extra::new() };
+        let resource = |value| ContentBlock::Resource { resource: value, extra: ExtraFields::new() };
         let content = [
             ContentBlock::text("abc"),
             ContentBlock::image("AAAA", "image/png"),

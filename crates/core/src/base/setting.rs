@@ -50,15 +50,15 @@ impl<'de> Deserialize<'de> for CacheTtl {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Given {
+        enum RawCacheTtl {
             Flag(bool),
             Millis(u64),
             Text(String),
         }
-        let text = match Given::deserialize(deserializer)? {
-            Given::Flag(flag) => flag.to_string(),
-            Given::Millis(millis) => millis.to_string(),
-            Given::Text(text) => text,
+        let text = match RawCacheTtl::deserialize(deserializer)? {
+            RawCacheTtl::Flag(flag) => flag.to_string(),
+            RawCacheTtl::Millis(millis) => millis.to_string(),
+            RawCacheTtl::Text(text) => text,
         };
         if is_off(&text) {
             return Ok(Self(None));
@@ -90,9 +90,9 @@ impl JsonSchema for CacheTtl {
 /// Text that YAML may parse as a number or boolean; it is kept as written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Written(pub String);
+pub struct LiteralText(pub String);
 
-impl JsonSchema for Written {
+impl JsonSchema for LiteralText {
     fn schema_name() -> Cow<'static, str> {
         "Written".into()
     }

@@ -3,11 +3,13 @@
 use serde_json::{Map, Value};
 
 use super::meta::{self, CallMeta};
-use super::variables::{Outlook, PendingReference, Reader, Resolved, Variables, resolve, resolve_at};
-use crate::catalogue::{Entry, Origin};
+use super::variables::{
+    Completeness, PendingReference, ResolvedArguments, VariableReader, Variables, resolve, resolve_at,
+};
+use crate::catalogue::{DefinitionOrigin, Entry};
 use crate::json::pointer::is_within;
 use crate::json::{MAX_DEPTH, Unreadable, fault, nests_deeper, repair, type_name};
-use crate::schema::{Attempt, CompiledSchema, Violation, fill_defaults, suggest};
+use crate::schema::{CoercionAttempt, CompiledSchema, Violation, fill_defaults, suggest};
 
 pub use crate::output::provenance::{Provenance, RawArguments};
 
@@ -17,7 +19,7 @@ pub const WHOLE_ITEMS: &str = "whole_items";
 
 /// An object fitted to a schema.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fitted {
+pub struct FittedArguments {
     /// The arguments with defaults: valid except for pending references if there are no violations, else as written.
     pub arguments: Value,
     /// The changes made to the arguments.
@@ -28,20 +30,20 @@ pub struct Fitted {
     pub violations: Vec<Violation>,
 }
 
-impl Fitted {
+impl FittedArguments {
     /// Fits `raw` to the schema of `entry`: parses it, replaces references, fills in defaults if the tool is our own,
     /// validates, and coerces what fails. References are replaced if `variables` serve the tool and the tool does not
     /// pass its arguments on as other calls. A tool without a working schema takes any object. Meta fields among the
     /// arguments of our own tools go to `meta`.
     ///
     /// # Errors
-    /// [`NoObject`] if `raw` holds no object.
+    /// [`NotAnObject`] if `raw` holds no object.
     pub fn to(
         entry: &Entry,
         raw: RawArguments,
         meta: &mut CallMeta,
         variables: Option<&dyn Variables>,
-    ) -> Result<Self, NoObject> {
+    ) -> Result<Self, NotAnObject> {
         let mut provenance = Provenance::default();
         let (raw, holes) = match raw {
             RawArguments::Resolved(value, holes) => (RawArguments::Value(value), Some(holes)),
@@ -52,18 +54,18 @@ impl Fitted {
         if let Some(cut) = provenance.cut.as_ref().filter(|_| holds_calls) {
             drop_item(&mut arguments, cut);
         }
-        let misplaced = meta::lift(entry, &mut arguments, meta, has_instances(variables));
+        let misplaced = meta::extract_meta(entry, &mut arguments, meta, has_instances(variables));
         // References inside the calls of a batch are replaced when those calls are checked.
         let variables = variables.filter(|variables| !holds_calls && variables.serve(entry.tool.origin()));
-        let reader = variables.map(|variables| Reader { variables, instance: meta.instance.as_deref() });
+        let reader = variables.map(|variables| VariableReader { variables, instance: meta.instance.as_deref() });
         let found = match (reader, holes) {
-            (Some(reader), Some(holes)) => resolve_at(&mut arguments, &holes, reader, Outlook::Open),
+            (Some(reader), Some(holes)) => resolve_at(&mut arguments, &holes, reader, Completeness::Open),
             (Some(reader), None) => resolve(&mut arguments, reader),
-            (None, _) => Resolved::default(),
+            (None, _) => ResolvedArguments::default(),
         };
         let mut violations = found.violations();
         violations.extend(misplaced);
-        let Resolved { replaced, tainted, mut pending, missing, .. } = found;
+        let ResolvedArguments { replaced, tainted, mut pending, missing, .. } = found;
         (provenance.resolved, provenance.tainted) = (replaced, tainted);
         if !violations.is_empty() {
             pending.extend(missing);
@@ -79,7 +81,7 @@ impl Fitted {
         mut provenance: Provenance,
         pending: Vec<PendingReference>,
     ) -> Self {
-        let defaults = entry.definition().parameters.as_ref().filter(|_| entry.tool.origin() == Origin::Own);
+        let defaults = entry.definition().parameters.as_ref().filter(|_| entry.tool.origin() == DefinitionOrigin::Own);
         let fill = |arguments: &mut Value| defaults.is_some_and(|schema| fill_defaults(schema, arguments));
         provenance.defaulted |= fill(&mut arguments);
         let Ok(Some(schema)) = entry.tool.schema() else {
@@ -113,7 +115,7 @@ fn drop_item(arguments: &mut Value, cut: &str) {
 
 /// Arguments that are no object.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NoObject {
+pub struct NotAnObject {
     /// The value as written; null if it is nested too deeply.
     pub written: Value,
     /// Why, as the end of a sentence that begins with the arguments.
@@ -122,7 +124,7 @@ pub struct NoObject {
 
 /// Validates `value`, and coerces the parts that fail.
 #[must_use]
-pub fn fit(schema: &CompiledSchema, value: Value, provenance: Provenance) -> Fitted {
+pub fn fit(schema: &CompiledSchema, value: Value, provenance: Provenance) -> FittedArguments {
     fit_around(schema, value, provenance, Vec::new())
 }
 
@@ -132,29 +134,29 @@ pub(crate) fn fit_around(
     value: Value,
     mut provenance: Provenance,
     pending: Vec<PendingReference>,
-) -> Fitted {
+) -> FittedArguments {
     if schema.is_valid(&value) {
-        return Fitted { arguments: value, provenance, pending, violations: Vec::new() };
+        return FittedArguments { arguments: value, provenance, pending, violations: Vec::new() };
     }
     let holes: Vec<&str> = pending.iter().map(|hole| hole.path.as_str()).collect();
     let violations = schema.violations_around(&value, &holes);
     if violations.is_empty() {
-        return Fitted { arguments: value, provenance, pending, violations };
+        return FittedArguments { arguments: value, provenance, pending, violations };
     }
     if let Some((spelled, places)) = floats_as_text(schema, &value, &violations, &provenance, &holes) {
         provenance.coerced.extend(places);
         return fit_around(schema, spelled, provenance, pending);
     }
-    let Some(Attempt { coerced, valid }) = schema.attempt(&value, &holes) else {
-        return Fitted { arguments: value, provenance, pending, violations };
+    let Some(CoercionAttempt { coerced, valid }) = schema.attempt(&value, &holes) else {
+        return FittedArguments { arguments: value, provenance, pending, violations };
     };
     if valid {
         provenance.coerced.extend(coerced.paths);
         provenance.repaired |= coerced.repaired;
-        return Fitted { arguments: coerced.value, provenance, pending, violations: Vec::new() };
+        return FittedArguments { arguments: coerced.value, provenance, pending, violations: Vec::new() };
     }
-    let left = left_over(violations, schema.violations_around(&coerced.value, &holes), &coerced.paths);
-    Fitted { arguments: value, provenance, pending, violations: left }
+    let left = remaining_violations(violations, schema.violations_around(&coerced.value, &holes), &coerced.paths);
+    FittedArguments { arguments: value, provenance, pending, violations: left }
 }
 
 /// Returns the arguments with floats from references written as text where the schema wants text, and their places. The
@@ -183,7 +185,7 @@ fn floats_as_text(
 
 /// Returns the violations `after` coercion that remain. For values whose form was changed, reports the violations
 /// `before` it: nobody wrote the changed places.
-fn left_over(before: Vec<Violation>, after: Vec<Violation>, mended: &[String]) -> Vec<Violation> {
+fn remaining_violations(before: Vec<Violation>, after: Vec<Violation>, mended: &[String]) -> Vec<Violation> {
     let around = |path: &str| mended.iter().find(|place| *place != path && is_within(path, place));
     let mut left: Vec<Violation> = Vec::new();
     for violation in after {
@@ -205,18 +207,18 @@ pub fn read_object(text: &str) -> Option<Value> {
 }
 
 /// Reads an object, its JSON text, or JSON text inside a JSON string, repaired if broken.
-pub(crate) fn read_arguments(raw: RawArguments, provenance: &mut Provenance) -> Result<Value, NoObject> {
+pub(crate) fn read_arguments(raw: RawArguments, provenance: &mut Provenance) -> Result<Value, NotAnObject> {
     let row = matches!(&raw, RawArguments::Text(text) if text.trim_start().starts_with('{'));
     let mut value = match raw {
         RawArguments::Value(value) | RawArguments::Resolved(value, _) if nests_deeper(&value, MAX_DEPTH) => {
             let message = format!("are nested deeper than {MAX_DEPTH} levels; flatten them");
-            return Err(NoObject { written: Value::Null, message });
+            return Err(NotAnObject { written: Value::Null, message });
         }
         RawArguments::Value(value) | RawArguments::Resolved(value, _) => value,
         RawArguments::Text(text) if text.trim().is_empty() => Value::Null,
         RawArguments::Text(text) => match read(&text, provenance) {
             Ok(value) => value,
-            Err(message) => return Err(NoObject { written: text.into(), message }),
+            Err(message) => return Err(NotAnObject { written: text.into(), message }),
         },
     };
     if let Value::String(text) = &value {
@@ -240,11 +242,11 @@ pub(crate) fn read_arguments(raw: RawArguments, provenance: &mut Provenance) -> 
         }
         other if row && other.is_array() => {
             let message = "are several objects in a row; write one object, and a call for each".into();
-            Err(NoObject { written: other, message })
+            Err(NotAnObject { written: other, message })
         }
         other => {
             let message = format!("must be a JSON object, not {}", with_article(type_name(&other)));
-            Err(NoObject { written: other, message })
+            Err(NotAnObject { written: other, message })
         }
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::arguments::{NoObject, read_arguments};
+use super::arguments::{NotAnObject, read_arguments};
 use super::variables::PendingReference;
 use super::{CallMeta, Caller, Provenance, RawArguments, Rejection, ToolCall, ValidCall, check, unknown};
-use crate::catalogue::{Entry, Origin, ProviderKind, Snapshot};
+use crate::catalogue::{DefinitionOrigin, Entry, ProviderKind, Snapshot};
 use crate::error::{ErrorKind, ToolError};
 use crate::identity::name_table::{NameMatch, Resolution};
 use crate::identity::session::CallId;
@@ -23,16 +23,16 @@ const MEMBERS: [&str; 2] = ["name", "arguments"];
 #[must_use]
 pub fn is_carrier(entry: &Entry) -> bool {
     entry.id().as_str() == CALL_ID
-        && entry.tool.origin() == Origin::Own
+        && entry.tool.origin() == DefinitionOrigin::Own
         && entry.provider.kind() == ProviderKind::Builtin
 }
 
 /// Returns the call that `call` carries through `tools__call`; `None` if it is an ordinary call, or its content cannot
 /// be read.
 #[must_use]
-pub fn carried(call: &ToolCall, snapshot: &Snapshot) -> Option<ToolCall> {
+pub fn wrapped_call(call: &ToolCall, snapshot: &Snapshot) -> Option<ToolCall> {
     carrier(&call.name, snapshot)?;
-    let Inside { name, arguments, .. } = Inside::of(call.arguments.clone()).ok()?;
+    let WrappedCall { name, arguments, .. } = WrappedCall::of(call.arguments.clone()).ok()?;
     Some(ToolCall::new(call.id.clone(), name, arguments).with_meta(call.meta.clone()))
 }
 
@@ -49,10 +49,10 @@ pub(crate) fn check_carried(
     caller: Caller<'_>,
 ) -> Result<ValidCall, Box<Rejection>> {
     let ToolCall { id, name, arguments, meta } = call;
-    let Inside { name, arguments, repaired } = match Inside::of(arguments) {
+    let WrappedCall { name, arguments, repaired } = match WrappedCall::of(arguments) {
         Ok(inside) if self::carrier(&inside.name, snapshot).is_none() => inside,
-        Ok(inside) => return Err(rejected(id, name, (carrier, matched), itself(&inside.name))),
-        Err(NoObject { written, .. }) if matched.is_guess() => {
+        Ok(inside) => return Err(rejected(id, name, (carrier, matched), self_call_error(&inside.name))),
+        Err(NotAnObject { written, .. }) if matched.is_guess() => {
             let call = ToolCall { id, name, arguments: RawArguments::Value(written), meta };
             return Err(unknown(call, snapshot, std::slice::from_ref(&carrier.wire_name)));
         }
@@ -69,16 +69,16 @@ pub(crate) fn check_carried(
 }
 
 /// The arguments of a carrier, parsed.
-struct Inside {
+struct WrappedCall {
     name: String,
     arguments: RawArguments,
     /// They were broken JSON.
     repaired: bool,
 }
 
-impl Inside {
+impl WrappedCall {
     /// Reads `{name, arguments}`. The arguments may have any form that denotes an object.
-    fn of(raw: RawArguments) -> Result<Self, NoObject> {
+    fn of(raw: RawArguments) -> Result<Self, NotAnObject> {
         let holes = match &raw {
             RawArguments::Resolved(_, holes) => Some(holes.iter().filter_map(Self::hole).collect()),
             _ => None,
@@ -103,7 +103,7 @@ impl Inside {
                 )
             }
         };
-        Err(NoObject { written, message: problem })
+        Err(NotAnObject { written, message: problem })
     }
 
     fn hole(hole: &PendingReference) -> Option<PendingReference> {
@@ -112,16 +112,16 @@ impl Inside {
     }
 }
 
-fn itself(name: &str) -> NoObject {
+fn self_call_error(name: &str) -> NotAnObject {
     let message = "cannot name the tool itself: give the name of the tool that is to run".into();
-    NoObject { written: Value::from(name), message }
+    NotAnObject { written: Value::from(name), message }
 }
 
 fn rejected(
     call_id: CallId,
     name: String,
     (carrier, matched): (&Arc<Entry>, NameMatch),
-    NoObject { written, message }: NoObject,
+    NotAnObject { written, message }: NotAnObject,
 ) -> Box<Rejection> {
     let error = format!("the arguments of {} {message}", carrier.wire_name);
     Box::new(Rejection {
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::call::variables::Values;
     use crate::identity::session::Principal;
-    use crate::testing::{carrying, definition, listing, own};
+    use crate::testing::{definition, listing, listing_with_call_tool, own};
 
     fn snapshot() -> Snapshot {
         let schema = json!({"type": "object", "properties": {"path": {"type": "string"}, "n": {"type": "integer"}}, "required": ["path"]});
@@ -152,7 +152,7 @@ mod tests {
         read.parameters = Some(schema);
         let mut remove = definition("fs:rm@1.0.0");
         remove.allowed_roles = vec!["ops".into()];
-        Snapshot::build(&[listing("p", vec![own(read), own(remove)]), carrying()])
+        Snapshot::build(&[listing("p", vec![own(read), own(remove)]), listing_with_call_tool()])
     }
 
     fn run(name: &str, arguments: RawArguments) -> Result<ValidCall, Box<Rejection>> {
@@ -241,8 +241,8 @@ mod tests {
     fn a_call_shows_what_it_carries() {
         let call = |name: &str, text: &str| ToolCall::new(CallId::new("c"), name, RawArguments::Text(text.into()));
         let text = r#"{"name": "fs__read", "arguments": {"path": 1}}"#;
-        assert_eq!(carried(&call("tools.call", text), &snapshot()).expect("carries").name, "fs__read");
-        assert!(carried(&call("fs__read", text), &snapshot()).is_none());
-        assert!(carried(&call("tools__call", "{}"), &snapshot()).is_none());
+        assert_eq!(wrapped_call(&call("tools.call", text), &snapshot()).expect("carries").name, "fs__read");
+        assert!(wrapped_call(&call("fs__read", text), &snapshot()).is_none());
+        assert!(wrapped_call(&call("tools__call", "{}"), &snapshot()).is_none());
     }
 }

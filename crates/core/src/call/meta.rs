@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::arguments::{Fitted, fit};
-use super::variables::{Kind, KnownValue, MARK, Variables, scope};
+use super::arguments::{FittedArguments, fit};
+use super::variables::{KnownValue, MARK, VariableKind, Variables, scope};
 use super::{Provenance, ValidCall};
-use crate::catalogue::{Entry, Origin, Snapshot};
+use crate::catalogue::{DefinitionOrigin, Entry, Snapshot};
 use crate::error::{ErrorKind, ToolError};
 use crate::identity::name_table::Resolution;
 use crate::model::call_meta::{
@@ -30,10 +30,15 @@ fn violation(path: &str, message: impl Into<String>) -> Violation {
 /// that the schema does not show, or a value that it does not allow, is a violation.
 ///
 /// In a request over many inputs a call may name its instance.
-pub(crate) fn lift(entry: &Entry, arguments: &mut Value, meta: &mut CallMeta, has_instances: bool) -> Vec<Violation> {
+pub(crate) fn extract_meta(
+    entry: &Entry,
+    arguments: &mut Value,
+    meta: &mut CallMeta,
+    has_instances: bool,
+) -> Vec<Violation> {
     let fields = &entry.definition().call_fields;
-    let mut found = beside(meta);
-    if let Some(members) = arguments.as_object_mut().filter(|_| entry.tool.origin() == Origin::Own) {
+    let mut found = take_runner_fields(meta);
+    if let Some(members) = arguments.as_object_mut().filter(|_| entry.tool.origin() == DefinitionOrigin::Own) {
         let names: Vec<String> = members.keys().filter(|name| is_meta_field(name)).cloned().collect();
         found.extend(names.into_iter().filter_map(|name| members.shift_remove_entry(&name)));
     }
@@ -49,7 +54,7 @@ pub(crate) fn lift(entry: &Entry, arguments: &mut Value, meta: &mut CallMeta, ha
             // Whether an output is allowed is known once the route is known.
             OUTPUT => meta.output = Some(value),
             name if is_fixed(entry, name, &value) => {}
-            INSTANCE if has_instances && !entry.works_on_run() && !fields.contains_key(INSTANCE) => {
+            INSTANCE if has_instances && !entry.targets_run() && !fields.contains_key(INSTANCE) => {
                 violations.extend(set(meta, INSTANCE, &value).err().map(|why| violation(INSTANCE, why)));
             }
             name if fields.contains_key(name) => drop(written.insert(name.to_owned(), value)),
@@ -76,7 +81,7 @@ pub(crate) fn lift(entry: &Entry, arguments: &mut Value, meta: &mut CallMeta, ha
 
 /// Returns the meta fields about who runs the call, for carriers too: nobody may set a field that the tool does not
 /// show. The output and its path belong to the carrier itself.
-fn beside(meta: &mut CallMeta) -> Map<String, Value> {
+fn take_runner_fields(meta: &mut CallMeta) -> Map<String, Value> {
     let texts = [(ACTIVITY, meta.activity.take()), (DELEGATE, meta.delegate.take())];
     let mut found: Map<String, Value> =
         texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into()))).collect();
@@ -222,7 +227,7 @@ pub(crate) fn check_output(
     let Some(output) = meta.output.take() else {
         return vec![violation(OUTPUT, "it is missing: nobody else answers this call, so write its result here")];
     };
-    let Fitted { arguments, provenance, violations, .. } = fit(schema, output, Provenance::default());
+    let FittedArguments { arguments, provenance, violations, .. } = fit(schema, output, Provenance::default());
     let inside = |path: String| format!("/{OUTPUT}{path}");
     coerced.coerced.extend(provenance.coerced.into_iter().map(inside));
     meta.output = Some(arguments);
@@ -257,7 +262,7 @@ impl CallMeta {
 
     /// The paths of the state that the scopes show.
     pub fn seen_state(&self) -> impl Iterator<Item = Vec<&str>> {
-        let state = |text| scope(text).filter(|(kind, _)| *kind == Kind::State);
+        let state = |text| scope(text).filter(|(kind, _)| *kind == VariableKind::State);
         self.scopes.iter().filter_map(move |text| Some(state(text)?.1))
     }
 }
@@ -330,7 +335,7 @@ mod tests {
     struct TwoInputs([String; 2]);
 
     impl Variables for TwoInputs {
-        fn get(&self, _kind: Kind, _path: &[&str], _instance: Option<&str>) -> Option<KnownValue> {
+        fn get(&self, _kind: VariableKind, _path: &[&str], _instance: Option<&str>) -> Option<KnownValue> {
             None
         }
 

@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use self::arguments::{Fitted, NoObject};
+use self::arguments::{FittedArguments, NotAnObject};
 use self::indirect_call::{check_carried, is_carrier};
 pub use self::meta::CallMeta;
-use self::variables::{Outlook, PendingReference, Reader, Resolved, Variables, resolve_at};
+use self::variables::{Completeness, PendingReference, ResolvedArguments, VariableReader, Variables, resolve_at};
 use crate::catalogue::{Entry, Snapshot};
 use crate::definition::NoSchemaMode;
 use crate::error::{ErrorKind, ToolError};
@@ -134,11 +134,11 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
         let call = ToolCall::new(id, name, RawArguments::Value(arguments));
         Err(unknown(call, snapshot, std::slice::from_ref(&entry.wire_name)))
     };
-    let fitted = Fitted::to(entry, arguments, &mut meta, caller.variables);
-    let Fitted { arguments, mut provenance, pending, mut violations } = match fitted {
+    let fitted = FittedArguments::to(entry, arguments, &mut meta, caller.variables);
+    let FittedArguments { arguments, mut provenance, pending, mut violations } = match fitted {
         Ok(fitted) => fitted,
-        Err(NoObject { written, .. }) if matched.is_guess() => return guessed_wrong(id, name, written),
-        Err(NoObject { written, message }) => {
+        Err(NotAnObject { written, .. }) if matched.is_guess() => return guessed_wrong(id, name, written),
+        Err(NotAnObject { written, message }) => {
             let violation = Violation { path: String::new(), keyword: "parse".into(), message: message.clone() };
             let message = format!("the arguments of {} {message}", entry.wire_name);
             let error = ToolError::new(ErrorKind::InvalidParameters, message);
@@ -222,15 +222,15 @@ pub enum PendingCall {
 pub fn resolve_pending(
     mut call: ValidCall,
     variables: Option<&dyn Variables>,
-    outlook: Outlook,
+    completeness: Completeness,
 ) -> Result<PendingCall, Box<Rejection>> {
     let mut arguments = call.arguments.clone();
     let found = match variables {
         Some(variables) => {
-            let reader = Reader { variables, instance: call.meta.instance.as_deref() };
-            resolve_at(&mut arguments, &call.pending, reader, outlook)
+            let reader = VariableReader { variables, instance: call.meta.instance.as_deref() };
+            resolve_at(&mut arguments, &call.pending, reader, completeness)
         }
-        None => Resolved { missing: call.pending.clone(), ..Resolved::default() },
+        None => ResolvedArguments { missing: call.pending.clone(), ..ResolvedArguments::default() },
     };
     let mut violations = found.violations();
     if !found.pending.is_empty() && violations.is_empty() {
@@ -239,7 +239,7 @@ pub fn resolve_pending(
     call.provenance.resolved.extend(found.replaced);
     call.provenance.tainted.extend(found.tainted);
     if violations.is_empty() {
-        let fitted = Fitted::whole(&call.entry, arguments, call.provenance, Vec::new());
+        let fitted = FittedArguments::whole(&call.entry, arguments, call.provenance, Vec::new());
         (arguments, call.provenance, violations) = (fitted.arguments, fitted.provenance, fitted.violations);
     }
     if violations.is_empty() {
@@ -330,7 +330,7 @@ fn invalid(entry: &Entry, violations: &[Violation], provenance: &Provenance) -> 
 mod tests {
     use super::*;
     use crate::call::variables::Values;
-    use crate::catalogue::{Listing, RegisteredTool, Unapproved};
+    use crate::catalogue::{Listing, RegisteredTool, UnapprovedTool};
     use crate::definition::ToolDefinition;
     use crate::identity::name_table::NameMatch;
     use crate::identity::tool_id::ToolId;
@@ -433,14 +433,14 @@ mod tests {
     #[test]
     fn model_learns_why_missing_not_unapproved_text() {
         let absent = vec![("off".into(), "server off is disabled".into())];
-        let unapproved = vec![Unapproved {
+        let unapproved = vec![UnapprovedTool {
             provider: "gh".into(),
             raw_name: "Held".into(),
             shown_name: "Held".into(),
             why: "withheld: {+bad words+}".into(),
         }];
         let held = Listing {
-            withheld: vec![crate::catalogue::Withheld::new("Held", "withheld: {+bad words+}")],
+            withheld: vec![crate::catalogue::WithheldTool::new("Held", "withheld: {+bad words+}")],
             error: Some("exit status 3".into()),
             ..listing("gh", Vec::new())
         };
@@ -482,7 +482,7 @@ mod tests {
         assert!(call.provenance.defaulted && call.provenance.coerced == ["/n"]);
         let values = Values(json!({"state": {"n": null}}));
         let call = with_state("fs__read", json!({"path": "a", "n": "†state.n"}), &Values::default()).expect("waits");
-        let Ok(PendingCall::Ready(landed)) = resolve_pending(call, Some(&values), Outlook::Open) else {
+        let Ok(PendingCall::Ready(landed)) = resolve_pending(call, Some(&values), Completeness::Open) else {
             panic!("lands")
         };
         assert_eq!(landed.arguments, json!({"path": "a", "n": 3}));
@@ -536,14 +536,15 @@ mod tests {
         assert_eq!((call.arguments.clone(), call.pending.len()), (written, 1));
         assert!(with_state("fs__read", json!({"n": "†state.n"}), &none).is_err(), "the rest is validated at once");
 
-        let landed =
-            |state: Value, outlook| resolve_pending(call.clone(), Some(&Values(json!({"state": state}))), outlook);
-        let Ok(PendingCall::Ready(ready)) = landed(json!({"n": "7"}), Outlook::Open) else { panic!("lands") };
+        let landed = |state: Value, completeness| {
+            resolve_pending(call.clone(), Some(&Values(json!({"state": state}))), completeness)
+        };
+        let Ok(PendingCall::Ready(ready)) = landed(json!({"n": "7"}), Completeness::Open) else { panic!("lands") };
         assert_eq!((ready.arguments, ready.pending.len()), (json!({"path": "a", "n": 7}), 0));
-        assert!(matches!(landed(json!({}), Outlook::Open), Ok(PendingCall::Waits(_))));
-        let never = landed(json!({}), Outlook::Closed).expect_err("never lands");
+        assert!(matches!(landed(json!({}), Completeness::Open), Ok(PendingCall::Waits(_))));
+        let never = landed(json!({}), Completeness::Closed).expect_err("never lands");
         assert!(never.to_string().contains("†state.n"), "{never}");
-        let invalid = landed(json!({"n": "x"}), Outlook::Open).expect_err("invalid");
+        let invalid = landed(json!({"n": "x"}), Completeness::Open).expect_err("invalid");
         assert!(invalid.to_string().contains("/n: expected integer"), "{invalid}");
     }
 

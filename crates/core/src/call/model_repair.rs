@@ -8,7 +8,7 @@ use super::{CallMeta, RawArguments, Rejection, ToolCall, meta};
 use crate::error::ErrorKind;
 use crate::model::{Message, ModelRequest, ModelResponse, StopReason};
 
-pub use crate::output::provenance::{RepairEnd, RepairRecord};
+pub use crate::output::provenance::{RepairOutcome, RepairRecord};
 
 /// Schema and arguments together that are worth a request, in bytes.
 const MAX_TEXT: usize = 64 << 10;
@@ -32,7 +32,7 @@ impl RepairRecord {
             original: rejection.arguments.clone(),
             errors: rejection.violations.clone(),
             candidate: None,
-            end: RepairEnd::Failed("the model has not answered".into()),
+            end: RepairOutcome::Failed("the model has not answered".into()),
         }
     }
 }

@@ -304,7 +304,7 @@ impl UsageRecorder for NoUsage {
 
 /// State of a file when the session last saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileSeen {
+pub struct SeenFile {
     /// Hash of its bytes.
     pub hash: ContentHash,
     /// Modification time.
@@ -314,9 +314,9 @@ pub struct FileSeen {
 /// The files that a session has read. Paths are canonical.
 pub trait FileState: Send + Sync {
     /// Notes that the session knows the file in this state.
-    fn saw(&self, _session: &SessionId, _path: &Path, _seen: FileSeen) {}
+    fn record_seen(&self, _session: &SessionId, _path: &Path, _seen: SeenFile) {}
     /// Returns the file state that the session last saw. `Err` if read state is not kept.
-    fn seen(&self, _session: &SessionId, _path: &Path) -> Result<Option<FileSeen>, Unsupported> {
+    fn seen(&self, _session: &SessionId, _path: &Path) -> Result<Option<SeenFile>, Unsupported> {
         Err(Unsupported("file read state"))
     }
 }

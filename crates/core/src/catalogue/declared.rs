@@ -46,7 +46,7 @@ pub fn declared_tool(name: &str, schema: &Value) -> Result<Arc<RegisteredTool>, 
     let mut definition = ToolDefinition::new(id, text("description").unwrap_or_default(), Some(parameters));
     definition.title = text("title");
     definition.effects = Effects::READ;
-    Ok(RegisteredTool::own_as(definition, name)?)
+    Ok(RegisteredTool::own_named(definition, name)?)
 }
 
 /// The provider of declared tools.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{Origin, Provider, ProviderKind, RegisteredTool};
+use super::{DefinitionOrigin, Provider, ProviderKind, RegisteredTool};
 use crate::content::EstimatedTokens;
 use crate::definition::meta_fields::with_properties;
 use crate::definition::{Effects, ToolDefinition};
@@ -37,7 +37,7 @@ pub struct Entry {
     /// The wire name, shared with events: each call emits several.
     shared_wire_name: Arc<str>,
     /// The description of its provider.
-    pub(super) source: Arc<Source>,
+    pub(super) source: Arc<SourceDescription>,
     /// The route of calls that do not name one.
     route: Route,
     runner: Runner,
@@ -71,7 +71,7 @@ impl Entry {
         tool: Arc<RegisteredTool>,
         provider: Arc<dyn Provider>,
         wire_name: &str,
-        source: Arc<Source>,
+        source: Arc<SourceDescription>,
         namesake: Option<&ToolId>,
     ) -> Arc<Self> {
         let route = default_route(&tool, &*provider, namesake);
@@ -123,7 +123,7 @@ impl Entry {
 
     /// Whether it works on a run, such as its report, jobs, outputs and tools: its calls belong to no single input.
     #[must_use]
-    pub fn works_on_run(&self) -> bool {
+    pub fn targets_run(&self) -> bool {
         self.provider.kind() == ProviderKind::Builtin && OF_RUN.contains(&self.id().namespace())
     }
 
@@ -212,7 +212,7 @@ impl Entry {
     /// Returns its protocol method (`resources/read`), if it is not a tool.
     #[must_use]
     pub fn method(&self) -> Option<&str> {
-        self.provider.is_of_methods().then(|| self.tool.raw_name())
+        self.provider.lists_methods().then(|| self.tool.raw_name())
     }
 
     /// Whether an interrupted call can be repeated without harm: by trusted hints it only reads or is idempotent, and
@@ -292,7 +292,7 @@ impl Entry {
 /// Returns the default route of a tool: its delegate, its activity, its own code, the code of a namesake, or nobody.
 fn default_route(tool: &RegisteredTool, provider: &dyn Provider, namesake: Option<&ToolId>) -> Route {
     let definition = tool.definition();
-    if tool.origin() == Origin::Foreign {
+    if tool.origin() == DefinitionOrigin::Foreign {
         return Route::Tool;
     }
     if let Some(delegate) = definition.delegate.as_ref().and_then(Value::as_str).filter(|name| !name.is_empty()) {
@@ -315,13 +315,13 @@ impl fmt::Debug for Entry {
 
 /// The description of a provider, read once for all its tools.
 #[derive(PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct SourceDescription {
     name: Arc<str>,
     hash: u64,
     about: Box<str>,
 }
 
-impl Source {
+impl SourceDescription {
     pub(super) fn of(provider: &dyn Provider) -> Self {
         let mut about = provider.instructions().unwrap_or_default();
         about.truncate(about.floor_char_boundary(MAX_ABOUT));

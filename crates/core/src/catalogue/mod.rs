@@ -20,8 +20,8 @@ pub use crate::model::shown_tokens;
 pub use entry::{ACTIVITY_ONLY, Entry, namespaces};
 pub use prompt_part::{PromptPart, Skill};
 pub use provider::{
-    CallLimits, ChangeNotifier, Health, ListKind, NoticeSink, PromptQuestion, PromptSize, Provider, ProviderCall,
-    ProviderError, SourceNotice, Withheld,
+    CallLimits, ChangeNotifier, Health, ListKind, NoticeSink, PromptSize, PromptSizeQuery, Provider, ProviderCall,
+    ProviderError, SourceNotice, WithheldTool,
 };
-pub use registered::{Origin, RegisteredTool, RegistrationError, ToolOverride, foreign_ids};
-pub use snapshot::{CatalogueIssue, Listing, ProviderStatus, Snapshot, Unapproved};
+pub use registered::{DefinitionOrigin, RegisteredTool, RegistrationError, ToolOverride, foreign_ids};
+pub use snapshot::{CatalogueIssue, Listing, ProviderStatus, Snapshot, UnapprovedTool};

@@ -133,7 +133,7 @@ pub struct PromptSize {
 
 /// Asks for the size of a tool's request to a model.
 #[derive(Clone, Copy)]
-pub struct PromptQuestion<'a> {
+pub struct PromptSizeQuery<'a> {
     /// The call's arguments.
     pub arguments: &'a Value,
     /// The model, `provider/model`.
@@ -218,7 +218,7 @@ pub trait Provider: Send + Sync {
         None
     }
     /// Returns the size of the tool's request; see [`crate::Tool::prompt_size`].
-    fn prompt_size(&self, _tool: &ToolId, _asked: PromptQuestion<'_>) -> PromptSize {
+    fn prompt_size(&self, _tool: &ToolId, _asked: PromptSizeQuery<'_>) -> PromptSize {
         PromptSize::default()
     }
     /// Returns the tool's part of system prompts; see [`crate::Tool::prompt_part`].
@@ -268,7 +268,7 @@ pub trait Provider: Send + Sync {
     }
     /// Whether its tools are methods of the protocol, see [`Provider::methods`]: their raw names are the methods'
     /// names.
-    fn is_of_methods(&self) -> bool {
+    fn lists_methods(&self) -> bool {
         false
     }
     /// Returns the capabilities that its source announced, as MCP's `ServerCapabilities`; `None` while unknown, and for
@@ -290,7 +290,7 @@ pub trait Provider: Send + Sync {
         namespace == self.name()
     }
     /// Names it has but does not offer, each with the reason (`filtered by tools_denied`).
-    fn withheld(&self) -> Vec<Withheld> {
+    fn withheld(&self) -> Vec<WithheldTool> {
         Vec::new()
     }
     /// Returns problems that its operator should fix although it lists, such as settings that name missing tools: one
@@ -306,7 +306,7 @@ pub trait Provider: Send + Sync {
 
 /// A name that a source has and its provider does not offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Withheld {
+pub struct WithheldTool {
     /// The name at its source.
     pub name: String,
     /// Why, as a clause.
@@ -315,7 +315,7 @@ pub struct Withheld {
     pub is_unreadable: bool,
 }
 
-impl Withheld {
+impl WithheldTool {
     /// A name withheld by a setting, a rule or the operator.
     pub fn new(name: impl Into<String>, why: impl Into<String>) -> Self {
         Self { name: name.into(), why: why.into(), is_unreadable: false }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::definition::meta_fields::BadMetaField;
-use crate::definition::{Effects, Guidance, OwnLimits, ToolDefinition};
+use crate::definition::{Effects, Guidance, ToolDefinition, ToolLimits};
 use crate::identity::tool_id::{IdError, ToolId, short_hash};
 use crate::json::canonical::ContentHash;
 use crate::model::definition_bytes;
@@ -48,7 +48,7 @@ pub enum RegistrationError {
 
 /// The origin of a tool's definition; decides which parts are filled in and which faults are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum DefinitionOrigin {
     /// Ours: defaults are filled in, a broken schema is refused at registration.
     Own,
     /// From another party: arguments are passed as written, a broken schema leaves the tool unvalidated.
@@ -83,7 +83,7 @@ pub struct ToolOverride {
     pub guidance: Guidance,
     /// The limits of its calls.
     #[serde(flatten)]
-    pub limits: OwnLimits,
+    pub limits: ToolLimits,
 }
 
 impl ToolOverride {
@@ -107,7 +107,7 @@ impl ToolOverride {
 }
 
 /// The source's own statements about a tool with overrides.
-struct AsGiven {
+struct SourceDefinition {
     contract: Value,
     hash: ContentHash,
     /// The name that is shown.
@@ -120,9 +120,9 @@ struct AsGiven {
 pub struct RegisteredTool {
     definition: ToolDefinition,
     raw_name: String,
-    origin: Origin,
+    origin: DefinitionOrigin,
     hash: ContentHash,
-    as_given: Option<Box<AsGiven>>,
+    as_given: Option<Box<SourceDefinition>>,
     serial: u64,
     schema: OnceLock<Result<Option<CompiledSchema>, SchemaError>>,
     output_schema: OnceLock<Result<Option<CompiledSchema>, SchemaError>>,
@@ -138,14 +138,17 @@ impl RegisteredTool {
     /// [`RegistrationError`] names the tool and the remedy.
     pub fn own(definition: ToolDefinition) -> Result<Arc<Self>, RegistrationError> {
         let raw_name = definition.id.name().to_owned();
-        Self::own_as(definition, raw_name)
+        Self::own_named(definition, raw_name)
     }
 
     /// Like [`RegisteredTool::own`], for a tool whose source uses another name.
     ///
     /// # Errors
     /// [`RegistrationError`] names the tool and the remedy.
-    pub fn own_as(mut definition: ToolDefinition, raw_name: impl Into<String>) -> Result<Arc<Self>, RegistrationError> {
+    pub fn own_named(
+        mut definition: ToolDefinition,
+        raw_name: impl Into<String>,
+    ) -> Result<Arc<Self>, RegistrationError> {
         if definition.parameters.is_none() && !definition.allow_no_schema {
             return Err(RegistrationError::MissingSchema(definition.id));
         }
@@ -156,7 +159,7 @@ impl RegisteredTool {
         if let Err(BadMetaField { field, why }) = definition.lift_meta_fields() {
             return Err(RegistrationError::MetaField(definition.id, field, why));
         }
-        let tool = Self::build(definition, raw_name.into(), Origin::Own);
+        let tool = Self::build(definition, raw_name.into(), DefinitionOrigin::Own);
         let result = if had_output { Ok(None) } else { tool.output_schema() };
         if let Err(error) = tool.schema().and(result).and(tool.call_fields()) {
             return Err(RegistrationError::Schema { id: tool.definition.id.clone(), error: error.clone() });
@@ -171,7 +174,7 @@ impl RegisteredTool {
 
     /// Registers a foreign tool. Never fails; a schema that does not compile is found at first use.
     pub fn foreign(definition: ToolDefinition, raw_name: impl Into<String>) -> Arc<Self> {
-        Arc::new(Self::build(definition, raw_name.into(), Origin::Foreign))
+        Arc::new(Self::build(definition, raw_name.into(), DefinitionOrigin::Foreign))
     }
 
     /// Like [`RegisteredTool::foreign`], with the operator's overrides.
@@ -181,14 +184,18 @@ impl RegisteredTool {
         }
         let contract = definition.contract();
         let has_own_hint = shown.guidance.contribution.is_some();
-        let as_given =
-            AsGiven { hash: ContentHash::of_value(&contract), contract, name: shown.name.clone(), has_own_hint };
+        let as_given = SourceDefinition {
+            hash: ContentHash::of_value(&contract),
+            contract,
+            name: shown.name.clone(),
+            has_own_hint,
+        };
         shown.apply(&mut definition);
-        let tool = Self::build(definition, raw_name.into(), Origin::Foreign);
+        let tool = Self::build(definition, raw_name.into(), DefinitionOrigin::Foreign);
         Arc::new(Self { as_given: Some(Box::new(as_given)), ..tool })
     }
 
-    fn build(definition: ToolDefinition, raw_name: String, origin: Origin) -> Self {
+    fn build(definition: ToolDefinition, raw_name: String, origin: DefinitionOrigin) -> Self {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let (hash, serial) = (definition.contract_hash(), SERIAL.fetch_add(1, Ordering::Relaxed));
         Self {
@@ -227,7 +234,7 @@ impl RegisteredTool {
 
     /// Its origin.
     #[must_use]
-    pub fn origin(&self) -> Origin {
+    pub fn origin(&self) -> DefinitionOrigin {
         self.origin
     }
 
@@ -241,7 +248,8 @@ impl RegisteredTool {
     /// voice.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
-        let is_own = self.origin == Origin::Own || self.as_given.as_ref().is_some_and(|given| given.has_own_hint);
+        let is_own =
+            self.origin == DefinitionOrigin::Own || self.as_given.as_ref().is_some_and(|given| given.has_own_hint);
         self.definition.contribution.as_deref().filter(|_| is_own)
     }
 

@@ -70,7 +70,7 @@ pub(crate) fn listing(name: &'static str, tools: Vec<Arc<RegisteredTool>>) -> Li
 }
 
 /// A listing of `tools__call`.
-pub(crate) fn carrying() -> Listing {
+pub(crate) fn listing_with_call_tool() -> Listing {
     of_kind("tools", ProviderKind::Builtin, vec![own(definition(crate::model::exposure::CALL_ID))])
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::catalogue::context::{TokenCounter, ToolContext};
 use crate::catalogue::{
-    CallScope, Health, PromptPart, PromptQuestion, PromptSize, Provider, ProviderCall, ProviderError, ProviderKind,
+    CallScope, Health, PromptPart, PromptSize, PromptSizeQuery, Provider, ProviderCall, ProviderError, ProviderKind,
     RegisteredTool, RegistrationError,
 };
 use crate::definition::ToolDefinition;
@@ -183,8 +183,8 @@ impl Provider for StaticProvider {
         self.by_id.get(tool)?.llm()
     }
 
-    fn prompt_size(&self, tool: &ToolId, asked: PromptQuestion<'_>) -> PromptSize {
-        let PromptQuestion { arguments, model, mode, tokens } = asked;
+    fn prompt_size(&self, tool: &ToolId, asked: PromptSizeQuery<'_>) -> PromptSize {
+        let PromptSizeQuery { arguments, model, mode, tokens } = asked;
         self.by_id.get(tool).map(|tool| tool.prompt_size(arguments, model, mode, tokens)).unwrap_or_default()
     }
 

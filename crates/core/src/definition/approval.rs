@@ -93,13 +93,13 @@ impl ApprovalRequest {
     /// a file that decides what runs) may do anything the next time: `always` covers
     /// only equal arguments.
     #[must_use]
-    pub fn always_covers(&self) -> AlwaysCovers {
+    pub fn always_covers(&self) -> AlwaysScope {
         match self.scope {
-            CallScope::Workspace => AlwaysCovers::ToolInWorkspace,
-            CallScope::Configuration => AlwaysCovers::ThisCall,
-            CallScope::Anywhere if self.effects.destructive => AlwaysCovers::ThisCall,
-            CallScope::Anywhere if self.asker.is_some() => AlwaysCovers::ToolForAsker,
-            CallScope::Anywhere => AlwaysCovers::Tool,
+            CallScope::Workspace => AlwaysScope::ToolInWorkspace,
+            CallScope::Configuration => AlwaysScope::ThisCall,
+            CallScope::Anywhere if self.effects.destructive => AlwaysScope::ThisCall,
+            CallScope::Anywhere if self.asker.is_some() => AlwaysScope::ToolForAsker,
+            CallScope::Anywhere => AlwaysScope::Tool,
         }
     }
 
@@ -111,8 +111,8 @@ impl ApprovalRequest {
 
     /// The key of an `always` with this reach: different reaches have different keys.
     #[must_use]
-    pub fn standing_key(&self, covers: AlwaysCovers) -> ContentHash {
-        let arguments = self.binds_to.filter(|_| covers == AlwaysCovers::ThisCall);
+    pub fn standing_key(&self, covers: AlwaysScope) -> ContentHash {
+        let arguments = self.binds_to.filter(|_| covers == AlwaysScope::ThisCall);
         let mut key = json!({"definition": self.definition, "covers": covers, "arguments": arguments});
         if let Some(asker) = &self.asker {
             key["asker"] = asker.as_str().into();
@@ -127,9 +127,9 @@ impl ApprovalRequest {
 /// [`ToolError`]: crate::ToolError
 #[derive(Debug, thiserror::Error)]
 #[error("a person must decide about {} first", self.0.tool)]
-pub struct AwaitsDecision(pub Box<ApprovalRequest>);
+pub struct DecisionPending(pub Box<ApprovalRequest>);
 
-impl AwaitsDecision {
+impl DecisionPending {
     /// The question that a call with this error waits for, if that is all that failed.
     #[must_use]
     pub fn of<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e ApprovalRequest> {
@@ -140,7 +140,7 @@ impl AwaitsDecision {
 /// The reach of `always`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AlwaysCovers {
+pub enum AlwaysScope {
     /// Every call of this definition that is not known to stay inside the workspace.
     Tool,
     /// Like `Tool`, on request of the same server ([`ApprovalRequest::asker`]).
@@ -186,7 +186,7 @@ pub struct StandingApproval {
     /// Its key; see [`ApprovalRequest::standing_key`].
     pub key: ContentHash,
     /// Its reach.
-    pub covers: AlwaysCovers,
+    pub covers: AlwaysScope,
     /// The arguments it is bound to, secrets redacted; `None` for any arguments.
     pub arguments: Option<Value>,
     /// The server on whose request; `None` for any.
@@ -199,7 +199,7 @@ pub struct StandingApproval {
 impl StandingApproval {
     /// Builds the standing approval for `always` to this request. `id` is new.
     #[must_use]
-    pub fn of(request: &ApprovalRequest, covers: AlwaysCovers, id: String, now_ms: u64) -> Self {
+    pub fn of(request: &ApprovalRequest, covers: AlwaysScope, id: String, now_ms: u64) -> Self {
         Self {
             id,
             scope: request.session.as_str().to_owned(),
@@ -207,7 +207,7 @@ impl StandingApproval {
             tool: request.tool.clone(),
             key: request.standing_key(covers),
             covers,
-            arguments: (covers == AlwaysCovers::ThisCall).then(|| request.arguments.clone()),
+            arguments: (covers == AlwaysScope::ThisCall).then(|| request.arguments.clone()),
             asker: request.asker.clone(),
             created_ms: now_ms,
         }
@@ -216,7 +216,7 @@ impl StandingApproval {
 
 /// Who answers an approver's questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answers {
+pub enum AnswerSource {
     /// Somebody present, or nobody with an immediate decision.
     Here,
     /// Somebody who may look minutes later: a client that waits for the call's result should not wait for the answer.
@@ -233,8 +233,8 @@ pub trait Approver: Send + Sync {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision;
 
     /// Returns who answers its questions.
-    fn answers(&self) -> Answers {
-        Answers::Here
+    fn answers(&self) -> AnswerSource {
+        AnswerSource::Here
     }
 
     /// Returns the approver to ask when this one answers [`ApprovalDecision::Later`] because nobody has seen the
@@ -271,8 +271,8 @@ impl Approver for NoApprover {
         ApprovalDecision::Deny { reason: format!("{}; {}", request.reason, self.remedy) }
     }
 
-    fn answers(&self) -> Answers {
-        Answers::Nobody
+    fn answers(&self) -> AnswerSource {
+        AnswerSource::Nobody
     }
 }
 

@@ -47,13 +47,13 @@ pub struct FormRequest {
     /// The source's message, without secrets.
     pub message: String,
     /// The requested action.
-    pub wants: Wants,
+    pub wants: RequestedAction,
 }
 
 /// The action requested from a person.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Wants {
+pub enum RequestedAction {
     /// Fill this in: a JSON Schema of one flat object.
     Form(Value),
     /// Open this address; Toolwright does not open it.
@@ -134,8 +134,8 @@ impl FormQuestion {
     pub fn to_json(&self) -> Value {
         let request = &self.request;
         let (kind, key, wanted) = match &request.wants {
-            Wants::Form(schema) => ("form", "schema", schema.clone()),
-            Wants::Page(address) => ("page", "address", address.as_str().into()),
+            RequestedAction::Form(schema) => ("form", "schema", schema.clone()),
+            RequestedAction::Page(address) => ("page", "address", address.as_str().into()),
         };
         // Settled questions keep only the message.
         let wanted = if self.state == QuestionState::Pending { wanted } else { Value::Null };
@@ -196,7 +196,7 @@ impl QuestionState {
 
 /// Result of answering a question `K`.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answered<K = Question> {
+pub enum AnswerStatus<K = Question> {
     /// It counts: it is the first, and in time.
     Counts,
     /// Too late: the question already has this state.
@@ -260,7 +260,7 @@ pub trait InboxStore: Send + Sync {
         Err(Unsupported("the inbox").into())
     }
     /// Answers a pending, unexpired question. The first of several answers counts, from whichever process.
-    async fn answer(&self, _id: &str, _decision: &ApprovalDecision, _by: &str) -> Result<Answered, StoreError> {
+    async fn answer(&self, _id: &str, _decision: &ApprovalDecision, _by: &str) -> Result<AnswerStatus, StoreError> {
         Err(Unsupported("the inbox").into())
     }
     /// Stores a new question of a source. Once settled, only the beginning of its message is kept. The number of
@@ -291,7 +291,7 @@ pub trait InboxStore: Send + Sync {
         _id: &str,
         _reply: &FormReply,
         _by: &str,
-    ) -> Result<Answered<FormQuestion>, StoreError> {
+    ) -> Result<AnswerStatus<FormQuestion>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
     /// Like [`InboxStore::take_question`] for a source's question: the answer's values are returned once

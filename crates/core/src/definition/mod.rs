@@ -23,7 +23,7 @@ use crate::json::canonical::ContentHash;
 use crate::model::ModelSettings;
 
 pub use self::sandbox::SandboxProfile;
-pub use self::settings::{Guidance, OwnLimits, ToolConfig};
+pub use self::settings::{Guidance, ToolConfig, ToolLimits};
 pub use self::source::{CallScope, McpPeer, ProviderKind, passthrough};
 
 /// What a tool may do to the world. The names and their meaning are MCP's tool annotations; a hint

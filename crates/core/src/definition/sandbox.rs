@@ -1,6 +1,6 @@
 //! Sandbox profiles: the rights of a tool's processes, and which restrictions a machine can enforce.
 //!
-//! A profile promises a set of [`Wall`]s. [`enforcement`] says which of them hold on a machine and by
+//! A profile promises a set of [`Restriction`]s. [`enforcement`] says which of them hold on a machine and by
 //! which mechanism; it is a pure function, so that a table can test it for any kernel. The walls
 //! themselves are built in `toolwright-sandbox`.
 //!
@@ -74,8 +74,8 @@ impl SandboxProfile {
 
     /// Restrictions that it promises.
     #[must_use]
-    pub fn walls(self) -> &'static [Wall] {
-        use Wall::{Kernel, Metadata, Network, Processes, Protected, Reads, Services, Writes};
+    pub fn walls(self) -> &'static [Restriction] {
+        use Restriction::{Kernel, Metadata, Network, Processes, Protected, Reads, Services, Writes};
         match self {
             Self::Pure => &[Reads, Writes, Metadata, Network, Services, Processes, Kernel],
             Self::ReadOnly => &[Writes, Metadata, Network, Services, Processes, Kernel],
@@ -129,7 +129,7 @@ pub enum Area {
 /// A restriction of a profile's processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Wall {
+pub enum Restriction {
     /// Reading files that it has no grant for.
     Reads,
     /// Making, changing, renaming and deleting files that it has no grant for.
@@ -148,7 +148,7 @@ pub enum Wall {
     Kernel,
 }
 
-impl fmt::Display for Wall {
+impl fmt::Display for Restriction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Reads => "reads",
@@ -196,9 +196,9 @@ pub struct Enforcement {
     /// The mechanism.
     pub mechanism: Mechanism,
     /// Walls that hold, each with its means.
-    pub enforced: Vec<(Wall, &'static str)>,
+    pub enforced: Vec<(Restriction, &'static str)>,
     /// Walls that do not hold, wholly or in part, and why.
-    pub not_enforced: Vec<(Wall, &'static str)>,
+    pub not_enforced: Vec<(Restriction, &'static str)>,
 }
 
 impl Enforcement {
@@ -219,7 +219,7 @@ impl Enforcement {
     /// `{profile, enforced: ["writes: landlock"], not_enforced: ["protected: …"]}`
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let lines = |walls: &[(Wall, &str)]| -> Vec<String> {
+        let lines = |walls: &[(Restriction, &str)]| -> Vec<String> {
             walls.iter().map(|(wall, what)| format!("{wall}: {what}")).collect()
         };
         json!({
@@ -252,7 +252,7 @@ pub fn enforcement(profile: SandboxProfile, support: &SandboxSupport) -> Enforce
 fn by(
     profile: SandboxProfile,
     mechanism: Mechanism,
-    holds: impl Fn(Wall) -> Result<&'static str, &'static str>,
+    holds: impl Fn(Restriction) -> Result<&'static str, &'static str>,
 ) -> Enforcement {
     let mut all = Enforcement { profile, mechanism, enforced: Vec::new(), not_enforced: Vec::new() };
     for &wall in profile.walls() {
@@ -267,38 +267,48 @@ fn by(
 const NO_LANDLOCK: &str = "the kernel has no Landlock (Linux 5.13 and later, switched on at boot)";
 const NO_SECCOMP: &str = "system calls cannot be filtered on this machine";
 
-fn in_kernel(profile: SandboxProfile, wall: Wall, support: &SandboxSupport) -> Result<&'static str, &'static str> {
+fn in_kernel(
+    profile: SandboxProfile,
+    wall: Restriction,
+    support: &SandboxSupport,
+) -> Result<&'static str, &'static str> {
     let reads_only = matches!(profile, SandboxProfile::Pure | SandboxProfile::ReadOnly);
     match wall {
-        Wall::Reads | Wall::Writes if support.landlock == 0 => Err(NO_LANDLOCK),
-        Wall::Writes if support.landlock < 3 => Err("Landlock stops truncating files from Linux 6.2 on"),
-        Wall::Reads | Wall::Writes => Ok("landlock"),
-        Wall::Metadata if reads_only && support.seccomp => Ok("seccomp"),
-        Wall::Metadata if !reads_only && support.mounts => Ok("mounts"),
-        Wall::Protected if support.mounts => {
+        Restriction::Reads | Restriction::Writes if support.landlock == 0 => Err(NO_LANDLOCK),
+        Restriction::Writes if support.landlock < 3 => Err("Landlock stops truncating files from Linux 6.2 on"),
+        Restriction::Reads | Restriction::Writes => Ok("landlock"),
+        Restriction::Metadata if reads_only && support.seccomp => Ok("seccomp"),
+        Restriction::Metadata if !reads_only && support.mounts => Ok("mounts"),
+        Restriction::Protected if support.mounts => {
             Ok("mounts: those that exist at the start, and the names of Toolwright's configuration")
         }
-        Wall::Metadata => {
+        Restriction::Metadata => {
             Err("Landlock does not cover permissions, owners and times of files outside the workspace; bubblewrap does")
         }
-        Wall::Protected => Err(
+        Restriction::Protected => Err(
             "Landlock cannot except files of a folder that may be written, such as .git and toolwright.yaml; bubblewrap can",
         ),
-        Wall::Network | Wall::Services | Wall::Kernel if !support.seccomp => Err(NO_SECCOMP),
-        Wall::Network if support.landlock >= 4 => Ok("seccomp, landlock"),
-        Wall::Network | Wall::Services | Wall::Kernel => Ok("seccomp"),
-        Wall::Processes if support.landlock == 0 => Err(NO_LANDLOCK),
-        Wall::Processes if support.landlock < 6 => Err("Landlock stops signals from Linux 6.12 on"),
-        Wall::Processes => Ok("landlock"),
+        Restriction::Network | Restriction::Services | Restriction::Kernel if !support.seccomp => Err(NO_SECCOMP),
+        Restriction::Network if support.landlock >= 4 => Ok("seccomp, landlock"),
+        Restriction::Network | Restriction::Services | Restriction::Kernel => Ok("seccomp"),
+        Restriction::Processes if support.landlock == 0 => Err(NO_LANDLOCK),
+        Restriction::Processes if support.landlock < 6 => Err("Landlock stops signals from Linux 6.12 on"),
+        Restriction::Processes => Ok("landlock"),
     }
 }
 
-fn in_bubblewrap(wall: Wall, support: &SandboxSupport) -> Result<&'static str, &'static str> {
+fn in_bubblewrap(wall: Restriction, support: &SandboxSupport) -> Result<&'static str, &'static str> {
     match wall {
-        Wall::Reads | Wall::Writes | Wall::Metadata | Wall::Network | Wall::Processes => Ok("bubblewrap"),
-        Wall::Protected => Ok("bubblewrap: those that exist at the start, and the names of Toolwright's configuration"),
-        Wall::Services | Wall::Kernel if support.seccomp => Ok("seccomp"),
-        Wall::Services | Wall::Kernel => Err(NO_SECCOMP),
+        Restriction::Reads
+        | Restriction::Writes
+        | Restriction::Metadata
+        | Restriction::Network
+        | Restriction::Processes => Ok("bubblewrap"),
+        Restriction::Protected => {
+            Ok("bubblewrap: those that exist at the start, and the names of Toolwright's configuration")
+        }
+        Restriction::Services | Restriction::Kernel if support.seccomp => Ok("seccomp"),
+        Restriction::Services | Restriction::Kernel => Err(NO_SECCOMP),
     }
 }
 
@@ -326,15 +336,20 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(profile: &str, (landlock, seccomp, bubblewrap): (u32, bool, bool), mechanism: Mechanism, open: &[Wall]) {
+    fn check(
+        profile: &str,
+        (landlock, seccomp, bubblewrap): (u32, bool, bool),
+        mechanism: Mechanism,
+        open: &[Restriction],
+    ) {
         check_with(profile, SandboxSupport { landlock, seccomp, mounts: false, bubblewrap }, mechanism, open);
     }
 
     #[track_caller]
-    fn check_with(profile: &str, support: SandboxSupport, mechanism: Mechanism, open: &[Wall]) {
+    fn check_with(profile: &str, support: SandboxSupport, mechanism: Mechanism, open: &[Restriction]) {
         let profile: SandboxProfile = profile.parse().expect("profile");
         let found = enforcement(profile, &support);
-        let not: Vec<Wall> = found.not_enforced.iter().map(|(wall, _)| *wall).collect();
+        let not: Vec<Restriction> = found.not_enforced.iter().map(|(wall, _)| *wall).collect();
         assert_eq!((found.mechanism, not.as_slice()), (mechanism, open), "{profile}");
         assert_eq!(found.enforced.len() + not.len(), profile.walls().len());
         assert_eq!(found.gaps().is_none(), open.is_empty());
@@ -343,7 +358,7 @@ mod tests {
     #[test]
     fn what_holds_follows_from_profile_and_machine() {
         use Mechanism::{Bubblewrap, Kernel as InKernel, None};
-        use Wall::{Kernel, Metadata, Network, Processes, Protected, Reads, Services, Writes};
+        use Restriction::{Kernel, Metadata, Network, Processes, Protected, Reads, Services, Writes};
         let new = (7, true, false);
         check("full", (0, false, false), None, &[]);
         check("pure", new, InKernel, &[]);

@@ -59,7 +59,7 @@ impl Guidance {
 /// The limits of a single tool's calls. An absent one is the tool's own, or else that of `defaults`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct OwnLimits {
+pub struct ToolLimits {
     /// The queue that its calls wait in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
@@ -82,7 +82,7 @@ pub struct OwnLimits {
     pub max_output: Option<usize>,
 }
 
-impl OwnLimits {
+impl ToolLimits {
     /// Fills absent limits from `other`.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
@@ -118,7 +118,7 @@ pub struct ToolConfig {
     pub guidance: Guidance,
     /// The limits of its calls.
     #[serde(flatten)]
-    pub limits: OwnLimits,
+    pub limits: ToolLimits,
 }
 
 impl ToolConfig {

@@ -76,13 +76,13 @@ pub struct Variant {
 fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Texts {
+    enum OneOrMany {
         One(String),
         More(Vec<String>),
     }
-    Ok(match Texts::deserialize(deserializer)? {
-        Texts::One(text) => vec![text],
-        Texts::More(texts) => texts,
+    Ok(match OneOrMany::deserialize(deserializer)? {
+        OneOrMany::One(text) => vec![text],
+        OneOrMany::More(texts) => texts,
     })
 }
 

@@ -229,7 +229,7 @@ pub fn note(id: &str, tool: &ToolId, state: JobState) -> Value {
 
 /// Whether the caller has the job tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Follows {
+pub enum JobFollower {
     /// It has them, or will once there is a job.
     #[default]
     Itself,
@@ -252,21 +252,23 @@ pub struct JobNotice {
 impl JobNotice {
     /// Notice for a call that continues as a job.
     #[must_use]
-    pub fn started(id: &str, tool: &ToolId, state: JobState, follows: Follows) -> Self {
+    pub fn started(id: &str, tool: &ToolId, state: JobState, follows: JobFollower) -> Self {
         let (status, message) = match state {
             JobState::WaitingInput => ("step", format!("{tool} waits for input as job {id}.")),
             _ => ("job", format!("{tool} goes on as background job {id}. Its result is not here yet.")),
         };
         let next = match (state, follows) {
-            (JobState::WaitingInput, Follows::Itself) => "Continue it with job__send, or end it with job__stop.".into(),
-            (JobState::WaitingInput, Follows::Operator) => {
+            (JobState::WaitingInput, JobFollower::Itself) => {
+                "Continue it with job__send, or end it with job__stop.".into()
+            }
+            (JobState::WaitingInput, JobFollower::Operator) => {
                 format!("Only the operator can give it: toolwright jobs send {id}")
             }
-            (_, Follows::Itself) => format!(
+            (_, JobFollower::Itself) => format!(
                 "job__wait {{\"id\": \"{id}\"}} gives its result; within a run it comes by itself as a message. job__read \
                  shows what it wrote so far, job__stop ends it."
             ),
-            (_, Follows::Operator) => format!(
+            (_, JobFollower::Operator) => format!(
                 "Its result does not come here: the operator sees it with `toolwright jobs show {id}`. Do not make this \
                  call again."
             ),
@@ -277,19 +279,19 @@ impl JobNotice {
     /// Notice for a call that waits as a job for a person, at most so long. It tells the model who
     /// approves, but nothing that would let it approve by itself.
     #[must_use]
-    pub fn awaited(id: &str, tool: &ToolId, wait: Duration, follows: Follows) -> Self {
+    pub fn awaited(id: &str, tool: &ToolId, wait: Duration, follows: JobFollower) -> Self {
         let message = format!(
             "{tool} needs a person's approval, and has not run. It runs once a person has approved it with `toolwright \
              approvals`; after {} without an answer it is denied.",
             crate::duration::format(wait)
         );
         let next = match follows {
-            Follows::Itself => {
+            JobFollower::Itself => {
                 "Tell the user that it waits for their approval. job__wait then gives its result, job__stop \
                                 withdraws it. Do not make this call again."
                     .to_owned()
             }
-            Follows::Operator => format!(
+            JobFollower::Operator => format!(
                 "Tell the user that it waits for their approval. Its result does not come here: the operator sees it with \
                  `toolwright jobs show {id}`. Do not make this call again."
             ),
@@ -305,7 +307,7 @@ impl JobNotice {
 
     /// Adds it to the job's note, as a structured result.
     #[must_use]
-    pub fn beside(&self, mut note: Value) -> Value {
+    pub fn attach_to(&self, mut note: Value) -> Value {
         note["status"] = self.status.into();
         note["message"] = self.message.as_str().into();
         note["next"] = self.next.as_str().into();
@@ -335,7 +337,7 @@ impl JobScope<'_> {
 
 /// Lines of a job's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobText {
+pub struct JobLogSlice {
     /// The lines, joined.
     pub text: String,
     /// Number of the first, from 0.
@@ -344,7 +346,7 @@ pub struct JobText {
     pub total: usize,
 }
 
-impl JobText {
+impl JobLogSlice {
     /// Formats the lines for programs, with the job as it was then: `jobs read --json`.
     #[must_use]
     pub fn to_json(&self, job: &JobRecord) -> Value {
@@ -354,7 +356,7 @@ impl JobText {
 
 /// Filter of listed jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Listed {
+pub enum JobFilter {
     /// All jobs.
     #[default]
     All,
@@ -380,7 +382,7 @@ pub trait Jobs: Send + Sync {
     async fn page(
         &self,
         _scope: JobScope<'_>,
-        _listed: Listed,
+        _listed: JobFilter,
         _after: Option<&str>,
         _limit: usize,
     ) -> Result<JobPage, StoreError> {
@@ -388,7 +390,7 @@ pub trait Jobs: Send + Sync {
     }
 
     /// Returns the `listed` jobs, newest first, at most `limit`, without outcomes.
-    async fn list(&self, scope: JobScope<'_>, listed: Listed, limit: usize) -> Result<Vec<JobRecord>, StoreError> {
+    async fn list(&self, scope: JobScope<'_>, listed: JobFilter, limit: usize) -> Result<Vec<JobRecord>, StoreError> {
         Ok(self.page(scope, listed, None, limit).await?.jobs)
     }
 
@@ -413,7 +415,13 @@ pub trait Jobs: Send + Sync {
     ///
     /// # Errors
     /// As [`Jobs::get`].
-    async fn read(&self, _scope: JobScope<'_>, _id: &str, _offset: i64, _lines: usize) -> Result<JobText, StoreError> {
+    async fn read(
+        &self,
+        _scope: JobScope<'_>,
+        _id: &str,
+        _offset: i64,
+        _lines: usize,
+    ) -> Result<JobLogSlice, StoreError> {
         Err(Unsupported("jobs").into())
     }
 
@@ -528,13 +536,13 @@ mod tests {
     #[test]
     fn approval_notice_names_no_id() {
         let tool = ToolId::parse("x:build@1.0.0").expect("id");
-        let result = JobNotice::awaited("build_00000001", &tool, Duration::from_secs(600), Follows::Itself);
+        let result = JobNotice::awaited("build_00000001", &tool, Duration::from_secs(600), JobFollower::Itself);
         for part in ["a person's approval", "`toolwright approvals`", "10m", "job__wait", "Do not make this call again"]
         {
             assert!(result.text().contains(part), "{part} in {}", result.text());
         }
         assert!(!result.text().contains("build_00000001"), "{}", result.text());
-        let note = result.beside(note("build_00000001", &tool, JobState::Pending));
+        let note = result.attach_to(note("build_00000001", &tool, JobState::Pending));
         assert_eq!((&note["job"], &note["status"]), (&json!("build_00000001"), &json!("approval")));
         assert_eq!(
             result.text(),

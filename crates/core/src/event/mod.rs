@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::error::ErrorKind;
 use crate::event::job::JobState;
-use crate::event::operation::{Op, Origin};
+use crate::event::operation::{CallOrigin, Op};
 use crate::identity::session::{CallId, SessionId};
 use crate::identity::tool_id::ToolId;
 use crate::model::exposure::Exposure;
@@ -21,7 +21,7 @@ use crate::model::{ModelErrorKind, StopReason, Usage};
 use crate::output::provenance::{Provenance, RepairRecord};
 use crate::pins::Change;
 
-pub use self::sink::{Attention, CATALOGUE_KEPT, CompactionLayer, EventSink, NoEvents, Partial, Refused};
+pub use self::sink::{CATALOGUE_KEPT, CompactionLayer, EventDetail, EventSink, NoEvents, Partial, RefusedCall};
 pub use crate::definition::McpPeer;
 
 /// Something that happened, for logs, consoles, ledgers and terminals. Events carry redacted text only.
@@ -77,17 +77,17 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         method: Option<Arc<str>>,
         /// The caller.
-        origin: Origin,
+        origin: CallOrigin,
         /// `provider/model` of the model that made the call; empty if none did.
         model: String,
         /// The attempt at it, from 1.
         attempt: u32,
-        /// Redacted arguments; `null` if no observer reads them ([`Attention::Brief`]).
+        /// Redacted arguments; `null` if no observer reads them ([`EventDetail::Brief`]).
         arguments: Value,
         /// Changes made to name and arguments by the check, redacted.
         #[serde(default, skip_serializing_if = "Provenance::is_plain")]
         provenance: Provenance,
-        /// Microseconds since the start, if the event is late ([`Attention::Brief`]).
+        /// Microseconds since the start, if the event is late ([`EventDetail::Brief`]).
         #[serde(default, skip_serializing_if = "crate::model::is_zero")]
         after_us: u64,
     },
@@ -161,7 +161,7 @@ pub enum Event {
         /// Its wire name, or the name as written for an unknown tool.
         wire_name: Arc<str>,
         /// The refused request, if the call never started.
-        refused: Option<Refused>,
+        refused: Option<RefusedCall>,
         /// Namespace.
         namespace: String,
         /// Name of its provider; empty for an unknown tool.
@@ -173,7 +173,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         method: Option<Arc<str>>,
         /// The caller.
-        origin: Origin,
+        origin: CallOrigin,
         /// `provider/model` of the model that made the call; empty if none did.
         model: String,
         /// Number of attempts; 0 if it never ran.

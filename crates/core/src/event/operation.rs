@@ -82,12 +82,12 @@ macro_rules! hex_id {
         }
 
         impl std::str::FromStr for $name {
-            type Err = NoId;
+            type Err = InvalidId;
 
-            fn from_str(text: &str) -> Result<Self, NoId> {
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
                 let legal = text.len() == $digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
                 let number = legal.then(|| <$number>::from_str_radix(text, 16).ok()).flatten();
-                number.filter(|&number| number != 0).map(Self::new).ok_or(NoId)
+                number.filter(|&number| number != 0).map(Self::new).ok_or(InvalidId)
             }
         }
 
@@ -112,7 +112,7 @@ hex_id!(TraceId, u128, 32);
 /// A text that is no id of an operation or a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an id of 16 (operation) or 32 (trace) hexadecimal digits other than zero")]
-pub struct NoId;
+pub struct InvalidId;
 
 /// The trace and parent of new operations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,12 +130,12 @@ pub struct Lineage {
     pub turn: u32,
     /// The sessions above the run, if a call of another session started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub within: Option<Arc<Within>>,
+    pub within: Option<Arc<ParentSessions>>,
 }
 
 /// The sessions above the session of a child run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Within {
+pub struct ParentSessions {
     /// The session whose call started the run.
     pub parent: SessionId,
     /// The session at the root of the tree.
@@ -174,7 +174,7 @@ impl Lineage {
     #[must_use]
     pub fn of_child(&self, session: &SessionId, run: &Arc<str>) -> Self {
         let root = self.within.as_ref().map_or_else(|| session.clone(), |within| within.root.clone());
-        let within = Some(Arc::new(Within { parent: session.clone(), root }));
+        let within = Some(Arc::new(ParentSessions { parent: session.clone(), root }));
         Self { run: Some(Arc::clone(run)), turn: 0, within, ..self.clone() }
     }
 
@@ -188,7 +188,7 @@ impl Lineage {
 /// Who made a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Origin {
+pub enum CallOrigin {
     /// The owner, by a command or from a program.
     #[default]
     Owner,
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!((op.to_string().as_str(), "00000000000000ab".parse()), ("00000000000000ab", Ok(op)));
         assert_eq!(OpId::new(0).get(), 1);
         for bad in ["", "ab", "0000000000000000", "+0000000000000ab", "00000000000000abc"] {
-            assert_eq!(bad.parse::<OpId>(), Err(NoId), "{bad}");
+            assert_eq!(bad.parse::<OpId>(), Err(InvalidId), "{bad}");
         }
         let json = serde_json::to_string(&TraceId::of("run-1")).expect("json");
         assert_eq!(serde_json::from_str::<TraceId>(&json).expect("back"), TraceId::of("run-1"));

@@ -22,8 +22,8 @@ pub trait EventSink: Send + Sync {
 
     /// Returns what observers currently see, so that unobserved events need not be built. Events of a provider
     /// ([`Event::is_of_provider`]) are always emitted.
-    fn attention(&self) -> Attention {
-        Attention::Whole
+    fn event_detail(&self) -> EventDetail {
+        EventDetail::Whole
     }
 
     /// Number of events dropped because the sink was full.
@@ -34,7 +34,7 @@ pub trait EventSink: Send + Sync {
 
 /// How much observers see of events, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Attention {
+pub enum EventDetail {
     /// No observers.
     Nothing,
     /// Only events that are not routine ([`Event::is_routine`]).
@@ -50,14 +50,14 @@ pub enum Attention {
 impl dyn EventSink + '_ {
     /// Emits the event that `make` returns. Does not call it if nobody observes.
     pub fn emit_with(&self, make: impl FnOnce() -> Event) {
-        if self.attention() > Attention::Nothing {
+        if self.event_detail() > EventDetail::Nothing {
             self.emit_shared(Arc::new(make()));
         }
     }
 
     /// Like [`emit_with`](Self::emit_with), for a routine event: only if somebody observes those.
     pub fn emit_routine(&self, make: impl FnOnce() -> Event) {
-        if self.attention() > Attention::Notable {
+        if self.event_detail() > EventDetail::Notable {
             self.emit_shared(Arc::new(make()));
         }
     }
@@ -108,8 +108,8 @@ pub struct NoEvents;
 impl EventSink for NoEvents {
     fn emit(&self, _event: Event) {}
 
-    fn attention(&self) -> Attention {
-        Attention::Nothing
+    fn event_detail(&self) -> EventDetail {
+        EventDetail::Nothing
     }
 }
 
@@ -139,7 +139,7 @@ impl CompactionLayer {
 
 /// A call that never started, as written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Refused {
+pub struct RefusedCall {
     /// The tool's name.
     pub name: String,
     /// Redacted arguments; null if they could not be read.

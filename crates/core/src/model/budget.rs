@@ -46,11 +46,11 @@ impl ModelBounds {
     /// `limit_exceeded`, naming the setting; then nothing is added.
     pub fn reserve(
         &self,
-        spent: &mut ModelSpent,
+        spent: &mut ModelSpending,
         model: &str,
         tokens: u64,
         cost: Option<f64>,
-    ) -> Result<ModelSpent, ToolError> {
+    ) -> Result<ModelSpending, ToolError> {
         let refused = |what: String| Err(ToolError::new(ErrorKind::LimitExceeded, what));
         let Self { requests: most, tokens: most_tokens, cost_usd: most_cost } = self;
         if spent.requests >= most.most {
@@ -79,7 +79,7 @@ impl ModelBounds {
             }
             _ => {}
         }
-        let reserved = ModelSpent { requests: 1, tokens, cost_usd: cost.unwrap_or_default() };
+        let reserved = ModelSpending { requests: 1, tokens, cost_usd: cost.unwrap_or_default() };
         spent.requests += 1;
         spent.tokens = spent.tokens.saturating_add(tokens);
         spent.cost_usd += reserved.cost_usd;
@@ -89,7 +89,7 @@ impl ModelBounds {
 
 /// The spent part of a budget, including reservations of pending requests.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct ModelSpent {
+pub struct ModelSpending {
     /// Requests.
     pub requests: u32,
     /// Tokens.
@@ -98,7 +98,7 @@ pub struct ModelSpent {
     pub cost_usd: f64,
 }
 
-impl ModelSpent {
+impl ModelSpending {
     /// Replaces a reservation with the actual usage. The request still counts.
     pub fn settle(&mut self, reserved: Self, used: Self) {
         self.tokens = self.tokens.saturating_sub(reserved.tokens).saturating_add(used.tokens);
@@ -110,7 +110,7 @@ impl ModelSpent {
 /// be charged ([`ModelErrorKind::may_be_charged`](super::ModelErrorKind::may_be_charged)). A request that was refused
 /// or never sent used nothing.
 #[must_use]
-pub fn used_by(prices: &PriceTable, model: &str, answer: Result<&ModelResponse, &ModelError>) -> Option<ModelSpent> {
+pub fn used_by(prices: &PriceTable, model: &str, answer: Result<&ModelResponse, &ModelError>) -> Option<ModelSpending> {
     let (usage, is_free) = match answer {
         Ok(answer) => (answer.usage, false),
         Err(error) => (error.usage, error.unsent || !error.kind.may_be_charged()),
@@ -119,7 +119,7 @@ pub fn used_by(prices: &PriceTable, model: &str, answer: Result<&ModelResponse, 
     if tokens == 0 && !is_free {
         return None;
     }
-    Some(ModelSpent { requests: 1, tokens, cost_usd: cost(prices, model, usage).unwrap_or_default() })
+    Some(ModelSpending { requests: 1, tokens, cost_usd: cost(prices, model, usage).unwrap_or_default() })
 }
 
 /// Returns the cost of this usage, if the model has nonzero prices.
@@ -136,7 +136,7 @@ pub fn cost(prices: &PriceTable, model: &str, usage: Usage) -> Option<f64> {
 pub struct ModelBudget {
     bounds: ModelBounds,
     prices: PriceTable,
-    spent: Mutex<ModelSpent>,
+    spent: Mutex<ModelSpending>,
 }
 
 impl ModelBudget {
@@ -150,14 +150,19 @@ impl ModelBudget {
     ///
     /// # Errors
     /// `limit_exceeded`, naming the setting.
-    pub fn reserve(self: &Arc<Self>, model: &str, input: u64, output: u64) -> Result<Reserved, ToolError> {
+    pub fn reserve(
+        self: &Arc<Self>,
+        model: &str,
+        input: u64,
+        output: u64,
+    ) -> Result<ModelBudgetReservation, ToolError> {
         let usage = Usage { input_tokens: input, output_tokens: output, ..Usage::default() };
         let cost = cost(&self.prices, model, usage);
         let reserved = self.bounds.reserve(&mut self.spent(), model, input.saturating_add(output), cost)?;
-        Ok(Reserved { budget: Arc::clone(self), model: model.to_owned(), reserved })
+        Ok(ModelBudgetReservation { budget: Arc::clone(self), model: model.to_owned(), reserved })
     }
 
-    fn spent(&self) -> MutexGuard<'_, ModelSpent> {
+    fn spent(&self) -> MutexGuard<'_, ModelSpending> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -169,13 +174,13 @@ fn is_amount(usd: f64) -> bool {
 
 /// A reservation of one request. If dropped, it stays spent, because the usage of an aborted request is unknown.
 #[derive(Debug)]
-pub struct Reserved {
+pub struct ModelBudgetReservation {
     budget: Arc<ModelBudget>,
     model: String,
-    reserved: ModelSpent,
+    reserved: ModelSpending,
 }
 
-impl Reserved {
+impl ModelBudgetReservation {
     /// Replaces the reservation with the actual usage; see [`used_by`].
     pub fn settle(self, answer: Result<&ModelResponse, &ModelError>) {
         if let Some(used) = used_by(&self.budget.prices, &self.model, answer) {

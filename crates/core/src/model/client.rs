@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    FetchedFile, ModelPriority, ModelRequest, ModelResponse, ModelSettings, OpaqueData, ShownTool, Traffic, Usage,
-    WrittenCall, usable_window,
+    FetchedFile, ModelPriority, ModelRequest, ModelResponse, ModelSettings, OpaqueData, RawToolCall, RequestProgress,
+    ShownTool, Usage, usable_window,
 };
 use crate::cancel::Cancel;
 
@@ -20,7 +20,7 @@ pub enum ModelEvent {
     /// Reasoning.
     Reasoning(String),
     /// A closed call.
-    Call(WrittenCall),
+    Call(RawToolCall),
     /// Reasoning that its API signed or encrypted, once its block has closed: the item as the API has it.
     Opaque(OpaqueData),
 }
@@ -132,7 +132,7 @@ impl ModelError {
     /// high for the rest of the context window. That is no retry of the same request, and the conversation need not be
     /// shortened.
     #[must_use]
-    pub fn wants_another_form(&self) -> bool {
+    pub fn is_retried_differently(&self) -> bool {
         let is_of_form = matches!(self.kind, ModelErrorKind::Invalid | ModelErrorKind::ContextOverflow);
         is_of_form && self.should_retry == Some(true)
     }
@@ -150,7 +150,7 @@ pub trait ModelEvents: Send + Sync {
     fn on_event(&self, event: ModelEvent);
 
     /// Receives a notice about the request's transport.
-    fn on_traffic(&self, _traffic: Traffic) {}
+    fn on_traffic(&self, _traffic: RequestProgress) {}
 }
 
 /// Ignores the pieces.
@@ -203,7 +203,7 @@ pub trait ModelClient: Send + Sync {
         request.send(events).await
     }
 
-    /// Whether this model's API supports deferred tools ([`Exposed::Deferred`]) and loads them by the results
+    /// Whether this model's API supports deferred tools ([`ToolVisibility::Deferred`]) and loads them by the results
     /// of a tool search. `false` if unknown.
     fn has_tool_search(&self, model: &str) -> bool {
         self.inner().is_some_and(|inner| inner.has_tool_search(model))
@@ -311,7 +311,7 @@ impl ModelCard {
     /// Returns the tokens that its context window leaves for an answer, including reasoning, after `input` tokens;
     /// `None` if the window is unknown.
     #[must_use]
-    pub fn left_beside(&self, input: usize) -> Option<u32> {
+    pub fn output_room(&self, input: usize) -> Option<u32> {
         let left = usable_window(self.window?).saturating_sub(input);
         Some(u32::try_from(left).unwrap_or(u32::MAX))
     }
@@ -355,7 +355,7 @@ mod tests {
         for (window, input, left) in
             [(None, 5, None), (Some(8192), 5400, Some(2383)), (Some(8192), 7783, Some(0)), (Some(0), 1, Some(0))]
         {
-            assert_eq!(ModelCard { window, ..ModelCard::default() }.left_beside(input), left, "{window:?} {input}");
+            assert_eq!(ModelCard { window, ..ModelCard::default() }.output_room(input), left, "{window:?} {input}");
         }
     }
 }

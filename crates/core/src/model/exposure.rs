@@ -57,7 +57,7 @@ impl Exposure {
 /// The configured exposure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ExposureChoice {
+pub enum ExposureSetting {
     /// `direct` while the tools are few and small, else `deferred` if the API supports it, else `search`.
     #[default]
     Auto,
@@ -66,7 +66,7 @@ pub enum ExposureChoice {
     Fixed(Exposure),
 }
 
-impl JsonSchema for ExposureChoice {
+impl JsonSchema for ExposureSetting {
     fn schema_name() -> Cow<'static, str> {
         "ExposureChoice".into()
     }
@@ -81,7 +81,7 @@ impl JsonSchema for ExposureChoice {
     }
 }
 
-impl ExposureChoice {
+impl ExposureSetting {
     /// The exposure; `None` for `auto`.
     #[must_use]
     pub fn exposure(self) -> Option<Exposure> {
@@ -100,7 +100,7 @@ impl fmt::Display for Exposure {
 
 /// The size of a tool list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Cost {
+pub struct ExposureCost {
     /// Number of tools.
     pub tools: usize,
     /// Tokens of their definitions.
@@ -125,14 +125,14 @@ pub struct ExposureRecord {
 
 /// An exposure, and why it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Choice {
+pub struct ChosenExposure {
     /// The exposure.
     pub exposure: Exposure,
     /// Why, in words, for the operator.
     pub reason: String,
 }
 
-impl Choice {
+impl ChosenExposure {
     fn new(exposure: Exposure, reason: impl Into<String>) -> Self {
         Self { exposure, reason: reason.into() }
     }
@@ -147,7 +147,12 @@ impl Choice {
 /// the API supports it, else searched. A configured exposure is used, except that `deferred` becomes `search` if the
 /// API does not support it. No API defers more than 10,000 tools.
 #[must_use]
-pub fn choose(setting: Option<Exposure>, cost: Cost, window: Option<usize>, api_has_tool_search: bool) -> Choice {
+pub fn choose(
+    setting: Option<Exposure>,
+    cost: ExposureCost,
+    window: Option<usize>,
+    api_has_tool_search: bool,
+) -> ChosenExposure {
     let no_deferral = if api_has_tool_search {
         (cost.tools > MAX_DEFERRED)
             .then(|| format!("the model's API searches {MAX_DEFERRED} tools at most, and there are {}", cost.tools))
@@ -156,27 +161,34 @@ pub fn choose(setting: Option<Exposure>, cost: Cost, window: Option<usize>, api_
     };
     match (setting, no_deferral) {
         (Some(Exposure::Deferred), Some(why)) => {
-            Choice::new(Exposure::Search, format!("deferred was asked for, but {why}"))
+            ChosenExposure::new(Exposure::Search, format!("deferred was asked for, but {why}"))
         }
-        (Some(exposure), _) => Choice::new(exposure, "it was asked for"),
+        (Some(exposure), _) => ChosenExposure::new(exposure, "it was asked for"),
         (None, no_deferral) => automatic(cost, window, no_deferral),
     }
 }
 
 /// `no_deferral` is why tools cannot be deferred, if they cannot.
-fn automatic(Cost { tools, tokens }: Cost, window: Option<usize>, no_deferral: Option<String>) -> Choice {
+fn automatic(
+    ExposureCost { tools, tokens }: ExposureCost,
+    window: Option<usize>,
+    no_deferral: Option<String>,
+) -> ChosenExposure {
     let size = window.unwrap_or(ASSUMED_WINDOW);
     let assumed = if window.is_none() { " that is assumed" } else { "" };
     let sizes = format!("{tools} tools take about {tokens} tokens, and the window{assumed} has {size}");
     let small = tokens <= size / SMALL_PART;
     if small || (tools <= FEW_TOOLS && tokens <= size / LARGE_PART) {
-        return Choice::new(Exposure::Direct, format!("{sizes}: {} enough", if small { "small" } else { "few" }));
+        return ChosenExposure::new(
+            Exposure::Direct,
+            format!("{sizes}: {} enough", if small { "small" } else { "few" }),
+        );
     }
     let (exposure, why) = match no_deferral {
         None => (Exposure::Deferred, "the model's API searches them".to_owned()),
         Some(why) => (Exposure::Search, format!("the model searches them, since {why}")),
     };
-    Choice::new(exposure, format!("{sizes}: too much to show, so {why}"))
+    ChosenExposure::new(exposure, format!("{sizes}: too much to show, so {why}"))
 }
 
 #[cfg(test)]
@@ -184,7 +196,7 @@ mod tests {
     use super::*;
 
     fn check(setting: Option<Exposure>, (tools, tokens): (usize, usize), window: Option<usize>, api: bool) -> Exposure {
-        let choice = choose(setting, Cost { tools, tokens }, window, api);
+        let choice = choose(setting, ExposureCost { tools, tokens }, window, api);
         assert!(!choice.reason.is_empty());
         choice.exposure
     }
@@ -225,7 +237,7 @@ mod tests {
         for (tools, api, reason) in
             [(0, false, "no tool search"), (10_001, false, "no tool search"), (10_001, true, "10000 tools at most")]
         {
-            let choice = choose(Some(Deferred), Cost { tools, tokens: 0 }, None, api);
+            let choice = choose(Some(Deferred), ExposureCost { tools, tokens: 0 }, None, api);
             assert_eq!(choice.exposure, Search);
             assert!(choice.reason.contains(reason), "{}", choice.reason);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ModelPriority, ModelSettings, NativeOutput, RequestAllowance, Reuse, Usage};
+use super::{ModelPriority, ModelSettings, NativeOutput, PromptReuse, RequestAllowance, Usage};
 use crate::content::{ContentBlock, EstimatedTokens, json_bytes};
 
 /// A tool as shown in a request.
@@ -27,8 +27,8 @@ pub struct ShownTool {
     pub body_argument: Option<String>,
     /// How it is exposed to the model. Deferred tools are declared to APIs with a native tool search, and
     /// loaded by a result ([`CallResult::loads`]); other APIs do not get them.
-    #[serde(default, skip_serializing_if = "Exposed::is_shown")]
-    pub exposed: Exposed,
+    #[serde(default, skip_serializing_if = "ToolVisibility::is_shown")]
+    pub exposed: ToolVisibility,
     /// Its namespace, for APIs that group tools; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
@@ -40,7 +40,7 @@ pub struct ShownTool {
 /// How a request exposes a tool to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Exposed {
+pub enum ToolVisibility {
     /// Its whole definition is in the prompt.
     #[default]
     Shown,
@@ -50,8 +50,8 @@ pub enum Exposed {
     Search,
 }
 
-impl Exposed {
-    /// Whether it is [`Exposed::Shown`].
+impl ToolVisibility {
+    /// Whether it is [`ToolVisibility::Shown`].
     #[must_use]
     pub fn is_shown(&self) -> bool {
         *self == Self::Shown
@@ -75,7 +75,7 @@ pub enum ToolChoice {
 
 /// A call as a model wrote it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct WrittenCall {
+pub struct RawToolCall {
     /// The model's id, or a generated one if the API has none.
     pub id: String,
     /// The name as written.
@@ -98,7 +98,7 @@ pub enum Message {
         /// Its text.
         text: String,
         /// Its calls, in order.
-        calls: Vec<WrittenCall>,
+        calls: Vec<RawToolCall>,
         /// Provider data to be echoed unread (thinking blocks, signatures), tagged by API.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         opaque: Vec<OpaqueData>,
@@ -166,7 +166,7 @@ pub struct OutputFormat {
 /// An item of an answer for the client to run that is no function call: free text of a custom
 /// tool, a shell command, a patch, a computer action, a tool search. Toolwright passes it on and runs none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OtherCall {
+pub struct NonFunctionCall {
     /// Its type in the API.
     #[serde(rename = "type")]
     pub kind: String,
@@ -205,7 +205,7 @@ pub struct ModelRequest {
     pub settings: ModelSettings,
     /// The part that will soon be sent again. Not part of the request's content, and not recorded.
     #[serde(default, skip_serializing)]
-    pub reuse: Reuse,
+    pub reuse: PromptReuse,
     /// Priority in the queue. Not part of the request's content.
     #[serde(skip)]
     pub priority: ModelPriority,
@@ -242,10 +242,10 @@ pub struct ModelResponse {
     /// Reasoning that the API shows, apart from the text.
     pub reasoning: String,
     /// Complete function calls, in order.
-    pub calls: Vec<WrittenCall>,
+    pub calls: Vec<RawToolCall>,
     /// Complete items of other kinds for the client to run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub other_calls: Vec<OtherCall>,
+    pub other_calls: Vec<NonFunctionCall>,
     /// Whether its text is final although it has calls: they run, and the task is over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_final: bool,
@@ -288,7 +288,7 @@ impl Message {
             + match self {
                 Self::User { content } => content.iter().map(ContentBlock::tokens).sum(),
                 Self::Assistant { text: said, calls, opaque } => {
-                    let call = |call: &WrittenCall| FRAME_TOKENS + text(&call.name) + text(&call.arguments);
+                    let call = |call: &RawToolCall| FRAME_TOKENS + text(&call.name) + text(&call.arguments);
                     let opaque = opaque.iter().map(OpaqueData::tokens);
                     text(said) + calls.iter().map(call).sum::<usize>() + opaque.sum::<usize>()
                 }
@@ -320,7 +320,7 @@ impl ShownTool {
     /// Whether its definition is not in the prompt until a result loads it.
     #[must_use]
     pub fn is_deferred(&self) -> bool {
-        self.exposed == Exposed::Deferred
+        self.exposed == ToolVisibility::Deferred
     }
 }
 
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn everything_that_is_sent_is_counted() {
         let opaque = OpaqueData { api: "a".into(), data: json!({"thinking": "x".repeat(385)}) };
-        let call = WrittenCall { id: "1".into(), name: "four".into(), arguments: "{\"a\":1}".into() };
+        let call = RawToolCall { id: "1".into(), name: "four".into(), arguments: "{\"a\":1}".into() };
         let said = |text: &str, calls, opaque| Message::Assistant { text: text.into(), calls, opaque };
         let result =
             |content| Message::Tool { results: vec![CallResult { content: vec![content], ..CallResult::default() }] };
@@ -366,7 +366,7 @@ mod tests {
             assert_eq!(message.tokens(), tokens, "{message:?}");
         }
         let tool = ShownTool { name: "t".into(), parameters: json!({}), ..ShownTool::default() };
-        let deferred = ShownTool { exposed: Exposed::Deferred, ..tool.clone() };
+        let deferred = ShownTool { exposed: ToolVisibility::Deferred, ..tool.clone() };
         let request = ModelRequest {
             system: "four".into(),
             messages: vec![Message::user("four")],

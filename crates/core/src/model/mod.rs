@@ -14,7 +14,8 @@ mod retry;
 mod settings;
 
 pub use budget::{
-    Bound, BudgetedClient, ModelBounds, ModelBudget, ModelSpent, RequestAllowance, Reserved, cost, used_by,
+    Bound, BudgetedClient, ModelBounds, ModelBudget, ModelBudgetReservation, ModelSpending, RequestAllowance, cost,
+    used_by,
 };
 pub use call_meta::{CallMeta, Route};
 pub use client::{
@@ -23,8 +24,8 @@ pub use client::{
 };
 pub(crate) use message::definition_bytes;
 pub use message::{
-    CallResult, Exposed, FRAME_TOKENS, Message, ModelRequest, ModelResponse, OpaqueData, OtherCall, OutputFormat,
-    ShownTool, StopReason, ToolChoice, WrittenCall, shown_tokens, usable_window,
+    CallResult, FRAME_TOKENS, Message, ModelRequest, ModelResponse, NonFunctionCall, OpaqueData, OutputFormat,
+    RawToolCall, ShownTool, StopReason, ToolChoice, ToolVisibility, shown_tokens, usable_window,
 };
 pub use native::{Artifact, Citation, FetchedFile, NativeOutput, NativeTool, NativeUse};
 pub(crate) use prices::is_zero;
@@ -33,5 +34,9 @@ pub use recording::{
     MAX_RECORDED_LINE, MAX_RECORDING, NotRecorded, RECORDED_OF, RECORDING_VERSION, REPLAY, RecordedError, RecordedLine,
     is_replay, recorded_of,
 };
-pub use retry::{Allowance, Limits, MAX_REFUSED_FORMS, ModelPriority, RetryConfig, Traffic, pause, retry};
-pub use settings::{Effort, MAX_SEED, MAX_STOP, MAX_THINKING_TOKENS, ModelSettings, PromptCache, Reuse, UnknownEffort};
+pub use retry::{
+    MAX_REFUSED_FORMS, ModelPriority, RateLimitWindow, RateLimits, RequestProgress, RetryConfig, pause, retry,
+};
+pub use settings::{
+    Effort, MAX_SEED, MAX_STOP, MAX_THINKING_TOKENS, ModelSettings, PromptCache, PromptReuse, UnknownEffort,
+};

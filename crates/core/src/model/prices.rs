@@ -46,7 +46,7 @@ impl Usage {
 
     /// Subtracts `other`.
     #[must_use]
-    pub fn beyond(self, other: Usage) -> Usage {
+    pub fn saturating_sub(self, other: Usage) -> Usage {
         Usage {
             input_tokens: self.input_tokens.saturating_sub(other.input_tokens),
             output_tokens: self.output_tokens.saturating_sub(other.output_tokens),

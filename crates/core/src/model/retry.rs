@@ -27,7 +27,7 @@ pub enum ModelPriority {
 
 /// One limit of a provider, as reported in its response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Allowance {
+pub struct RateLimitWindow {
     /// The total.
     pub limit: Option<u64>,
     /// The remaining amount.
@@ -38,20 +38,20 @@ pub struct Allowance {
 
 /// The limits in a response's headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct RateLimits {
     /// Requests.
-    pub requests: Allowance,
+    pub requests: RateLimitWindow,
     /// Tokens of any kind.
-    pub tokens: Allowance,
+    pub tokens: RateLimitWindow,
     /// Input tokens.
-    pub input_tokens: Allowance,
+    pub input_tokens: RateLimitWindow,
     /// Tokens answered.
-    pub output_tokens: Allowance,
+    pub output_tokens: RateLimitWindow,
 }
 
 /// A notice about the transport of a request.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Traffic {
+pub enum RequestProgress {
     /// It waits in this queue.
     Waits {
         /// The queue's name.
@@ -67,7 +67,7 @@ pub enum Traffic {
     /// The first bytes of an answer arrived: the request is not sent again from here on.
     FirstByte,
     /// The provider reported its limits.
-    Limits(Limits),
+    Limits(RateLimits),
     /// The provider has probably shortened the request: it read far fewer tokens than were sent.
     Shortened {
         /// Tokens that were sent, estimated.
@@ -108,7 +108,7 @@ pub struct RetryConfig {
 }
 
 /// Bound on refused forms of one request, besides its attempts, while the client finds out what a server accepts
-/// ([`ModelError::wants_another_form`]).
+/// ([`ModelError::is_retried_differently`]).
 pub const MAX_REFUSED_FORMS: u32 = 6;
 
 impl RetryConfig {
@@ -158,8 +158,8 @@ pub fn retry(error: &ModelError, attempt: u32, streamed: bool, config: RetryConf
 /// after its share of that time. For tokens, the wait is for a tenth of the limit. A wait that is too short costs one
 /// refused request, which reports the right wait.
 #[must_use]
-pub fn pause(limits: &Limits) -> Option<Duration> {
-    let wait = |allowance: Allowance, parts: u64| {
+pub fn pause(limits: &RateLimits) -> Option<Duration> {
+    let wait = |allowance: RateLimitWindow, parts: u64| {
         let reset = allowance.reset_ms.filter(|_| allowance.remaining == Some(0))?;
         Some(Duration::from_millis(reset.div_ceil(parts.max(1))))
     };
@@ -200,18 +200,18 @@ mod tests {
     #[test]
     fn exhausted_limit_pauses_for_part_of_reset() {
         let check = |requests: (u64, u64, u64), tokens: (u64, u64, u64), expect: Option<u64>| {
-            let of = |(limit, remaining, reset_ms)| Allowance {
+            let of = |(limit, remaining, reset_ms)| RateLimitWindow {
                 limit: Some(limit),
                 remaining: Some(remaining),
                 reset_ms: Some(reset_ms),
             };
-            let limits = Limits { requests: of(requests), tokens: of(tokens), ..Limits::default() };
+            let limits = RateLimits { requests: of(requests), tokens: of(tokens), ..RateLimits::default() };
             assert_eq!(pause(&limits), expect.map(Duration::from_millis), "{requests:?} {tokens:?}");
         };
         check((60, 1, 59_000), (1000, 10, 60_000), None);
         check((60, 0, 60_000), (1000, 10, 60_000), Some(1000));
         check((60, 0, 60_000), (1000, 0, 60_000), Some(6000));
         check((0, 0, 60_000), (1, 1, 0), Some(60_000));
-        assert_eq!(pause(&Limits::default()), None);
+        assert_eq!(pause(&RateLimits::default()), None);
     }
 }

@@ -103,7 +103,7 @@ pub enum PromptCache {
 /// The part of a request that will soon be sent again, and so is worth caching. Not part of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reuse {
+pub enum PromptReuse {
     /// No known part.
     #[default]
     Once,

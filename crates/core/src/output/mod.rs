@@ -13,8 +13,8 @@ use crate::identity::tool_id::ToolId;
 pub use crate::content::{countable, countable_text, is_binary, json_bytes, text_bytes};
 pub use shorten::{CUT, head_and_tail, html_escaped, truncate};
 pub use stored::{
-    MAX_RESULT_CHARS, Readers, StoredOutput, add_note, announced_chars, client_max_bytes, cut_message, noted_outputs,
-    stored_message, stored_note, without_preview,
+    MAX_RESULT_CHARS, OutputReaders, StoredOutput, add_note, announced_chars, client_max_bytes, cut_message,
+    outputs_of_note, stored_message, stored_note, without_preview,
 };
 
 /// Cap on the text of a result in our own conversations, in bytes.
@@ -31,7 +31,7 @@ pub const DEFAULT_MAX_WHOLE: usize = 16 * 1024 * 1024;
 /// The receiver of results, as far as the cap on their text depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ResultsFor {
+pub enum ResultAudience {
     /// One of our conversations, which may keep many results.
     #[default]
     Conversation,

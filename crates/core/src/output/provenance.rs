@@ -133,7 +133,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// How an attempt to have a model repair the arguments ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RepairEnd {
+pub enum RepairOutcome {
     /// The candidate is valid; the call continues with it.
     Accepted,
     /// The candidate is not valid either, in these ways.
@@ -157,7 +157,7 @@ pub struct RepairRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidate: Option<Value>,
     /// How it ended.
-    pub end: RepairEnd,
+    pub end: RepairOutcome,
 }
 
 impl RepairRecord {
@@ -175,9 +175,9 @@ impl RepairRecord {
             errors: clean(&self.errors),
             candidate: self.candidate.as_ref().map(|candidate| redactor.redact_value(candidate)),
             end: match &self.end {
-                RepairEnd::Accepted => RepairEnd::Accepted,
-                RepairEnd::Rejected(errors) => RepairEnd::Rejected(clean(errors)),
-                RepairEnd::Failed(why) => RepairEnd::Failed(redactor.redact(why).into_owned()),
+                RepairOutcome::Accepted => RepairOutcome::Accepted,
+                RepairOutcome::Rejected(errors) => RepairOutcome::Rejected(clean(errors)),
+                RepairOutcome::Failed(why) => RepairOutcome::Failed(redactor.redact(why).into_owned()),
             },
         }
     }

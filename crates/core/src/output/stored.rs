@@ -34,7 +34,7 @@ pub struct StoredOutput {
 
 /// The tools by which a caller can use a stored output, by the caller's names for them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Readers {
+pub struct OutputReaders {
     /// The tool that reads ranges of it.
     pub read: Option<String>,
     /// The tool that searches it.
@@ -43,7 +43,7 @@ pub struct Readers {
     pub extract: Option<String>,
 }
 
-impl Readers {
+impl OutputReaders {
     /// Whether no tool can read a handle.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -69,7 +69,7 @@ impl Readers {
 /// Returns the text that replaces an output over its cap of `max` bytes: about as long as the cap, and always
 /// short. With a cap of 0 there is no preview.
 #[must_use]
-pub fn stored_message(stored: &StoredOutput, text: &str, max: usize, readers: &Readers) -> String {
+pub fn stored_message(stored: &StoredOutput, text: &str, max: usize, readers: &OutputReaders) -> String {
     let StoredOutput { handle, bytes, lines, tokens } = stored;
     let head = format!(
         "{STORED} because of its size: {bytes} bytes, {lines} lines, about {tokens} tokens. \
@@ -129,7 +129,7 @@ pub fn add_note(extras: &mut Map<String, Value>, key: &str, note: Value) {
 
 /// Returns all outputs of a note; see [`add_note`].
 #[must_use]
-pub fn noted_outputs(note: &Value) -> Vec<StoredOutput> {
+pub fn outputs_of_note(note: &Value) -> Vec<StoredOutput> {
     let more = note.get(MORE).and_then(Value::as_array).into_iter().flatten();
     std::iter::once(note).chain(more).filter_map(|note| StoredOutput::deserialize(note).ok()).collect()
 }
@@ -177,9 +177,9 @@ mod tests {
             add_note(&mut extras, "k", stored_note(&StoredOutput { handle: handle.into(), ..stored() }));
         }
         assert_eq!((&extras["k"]["handle"], extras["k"]["more"].as_array().map(Vec::len)), (&json!("s/1"), Some(2)));
-        let reported: Vec<String> = noted_outputs(&extras["k"]).into_iter().map(|stored| stored.handle).collect();
+        let reported: Vec<String> = outputs_of_note(&extras["k"]).into_iter().map(|stored| stored.handle).collect();
         assert_eq!(reported, all);
-        assert!(noted_outputs(&json!({"bytes": 1})).is_empty());
+        assert!(outputs_of_note(&json!({"bytes": 1})).is_empty());
     }
 
     fn stored() -> StoredOutput {
@@ -189,7 +189,8 @@ mod tests {
     #[test]
     fn stored_message_names_handle_size_and_tools() {
         let text = "x".repeat(50_000);
-        let readers = Readers { read: Some("output__read".into()), grep: Some("output__grep".into()), extract: None };
+        let readers =
+            OutputReaders { read: Some("output__read".into()), grep: Some("output__grep".into()), extract: None };
         for (max, most) in [(12_288, 2600), (1000, 1100), (0, 400)] {
             let message = stored_message(&stored(), &text, max, &readers);
             assert!(message.len() < most, "{}", message.len());
@@ -212,7 +213,7 @@ mod tests {
     fn unstored_output_is_cut_with_a_note() {
         let cut = cut_message(&"y".repeat(5000), 1000, "there is no room");
         assert!(cut.len() <= 1000 && cut.contains("of 5000 bytes") && cut.ends_with("there is no room]"), "{cut}");
-        assert!(Readers::default().is_empty());
+        assert!(OutputReaders::default().is_empty());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::condition::Condition;
 use super::rule::{Rule, Selector};
 use super::{Effect, Policy, PolicyQuery, Profile};
-use crate::definition::approval::{AlwaysCovers, ApprovalRequest};
+use crate::definition::approval::{AlwaysScope, ApprovalRequest};
 use crate::secret::MARK;
 
 /// A rule with its position in a policy.
@@ -29,9 +29,9 @@ impl Policy {
             return Err("a server asked for it, and a rule would apply to every caller".into());
         }
         let narrow = match request.always_covers() {
-            AlwaysCovers::Tool | AlwaysCovers::ToolForAsker => None,
-            AlwaysCovers::ToolInWorkspace => Some("workspace.inside".to_owned()),
-            AlwaysCovers::ThisCall => Some(equal_to(&request.arguments)?),
+            AlwaysScope::Tool | AlwaysScope::ToolForAsker => None,
+            AlwaysScope::ToolInWorkspace => Some("workspace.inside".to_owned()),
+            AlwaysScope::ThisCall => Some(equal_to(&request.arguments)?),
         };
         // An agent may have a stricter profile than clients.
         let profiles = [self.profile, Profile::Ask, Profile::Workspace];

@@ -149,7 +149,7 @@ impl Condition {
             let first = text.lines().next().unwrap_or_default();
             ConditionError::Syntax(first.trim_start_matches("ERROR: <input>:").trim().to_owned())
         })?;
-        let mut survey = Survey::default();
+        let mut survey = ExpressionScan::default();
         survey.visit(program.expression())?;
         let patterns =
             survey.patterns.iter().map(|text| Ok(((*text).to_owned(), pattern(text)?))).collect::<Result<_, _>>()?;
@@ -268,7 +268,7 @@ fn brackets(source: &str) -> usize {
 
 /// A walk through an expression.
 #[derive(Default)]
-struct Survey<'e> {
+struct ExpressionScan<'e> {
     bound: Vec<&'e str>,
     patterns: BTreeSet<&'e str>,
     /// Current and maximal nesting depth of comprehensions.
@@ -278,7 +278,7 @@ struct Survey<'e> {
     names_configuration: bool,
 }
 
-impl<'e> Survey<'e> {
+impl<'e> ExpressionScan<'e> {
     fn visit(&mut self, node: &'e IdedExpr) -> Result<(), ConditionError> {
         if self.level >= MAX_LEVELS {
             return Err(ConditionError::TooDeep);

@@ -11,7 +11,7 @@ use cel::{Context, Env, ExecutionError, Value};
 
 use super::condition::{Condition, TAINT, TAINTED, pattern};
 use super::rule::{EffectSelector, ToolNote};
-use super::text_scan::{self, Kind, MAX_ADDRESSES};
+use super::text_scan::{self, AddressKind, MAX_ADDRESSES};
 use super::user_request::UserRequest;
 use super::{HintTrust, PolicyQuery, Tightening};
 use crate::definition::CallScope;
@@ -38,17 +38,17 @@ pub(super) struct Facts<'q> {
     pub(super) trusted: bool,
     /// Tags from the operator's notes, besides the definition's.
     tags: Vec<&'q String>,
-    values: OnceCell<Values>,
+    values: OnceCell<CelValues>,
 }
 
 /// One part of a call that stands for several.
-pub(super) struct Part<'q> {
+pub(super) struct BatchedCall<'q> {
     list: &'static str,
     index: usize,
     arguments: &'q serde_json::Value,
 }
 
-impl Part<'_> {
+impl BatchedCall<'_> {
     /// Its name in words.
     pub(super) fn name(&self) -> String {
         format!("{}[{}]", self.list, self.index)
@@ -63,7 +63,7 @@ impl Part<'_> {
 }
 
 /// Values of a call, and their size for [`Condition::affords`].
-struct Values {
+struct CelValues {
     args: Value,
     size: u64,
     tool: Value,
@@ -92,7 +92,7 @@ impl<'q> Facts<'q> {
     }
 
     /// The effects that may loosen.
-    pub(super) fn vouched(&self) -> Effects {
+    pub(super) fn trusted_effects(&self) -> Effects {
         if self.trusted { self.effects } else { Effects::UNKNOWN }
     }
 
@@ -105,21 +105,21 @@ impl<'q> Facts<'q> {
     /// a rule that allows tests the vouched effects; a rule that tightens tests the hints and unknown effects.
     pub(super) fn views(&self, rule: Tightening) -> impl Iterator<Item = Effects> + use<> {
         let (own, unknown) = match (self.trusted, rule) {
-            (true, _) | (false, Tightening::Loosens) => (Some(self.vouched()), None),
+            (true, _) | (false, Tightening::Loosens) => (Some(self.trusted_effects()), None),
             (false, Tightening::Tightens) => (Some(self.effects), Some(Effects::UNKNOWN)),
         };
         own.into_iter().chain(unknown)
     }
 
     /// Returns the parts of a call that stands for several; only our own tools can declare them.
-    pub(super) fn parts(&self) -> Vec<Part<'q>> {
+    pub(super) fn parts(&self) -> Vec<BatchedCall<'q>> {
         let Some(parts) = self.query.definition.parts.as_ref().filter(|_| self.query.trust == HintTrust::Trusted)
         else {
             return Vec::new();
         };
         let listed = self.query.arguments.get(parts.argument).and_then(serde_json::Value::as_array);
         let listed = listed.into_iter().flatten().enumerate();
-        listed.map(|(index, arguments)| Part { list: parts.argument, index, arguments }).collect()
+        listed.map(|(index, arguments)| BatchedCall { list: parts.argument, index, arguments }).collect()
     }
 
     /// Whether the call meets a condition, with these effects. Arguments of `part` replace the call's own.
@@ -130,7 +130,7 @@ impl<'q> Facts<'q> {
         &self,
         condition: &Condition,
         effects: Effects,
-        part: Option<&Part<'_>>,
+        part: Option<&BatchedCall<'_>>,
     ) -> Result<bool, String> {
         let values = self.values.get_or_init(|| self.values());
         if !condition.affords(values.size) {
@@ -141,7 +141,7 @@ impl<'q> Facts<'q> {
             (
                 "args",
                 match part {
-                    Some(part) => beside(&values.args, Meter::default().value(part.arguments, 0)),
+                    Some(part) => with_part(&values.args, ArgumentSizer::default().value(part.arguments, 0)),
                     None => values.args.clone(),
                 },
             ),
@@ -156,7 +156,7 @@ impl<'q> Facts<'q> {
         if condition.asks_taint {
             let taint = taint_value(self.query.arguments, "", self.query.tainted);
             let taint = match part {
-                Some(part) => beside(&taint, taint_value(part.arguments, &part.place(), self.query.tainted)),
+                Some(part) => with_part(&taint, taint_value(part.arguments, &part.place(), self.query.tainted)),
                 None => taint,
             };
             context.add_variable_from_value(TAINT, taint);
@@ -170,13 +170,13 @@ impl<'q> Facts<'q> {
         }
     }
 
-    fn values(&self) -> Values {
+    fn values(&self) -> CelValues {
         let query = self.query;
         let id = &query.definition.id;
-        let mut meter = Meter::default();
+        let mut meter = ArgumentSizer::default();
         let args = meter.value(query.arguments, 0);
         let tags = query.definition.tags.iter().chain(self.tags.iter().copied());
-        Values {
+        CelValues {
             args,
             size: meter.size(),
             tool: object([
@@ -200,7 +200,7 @@ impl<'q> Facts<'q> {
 }
 
 /// Combines the arguments with those of one part.
-fn beside(args: &Value, part: Value) -> Value {
+fn with_part(args: &Value, part: Value) -> Value {
     match (args, part) {
         (Value::Map(args), Value::Map(part)) => {
             let members = args.map.iter().chain(part.map.iter());
@@ -212,13 +212,13 @@ fn beside(args: &Value, part: Value) -> Value {
 
 /// Turns arguments into CEL values and measures them.
 #[derive(Default)]
-struct Meter {
+struct ArgumentSizer {
     values: usize,
     text: usize,
     too_much: bool,
 }
 
-impl Meter {
+impl ArgumentSizer {
     fn size(&self) -> u64 {
         if self.too_much { u64::MAX } else { (self.values + self.text / TEXT_UNIT) as u64 }
     }
@@ -273,14 +273,15 @@ fn functions(
     context.add_function("mentions", move |This(_): This<Value>, value: Value| {
         request.as_ref().is_some_and(|request| names_value(request, &value))
     })?;
-    context.add_function("links", |value: Value| found(&[Kind::Link], "links", &value))?;
-    context.add_function("emails", |value: Value| found(&[Kind::Email], "emails", &value))?;
-    context.add_function("accounts", |value: Value| found(&[Kind::Account], "accounts", &value))?;
+    context.add_function("links", |value: Value| found(&[AddressKind::Link], "links", &value))?;
+    context.add_function("emails", |value: Value| found(&[AddressKind::Email], "emails", &value))?;
+    context.add_function("accounts", |value: Value| found(&[AddressKind::Account], "accounts", &value))?;
     context.add_function("codes", |value: Value| codes_of(&value))?;
     context.add_function("names", |value: Value| names(&value))?;
     context.add_function("switches", |value: Value| switches(&value))?;
-    context
-        .add_function("addresses", |value: Value| found(&[Kind::Link, Kind::Email, Kind::Account], "addresses", &value))
+    context.add_function("addresses", |value: Value| {
+        found(&[AddressKind::Link, AddressKind::Email, AddressKind::Account], "addresses", &value)
+    })
 }
 
 /// Whether the user's words name a value. A list or map is named if it has nameable values and all are named (keys
@@ -371,7 +372,7 @@ fn texts(value: &Value, see: &mut dyn FnMut(&str) -> bool) -> bool {
 }
 
 /// The addresses in all texts of a value, keys too.
-fn found(kinds: &[Kind], function: &str, value: &Value) -> Result<Value, ExecutionError> {
+fn found(kinds: &[AddressKind], function: &str, value: &Value) -> Result<Value, ExecutionError> {
     let mut all = Vec::new();
     if kinds.iter().all(|kind| texts(value, &mut |text| text_scan::find(*kind, text, &mut all))) {
         return Ok(Value::List(Arc::new(all.into_iter().map(Value::from).collect())));
@@ -480,7 +481,7 @@ mod tests {
             (json!(" "), false),
             (json!([]), false),
         ] {
-            let written = Meter::default().value(&value, 0);
+            let written = ArgumentSizer::default().value(&value, 0);
             assert_eq!(names_value(&request, &written), named, "{value}");
         }
     }

@@ -29,8 +29,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use self::facts::{Facts, Part};
-use self::rule::Reaches;
+use self::facts::{BatchedCall, Facts};
+use self::rule::Coverage;
 use crate::definition::CallScope;
 use crate::definition::{Effects, NoSchemaMode, ProviderKind, ToolDefinition};
 use crate::identity::session::Principal;
@@ -39,7 +39,7 @@ use crate::identity::tool_id::ToolId;
 
 pub use self::always::AlwaysRule;
 pub use self::condition::{Condition, ConditionError, MAX_SOURCE};
-pub use self::replay::{Changed, Hits};
+pub use self::replay::{ChangedDecision, RuleHits};
 pub use self::rights::{AgentLimits, Rights};
 pub use self::rule::{EffectSelector, Rule, Selector, ToolNote};
 pub use self::user_request::UserRequest;
@@ -201,14 +201,14 @@ pub struct Decision {
 
 /// Possible decisions on calls of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Prospects {
+pub struct PossibleDecisions {
     /// Some calls may be allowed.
     pub allows: bool,
     /// Some calls may need approval.
     pub asks: bool,
 }
 
-impl Prospects {
+impl PossibleDecisions {
     fn add(&mut self, effect: Effect) {
         match effect {
             Effect::Allow => self.allows = true,
@@ -336,7 +336,7 @@ impl Policy {
         decisions.reduce(stricter).unwrap_or_else(|| self.decide_part(&facts, None))
     }
 
-    fn decide_part(&self, facts: &Facts<'_>, part: Option<&Part<'_>>) -> Decision {
+    fn decide_part(&self, facts: &Facts<'_>, part: Option<&BatchedCall<'_>>) -> Decision {
         let query = facts.query;
         for (index, rule) in self.rules.iter().enumerate() {
             let effect = self.effect_of(rule);
@@ -371,20 +371,20 @@ impl Policy {
     /// Returns the possible decisions on calls of the tool with any arguments: a rule with a condition
     /// may match or not.
     #[must_use]
-    pub fn prospects(&self, query: &PolicyQuery<'_>) -> Prospects {
+    pub fn prospects(&self, query: &PolicyQuery<'_>) -> PossibleDecisions {
         let own = self.prospects_alone(query);
         self.within.as_ref().map_or(own, |within| own.under(within.prospects(query)))
     }
 
-    fn prospects_alone(&self, query: &PolicyQuery<'_>) -> Prospects {
+    fn prospects_alone(&self, query: &PolicyQuery<'_>) -> PossibleDecisions {
         let facts = Facts::of(query, &self.tools);
-        let mut prospects = Prospects::default();
+        let mut prospects = PossibleDecisions::default();
         for rule in &self.rules {
             let effect = self.effect_of(rule);
             match rule.selector.reaches(&facts, effect.tightening()) {
-                Reaches::None => {}
-                Reaches::Some => prospects.add(effect),
-                Reaches::All => {
+                Coverage::None => {}
+                Coverage::Some => prospects.add(effect),
+                Coverage::All => {
                     prospects.add(effect);
                     return prospects;
                 }
@@ -403,7 +403,7 @@ impl Policy {
     pub fn vouched_effects(&self, query: &PolicyQuery<'_>) -> Effects {
         match &self.within {
             Some(within) => within.vouched_effects(query),
-            None => Facts::of(query, &self.tools).vouched(),
+            None => Facts::of(query, &self.tools).trusted_effects(),
         }
     }
 

@@ -6,7 +6,7 @@ use super::{Decision, Policy, PolicyQuery};
 
 /// Number of calls decided by each rule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Hits {
+pub struct RuleHits {
     /// Calls decided by each rule, in rule order.
     pub rules: Vec<u64>,
     /// Calls decided by no rule.
@@ -15,7 +15,7 @@ pub struct Hits {
 
 /// A call that a draft decides otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Changed {
+pub struct ChangedDecision {
     /// Its place among the calls.
     pub call: usize,
     /// The decision of the current policy.
@@ -27,8 +27,8 @@ pub struct Changed {
 impl Policy {
     /// Counts the calls that each rule decides.
     #[must_use]
-    pub fn hits(&self, calls: &[PolicyQuery<'_>]) -> Hits {
-        let mut hits = Hits { rules: vec![0; self.rules.len()], otherwise: 0 };
+    pub fn hits(&self, calls: &[PolicyQuery<'_>]) -> RuleHits {
+        let mut hits = RuleHits { rules: vec![0; self.rules.len()], otherwise: 0 };
         for call in calls {
             let decided = self.decide(call);
             let number = decided.rule.strip_prefix("rule ").and_then(|number| number.parse::<usize>().ok());
@@ -42,10 +42,10 @@ impl Policy {
 
     /// Returns the calls whose effect differs under the draft.
     #[must_use]
-    pub fn changed_by(&self, draft: &Self, calls: &[PolicyQuery<'_>]) -> Vec<Changed> {
+    pub fn changed_by(&self, draft: &Self, calls: &[PolicyQuery<'_>]) -> Vec<ChangedDecision> {
         let change = |(call, query): (usize, &PolicyQuery<'_>)| {
             let (was, is) = (self.decide(query), draft.decide(query));
-            (was.effect != is.effect).then_some(Changed { call, was, is })
+            (was.effect != is.effect).then_some(ChangedDecision { call, was, is })
         };
         calls.iter().enumerate().filter_map(change).collect()
     }
@@ -91,7 +91,7 @@ mod tests {
             "profile": "client", "rules": [{"effect": "allow", "tool": "shop:*"}, {"effect": "deny", "tool": "web:*"}],
         }))
         .expect("policy");
-        assert_eq!(policy.hits(&calls), Hits { rules: vec![2, 0], otherwise: 1 });
+        assert_eq!(policy.hits(&calls), RuleHits { rules: vec![2, 0], otherwise: 1 });
         let mut draft = policy.clone();
         draft.rules.insert(
             0,

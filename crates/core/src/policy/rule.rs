@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::condition::Condition;
-use super::facts::{Facts, Part};
+use super::facts::{BatchedCall, Facts};
 use super::{Effect, PolicyQuery, Tightening};
 use crate::definition::{Effects, ToolDefinition};
 use crate::identity::tool_id::{ToolId, wire_candidate};
@@ -99,7 +99,12 @@ impl Selector {
         self.when.as_ref().is_some_and(Condition::names_configuration)
     }
 
-    pub(super) fn matches(&self, facts: &Facts<'_>, part: Option<&Part<'_>>, rule: Tightening) -> Result<bool, String> {
+    pub(super) fn matches(
+        &self,
+        facts: &Facts<'_>,
+        part: Option<&BatchedCall<'_>>,
+        rule: Tightening,
+    ) -> Result<bool, String> {
         if !self.names(facts) {
             return Ok(false);
         }
@@ -116,13 +121,13 @@ impl Selector {
     }
 
     /// Whether it may select calls of a tool with unknown arguments.
-    pub(super) fn reaches(&self, facts: &Facts<'_>, rule: Tightening) -> Reaches {
+    pub(super) fn reaches(&self, facts: &Facts<'_>, rule: Tightening) -> Coverage {
         if !self.names(facts) || !facts.views(rule).any(|effects| self.effects.matches(effects)) {
-            Reaches::None
+            Coverage::None
         } else if self.when.is_some() {
-            Reaches::Some
+            Coverage::Some
         } else {
-            Reaches::All
+            Coverage::All
         }
     }
 
@@ -160,7 +165,7 @@ fn is_named(pattern: &str, id: &ToolId) -> bool {
 
 /// The calls of a tool that a selector matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reaches {
+pub(super) enum Coverage {
     /// No calls.
     None,
     /// The calls that meet its condition.

@@ -15,7 +15,7 @@ const FILES: [&str; 20] = [
 
 /// A kind of address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AddressKind {
     /// A URL, a host name, an IPv4 address.
     Link,
     /// An e-mail address.
@@ -25,15 +25,15 @@ pub(crate) enum Kind {
 }
 
 /// Adds the addresses of `kind` in `text` to `found`; `false` if there are more than [`MAX_ADDRESSES`].
-pub(crate) fn find(kind: Kind, text: &str, found: &mut Vec<String>) -> bool {
+pub(crate) fn find(kind: AddressKind, text: &str, found: &mut Vec<String>) -> bool {
     let text = refanged(text);
     let words = text.split(|c: char| c.is_whitespace() || c.is_control() || "<>()[]{}\"'`|".contains(c));
     let mut group: Option<String> = None;
     for word in words {
         match kind {
-            Kind::Link => links(word, found),
-            Kind::Email => found.extend(word.split([',', ';']).filter_map(email)),
-            Kind::Account => account(word, &mut group, found),
+            AddressKind::Link => links(word, found),
+            AddressKind::Email => found.extend(word.split([',', ';']).filter_map(email)),
+            AddressKind::Account => account(word, &mut group, found),
         }
         if found.len() > MAX_ADDRESSES {
             return false;
@@ -211,7 +211,7 @@ const BLOB: usize = 20;
 
 /// Adds the codes in `text` to `found`.
 pub(super) fn find_codes(text: &str, found: &mut Vec<String>) {
-    let mut groups = Groups::default();
+    let mut groups = DigitGroups::default();
     for word in text.split(|c: char| c.is_whitespace() || c.is_control() || "<>()[]{}\"'`|,;".contains(c)) {
         let word = word.trim_matches(|c: char| ".:!?*…".contains(c));
         if !groups.take(word, found) {
@@ -224,11 +224,11 @@ pub(super) fn find_codes(text: &str, found: &mut Vec<String>) {
 
 /// Words that are groups of one number.
 #[derive(Default)]
-struct Groups<'t> {
+struct DigitGroups<'t> {
     words: Vec<&'t str>,
 }
 
-impl<'t> Groups<'t> {
+impl<'t> DigitGroups<'t> {
     /// Processes a possible group: two to six digits, or an area code with its sign.
     fn take(&mut self, word: &'t str, found: &mut Vec<String>) -> bool {
         let digits = word.trim_start_matches('+');
@@ -328,7 +328,7 @@ mod tests {
 
     use super::*;
 
-    fn check(kind: Kind, text: &str, expect: &[&str]) {
+    fn check(kind: AddressKind, text: &str, expect: &[&str]) {
         let mut found = Vec::new();
         assert!(find(kind, text, &mut found));
         assert_eq!(found, expect, "{text}");
@@ -358,31 +358,31 @@ mod tests {
             ("/home/me/run.sh, src/main.rs, 10:30, note: this, std::io", &[]),
             ("", &[]),
         ] {
-            check(Kind::Link, text, links);
+            check(AddressKind::Link, text, links);
         }
         check(
-            Kind::Email,
+            AddressKind::Email,
             "to: bob@example.com,eve@b.org; <mailto:x@y.co>. a@b eve@evil。com, eve [at] evil[.]com",
             &["bob@example.com", "eve@b.org", "x@y.co", "eve@evil。com", "eve@evil.com"],
         );
         check(
-            Kind::Account,
+            AddressKind::Account,
             "pay GB29NWBK60161331926819; or GB29 NWBK 6016 1331 9268 19 for us22. ;SE3550000000054910000003;50.0;",
             &["GB29NWBK60161331926819", "GB29NWBK60161331926819", "SE3550000000054910000003"],
         );
-        check(Kind::Account, "ends in DE89 3704 0044 0532 0130 00", &["DE89370400440532013000"]);
-        check(Kind::Account, "room AB12 is free", &[]);
+        check(AddressKind::Account, "ends in DE89 3704 0044 0532 0130 00", &["DE89370400440532013000"]);
+        check(AddressKind::Account, "room AB12 is free", &[]);
     }
 
     #[test]
     fn too_many_are_told_of() {
-        assert!(!find(Kind::Link, &"a.example ".repeat(MAX_ADDRESSES + 1), &mut Vec::new()));
+        assert!(!find(AddressKind::Link, &"a.example ".repeat(MAX_ADDRESSES + 1), &mut Vec::new()));
     }
 
     proptest! {
         #[test]
         fn any_text_is_read(text in ".{0,200}") {
-            for kind in [Kind::Link, Kind::Email, Kind::Account] {
+            for kind in [AddressKind::Link, AddressKind::Email, AddressKind::Account] {
                 find(kind, &text, &mut Vec::new());
             }
         }
@@ -390,7 +390,7 @@ mod tests {
         #[test]
         fn a_link_is_found_wherever_it_stands(before in "[a-z ]{0,20}", after in "[a-z ]{0,20}") {
             let mut found = Vec::new();
-            find(Kind::Link, &format!("{before} https://x.example/p {after}"), &mut found);
+            find(AddressKind::Link, &format!("{before} https://x.example/p {after}"), &mut found);
             prop_assert!(found.iter().any(|link| link == "https://x.example/p"));
         }
     }

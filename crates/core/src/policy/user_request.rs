@@ -64,7 +64,7 @@ impl UserRequest {
         let mut wanted = String::new();
         push_plain(&mut wanted, text);
         let wanted = wanted.trim();
-        let stands = || self.text.match_indices(wanted).any(|(at, found)| self.stands_alone(at, at + found.len()));
+        let stands = || self.text.match_indices(wanted).any(|(at, found)| self.is_whole(at, at + found.len()));
         (!wanted.is_empty()).then(stands)
     }
 
@@ -104,7 +104,7 @@ impl UserRequest {
     }
 
     /// Whether the range is not part of something longer.
-    fn stands_alone(&self, from: usize, to: usize) -> bool {
+    fn is_whole(&self, from: usize, to: usize) -> bool {
         let mut before = self.text[..from].chars().rev();
         let mut after = self.text[to..].chars();
         !joins(before.next(), before.next(), "_-@./+&=%#~\\") && !joins(after.next(), after.next(), "_-@./+&=%#~\\:")

@@ -13,13 +13,13 @@ const DATA: [&str; 4] = ["const", "enum", "default", "examples"];
 
 /// Loads a document, given the name of the referring document and the reference without its fragment. Returns
 /// its name and content.
-pub type Load<'a> = dyn FnMut(&str, &str) -> Result<(String, Value), String> + 'a;
+pub type LoadDocument<'a> = dyn FnMut(&str, &str) -> Result<(String, Value), String> + 'a;
 
 /// `schema`, called `name`, with all documents that it refers to under `$defs`.
 ///
 /// # Errors
 /// A reference that leads nowhere, in words.
-pub fn bundle(schema: &Value, name: &str, load: &mut Load<'_>) -> Result<Value, String> {
+pub fn bundle(schema: &Value, name: &str, load: &mut LoadDocument<'_>) -> Result<Value, String> {
     let mut bundler = Bundler { known: IndexMap::new(), load };
     bundler.known.insert(name.to_owned(), Document { place: "#".to_owned(), content: schema.clone() });
     let mut next = 0;
@@ -52,7 +52,7 @@ struct Document {
 struct Bundler<'a, 'l> {
     /// Documents by name, the schema itself first.
     known: IndexMap<String, Document>,
-    load: &'a mut Load<'l>,
+    load: &'a mut LoadDocument<'l>,
 }
 
 impl Bundler<'_, '_> {

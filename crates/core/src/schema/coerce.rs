@@ -30,7 +30,7 @@ pub struct Coerced {
 
 /// The change to one value.
 #[derive(PartialEq)]
-enum Mend {
+enum Correction {
     Put(Value),
     /// The value read from a text of broken JSON.
     Repair(Value),
@@ -38,7 +38,7 @@ enum Mend {
 }
 
 /// How far a value could be made valid.
-pub(crate) struct Attempt {
+pub(crate) struct CoercionAttempt {
     pub(crate) coerced: Coerced,
     pub(crate) valid: bool,
 }
@@ -57,18 +57,18 @@ impl CompiledSchema {
 
     /// Coerces the value except the missing values at `holes` (JSON Pointers), and ignores violations that they may
     /// fix. `None` for a value that is too deep.
-    pub(crate) fn attempt(&self, value: &Value, holes: &[&str]) -> Option<Attempt> {
+    pub(crate) fn attempt(&self, value: &Value, holes: &[&str]) -> Option<CoercionAttempt> {
         let mut coerced = Coerced { value: value.clone(), paths: Vec::new(), repaired: false };
         for _ in 0..MAX_ROUNDS {
-            let mut mends: Vec<(String, Mend)> = Vec::new();
+            let mut mends: Vec<(String, Correction)> = Vec::new();
             for error in self.errors(&coerced.value)?.filter(|error| counts(error, holes)).take(MAX_PATHS) {
-                mends.extend(mend(&error).unwrap_or_default());
+                mends.extend(corrections(&error).unwrap_or_default());
             }
             let mut changed = false;
             for (path, mend) in mends {
                 // A changed value that is still invalid is not changed again: that could loop.
                 let settled = coerced.paths.contains(&path) || holes.iter().any(|hole| is_within(hole, &path));
-                let repairs = matches!(mend, Mend::Repair(_));
+                let repairs = matches!(mend, Correction::Repair(_));
                 if !settled && apply(&mut coerced.value, &path, mend) {
                     coerced.paths.push(path);
                     coerced.repaired |= repairs;
@@ -79,71 +79,74 @@ impl CompiledSchema {
                 break;
             }
             if self.errors(&coerced.value)?.all(|error| !counts(&error, holes)) {
-                return Some(Attempt { coerced, valid: true });
+                return Some(CoercionAttempt { coerced, valid: true });
             }
         }
-        Some(Attempt { coerced, valid: false })
+        Some(CoercionAttempt { coerced, valid: false })
     }
 }
 
 /// Returns whether anything was changed. The whole value never is.
-fn apply(value: &mut Value, path: &str, mend: Mend) -> bool {
+fn apply(value: &mut Value, path: &str, mend: Correction) -> bool {
     match mend {
-        Mend::Put(mended) | Mend::Repair(mended) => match value.pointer_mut(path) {
+        Correction::Put(mended) | Correction::Repair(mended) => match value.pointer_mut(path) {
             Some(place) if !path.is_empty() => {
                 *place = mended;
                 true
             }
             _ => false,
         },
-        Mend::LeaveOut => remove_member(value, path),
+        Correction::LeaveOut => remove_member(value, path),
     }
 }
 
 /// Returns the changes that would fix `error`, by path; `None` if there are none.
-fn mend(error: &ValidationError<'_>) -> Option<Vec<(String, Mend)>> {
-    let here = |mend: Mend| vec![(error.instance_path().to_string(), mend)];
+fn corrections(error: &ValidationError<'_>) -> Option<Vec<(String, Correction)>> {
+    let here = |mend: Correction| vec![(error.instance_path().to_string(), mend)];
     let instance: &Value = error.instance();
     let branches = match error.kind() {
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => context,
-        _ => return mended_here(error, instance).map(here),
+        _ => return correction_here(error, instance).map(here),
     };
     if instance.is_null() {
-        return Some(here(Mend::LeaveOut));
+        return Some(here(Correction::LeaveOut));
     }
     // If no branch accepts this type, try any accepted type.
-    if let Some(types) = wanted(error) {
+    if let Some(types) = expected_types(error) {
         return as_one_of(&types, instance).map(here);
     }
     let at_top = |inner: &&ValidationError<'_>| inner.instance_path() == error.instance_path();
-    let mut spellings = branches.iter().flatten().filter(at_top).filter_map(|inner| respelled(inner.kind(), instance));
+    let mut spellings =
+        branches.iter().flatten().filter(at_top).filter_map(|inner| allowed_spelling(inner.kind(), instance));
     if let Some(first) = spellings.next() {
-        return spellings.all(|other| other == first).then(|| here(Mend::Put(first)));
+        return spellings.all(|other| other == first).then(|| here(Correction::Put(first)));
     }
     // A branch for this type is coerced from inside, if that fixes everything.
-    branches.iter().filter(|branch| branch.iter().filter(at_top).find_map(wanted).is_none()).find_map(|branch| {
-        let mends: Option<Vec<Vec<(String, Mend)>>> = branch.iter().map(mend).collect();
-        mends.map(|mends| mends.into_iter().flatten().collect())
-    })
+    branches.iter().filter(|branch| branch.iter().filter(at_top).find_map(expected_types).is_none()).find_map(
+        |branch| {
+            let mends: Option<Vec<Vec<(String, Correction)>>> = branch.iter().map(corrections).collect();
+            mends.map(|mends| mends.into_iter().flatten().collect())
+        },
+    )
 }
 
-fn mended_here(error: &ValidationError<'_>, instance: &Value) -> Option<Mend> {
+fn correction_here(error: &ValidationError<'_>, instance: &Value) -> Option<Correction> {
     let mend = match error.kind() {
-        ValidationErrorKind::Type { .. } => wanted(error).and_then(|types| as_one_of(&types, instance)),
-        kind => respelled(kind, instance).map(Mend::Put),
+        ValidationErrorKind::Type { .. } => expected_types(error).and_then(|types| as_one_of(&types, instance)),
+        kind => allowed_spelling(kind, instance).map(Correction::Put),
     };
     match (mend, error.kind()) {
         (Some(mend), _) => Some(mend),
         (
             None,
             ValidationErrorKind::Type { .. } | ValidationErrorKind::Enum { .. } | ValidationErrorKind::Constant { .. },
-        ) if instance.is_null() => Some(Mend::LeaveOut),
+        ) if instance.is_null() => Some(Correction::LeaveOut),
         _ => None,
     }
 }
 
 /// Returns the expected types if `error` is only about a type.
-fn wanted(error: &ValidationError<'_>) -> Option<JsonTypeSet> {
+fn expected_types(error: &ValidationError<'_>) -> Option<JsonTypeSet> {
     match error.kind() {
         ValidationErrorKind::Type { kind: TypeKind::Single(one) } => Some(JsonTypeSet::empty().insert(*one)),
         ValidationErrorKind::Type { kind: TypeKind::Multiple(many) } => Some(*many),
@@ -151,7 +154,7 @@ fn wanted(error: &ValidationError<'_>) -> Option<JsonTypeSet> {
             let here = |inner: &&ValidationError<'_>| inner.instance_path() == error.instance_path();
             // A branch for this type refuses the value for other reasons.
             let all: Option<Vec<JsonTypeSet>> =
-                context.iter().map(|branch| branch.iter().filter(here).find_map(wanted)).collect();
+                context.iter().map(|branch| branch.iter().filter(here).find_map(expected_types)).collect();
             Some(all?.iter().flat_map(JsonTypeSet::iter).fold(JsonTypeSet::empty(), JsonTypeSet::insert))
         }
         _ => None,
@@ -159,7 +162,7 @@ fn wanted(error: &ValidationError<'_>) -> Option<JsonTypeSet> {
 }
 
 /// Returns the only allowed value that equals `value` up to case and white space.
-fn respelled(kind: &ValidationErrorKind, value: &Value) -> Option<Value> {
+fn allowed_spelling(kind: &ValidationErrorKind, value: &Value) -> Option<Value> {
     let written = folded(value)?;
     let mut alike = match kind {
         ValidationErrorKind::Enum { options } => options.as_array()?.as_slice(),
@@ -182,7 +185,7 @@ fn folded(value: &Value) -> Option<String> {
 }
 
 /// Converts `value` to one of the `wanted` types, if it denotes one.
-fn as_one_of(wanted: &JsonTypeSet, value: &Value) -> Option<Mend> {
+fn as_one_of(wanted: &JsonTypeSet, value: &Value) -> Option<Correction> {
     let wants = |one: JsonType| wanted.contains(one);
     let number = |number: &Number| {
         if wants(JsonType::Number) {
@@ -192,11 +195,11 @@ fn as_one_of(wanted: &JsonTypeSet, value: &Value) -> Option<Mend> {
         }
     };
     let meant = match value {
-        Value::String(text) => spelled(text).and_then(|meant| {
+        Value::String(text) => parse_spelling(text).and_then(|meant| {
             let fits = match &meant.value {
                 Value::Number(written) => {
-                    let exact = || exactly(text).filter(|_| wants(JsonType::Integer) && !wants(JsonType::Number));
-                    return exact().or_else(|| number(written)).map(Mend::Put);
+                    let exact = || exact_integer(text).filter(|_| wants(JsonType::Integer) && !wants(JsonType::Number));
+                    return exact().or_else(|| number(written)).map(Correction::Put);
                 }
                 Value::Null => wants(JsonType::Null),
                 Value::Bool(_) => wants(JsonType::Boolean),
@@ -204,16 +207,18 @@ fn as_one_of(wanted: &JsonTypeSet, value: &Value) -> Option<Mend> {
                 Value::Object(_) => wants(JsonType::Object),
                 Value::String(_) => false,
             };
-            fits.then(|| if meant.repaired { Mend::Repair(meant.value) } else { Mend::Put(meant.value) })
+            fits.then(|| if meant.repaired { Correction::Repair(meant.value) } else { Correction::Put(meant.value) })
         }),
         // The float's original notation is unknown.
         Value::Number(written) if wants(JsonType::String) => {
-            (!written.is_f64()).then(|| Mend::Put(written.to_string().into()))
+            (!written.is_f64()).then(|| Correction::Put(written.to_string().into()))
         }
-        Value::Number(written) => number(written).map(Mend::Put),
+        Value::Number(written) => number(written).map(Correction::Put),
         _ => None,
     };
-    meant.or_else(|| (wants(JsonType::Array) && !value.is_null()).then(|| Mend::Put(Value::Array(vec![value.clone()]))))
+    meant.or_else(|| {
+        (wants(JsonType::Array) && !value.is_null()).then(|| Correction::Put(Value::Array(vec![value.clone()])))
+    })
 }
 
 /// The integer that `number` is, if it is one.
@@ -227,14 +232,14 @@ fn whole(number: &Number) -> Option<Value> {
 }
 
 /// Reads an integer with a fraction of zeros only, which a float might not represent.
-fn exactly(text: &str) -> Option<Value> {
+fn exact_integer(text: &str) -> Option<Value> {
     let (digits, zeros) = text.trim().split_once('.')?;
     let whole = zeros.bytes().all(|digit| digit == b'0');
     whole.then(|| digits.parse::<i64>().map(Value::from).or_else(|_| digits.parse::<u64>().map(Value::from)).ok())?
 }
 
 /// Reads the value that the whole `text` spells, as JSON or in another common form.
-fn spelled(text: &str) -> Option<Repaired> {
+fn parse_spelling(text: &str) -> Option<Repaired> {
     let text = text.trim();
     let value = match text {
         "True" | "TRUE" => true.into(),

@@ -20,7 +20,7 @@ const MAX_NAMES: usize = 5;
 pub(super) fn violations(error: &ValidationError<'_>) -> Vec<Violation> {
     match error.kind() {
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-            match meant(error, context) {
+            match intended_branch(error, context) {
                 Some(branch) => branch.iter().flat_map(violations).collect(),
                 None => vec![violation(error)],
             }
@@ -30,7 +30,7 @@ pub(super) fn violations(error: &ValidationError<'_>) -> Vec<Violation> {
 }
 
 /// Returns the only branch for values of this kind with the fewest errors.
-fn meant<'a, 'i>(
+fn intended_branch<'a, 'i>(
     error: &ValidationError<'_>,
     branches: &'a [Vec<ValidationError<'i>>],
 ) -> Option<&'a [ValidationError<'i>]> {

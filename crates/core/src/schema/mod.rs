@@ -8,8 +8,8 @@ mod shape;
 mod validate;
 pub mod wrapped;
 
-pub use self::bundle::{Load, bundle};
-pub(crate) use coerce::Attempt;
+pub use self::bundle::{LoadDocument, bundle};
+pub(crate) use coerce::CoercionAttempt;
 pub use coerce::{Coerced, fill_defaults};
 pub(crate) use message::shorten;
 pub use message::suggest;

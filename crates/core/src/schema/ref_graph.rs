@@ -23,7 +23,7 @@ const MAX_LEVELS: usize = crate::json::MAX_DEPTH + 1;
 
 /// Why a schema is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum TooMuch {
+pub(super) enum SchemaRefusal {
     /// Schemas that refer to each other without descending into the value.
     Circle,
     /// Too many ways, or too long a one.
@@ -32,7 +32,7 @@ pub(super) enum TooMuch {
     Lost(String),
 }
 
-impl TooMuch {
+impl SchemaRefusal {
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Circle => {
@@ -67,7 +67,7 @@ struct Node {
 
 impl RefGraph {
     /// Looks through `schema`, written in `draft`.
-    pub(super) fn of(schema: &Value, draft: Draft) -> Result<Self, TooMuch> {
+    pub(super) fn of(schema: &Value, draft: Draft) -> Result<Self, SchemaRefusal> {
         let nodes = nodes(schema, draft)?;
         let mut ref_graph = Self { nodes, longest: 0 };
         ref_graph.measure()?;
@@ -76,8 +76,8 @@ impl RefGraph {
 
     /// Counts the ways through each schema for one value, and their steps; iteratively, as a document may
     /// chain any number of references.
-    fn measure(&mut self) -> Result<(), TooMuch> {
-        let mut passed: Vec<Option<Passed>> = vec![None; self.nodes.len()];
+    fn measure(&mut self) -> Result<(), SchemaRefusal> {
+        let mut passed: Vec<Option<PassCost>> = vec![None; self.nodes.len()];
         let mut entered = vec![false; self.nodes.len()];
         for start in 0..self.nodes.len() {
             let mut open = vec![start];
@@ -89,18 +89,18 @@ impl RefGraph {
                 let here = &self.nodes[index].here;
                 let waiting: Vec<usize> = here.iter().copied().filter(|&next| passed[next].is_none()).collect();
                 if waiting.is_empty() {
-                    let mut all = Passed { ways: 1, steps: 0 };
+                    let mut all = PassCost { ways: 1, steps: 0 };
                     here.iter().filter_map(|&next| passed[next]).for_each(|inner| all.add(inner));
                     all.steps += 1;
                     if all.ways > MAX_WAYS || all.steps > MAX_STEPS {
-                        return Err(TooMuch::Ways);
+                        return Err(SchemaRefusal::Ways);
                     }
                     self.longest = self.longest.max(all.steps);
                     passed[index] = Some(all);
                     open.pop();
                 } else if std::mem::replace(&mut entered[index], true) {
                     // All its dependencies are visited, and one of them depends on it.
-                    return Err(TooMuch::Circle);
+                    return Err(SchemaRefusal::Circle);
                 } else {
                     open.extend(waiting);
                 }
@@ -119,36 +119,36 @@ impl RefGraph {
         self.nodes.is_empty() || self.count(value).is_some_and(|passed| passed.ways <= MAX_WAYS)
     }
 
-    fn count(&self, value: &Value) -> Option<Passed> {
-        Count { ref_graph: self, known: HashMap::new(), steps: 0 }.pass(0, value)
+    fn count(&self, value: &Value) -> Option<PassCost> {
+        PathCounter { ref_graph: self, known: HashMap::new(), steps: 0 }.pass(0, value)
     }
 }
 
 /// The cost of passing a schema with a value and its content.
 #[derive(Clone, Copy)]
-struct Passed {
+struct PassCost {
     ways: u64,
     /// Length of the longest path.
     steps: usize,
 }
 
-impl Passed {
+impl PassCost {
     fn add(&mut self, inner: Self) {
         self.ways = self.ways.saturating_add(inner.ways);
         self.steps = self.steps.max(inner.steps);
     }
 }
 
-struct Count<'a> {
+struct PathCounter<'a> {
     ref_graph: &'a RefGraph,
-    known: HashMap<(usize, usize), Passed>,
+    known: HashMap<(usize, usize), PassCost>,
     /// Length of the path so far.
     steps: usize,
 }
 
-impl Count<'_> {
+impl PathCounter<'_> {
     /// Returns the cost; `None` if a path is too long.
-    fn pass(&mut self, index: usize, value: &Value) -> Option<Passed> {
+    fn pass(&mut self, index: usize, value: &Value) -> Option<PassCost> {
         let place = (index, std::ptr::from_ref(value).addr());
         if let Some(&known) = self.known.get(&place) {
             return (self.steps + known.steps <= MAX_STEPS).then_some(known);
@@ -159,7 +159,7 @@ impl Count<'_> {
         }
         let ref_graph = self.ref_graph;
         let node = &ref_graph.nodes[index];
-        let mut all = Passed { ways: 1, steps: 0 };
+        let mut all = PassCost { ways: 1, steps: 0 };
         for &next in &node.here {
             all.add(self.pass(next, value)?);
         }
@@ -215,18 +215,18 @@ const NAMELESS: &str = "json-schema:///";
 /// is passed once.
 ///
 /// # Errors
-/// [`TooMuch::Lost`] for an unresolvable reference.
-fn nodes(root: &Value, draft: Draft) -> Result<Vec<Node>, TooMuch> {
+/// [`SchemaRefusal::Lost`] for an unresolvable reference.
+fn nodes(root: &Value, draft: Draft) -> Result<Vec<Node>, SchemaRefusal> {
     if !refers(root) {
         return Ok(Vec::new());
     }
-    let lost = |_| TooMuch::Lost(NAMELESS.into());
+    let lost = |_| SchemaRefusal::Lost(NAMELESS.into());
     let resource = draft.create_resource_ref(root);
     let base = uri::from_str(NAMELESS).map_err(lost)?;
     let base = resource.id().map_or(Ok(base.clone()), |id| uri::resolve_against(&base.borrow(), id)).map_err(lost)?;
     let registry = Registry::new().retriever(RefuseRemote).draft(draft).add(base.as_str(), resource);
     let registry = registry.and_then(|registry| registry.prepare()).map_err(lost)?;
-    let mut build = Build {
+    let mut build = GraphBuilder {
         draft,
         registry: &registry,
         known: HashMap::new(),
@@ -254,7 +254,7 @@ fn refers(value: &Value) -> bool {
     }
 }
 
-struct Build<'a> {
+struct GraphBuilder<'a> {
     draft: Draft,
     /// Follows references as the validator does.
     registry: &'a Registry<'a>,
@@ -268,7 +268,7 @@ struct Build<'a> {
     open: Vec<(usize, &'a Value, Uri<String>)>,
 }
 
-impl<'a> Build<'a> {
+impl<'a> GraphBuilder<'a> {
     /// Records every place of the document, whether or not it is a schema.
     fn survey(&mut self, value: &'a Value, base: &Uri<String>) {
         self.places.insert(address(value), base.clone());
@@ -302,7 +302,7 @@ impl<'a> Build<'a> {
         index
     }
 
-    fn fill(&mut self, index: usize, schema: &'a Value, base: &Uri<String>) -> Result<(), TooMuch> {
+    fn fill(&mut self, index: usize, schema: &'a Value, base: &Uri<String>) -> Result<(), SchemaRefusal> {
         let Value::Object(keywords) = schema else { return Ok(()) };
         let base = &self.base_in(schema, base);
         let mut node = Node::default();
@@ -347,10 +347,10 @@ impl<'a> Build<'a> {
         reference: &str,
         base: &Uri<String>,
         into: &mut Vec<usize>,
-    ) -> Result<(), TooMuch> {
+    ) -> Result<(), SchemaRefusal> {
         let registry = self.registry;
         let found = registry.resolver(base.clone()).lookup(reference);
-        let (target, resolver, _) = found.map_err(|_| TooMuch::Lost(reference.to_owned()))?.into_inner();
+        let (target, resolver, _) = found.map_err(|_| SchemaRefusal::Lost(reference.to_owned()))?.into_inner();
         if self.places.contains_key(&address(target)) {
             into.push(self.index_of(target, &resolver.base_uri()));
         }
@@ -379,7 +379,7 @@ mod tests {
 
     use super::*;
 
-    fn of(schema: &Value) -> Result<RefGraph, TooMuch> {
+    fn of(schema: &Value) -> Result<RefGraph, SchemaRefusal> {
         RefGraph::of(schema, Draft::default())
     }
 
@@ -393,11 +393,11 @@ mod tests {
             json!({"$defs": definitions, "$ref": "#/$defs/0"})
         };
         assert!(of(&doubling(10)).is_ok());
-        assert_eq!(of(&doubling(40)).err(), Some(TooMuch::Ways));
-        assert_eq!(of(&json!({"anyOf": [{"$ref": "#"}, {"type": "string"}]})).err(), Some(TooMuch::Circle));
+        assert_eq!(of(&doubling(40)).err(), Some(SchemaRefusal::Ways));
+        assert_eq!(of(&json!({"anyOf": [{"$ref": "#"}, {"type": "string"}]})).err(), Some(SchemaRefusal::Circle));
         assert_eq!(
             of(&json!({"$defs": {"a": {"$anchor": "x", "not": {"$ref": "#x"}}}, "$ref": "#x"})).err(),
-            Some(TooMuch::Circle)
+            Some(SchemaRefusal::Circle)
         );
         assert!(of(&json!({"properties": {"a": {"$ref": "#"}}, "items": {"$ref": "#"}})).is_ok());
         assert!(of(&json!({"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}], "$defs": {"a": {}}})).is_ok());
@@ -439,13 +439,13 @@ mod tests {
         let names =
             |step: usize| json!({"propertyNames": {"anyOf": twice(json!({"$ref": format!("#/$defs/d{}", step + 1)}))}});
         let top = json!({"$ref": "#/$defs/d0"});
-        assert_eq!(of(&doubling(&by_id, json!({"$ref": "d0"}))).err(), Some(TooMuch::Ways));
-        assert_eq!(of(&doubling(&escaped, top.clone())).err(), Some(TooMuch::Ways));
-        assert_eq!(of(&doubling(&depending, top.clone())).err(), Some(TooMuch::Ways));
+        assert_eq!(of(&doubling(&by_id, json!({"$ref": "d0"}))).err(), Some(SchemaRefusal::Ways));
+        assert_eq!(of(&doubling(&escaped, top.clone())).err(), Some(SchemaRefusal::Ways));
+        assert_eq!(of(&doubling(&depending, top.clone())).err(), Some(SchemaRefusal::Ways));
         // A member name has no members: each level after the first validates nothing.
         assert!(of(&doubling(&names, top)).is_ok());
         let lost = of(&json!({"properties": {"a": {"$ref": "elsewhere"}}})).err();
-        assert!(matches!(lost, Some(TooMuch::Lost(_))), "{lost:?}");
+        assert!(matches!(lost, Some(SchemaRefusal::Lost(_))), "{lost:?}");
         assert!(of(&json!({"$ref": "https://json-schema.org/draft/2020-12/schema"})).is_ok());
     }
 
@@ -458,7 +458,7 @@ mod tests {
             let tool: Value = serde_json::from_str(line).expect("a tool");
             // Some refer to parts that were omitted when they were published.
             let refused = of(&tool["inputSchema"]).err();
-            assert!(matches!(refused, None | Some(TooMuch::Lost(_))), "{refused:?} {line}");
+            assert!(matches!(refused, None | Some(SchemaRefusal::Lost(_))), "{refused:?} {line}");
         }
     }
 }

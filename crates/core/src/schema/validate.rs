@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::message::{nearest, shorten, violations};
-use super::ref_graph::{RefGraph, TooMuch};
+use super::ref_graph::{RefGraph, SchemaRefusal};
 use crate::json::nests_deeper;
 use crate::json::pointer::{is_within, push};
 
@@ -163,7 +163,9 @@ impl CompiledSchema {
         let ref_graph = match RefGraph::of(schema, draft) {
             Ok(ref_graph) => ref_graph,
             // The validator's words for a lost reference name the place.
-            Err(lost @ TooMuch::Lost(_)) => return Err(build().err().unwrap_or_else(|| refused(lost.describe()))),
+            Err(lost @ SchemaRefusal::Lost(_)) => {
+                return Err(build().err().unwrap_or_else(|| refused(lost.describe())));
+            }
             Err(much) => return Err(refused(much.describe())),
         };
         let validator = build()?;
@@ -192,7 +194,7 @@ impl CompiledSchema {
                 counted.flat_map(|error| violations(&error)).take(MAX_VIOLATIONS).collect()
             }
             None if self.is_valid(value) => Vec::new(),
-            None => vec![self.unsaid(value)],
+            None => vec![self.unverifiable(value)],
         }
     }
 
@@ -204,7 +206,7 @@ impl CompiledSchema {
     }
 
     /// The violation to report if `value` cannot be examined.
-    fn unsaid(&self, value: &Value) -> Violation {
+    fn unverifiable(&self, value: &Value) -> Violation {
         let (keyword, message) = if nests_deeper(value, MAX_DEPTH) {
             ("depth", too_deep())
         } else {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use crate::error::{ToolError, Unsupported};
-use crate::model::{ModelBounds, ModelSpent};
+use crate::model::{ModelBounds, ModelSpending};
 
 /// How long a budget lasts, before the next begins. Days and months are those of UTC.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -62,12 +62,12 @@ pub struct BudgetedRequest {
 #[async_trait]
 pub trait BudgetStore: Send + Sync {
     /// Reserves budget for a request, if [`ModelBounds::reserve`] allows it. Earlier periods are deleted.
-    async fn reserve_budget(&self, _request: BudgetedRequest) -> Result<Result<ModelSpent, ToolError>, StoreError> {
+    async fn reserve_budget(&self, _request: BudgetedRequest) -> Result<Result<ModelSpending, ToolError>, StoreError> {
         Err(Unsupported("the store of budgets").into())
     }
 
     /// Returns the spending in a period.
-    async fn budget_spent(&self, _owner: &str, _period: &str) -> Result<ModelSpent, StoreError> {
+    async fn budget_spent(&self, _owner: &str, _period: &str) -> Result<ModelSpending, StoreError> {
         Err(Unsupported("the store of budgets").into())
     }
 
@@ -76,8 +76,8 @@ pub trait BudgetStore: Send + Sync {
         &self,
         _owner: &str,
         _period: &str,
-        _reserved: ModelSpent,
-        _used: ModelSpent,
+        _reserved: ModelSpending,
+        _used: ModelSpending,
     ) -> Result<(), StoreError> {
         Err(Unsupported("the store of budgets").into())
     }

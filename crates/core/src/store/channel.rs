@@ -29,7 +29,7 @@ pub enum Delivery {
 /// Who shares a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Reach {
+pub enum ChannelScope {
     /// The agents of one session and those that it started.
     #[default]
     Private,
@@ -46,7 +46,7 @@ pub struct ChannelConfig {
     pub delivery: Delivery,
     /// Who shares it: `private` (a session and the agents that it starts) or `shared` (all sessions of the principal).
     #[serde(alias = "scope")]
-    pub reach: Reach,
+    pub reach: ChannelScope,
     /// What it is for, as agents are told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
@@ -78,7 +78,7 @@ impl Channels {
     pub fn unreachable(&self, name: &str) -> Option<String> {
         match self.get(name) {
             Err(why) => Some(why),
-            Ok(ChannelConfig { reach: Reach::Private, .. }) => Some(format!(
+            Ok(ChannelConfig { reach: ChannelScope::Private, .. }) => Some(format!(
                 "channel {name} is private to a session and its agents, so this trigger would never fire: write \
                  `channels: {{{name}: {{reach: shared}}}}` in the configuration"
             )),
@@ -95,8 +95,8 @@ impl Channels {
                 Delivery::Queue => "queue",
             };
             let reach = match channel.reach {
-                Reach::Private => "private",
-                Reach::Shared => "shared",
+                ChannelScope::Private => "private",
+                ChannelScope::Shared => "shared",
             };
             let about = channel.description.as_deref().map(|about| format!(": {about}")).unwrap_or_default();
             format!("{name} ({reach} {delivery}){about}")
@@ -113,8 +113,10 @@ impl ChannelConfig {
     /// Those of the log.
     pub async fn mailbox(&self, name: &str, session: &Session, log: &dyn SessionLog) -> Result<SessionId, StoreError> {
         Ok(match self.reach {
-            Reach::Private => SessionId::new(format!("{MAILBOX}session/{}/{name}", log.root(&session.id).await?)),
-            Reach::Shared => SessionId::new(format!("{MAILBOX}principal/{}/{name}", session.principal.id)),
+            ChannelScope::Private => {
+                SessionId::new(format!("{MAILBOX}session/{}/{name}", log.root(&session.id).await?))
+            }
+            ChannelScope::Shared => SessionId::new(format!("{MAILBOX}principal/{}/{name}", session.principal.id)),
         })
     }
 }
@@ -135,7 +137,11 @@ mod tests {
     fn channels_have_legal_names_and_defaults() {
         let channels = Channels(BTreeMap::from([(
             "jobs".into(),
-            ChannelConfig { delivery: Delivery::Queue, reach: Reach::Shared, description: Some("Work to do".into()) },
+            ChannelConfig {
+                delivery: Delivery::Queue,
+                reach: ChannelScope::Shared,
+                description: Some("Work to do".into()),
+            },
         )]));
         assert_eq!(channels.get("other"), Ok(ChannelConfig::default()));
         assert_eq!(channels.get("jobs").map(|channel| channel.delivery), Ok(Delivery::Queue));
@@ -167,10 +173,10 @@ mod tests {
                 .expect("ready")
                 .expect("read")
         };
-        assert_ne!(mailbox(Reach::Private, "a"), mailbox(Reach::Private, "b"));
-        assert_eq!(mailbox(Reach::Private, "a-child"), mailbox(Reach::Private, "a"));
-        assert_eq!(mailbox(Reach::Shared, "a"), mailbox(Reach::Shared, "b"));
-        let shared = mailbox(Reach::Shared, "a");
+        assert_ne!(mailbox(ChannelScope::Private, "a"), mailbox(ChannelScope::Private, "b"));
+        assert_eq!(mailbox(ChannelScope::Private, "a-child"), mailbox(ChannelScope::Private, "a"));
+        assert_eq!(mailbox(ChannelScope::Shared, "a"), mailbox(ChannelScope::Shared, "b"));
+        let shared = mailbox(ChannelScope::Shared, "a");
         assert_eq!((&*mailbox_name(&shared), &*mailbox_name(&SessionId::new("a"))), ("channel news", "a"));
     }
 }

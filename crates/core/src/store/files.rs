@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::session_log::{LogEntry, LogRow};
 use super::state::{SessionValues, log_path};
-use super::values::{Method, Written, deciding, decoded_name, encoded_name, is_below};
+use super::values::{Method, WrittenValue, deciding, decoded_name, encoded_name, is_below};
 use crate::identity::session::{Principal, SessionId};
 use crate::identity::taint::Taint;
 use crate::json::canonical::ContentHash;
@@ -95,9 +95,9 @@ pub struct FileTaint {
     /// The untrusted tools behind the content that it reads.
     pub read: Taint,
     /// Notes to write before the call has an effect.
-    pub before: Vec<Written>,
+    pub before: Vec<WrittenValue>,
     /// Notes to write once it has succeeded.
-    pub after: Vec<Written>,
+    pub after: Vec<WrittenValue>,
 }
 
 /// The notes of a principal.
@@ -198,8 +198,8 @@ pub struct WriteNote {
 impl WriteNote {
     /// The value to write for a file.
     #[must_use]
-    pub fn at(self, path: &Path) -> Written {
-        Written::set(note_path(path), json!(self))
+    pub fn at(self, path: &Path) -> WrittenValue {
+        WrittenValue::set(note_path(path), json!(self))
     }
 
     fn covers(&self, changed_ms: u64) -> bool {
@@ -218,7 +218,7 @@ impl WriteNotes {
     pub fn of(newest: Vec<LogRow>) -> Self {
         let mut known = HashSet::new();
         let notes = newest.into_iter().filter_map(|row| {
-            let LogEntry::Value(Written { path, data, .. }) = row.entry else { return None };
+            let LogEntry::Value(WrittenValue { path, data, .. }) = row.entry else { return None };
             let call = (row.author.session, row.author.call, path.clone());
             Some((path, serde_json::from_value(data).ok().filter(|_| known.insert(call))?))
         });
@@ -248,8 +248,8 @@ fn holds(value: &Value, name: &str) -> bool {
     }
 }
 
-fn mark(path: &Path, method: Method, taint: &Taint) -> Written {
-    Written { method, taint: taint.clone(), ..Written::set(note_path(path), Value::Null) }
+fn mark(path: &Path, method: Method, taint: &Taint) -> WrittenValue {
+    WrittenValue { method, taint: taint.clone(), ..WrittenValue::set(note_path(path), Value::Null) }
 }
 
 /// Returns the path of a file's note.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use crate::error::Unsupported;
-use crate::event::operation::{Op, OpKind, Within};
+use crate::event::operation::{Op, OpKind, ParentSessions};
 use crate::identity::session::{CallId, SessionId};
 use crate::model::exposure::ExposureRecord;
 use crate::model::{ModelErrorKind, Usage};
@@ -203,7 +203,7 @@ pub struct TraceSummary {
     pub principal: Arc<str>,
     /// The sessions above it, if a call of another session started the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub within: Option<Arc<Within>>,
+    pub within: Option<Arc<ParentSessions>>,
     /// Milliseconds since the epoch at the start of the first.
     pub started_ms: u64,
     /// Milliseconds since the epoch at the end of the last.
@@ -315,7 +315,7 @@ impl TraceSums {
 
 /// The answer to [`LedgerStore::append`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Appended {
+pub enum AppendStatus {
     /// There is room for more.
     Room,
     /// The entry is accepted, but callers that can wait should await [`LedgerStore::room`] first.
@@ -324,7 +324,7 @@ pub enum Appended {
 
 /// Whether a ledger can be written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LedgerCondition {
+pub struct LedgerHealth {
     /// Writes that failed since the start.
     pub failures: u64,
     /// Number of entries lost because writing failed and the buffer was full.
@@ -349,14 +349,14 @@ pub trait LedgerStore: Send + Sync {
         Ok(())
     }
     /// Appends one entry, always, and without blocking.
-    fn append(&self, _entry: LedgerEntry) -> Appended {
-        Appended::Room
+    fn append(&self, _entry: LedgerEntry) -> AppendStatus {
+        AppendStatus::Room
     }
     /// Waits until enough appended entries are written that there is room for more.
     async fn room(&self) {}
     /// Returns whether it can be written, without accessing the disk.
-    fn condition(&self) -> LedgerCondition {
-        LedgerCondition::default()
+    fn condition(&self) -> LedgerHealth {
+        LedgerHealth::default()
     }
     /// Checks whether it can be written now: after a failed write, tries again.
     ///

@@ -51,7 +51,7 @@ impl Passage {
 
 /// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
+pub struct FoundPassages {
     /// The best first.
     pub passages: Vec<Passage>,
     /// Why another ranking was used, if so.
@@ -69,7 +69,7 @@ pub trait Memory: Send + Sync {
         _query: &str,
         _mode: SearchMode,
         _limit: usize,
-    ) -> Result<Found, StoreError> {
+    ) -> Result<FoundPassages, StoreError> {
         Err(Unsupported("searching the memory").into())
     }
 }

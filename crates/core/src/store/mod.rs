@@ -26,23 +26,25 @@ use crate::identity::tool_id::ToolId;
 use crate::inbox::InboxStore;
 use crate::json::canonical::ContentHash;
 use crate::output::outcome::Outcome;
-use crate::pins::{Note, Pin, PinSource};
+use crate::pins::{Pin, PinSource, PinUpdate};
 
 pub use self::budgets::{BudgetPeriod, BudgetStore, BudgetedRequest};
 pub use self::files::{FILES, FileNotes, FileTaint, FileUse, WRITES, WriteNote, WriteNotes, files_mailbox};
 pub use self::ledger::{
-    Appended, LedgerCondition, LedgerEntry, LedgerMode, LedgerStore, LedgerTotals, MAX_KEPT, RUNNING, TraceCursor,
+    AppendStatus, LedgerEntry, LedgerHealth, LedgerMode, LedgerStore, LedgerTotals, MAX_KEPT, RUNNING, TraceCursor,
     TracePage, TraceSummary, TraceSums, UNKNOWN_OUTCOME, UsageBy, UsageRow, note,
 };
-pub use self::memory::{Found, Memory, NoMemory, Passage, SearchMode};
+pub use self::memory::{FoundPassages, Memory, NoMemory, Passage, SearchMode};
 pub use self::objects::{KeptObject, ObjectStore};
 pub use self::outputs::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, ReadSeek, StoredOutput};
 pub use self::session_log::{
     AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_HOPS, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,
-    MAX_WAITING, MessageKind, NewRow, NoSessionLog, SessionLog, ValueAt,
+    MAX_WAITING, MessageKind, NewRow, NoSessionLog, SessionLog, VersionedValue,
 };
 pub use self::state::{SCRATCH, STATE, SessionValues, ValueWatcher, log_path, state_path};
-pub use self::values::{Method, Written, decoded_name, encoded_name, fold, fold_with_taint, is_below, superseded};
+pub use self::values::{
+    Method, WrittenValue, decoded_name, encoded_name, fold, fold_with_taint, is_below, superseded_values,
+};
 pub use crate::error::StoreError;
 
 /// Prefix of manifest keys that are not only a cache: the last accepted version of a signed catalogue
@@ -90,15 +92,15 @@ pub trait ApprovalStore: Send + Sync {
 
 /// A change to record for one foreign definition.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PinNote {
+pub struct PinWrite {
     /// The name at its source; if it replaces a pinned tool, that tool's name.
     pub tool: String,
     /// The name at its source, if it replaces a pinned tool.
     pub renamed: Option<String>,
     /// Its id.
     pub id: ToolId,
-    /// The change; never [`Note::Nothing`].
-    pub note: Note,
+    /// The change; never [`PinUpdate::Nothing`].
+    pub note: PinUpdate,
     /// Hash of its original contract.
     pub hash: ContentHash,
     /// The contract.
@@ -134,7 +136,7 @@ pub trait PinStore: Send + Sync {
     async fn pin_contracts(&self, source: &PinSource, tools: &[String]) -> Result<Vec<PinContracts>, StoreError>;
     /// Records changes of a source's definitions, all or none. A tool that another process has pinned meanwhile keeps
     /// that pin.
-    async fn note_pins(&self, source: &PinSource, notes: Vec<PinNote>) -> Result<(), StoreError>;
+    async fn note_pins(&self, source: &PinSource, notes: Vec<PinWrite>) -> Result<(), StoreError>;
     /// Decides on a pin in a person's name, for this source alone. Returns whether there was anything to decide.
     async fn decide_pin(
         &self,

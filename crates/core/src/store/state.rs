@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::values::{Method, Written, deciding, fold_with_taint, is_below, taint_of};
+use super::values::{Method, WrittenValue, deciding, fold_with_taint, is_below, taint_of};
 use crate::identity::taint::Taint;
 
 /// Root path of call outputs among the values of a session.
@@ -34,20 +34,20 @@ pub fn state_path(written: &str) -> Option<&str> {
 /// Hears of the values of a session as they are written.
 pub trait ValueWatcher: Send + Sync {
     /// A value was written under this number. Must not block. Numbers may come out of order, and more than once.
-    fn written(&self, seq: u64, value: &Written);
+    fn written(&self, seq: u64, value: &WrittenValue);
 }
 
 /// The values of one session in log order, without superseded ones.
 #[derive(Debug, Clone, Default)]
 pub struct SessionValues {
-    rows: Vec<(u64, Written)>,
+    rows: Vec<(u64, WrittenValue)>,
 }
 
 impl SessionValues {
     /// Adds the value with this number, once.
-    pub fn put(&mut self, seq: u64, value: Written) {
+    pub fn put(&mut self, seq: u64, value: WrittenValue) {
         // Deletions leave the surrounding objects, so they must be kept.
-        let covers = |one: &Written, other: &Written| {
+        let covers = |one: &WrittenValue, other: &WrittenValue| {
             one.method == Method::Set
                 && is_below(&other.path, &one.path)
                 && (one.instance.is_none() || one.instance == other.instance)
@@ -68,7 +68,7 @@ impl SessionValues {
     }
 
     /// Adds a value outside of any log, as the newest.
-    pub fn push(&mut self, value: Written) {
+    pub fn push(&mut self, value: WrittenValue) {
         let next = self.rows.last().map_or(1, |(seq, _)| seq.saturating_add(1));
         self.put(next, value);
     }
@@ -87,7 +87,7 @@ impl SessionValues {
 
     /// The values, the oldest first, with their numbers.
     #[must_use]
-    pub fn rows(&self) -> &[(u64, Written)] {
+    pub fn rows(&self) -> &[(u64, WrittenValue)] {
         &self.rows
     }
 }
@@ -101,17 +101,17 @@ mod tests {
     use super::*;
     use crate::identity::tool_id::ToolId;
 
-    fn written() -> impl Strategy<Value = Written> {
+    fn written() -> impl Strategy<Value = WrittenValue> {
         let path = prop::sample::select(vec!["a", "a.b", "a.b.c", "a.d", "ab", "b", "a.b.0"]);
         let instance = prop::option::of(prop::sample::select(vec!["x", "y"]));
         let method = prop::sample::select(Method::ALL.to_vec());
         let data =
             prop::sample::select(vec![json!(1), json!("t"), json!([1, {"c": 2}]), json!({"b": {"c": 1}, "d": 2})]);
-        (path, instance, method, data, any::<bool>()).prop_map(|(path, instance, method, data, bad)| Written {
+        (path, instance, method, data, any::<bool>()).prop_map(|(path, instance, method, data, bad)| WrittenValue {
             instance: instance.map(str::to_owned),
             method,
             taint: if bad { Taint::of(&ToolId::parse("web:get@1.0.0").expect("id")) } else { Taint::default() },
-            ..Written::set(path, data)
+            ..WrittenValue::set(path, data)
         })
     }
 
@@ -157,7 +157,7 @@ mod tests {
             let mut values = SessionValues::default();
             for one in &log {
                 let mark = if one.taint.is_empty() { "clean" } else { "bad" };
-                values.push(Written { data: json!({"b": mark, "c": [one.data, mark]}), ..one.clone() });
+                values.push(WrittenValue { data: json!({"b": mark, "c": [one.data, mark]}), ..one.clone() });
             }
             for path in READS {
                 for instance in [None, Some("x"), Some("y")] {

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::session_log::{LogRow, ValueAt};
-use super::values::Written;
+use super::session_log::{LogRow, VersionedValue};
+use super::values::WrittenValue;
 
 pub use crate::policy::TODO_ID;
 
@@ -52,9 +52,9 @@ pub struct TodoItem {
 }
 
 impl TodoItem {
-    fn written(&self) -> Written {
+    fn written(&self) -> WrittenValue {
         let data = json!({"text": self.text, "status": self.status, "order": self.order});
-        Written::set(format!("{TODO_ROOT}.{}", self.id), data)
+        WrittenValue::set(format!("{TODO_ROOT}.{}", self.id), data)
     }
 }
 
@@ -93,7 +93,7 @@ impl TodoList {
     /// The list, by the rows of a session log at [`TODO_ROOT`].
     #[must_use]
     pub fn of_rows(rows: Vec<LogRow>) -> Self {
-        Self::of_value(ValueAt::of(rows, TODO_ROOT).value)
+        Self::of_value(VersionedValue::of(rows, TODO_ROOT).value)
     }
 
     /// The items.
@@ -112,7 +112,7 @@ impl TodoList {
     ///
     /// # Errors
     /// The first invalid change; then nothing must be written.
-    pub fn patch(&mut self, changes: Vec<TodoPatch>) -> Result<Vec<Written>, String> {
+    pub fn patch(&mut self, changes: Vec<TodoPatch>) -> Result<Vec<WrittenValue>, String> {
         let mut written = Vec::with_capacity(changes.len());
         for change in changes {
             written.push(self.change(change)?);
@@ -120,7 +120,7 @@ impl TodoList {
         Ok(written)
     }
 
-    fn change(&mut self, change: TodoPatch) -> Result<Written, String> {
+    fn change(&mut self, change: TodoPatch) -> Result<WrittenValue, String> {
         let TodoPatch { id, text, status, remove } = change;
         let id = id.unwrap_or_else(|| self.free_id());
         let is_id =
@@ -131,7 +131,7 @@ impl TodoList {
         if remove {
             let at = self.0.iter().position(|item| item.id == id).ok_or_else(|| self.unknown(&id))?;
             self.0.remove(at);
-            return Ok(Written::delete(format!("{TODO_ROOT}.{id}")));
+            return Ok(WrittenValue::delete(format!("{TODO_ROOT}.{id}")));
         }
         if let Some(item) = self.0.iter_mut().find(|item| item.id == id) {
             item.text = text.unwrap_or_else(|| std::mem::take(&mut item.text));

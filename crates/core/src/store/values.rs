@@ -10,7 +10,7 @@ pub use crate::model::call_meta::Method;
 
 /// A written value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Written {
+pub struct WrittenValue {
     /// The path: names joined by dots. A name has no dot.
     pub path: String,
     /// The instance of a request over many inputs; `None` for all instances.
@@ -28,7 +28,7 @@ pub struct Written {
     pub output: Option<String>,
 }
 
-impl Written {
+impl WrittenValue {
     /// Sets a value for all instances.
     #[must_use]
     pub fn set(path: impl Into<String>, data: Value) -> Self {
@@ -56,7 +56,7 @@ pub fn is_below(path: &str, above: &str) -> bool {
 /// applied to it.
 #[must_use]
 pub fn fold<'a>(
-    written: impl DoubleEndedIterator<Item = &'a Written>,
+    written: impl DoubleEndedIterator<Item = &'a WrittenValue>,
     path: &str,
     instance: Option<&str>,
 ) -> Option<Value> {
@@ -66,7 +66,7 @@ pub fn fold<'a>(
 /// Like [`fold`], with the untrusted tools that contributed to the value.
 #[must_use]
 pub fn fold_with_taint<'a>(
-    written: impl DoubleEndedIterator<Item = &'a Written>,
+    written: impl DoubleEndedIterator<Item = &'a WrittenValue>,
     path: &str,
     instance: Option<&str>,
 ) -> Option<(Value, Taint)> {
@@ -92,12 +92,12 @@ pub fn fold_with_taint<'a>(
 
 /// Returns the entries that determine the value at a path, newest first.
 pub(super) fn deciding<'a>(
-    written: impl DoubleEndedIterator<Item = &'a Written>,
+    written: impl DoubleEndedIterator<Item = &'a WrittenValue>,
     path: &str,
     instance: Option<&str>,
-) -> Vec<&'a Written> {
-    let seen = |one: &&Written| one.instance.is_none() || one.instance.as_deref() == instance;
-    let near = |one: &&Written| is_below(&one.path, path) || is_below(path, &one.path);
+) -> Vec<&'a WrittenValue> {
+    let seen = |one: &&WrittenValue| one.instance.is_none() || one.instance.as_deref() == instance;
+    let near = |one: &&WrittenValue| is_below(&one.path, path) || is_below(path, &one.path);
     let mut newest = Vec::new();
     for one in written.rev().filter(seen).filter(near) {
         newest.push(one);
@@ -109,7 +109,7 @@ pub(super) fn deciding<'a>(
 }
 
 /// Returns the untrusted tools that these came from.
-pub(super) fn taint_of(written: &[&Written]) -> Taint {
+pub(super) fn taint_of(written: &[&WrittenValue]) -> Taint {
     let mut taint = Taint::default();
     written.iter().for_each(|one| taint.add(&one.taint));
     taint
@@ -130,7 +130,7 @@ pub fn decoded_name(name: &str) -> String {
 /// Returns the indices of entries, newest first, that no reader needs any more because a later entry of the same
 /// instance replaced them.
 #[must_use]
-pub fn superseded<'a>(newest_first: impl Iterator<Item = (&'a str, Option<&'a str>, Method)>) -> Vec<usize> {
+pub fn superseded_values<'a>(newest_first: impl Iterator<Item = (&'a str, Option<&'a str>, Method)>) -> Vec<usize> {
     let mut replaced: HashSet<(&str, Option<&str>)> = HashSet::new();
     let mut gone = Vec::new();
     for (index, (path, instance, method)) in newest_first.enumerate() {
@@ -218,11 +218,11 @@ mod tests {
 
     use super::*;
 
-    fn written(lines: &[(&str, &str, Value)]) -> Vec<Written> {
+    fn written(lines: &[(&str, &str, Value)]) -> Vec<WrittenValue> {
         let one = |(path, how, data): &(&str, &str, Value)| {
             let (how, instance) = how.split_once(' ').map_or((*how, None), |(how, one)| (how, Some(one.to_owned())));
             let method = Method::parse(how).expect("a method");
-            Written { instance, method, ..Written::set(*path, data.clone()) }
+            WrittenValue { instance, method, ..WrittenValue::set(*path, data.clone()) }
         };
         lines.iter().map(one).collect()
     }
@@ -280,7 +280,7 @@ mod tests {
         let check = |lines: &[(&str, &str, Value)], expect: &[usize]| {
             let lines = written(lines);
             let rows = lines.iter().rev().map(|one| (&*one.path, one.instance.as_deref(), one.method));
-            assert_eq!(superseded(rows), expect, "{lines:?}");
+            assert_eq!(superseded_values(rows), expect, "{lines:?}");
         };
         let one = json!(1);
         check(&[("a", "set", one.clone()), ("a", "push", one.clone())], &[]);

@@ -9,7 +9,7 @@ use serde_saphyr::Spanned;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::pointer::push;
 
-use super::check::{Check, CheckFault, Kind, Order, WrittenCheck, check_weight, present};
+use super::check::{Check, CheckFault, Kind, Order, RawCheck, check_weight, present};
 
 /// The largest file of cases, in bytes.
 pub const MAX_FILE_BYTES: usize = 4 << 20;
@@ -50,14 +50,14 @@ pub struct Suite {
     /// The file that contains them, for messages.
     pub file: String,
     /// The place that names the tool.
-    pub tool_at: Spot,
+    pub tool_at: CaseLocation,
     /// The place that names the mode, or the tool if no mode is named.
-    pub mode_at: Spot,
+    pub mode_at: CaseLocation,
 }
 
 /// A place in a file of cases.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Spot {
+pub struct CaseLocation {
     /// Line, from 1.
     pub line: u32,
     /// Key, like `cases[2].mode`.
@@ -123,17 +123,17 @@ impl std::error::Error for CaseError {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenSuite {
+struct RawSuite {
     tool: Option<Spanned<String>>,
     mode: Option<Spanned<String>>,
     repeat: Option<Spanned<u32>>,
-    cases: Spanned<Vec<Spanned<WrittenCase>>>,
+    cases: Spanned<Vec<Spanned<RawCase>>>,
 }
 
 /// A case as written. Its own settings override those above the cases.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenCase {
+struct RawCase {
     tool: Option<Spanned<String>>,
     mode: Option<Spanned<String>>,
     repeat: Option<Spanned<u32>>,
@@ -143,7 +143,7 @@ struct WrittenCase {
     #[serde(default, deserialize_with = "present")]
     expect: Option<Value>,
     #[serde(default)]
-    checks: Vec<Spanned<WrittenCheck>>,
+    checks: Vec<Spanned<RawCheck>>,
 }
 
 /// `yes` and `no` are strings, as in the configuration.
@@ -227,7 +227,7 @@ impl At<'_> {
 
 /// The settings above cases, which are defaults for them.
 #[derive(Default)]
-struct Above {
+struct SuiteDefaults {
     tool: Option<Spanned<String>>,
     mode: Option<Spanned<String>>,
     repeat: Option<Spanned<u32>>,
@@ -258,15 +258,15 @@ impl Reader<'_> {
     }
 
     fn documents(&mut self, text: &str) {
-        let written: Vec<WrittenSuite> = match serde_saphyr::from_multiple_with_options(text, options()) {
+        let written: Vec<RawSuite> = match serde_saphyr::from_multiple_with_options(text, options()) {
             Ok(written) => written,
             Err(error) => return self.syntax(&error, 0),
         };
-        for WrittenSuite { tool, mode, repeat, cases } in written {
+        for RawSuite { tool, mode, repeat, cases } in written {
             if cases.value.is_empty() {
                 self.fault(At { line: line_of(&cases), key: "cases" }, "it is empty", "write a case, or leave it out");
             }
-            let above = Above { tool, mode, repeat };
+            let above = SuiteDefaults { tool, mode, repeat };
             self.above(&above, At { line: 0, key: "" }, 0);
             for (index, case) in cases.value.into_iter().enumerate() {
                 let line = line_of(&case);
@@ -276,13 +276,13 @@ impl Reader<'_> {
     }
 
     fn list(&mut self, text: &str) {
-        let written: Vec<Spanned<WrittenCase>> = match serde_saphyr::from_str_with_options(text, options()) {
+        let written: Vec<Spanned<RawCase>> = match serde_saphyr::from_str_with_options(text, options()) {
             Ok(written) => written,
             Err(error) => return self.syntax(&error, 0),
         };
         for (index, case) in written.into_iter().enumerate() {
             let line = line_of(&case);
-            self.case(case.value, &Above::default(), At { line, key: &format!("[{index}]") }, 0);
+            self.case(case.value, &SuiteDefaults::default(), At { line, key: &format!("[{index}]") }, 0);
         }
     }
 
@@ -290,14 +290,14 @@ impl Reader<'_> {
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let before = u32::try_from(index).unwrap_or(u32::MAX);
             match serde_saphyr::from_str_with_options(line, options()) {
-                Ok(case) => self.case(case, &Above::default(), At { line: before + 1, key: "" }, before),
+                Ok(case) => self.case(case, &SuiteDefaults::default(), At { line: before + 1, key: "" }, before),
                 Err(error) => self.syntax(&error, before),
             }
         }
     }
 
     /// Checks the settings of a tool.
-    fn above(&mut self, above: &Above, at: At<'_>, before: u32) {
+    fn above(&mut self, above: &SuiteDefaults, at: At<'_>, before: u32) {
         if let Some(tool) = above.tool.as_ref().filter(|tool| tool.value.trim().is_empty()) {
             let here = At { line: before + line_of(tool), key: &at.member("tool") };
             self.fault(here, "it is empty", "name the tool, like llm:classify");
@@ -310,7 +310,12 @@ impl Reader<'_> {
     }
 
     /// Returns the index of this tool's group of cases.
-    fn group(&mut self, (tool, tool_at): (String, Spot), mode: Option<(String, Spot)>, repeat: Option<u32>) -> usize {
+    fn group(
+        &mut self,
+        (tool, tool_at): (String, CaseLocation),
+        mode: Option<(String, CaseLocation)>,
+        repeat: Option<u32>,
+    ) -> usize {
         let (mode, mode_at) = mode.map_or((None, tool_at.clone()), |(mode, at)| (Some(mode), at));
         let same = |suite: &Suite| suite.tool == tool && suite.mode == mode && suite.repeat == repeat;
         if let Some(at) = self.groups.iter().position(|(suite, _)| same(suite)) {
@@ -321,15 +326,15 @@ impl Reader<'_> {
         self.groups.len() - 1
     }
 
-    fn case(&mut self, written: WrittenCase, above: &Above, at: At<'_>, before: u32) {
-        let WrittenCase { tool, mode, repeat, id, input, weight, expect, checks } = written;
-        let own = Above { tool, mode, repeat };
+    fn case(&mut self, written: RawCase, above: &SuiteDefaults, at: At<'_>, before: u32) {
+        let RawCase { tool, mode, repeat, id, input, weight, expect, checks } = written;
+        let own = SuiteDefaults { tool, mode, repeat };
         self.above(&own, at, before);
         // A case's own setting, else the one above the cases.
         let said = |own: &Option<Spanned<String>>, above: &Option<Spanned<String>>, name: &str| {
             let key = if own.is_some() { at.member(name) } else { name.to_owned() };
             let text = own.as_ref().or(above.as_ref())?;
-            Some((text.value.clone(), Spot { line: before + line_of(text), key }))
+            Some((text.value.clone(), CaseLocation { line: before + line_of(text), key }))
         };
         let Some(tool) = said(&own.tool, &above.tool, "tool") else {
             let here = At { line: at.line, key: &at.member("tool") };

@@ -41,7 +41,7 @@ pub enum Kind {
         /// The path of the value.
         path: String,
         /// The number that is taken from the value.
-        of: Of,
+        of: NumericMeasure,
         /// The least accepted number.
         min: f64,
         /// The largest accepted number.
@@ -94,7 +94,7 @@ pub enum Order {
 /// The number that a numeric check takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Of {
+pub enum NumericMeasure {
     /// The value itself.
     #[default]
     Value,
@@ -123,18 +123,18 @@ impl Kind {
 /// A check as a file of cases writes it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct WrittenCheck {
-    exact: Option<WrittenExact>,
-    numeric: Option<WrittenNumeric>,
-    contains: Option<WrittenContains>,
+pub(super) struct RawCheck {
+    exact: Option<RawExact>,
+    numeric: Option<RawNumeric>,
+    contains: Option<RawContains>,
     schema: Option<Value>,
-    rubric: Option<WrittenRubric>,
+    rubric: Option<RawRubric>,
     weight: Option<f64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenExact {
+struct RawExact {
     #[serde(default)]
     path: String,
     #[serde(default, deserialize_with = "present")]
@@ -147,11 +147,11 @@ struct WrittenExact {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenNumeric {
+struct RawNumeric {
     #[serde(default)]
     path: String,
     #[serde(default)]
-    of: Of,
+    of: NumericMeasure,
     min: Option<f64>,
     max: Option<f64>,
     equals: Option<f64>,
@@ -161,7 +161,7 @@ struct WrittenNumeric {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenContains {
+struct RawContains {
     #[serde(default)]
     path: String,
     #[serde(default)]
@@ -186,7 +186,7 @@ enum LetterCase {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenRubric {
+struct RawRubric {
     #[serde(default)]
     path: String,
     task: String,
@@ -221,7 +221,7 @@ pub(super) fn check_weight(weight: f64) -> Result<f64, CheckFault> {
     fault(".weight", format!("{weight} is no weight"), "write a number over 0, 1000 at most")
 }
 
-impl WrittenCheck {
+impl RawCheck {
     /// Converts it to a check.
     pub(super) fn read(self) -> Result<Check, CheckFault> {
         const KINDS: &str = "write one of exact, numeric, contains, schema and rubric in each item of the list";
@@ -252,7 +252,7 @@ fn check_path(path: &str, key: &'static str) -> Result<(), CheckFault> {
     fault(key, format!("`{path}` is no JSON Pointer"), remedy)
 }
 
-impl WrittenExact {
+impl RawExact {
     fn read(self) -> Result<Kind, CheckFault> {
         let Self { path, equals, one_of, order } = self;
         check_path(&path, ".exact.path")?;
@@ -263,7 +263,7 @@ impl WrittenExact {
     }
 }
 
-impl WrittenNumeric {
+impl RawNumeric {
     fn read(self) -> Result<Kind, CheckFault> {
         let Self { path, of, min, max, equals, tolerance, relative } = self;
         check_path(&path, ".numeric.path")?;
@@ -287,7 +287,7 @@ impl WrittenNumeric {
     }
 }
 
-impl WrittenContains {
+impl RawContains {
     fn read(self) -> Result<Kind, CheckFault> {
         let Self { path, all, any, none, case, words } = self;
         check_path(&path, ".contains.path")?;
@@ -299,7 +299,7 @@ impl WrittenContains {
     }
 }
 
-impl WrittenRubric {
+impl RawRubric {
     fn read(self) -> Result<Kind, CheckFault> {
         let Self { path, task, criteria, min } = self;
         check_path(&path, ".rubric.path")?;
@@ -369,7 +369,7 @@ impl Kind {
             Self::Exact { path, one_of, order } => there(path).map(|value| exact(value, one_of, *order)),
             Self::Numeric { path, of, min, max } => there(path).map(|value| numeric(value, *of, *min, *max)),
             Self::Contains { path, all, any, none, ignore_case, words } => {
-                let holds = Holds { ignore_case: *ignore_case, words: *words };
+                let holds = TextMatch { ignore_case: *ignore_case, words: *words };
                 there(path).map(|value| contains(&as_text(value), [all, any, none], holds))
             }
             Self::Schema { schema } => Ok(fits(output, schema)),
@@ -423,13 +423,13 @@ fn same(a: &Value, b: &Value, order: Order) -> bool {
     }
 }
 
-fn numeric(value: &Value, of: Of, min: f64, max: f64) -> Verdict {
+fn numeric(value: &Value, of: NumericMeasure, min: f64, max: f64) -> Verdict {
     let number = match (of, value) {
-        (Of::Value, value) => value.as_f64(),
-        (Of::Words, Value::String(text)) => Some(text.split_whitespace().count() as f64),
-        (Of::Characters, Value::String(text)) => Some(text.chars().count() as f64),
-        (Of::Items, Value::Array(items)) => Some(items.len() as f64),
-        (Of::Items, Value::Object(members)) => Some(members.len() as f64),
+        (NumericMeasure::Value, value) => value.as_f64(),
+        (NumericMeasure::Words, Value::String(text)) => Some(text.split_whitespace().count() as f64),
+        (NumericMeasure::Characters, Value::String(text)) => Some(text.chars().count() as f64),
+        (NumericMeasure::Items, Value::Array(items)) => Some(items.len() as f64),
+        (NumericMeasure::Items, Value::Object(members)) => Some(members.len() as f64),
         _ => None,
     };
     match number {
@@ -442,12 +442,12 @@ fn numeric(value: &Value, of: Of, min: f64, max: f64) -> Verdict {
 
 /// How parts of a text are compared.
 #[derive(Clone, Copy)]
-struct Holds {
+struct TextMatch {
     ignore_case: bool,
     words: bool,
 }
 
-impl Holds {
+impl TextMatch {
     fn folded(self, text: &str) -> Cow<'_, str> {
         if self.ignore_case { Cow::Owned(text.to_lowercase()) } else { Cow::Borrowed(text) }
     }
@@ -468,7 +468,7 @@ impl Holds {
     }
 }
 
-fn contains(text: &str, [all, any, none]: [&[String]; 3], holds: Holds) -> Verdict {
+fn contains(text: &str, [all, any, none]: [&[String]; 3], holds: TextMatch) -> Verdict {
     let text = holds.folded(text);
     let has = |part: &String| holds.has(&text, &holds.folded(part));
     if let Some(part) = none.iter().find(|part| has(part)) {
@@ -523,7 +523,7 @@ mod tests {
         Kind::Exact { path: path.to_owned(), one_of: vec![one_of], order }
     }
 
-    fn number(path: &str, of: Of, min: f64, max: f64) -> Kind {
+    fn number(path: &str, of: NumericMeasure, min: f64, max: f64) -> Kind {
         Kind::Numeric { path: path.to_owned(), of, min, max }
     }
 
@@ -541,12 +541,12 @@ mod tests {
             (wanted("/list", json!(["a", "a", "b"]), Order::Any), 0.0, "not"),
             (wanted("/none", json!(null), Order::Given), 1.0, ""),
             (wanted("/gone", json!(null), Order::Given), 0.0, "nothing at /gone"),
-            (number("/x", Of::Value, 0.5, 0.6), 1.0, ""),
-            (number("/x", Of::Value, 0.6, 1.0), 0.0, "less than 0.6"),
-            (number("/text", Of::Words, 3.0, 3.0), 1.0, ""),
-            (number("/text", Of::Characters, 0.0, 18.0), 0.0, "19 is more than 18"),
-            (number("/list", Of::Items, 3.0, 3.0), 1.0, ""),
-            (number("/text", Of::Items, 0.0, 9.0), 0.0, "another kind"),
+            (number("/x", NumericMeasure::Value, 0.5, 0.6), 1.0, ""),
+            (number("/x", NumericMeasure::Value, 0.6, 1.0), 0.0, "less than 0.6"),
+            (number("/text", NumericMeasure::Words, 3.0, 3.0), 1.0, ""),
+            (number("/text", NumericMeasure::Characters, 0.0, 18.0), 0.0, "19 is more than 18"),
+            (number("/list", NumericMeasure::Items, 3.0, 3.0), 1.0, ""),
+            (number("/text", NumericMeasure::Items, 0.0, 9.0), 0.0, "another kind"),
             (contained("/text", &["KRÖTEN", "twelve"], &[], &[]), 0.5, "lacks \"twelve\""),
             (contained("/text", &["zwölf"], &["three", "drei"], &["frog"]), 1.0, ""),
             (contained("/text", &["zwölf"], &["3", "drei"], &[]), 0.5, "any of \"3\", \"drei\""),

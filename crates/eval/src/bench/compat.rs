@@ -65,7 +65,7 @@ impl Compat {
 
 /// The filter of [`find`].
 #[derive(Debug, Clone)]
-pub struct Find {
+pub struct CompatQuery {
     /// By namespace, prefix of the id, and tag.
     pub listed: SearchFilter,
     /// Only tools for which this model, `provider/model`, is fit.
@@ -74,14 +74,18 @@ pub struct Find {
     pub min_score: f64,
 }
 
-impl Default for Find {
+impl Default for CompatQuery {
     fn default() -> Self {
         Self { listed: SearchFilter::default(), model: None, min_score: FIT }
     }
 }
 
 /// Returns the tools that match all of `wanted`, in registration order.
-pub fn find<'a>(snapshot: &'a Snapshot, wanted: &'a Find, compat: &'a Compat) -> impl Iterator<Item = &'a Arc<Entry>> {
+pub fn find<'a>(
+    snapshot: &'a Snapshot,
+    wanted: &'a CompatQuery,
+    compat: &'a Compat,
+) -> impl Iterator<Item = &'a Arc<Entry>> {
     snapshot.list().iter().filter(move |entry| {
         let fits = |model: &str| compat.is_fit(model, entry.id().as_str(), wanted.min_score);
         wanted.model.as_deref().is_none_or(fits) && wanted.listed.passes(entry)
@@ -142,7 +146,7 @@ mod tests {
         }]);
         let check = |model: Option<&str>, min_score: f64, namespace: Option<&str>, expect: &[&str]| {
             let listed = SearchFilter { namespace: namespace.map(Into::into), ..SearchFilter::default() };
-            let wanted = Find { listed, model: model.map(Into::into), min_score };
+            let wanted = CompatQuery { listed, model: model.map(Into::into), min_score };
             let found: Vec<_> =
                 find(&snapshot, &wanted, &compat()).map(|entry| entry.id().without_version().to_owned()).collect();
             assert_eq!(found, expect, "{wanted:?}");

@@ -11,7 +11,7 @@ use crate::compat::{Compat, FIT};
 use toolwright_core::model::is_replay;
 use toolwright_core::tool_id::ToolId;
 
-use super::report::summary::{Row, steady};
+use super::report::summary::{Row, round_figure};
 
 /// The largest compat file, in bytes.
 pub const MAX_COMPAT_BYTES: usize = 4 << 20;
@@ -22,12 +22,12 @@ pub struct CompatFile {
     /// The tools, in order.
     pub tools: IndexMap<String, ToolCompat>,
     /// Entries that cannot be used; they are preserved in the file.
-    pub unused: Vec<Unused>,
+    pub unused: Vec<UnusedEntry>,
 }
 
 /// An unused entry of a compat file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Unused {
+pub struct UnusedEntry {
     /// Its key.
     pub key: String,
     /// Its value.
@@ -68,7 +68,7 @@ pub struct MeasuredCompat {
 }
 
 impl CompatFile {
-    /// Parses a file. An invalid entry becomes [`Unused`], and the others count.
+    /// Parses a file. An invalid entry becomes [`UnusedEntry`], and the others count.
     ///
     /// # Errors
     /// It is too large, or not a JSON object.
@@ -87,7 +87,7 @@ impl CompatFile {
                 Ok(found) => {
                     file.tools.insert(key, found);
                 }
-                Err(why) => file.unused.push(Unused { key, value, why }),
+                Err(why) => file.unused.push(UnusedEntry { key, value, why }),
             }
         }
         Ok(file)
@@ -140,7 +140,7 @@ impl CompatFile {
             let (Some(score), Some(threshold)) = (row.score, row.threshold) else { continue };
             let found = self.tools.entry(row.tool.clone()).or_default();
             // Thousandths are precise enough, and rounding must not lift a model over a threshold.
-            found.scores.insert(row.model.clone(), steady(score * 10.0).floor() / 1000.0);
+            found.scores.insert(row.model.clone(), round_figure(score * 10.0).floor() / 1000.0);
             let measured = MeasuredCompat {
                 calls: row.done as u64,
                 cost_usd: row.cost,

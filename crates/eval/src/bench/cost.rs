@@ -8,13 +8,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
-use toolwright_core::catalogue::{PromptQuestion, PromptSize};
+use toolwright_core::catalogue::{PromptSize, PromptSizeQuery};
 use toolwright_core::model::{ModelErrorKind, Prices, Usage};
 use toolwright_core::operation::Op;
 use toolwright_core::{Entry, Event, Services, TraceId};
 
 use super::check::Kind;
-use super::measure::Prepared;
+use super::measure::PreparedBench;
 use super::plan::Cell;
 
 /// Assumed tokens of an answer without a known limit.
@@ -44,7 +44,7 @@ pub struct ModelPrice {
 
 /// The prices of all models, including the judge's.
 pub struct Pricing<'a> {
-    prepared: &'a Prepared,
+    prepared: &'a PreparedBench,
     services: &'a Services,
     models: HashMap<String, ModelPrice>,
 }
@@ -66,7 +66,7 @@ pub(super) struct Estimate {
 impl<'a> Pricing<'a> {
     /// Creates it for the calls of a plan, by these prices.
     #[must_use]
-    pub fn new(prepared: &'a Prepared, services: &'a Services, models: HashMap<String, ModelPrice>) -> Self {
+    pub fn new(prepared: &'a PreparedBench, services: &'a Services, models: HashMap<String, ModelPrice>) -> Self {
         Self { prepared, services, models }
     }
 
@@ -89,12 +89,12 @@ impl<'a> Pricing<'a> {
     }
 
     /// Returns the cost of a model's usage in US dollars, if known.
-    pub(super) fn cost(&self, model: &str, spent: &Spent) -> Option<f64> {
+    pub(super) fn cost(&self, model: &str, spent: &TraceUsage) -> Option<f64> {
         if self.is_free(model) { Some(0.0) } else { spent.known_cost() }
     }
 
     /// Returns the known part of the cost of a model's usage in US dollars.
-    pub(super) fn known(&self, model: &str, spent: &Spent) -> f64 {
+    pub(super) fn known(&self, model: &str, spent: &TraceUsage) -> f64 {
         if self.is_free(model) { 0.0 } else { spent.cost }
     }
 
@@ -105,7 +105,7 @@ impl<'a> Pricing<'a> {
         let (planned, model) = (&plan.tools[cell.tool], &plan.models[cell.model]);
         let (case, entry) = (&planned.cases[cell.case], &self.prepared.entries[cell.tool]);
         let tokens = &*self.services.tokens;
-        let asked = PromptQuestion { arguments: &case.input, model, mode: planned.mode.as_deref(), tokens };
+        let asked = PromptSizeQuery { arguments: &case.input, model, mode: planned.mode.as_deref(), tokens };
         let size = entry.provider.prompt_size(entry.id(), asked);
         let mut estimate = self.asked(model, &size);
         let answer = self.longest_answer(model, &size);
@@ -125,7 +125,7 @@ impl<'a> Pricing<'a> {
     /// Estimates the highest cost of a judge that is shown an answer of this many tokens.
     fn judged(&self, tool: &Entry, judge: &str, arguments: &Value, answer: u32) -> Estimate {
         let tokens = &*self.services.tokens;
-        let asked = PromptQuestion { arguments, model: judge, mode: None, tokens };
+        let asked = PromptSizeQuery { arguments, model: judge, mode: None, tokens };
         let size = tool.provider.prompt_size(tool.id(), asked);
         self.asked(judge, &PromptSize { input: size.input.saturating_add(answer as usize), ..size })
     }
@@ -159,7 +159,7 @@ impl<'a> Pricing<'a> {
 
 /// The sum of one trace's operations.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Spent {
+pub(super) struct TraceUsage {
     /// The known cost in US dollars.
     pub(super) cost: f64,
     /// Whether usage had an unknown price, or was not reported.
@@ -175,7 +175,7 @@ pub(super) struct Spent {
     pub(super) waited_us: u64,
 }
 
-impl Spent {
+impl TraceUsage {
     /// Returns the cost in US dollars, if completely known.
     pub(super) fn known_cost(&self) -> Option<f64> {
         (!self.is_unknown).then_some(self.cost)
@@ -208,13 +208,13 @@ impl Spent {
 }
 
 /// Sums costs from Toolwright's events.
-pub(super) struct Meter {
+pub(super) struct UsageMeter {
     events: Receiver<Arc<Event>>,
-    by_trace: HashMap<TraceId, Spent>,
+    by_trace: HashMap<TraceId, TraceUsage>,
     lags: u64,
 }
 
-impl Meter {
+impl UsageMeter {
     pub(super) fn new(events: Receiver<Arc<Event>>) -> Self {
         Self { events, by_trace: HashMap::new(), lags: 0 }
     }
@@ -223,7 +223,7 @@ impl Meter {
     pub(super) async fn watch(&mut self) -> Infallible {
         loop {
             match self.events.recv().await {
-                Ok(event) => self.see(&event),
+                Ok(event) => self.observe(&event),
                 Err(RecvError::Lagged(_)) => self.lags += 1,
                 Err(RecvError::Closed) => return std::future::pending().await,
             }
@@ -231,10 +231,10 @@ impl Meter {
     }
 
     /// Returns the sum of an ended trace, whose events have all been sent.
-    pub(super) fn take(&mut self, trace: TraceId) -> Spent {
+    pub(super) fn take(&mut self, trace: TraceId) -> TraceUsage {
         loop {
             match self.events.try_recv() {
-                Ok(event) => self.see(&event),
+                Ok(event) => self.observe(&event),
                 Err(TryRecvError::Lagged(_)) => self.lags += 1,
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
@@ -243,11 +243,11 @@ impl Meter {
     }
 
     /// Returns how often events were lost: the sums of calls in progress then are uncertain.
-    pub(super) fn lags(&self) -> u64 {
+    pub(super) fn lag_count(&self) -> u64 {
         self.lags
     }
 
-    fn see(&mut self, event: &Event) {
+    fn observe(&mut self, event: &Event) {
         match event {
             Event::ModelRetried { op, error, usage, cost_usd, again_in_ms, .. } => {
                 let spent = self.of(op);
@@ -263,14 +263,14 @@ impl Meter {
         }
     }
 
-    fn of(&mut self, op: &Op) -> &mut Spent {
+    fn of(&mut self, op: &Op) -> &mut TraceUsage {
         self.by_trace.entry(op.lineage.trace).or_default()
     }
 }
 
 /// The limits of a run, and what is spent and reserved.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Cap {
+pub(super) struct RunCap {
     /// US dollars; `None`: unlimited. With an invalid amount nothing runs.
     max_cost: Option<f64>,
     /// Requests to models; `None`: unlimited.
@@ -281,7 +281,7 @@ pub(super) struct Cap {
     taken_requests: u64,
 }
 
-/// Reserved room, which [`Cap::settle`] returns.
+/// Reserved room, which [`RunCap::settle`] returns.
 #[derive(Debug, PartialEq)]
 #[must_use = "room that is not given back is lost"]
 pub(super) struct Reservation {
@@ -306,7 +306,7 @@ pub(super) enum Refusal {
     Never(String),
 }
 
-impl Cap {
+impl RunCap {
     /// Creates limits of which this much is already spent.
     #[must_use]
     pub(super) fn new(max_cost: Option<f64>, max_requests: Option<u64>, spent_cost: f64, spent_requests: u64) -> Self {
@@ -386,7 +386,7 @@ mod tests {
             (Some(ModelErrorKind::BadResponse), Usage::default(), None, false, 1),
             (Some(ModelErrorKind::RateLimit), Usage::default(), None, false, 0),
         ] {
-            let mut spent = Spent::default();
+            let mut spent = TraceUsage::default();
             spent.request(failed, usage, cost);
             assert_eq!((spent.is_unknown, spent.unseen), (unknown, unseen), "{failed:?} {usage:?} {cost:?}");
             spent.request(failed, usage, cost);
@@ -397,9 +397,9 @@ mod tests {
     #[test]
     fn retry_waits_are_not_model_latency() {
         let (_sender, receiver) = tokio::sync::broadcast::channel(1);
-        let mut meter = Meter::new(receiver);
+        let mut meter = UsageMeter::new(receiver);
         let op = Lineage::named("t").begin(OpId::new(1));
-        meter.see(&Event::ModelRetried {
+        meter.observe(&Event::ModelRetried {
             op: op.clone(),
             session: SessionId::new("s"),
             model: "p/m".into(),
@@ -418,14 +418,14 @@ mod tests {
     #[test]
     fn lost_events_are_counted() {
         let (sender, receiver) = tokio::sync::broadcast::channel(1);
-        let mut meter = Meter::new(receiver);
+        let mut meter = UsageMeter::new(receiver);
         let warning = || Arc::new(Event::Warning { code: "c".into(), message: "m".into() });
         let trace = toolwright_core::Lineage::named("t").trace;
         sender.send(warning()).expect("sent");
-        assert_eq!((meter.take(trace), meter.lags()), (Spent::default(), 0));
+        assert_eq!((meter.take(trace), meter.lag_count()), (TraceUsage::default(), 0));
         sender.send(warning()).expect("sent");
         sender.send(warning()).expect("sent");
-        assert_eq!((meter.take(trace), meter.lags()), (Spent::default(), 1));
+        assert_eq!((meter.take(trace), meter.lag_count()), (TraceUsage::default(), 1));
     }
 
     fn never(why: &str) -> Result<Reservation, Refusal> {
@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn running_calls_hold_their_estimate() {
-        let mut cap = Cap::new(Some(1.0), Some(10), 0.25, 0);
+        let mut cap = RunCap::new(Some(1.0), Some(10), 0.25, 0);
         let first = cap.reserve(0.5, 1, 1).expect("room");
         assert_eq!(cap.reserve(0.5, 1, 1), Err(Refusal::Later));
         assert_eq!(
@@ -451,20 +451,20 @@ mod tests {
             never("$1.0750 of $1 are spent, and a call may cost $0.0000 by estimate; see --max-cost"),
             "it cost more than expected"
         );
-        let mut few = Cap::new(Some(1.0), Some(10), 0.0, 9);
+        let mut few = RunCap::new(Some(1.0), Some(10), 0.0, 9);
         let of_requests = "9 of 10 requests are made, and a call takes 2 at least; see --max-requests";
         assert_eq!(few.reserve(0.5, 3, 2), never(of_requests));
         for (max, cost) in [(f64::NAN, 0.0), (f64::INFINITY, 0.0), (-1.0, 0.0), (1.0, f64::NAN)] {
-            let refused = Cap::new(Some(max), None, 0.0, 0).reserve(cost, 1, 1);
+            let refused = RunCap::new(Some(max), None, 0.0, 0).reserve(cost, 1, 1);
             assert!(matches!(refused, Err(Refusal::Never(_))), "{max} {cost}");
         }
-        let mut open = Cap::new(None, None, 0.0, 0);
+        let mut open = RunCap::new(None, None, 0.0, 0);
         assert!(open.reserve(f64::MAX, u64::MAX, 1).is_ok());
     }
 
     #[test]
     fn the_last_allowed_requests_are_used() {
-        let mut cap = Cap::new(None, Some(10), 0.0, 0);
+        let mut cap = RunCap::new(None, Some(10), 0.0, 0);
         let mut granted = Vec::new();
         while let Ok(room) = cap.reserve(0.0, 4, 2) {
             granted.push(room.requests());
@@ -474,12 +474,12 @@ mod tests {
         let over = "10 of 10 requests are made, and a call takes 2 at least; see --max-requests";
         assert_eq!(cap.reserve(0.0, 4, 2), never(over));
         // Room that a running call may still use is not given twice.
-        let mut two = Cap::new(None, Some(5), 0.0, 0);
+        let mut two = RunCap::new(None, Some(5), 0.0, 0);
         let first = two.reserve(0.0, 4, 1).expect("room");
         assert_eq!(two.reserve(0.0, 4, 1), Err(Refusal::Later));
         two.settle(first, 0.0, 2);
         assert_eq!(two.reserve(0.0, 4, 1).map(|room| room.requests()), Ok(3));
-        let mut odd = Cap::new(None, Some(3), 0.0, 2);
+        let mut odd = RunCap::new(None, Some(3), 0.0, 2);
         assert_eq!(
             odd.reserve(0.0, 4, 2),
             never("2 of 3 requests are made, and a call takes 2 at least; see --max-requests")

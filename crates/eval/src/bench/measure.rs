@@ -16,10 +16,10 @@ use toolwright_core::{
 use toolwright_runtime::executor::LlmOptions;
 use toolwright_runtime::{Executor, Priority, RunContext};
 
-use super::case::{Case, CaseError, Spot, Suite};
+use super::case::{Case, CaseError, CaseLocation, Suite};
 use super::check::{Check, Kind, Verdict, clipped, judged};
 use super::plan::{Cell, Plan};
-use super::report::summary::{Measured, Scored};
+use super::report::summary::{CheckScore, Measurement};
 
 /// The most characters of an output that are stored.
 const MAX_OUTPUT: usize = 2000;
@@ -29,7 +29,7 @@ const MAX_ERROR: usize = 500;
 const MAX_SHOWN: usize = 3;
 
 /// The prepared parts of a measurement.
-pub struct Prepared {
+pub struct PreparedBench {
     /// The calls.
     pub plan: Plan,
     /// The catalogue in which names resolve.
@@ -46,7 +46,7 @@ impl Suite {
     /// # Errors
     /// All faults with their places.
     pub fn check(&self, entry: &Entry) -> Result<(), Vec<CaseError>> {
-        let refused = |at: &Spot, message: String, remedy| Err(vec![self.fault(at, message, remedy)]);
+        let refused = |at: &CaseLocation, message: String, remedy| Err(vec![self.fault(at, message, remedy)]);
         let (id, definition) = (entry.id(), llm_definition(entry));
         if definition.is_none() && entry.definition().model_preference.is_none() {
             let remedy = "only tools that a model answers are measured";
@@ -74,7 +74,7 @@ impl Suite {
                 let colon = if path.is_empty() { "" } else { ": " };
                 let message = format!("the input of case `{id}`: {path}{colon}{message}");
                 let remedy = "write what the parameters of the tool take";
-                faults.push(self.fault(&Spot { line: *line, key }, message, remedy));
+                faults.push(self.fault(&CaseLocation { line: *line, key }, message, remedy));
             }
         }
         if faults.is_empty() { Ok(()) } else { Err(faults) }
@@ -82,8 +82,8 @@ impl Suite {
 
     /// Returns an error in the file's settings for its tool.
     #[must_use]
-    pub fn fault(&self, at: &Spot, message: String, remedy: &'static str) -> CaseError {
-        let Spot { line, key } = at.clone();
+    pub fn fault(&self, at: &CaseLocation, message: String, remedy: &'static str) -> CaseError {
+        let CaseLocation { line, key } = at.clone();
         CaseError { file: self.file.clone(), line, key, message, remedy }
     }
 }
@@ -91,7 +91,7 @@ impl Suite {
 /// Makes the calls of a plan and evaluates their results.
 pub struct Bencher<'a> {
     /// The prepared parts.
-    pub prepared: &'a Prepared,
+    pub prepared: &'a PreparedBench,
     /// The executor of the calls.
     pub executor: Arc<Executor>,
     /// The session of the calls.
@@ -105,22 +105,22 @@ pub struct Bencher<'a> {
 /// An ended call.
 pub(super) struct FinishedCall {
     /// Its measurement, without its cost.
-    pub(super) measured: Measured,
+    pub(super) measured: Measurement,
     /// The trace of the call.
     pub(super) trace: TraceId,
     /// The traces of its judges.
     pub(super) judged: Vec<TraceId>,
     /// The fault, if there is no result that is about the model.
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<CallFault>,
     /// Whether that is the judge's fault.
     pub(super) by_judge: bool,
 }
 
 /// A failure and its origin.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Fault {
+pub(super) struct CallFault {
     /// Its origin.
-    pub(super) whose: FaultOrigin,
+    pub(super) origin: FaultOrigin,
     /// The error.
     pub(super) what: String,
 }
@@ -136,17 +136,17 @@ pub(super) enum FaultOrigin {
 }
 
 /// A judge's result for a check.
-enum Judged {
+enum JudgeResult {
     /// A verdict.
     Verdict(Verdict),
     /// None: the judge could not be asked, or its answer was unusable.
-    Failed(Fault),
+    Failed(CallFault),
 }
 
-impl Fault {
+impl CallFault {
     /// Returns the fault of a tool's error.
     fn of(error: &ToolError, redactor: &dyn Redactor) -> Self {
-        let whose = match (asked(error), error.kind()) {
+        let origin = match (asked(error), error.kind()) {
             (Some(kind), _) => match kind {
                 ModelErrorKind::ContextOverflow | ModelErrorKind::ContentFilter => FaultOrigin::Model,
                 ModelErrorKind::RateLimit
@@ -165,7 +165,7 @@ impl Fault {
             (None, ErrorKind::NotPermitted | ErrorKind::Denied | ErrorKind::UnknownTool) => FaultOrigin::Setup,
             (None, _) => FaultOrigin::Transport,
         };
-        Self { whose, what: clipped(&redactor.redact(error.message()), MAX_ERROR) }
+        Self { origin, what: clipped(&redactor.redact(error.message()), MAX_ERROR) }
     }
 }
 
@@ -228,7 +228,7 @@ impl Bencher<'_> {
         let (input, mode) = (case.input.clone(), planned.mode.as_deref());
         let (outcome, trace) = self.call(entry, input, model, mode, requests, &cell.key).await;
         let mut took = FinishedCall {
-            measured: Measured {
+            measured: Measurement {
                 key: cell.key.clone(),
                 tool: planned.tool.to_string(),
                 case: redactor.redact(&case.id).into_owned(),
@@ -254,7 +254,7 @@ impl Bencher<'_> {
             by_judge: false,
         };
         if let Some(error) = &outcome.error {
-            took.failed(Fault::of(error, redactor));
+            took.failed(CallFault::of(error, redactor));
         } else {
             let output = outcome.structured.clone().unwrap_or_else(|| Value::String(outcome.text()));
             let shown = redactor.redact_value(&output);
@@ -271,25 +271,25 @@ impl Bencher<'_> {
                         let (said, judge) = self.judged(check, &output, requests, &name).await;
                         took.judged.extend(judge);
                         match said {
-                            Judged::Verdict(verdict) => verdict,
-                            Judged::Failed(fault) => {
+                            JudgeResult::Verdict(verdict) => verdict,
+                            JudgeResult::Failed(fault) => {
                                 // The model is not to blame for its judge.
-                                let whose = if fault.whose == FaultOrigin::Setup {
+                                let origin = if fault.origin == FaultOrigin::Setup {
                                     FaultOrigin::Setup
                                 } else {
                                     FaultOrigin::Transport
                                 };
-                                took.failed(Fault { whose, ..fault });
+                                took.failed(CallFault { origin, ..fault });
                                 took.by_judge = true;
                                 break;
                             }
                         }
                     }
                 };
-                took.measured.checks.push(Scored::new(check.kind.word(), check.weight, verdict));
+                took.measured.checks.push(CheckScore::new(check.kind.word(), check.weight, verdict));
             }
             if took.fault.is_none() {
-                took.measured.score = Scored::mean(&took.measured.checks);
+                took.measured.score = CheckScore::mean(&took.measured.checks);
             }
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -304,8 +304,8 @@ impl Bencher<'_> {
         output: &Value,
         requests: &RequestAllowance,
         trace: &str,
-    ) -> (Judged, Option<TraceId>) {
-        let nothing = |note: &str| Judged::Verdict(Verdict { value: 0.0, note: Some(note.to_owned()) });
+    ) -> (JudgeResult, Option<TraceId>) {
+        let nothing = |note: &str| JudgeResult::Verdict(Verdict { value: 0.0, note: Some(note.to_owned()) });
         let (Kind::Rubric { task, criteria, min, .. }, Some(tool), Some(judge)) =
             (&check.kind, &self.prepared.judge, &self.prepared.plan.judge)
         else {
@@ -318,20 +318,20 @@ impl Bencher<'_> {
         }
         let (outcome, id) = self.call(tool, input, judge, None, requests, trace).await;
         if let Some(error) = &outcome.error {
-            let mut fault = Fault::of(error, &*self.executor.services().redactor);
+            let mut fault = CallFault::of(error, &*self.executor.services().redactor);
             fault.what = format!("the judge {judge} gave no score: {}", fault.what);
-            return (Judged::Failed(fault), Some(id));
+            return (JudgeResult::Failed(fault), Some(id));
         }
         let score = outcome.structured.as_ref().and_then(|value| value["score"].as_f64()).unwrap_or(f64::NAN);
-        (Judged::Verdict(judged(score, *min)), Some(id))
+        (JudgeResult::Verdict(judged(score, *min)), Some(id))
     }
 }
 
 impl FinishedCall {
-    fn failed(&mut self, fault: Fault) {
-        self.measured.done = fault.whose == FaultOrigin::Model;
+    fn failed(&mut self, fault: CallFault) {
+        self.measured.done = fault.origin == FaultOrigin::Model;
         self.measured.error = Some(fault.what.clone());
-        self.fault = (fault.whose != FaultOrigin::Model).then_some(fault);
+        self.fault = (fault.origin != FaultOrigin::Model).then_some(fault);
     }
 }
 
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn a_full_queue_is_not_the_models_fault() {
         let limit = || ToolError::new(ErrorKind::LimitExceeded, "too much");
-        assert_eq!(Fault::of(&limit(), &NoRedaction).whose, FaultOrigin::Model);
-        assert_eq!(Fault::of(&limit().retryable(), &NoRedaction).whose, FaultOrigin::Transport);
+        assert_eq!(CallFault::of(&limit(), &NoRedaction).origin, FaultOrigin::Model);
+        assert_eq!(CallFault::of(&limit().retryable(), &NoRedaction).origin, FaultOrigin::Transport);
     }
 }

@@ -15,7 +15,7 @@ pub const MAX_CELLS: usize = 100_000;
 
 /// The cases of one tool of the catalogue.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Planned {
+pub struct PlannedCases {
     /// The tool.
     pub tool: ToolId,
     /// The hash of its contract. It includes prompts, so changed prompts are measured again.
@@ -58,7 +58,7 @@ pub struct PlanOptions {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The tools.
-    pub tools: Vec<Planned>,
+    pub tools: Vec<PlannedCases>,
     /// The models, `provider/model`, each once.
     pub models: Vec<String>,
     /// The judge of rubrics, if there are any.
@@ -71,23 +71,23 @@ pub struct Plan {
 /// A run has too many calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it would be {0} calls, and a run may have {MAX_CELLS}: measure fewer models, tools or repeats at a time")]
-pub struct TooMany(pub usize);
+pub struct TooManyCalls(pub usize);
 
 impl Plan {
     /// Creates the calls. With different options they measure something else.
     ///
     /// # Errors
-    /// [`TooMany`].
+    /// [`TooManyCalls`].
     pub fn new(
-        tools: Vec<Planned>,
+        tools: Vec<PlannedCases>,
         models: Vec<String>,
         judge: Option<String>,
         options: &PlanOptions,
-    ) -> Result<Self, TooMany> {
-        let of_tool = |tool: &Planned| tool.cases.len().saturating_mul(tool.repeat as usize);
+    ) -> Result<Self, TooManyCalls> {
+        let of_tool = |tool: &PlannedCases| tool.cases.len().saturating_mul(tool.repeat as usize);
         let count = tools.iter().map(of_tool).fold(0, usize::saturating_add).saturating_mul(models.len());
         if count > MAX_CELLS {
-            return Err(TooMany(count));
+            return Err(TooManyCalls(count));
         }
         // A case that occurs twice is measured once.
         let mut known = HashSet::new();
@@ -111,7 +111,7 @@ impl Plan {
 
 /// Removes rubrics, for all models alike, and cases with rubrics only, which would pass with any answer. Returns how
 /// many rubrics and cases.
-pub fn leave_out_rubrics<'p>(tools: impl Iterator<Item = &'p mut Planned>) -> (usize, usize) {
+pub fn drop_rubrics<'p>(tools: impl Iterator<Item = &'p mut PlannedCases>) -> (usize, usize) {
     let (mut rubrics, mut cases) = (0, 0);
     for planned in tools {
         let before = planned.cases.len();
@@ -128,7 +128,14 @@ pub fn leave_out_rubrics<'p>(tools: impl Iterator<Item = &'p mut Planned>) -> (u
 
 /// Returns the key of a call. The weight of the case is not part of it, because it changes no measurement. The judge
 /// is, if there is one.
-fn key(tool: &Planned, case: &Case, model: &str, repeat: u32, judge: Option<&str>, options: &PlanOptions) -> String {
+fn key(
+    tool: &PlannedCases,
+    case: &Case,
+    model: &str,
+    repeat: u32,
+    judge: Option<&str>,
+    options: &PlanOptions,
+) -> String {
     let asked = |model: &str| options.of_models.get(model).map(ContentHash::to_hex);
     let judge = judge.filter(|_| case.is_judged()).map(|judge| {
         let contract = options.judge_contract.as_ref().map(ContentHash::to_hex);
@@ -172,8 +179,8 @@ mod tests {
         repeat: u32,
         models: &[&str],
         judge: Option<&str>,
-    ) -> Result<Plan, TooMany> {
-        let tool = Planned {
+    ) -> Result<Plan, TooManyCalls> {
+        let tool = PlannedCases {
             tool: ToolId::parse("x:t@1.0.0").expect("an id"),
             contract: ContentHash::of_bytes(b"1"),
             threshold: 90,
@@ -185,7 +192,7 @@ mod tests {
         Plan::new(vec![tool], models, judge.map(str::to_owned), options)
     }
 
-    fn plan(cases: Vec<Case>, repeat: u32, models: &[&str], judge: Option<&str>) -> Result<Plan, TooMany> {
+    fn plan(cases: Vec<Case>, repeat: u32, models: &[&str], judge: Option<&str>) -> Result<Plan, TooManyCalls> {
         plan_under(&PlanOptions::default(), cases, repeat, models, judge)
     }
 
@@ -233,6 +240,6 @@ mod tests {
     #[test]
     fn a_run_has_an_end() {
         let cases: Vec<Case> = (0..=MAX_CELLS).map(|index| case(&index.to_string(), false)).collect();
-        assert_eq!(plan(cases, 1, &["p/1"], None), Err(TooMany(MAX_CELLS + 1)));
+        assert_eq!(plan(cases, 1, &["p/1"], None), Err(TooManyCalls(MAX_CELLS + 1)));
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::report::summary::Measured;
+use super::report::summary::Measurement;
 
 /// The largest file, in bytes.
 const MAX_BYTES: u64 = 256 << 20;
@@ -17,7 +17,7 @@ const VERSION: u32 = 1;
 
 /// The first line.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Head {
+struct ResultsHeader {
     /// Identifies the format.
     bench: u32,
 }
@@ -38,7 +38,7 @@ pub struct ResultsFile {
     /// Its length in bytes, of complete lines only.
     length: u64,
     /// Its measurements of the wanted calls.
-    pub measured: Vec<Measured>,
+    pub measured: Vec<Measurement>,
     /// The number of unknown lines, which are ignored.
     pub unknown_lines: usize,
 }
@@ -85,14 +85,14 @@ impl ResultsFile {
         let kept = std::str::from_utf8(kept).map_err(|error| failed(&format!("{NOT_OURS}: {error}")))?;
         let mut rest = kept.lines();
         if let Some(first) = rest.next()
-            && serde_json::from_str::<Head>(first).ok() != Some(Head { bench: VERSION })
+            && serde_json::from_str::<ResultsHeader>(first).ok() != Some(ResultsHeader { bench: VERSION })
         {
             return Err(failed(&NOT_OURS));
         }
-        let mut measured: Vec<Measured> = Vec::new();
+        let mut measured: Vec<Measurement> = Vec::new();
         let mut unknown_lines = 0;
         for line in kept.lines().skip(1) {
-            match serde_json::from_str::<Measured>(line) {
+            match serde_json::from_str::<Measurement>(line) {
                 Ok(line) if !line.is_sound() => unknown_lines += 1,
                 Ok(line) if keys.contains(&line.key) => measured.push(line),
                 Ok(_) => {}
@@ -140,7 +140,7 @@ impl ResultsFile {
     ///
     /// # Errors
     /// The reason of a failure, with the path.
-    pub fn add(&mut self, measured: &Measured) -> Result<(), String> {
+    pub fn add(&mut self, measured: &Measurement) -> Result<(), String> {
         self.entry(measured)
     }
 
@@ -161,8 +161,8 @@ fn head() -> String {
 mod tests {
     use super::*;
 
-    fn measured(case: &str) -> Measured {
-        Measured {
+    fn measured(case: &str) -> Measurement {
+        Measurement {
             key: case.to_owned(),
             tool: "x:t@1.0.0".to_owned(),
             case: case.to_owned(),
@@ -215,7 +215,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("bench.jsonl");
         let mut lines = open(&path, false).expect("opens");
-        let foreign = [Measured { score: 101.0, ..measured("b") }, Measured { cost_usd: Some(-1.0), ..measured("c") }];
+        let foreign =
+            [Measurement { score: 101.0, ..measured("b") }, Measurement { cost_usd: Some(-1.0), ..measured("c") }];
         for line in [&measured("a"), &measured("elsewhere"), &foreign[0], &foreign[1]] {
             lines.add(line).expect("writes");
         }

@@ -9,10 +9,10 @@ use tokio::sync::broadcast::Receiver;
 use toolwright_core::model::RequestAllowance;
 use toolwright_core::{Cancel, Event};
 
-use super::cost::{Cap, Estimate, Meter, Pricing, Refusal, Reservation, Spent};
-use super::measure::{Bencher, Fault, FaultOrigin, FinishedCall};
+use super::cost::{Estimate, Pricing, Refusal, Reservation, RunCap, TraceUsage, UsageMeter};
+use super::measure::{Bencher, CallFault, FaultOrigin, FinishedCall};
 use super::plan::{Cell, Plan};
-use super::report::summary::{Measured, Row, summarize};
+use super::report::summary::{Measurement, Row, summarize};
 use super::results_file::ResultsFile;
 
 /// The default cost limit of a run, in US dollars.
@@ -23,7 +23,7 @@ const FAILURES: u32 = 5;
 /// How a run ended.
 pub struct BenchOutcome {
     /// All measurements, new and earlier.
-    pub measured: Vec<Measured>,
+    pub measured: Vec<Measurement>,
     /// The results.
     pub rows: Vec<Row>,
     /// The reason why it is incomplete.
@@ -59,7 +59,7 @@ pub enum Progress<'a> {
     /// A call ended.
     Ended {
         /// Its measurement.
-        measured: &'a Measured,
+        measured: &'a Measurement,
         /// Total US dollars spent.
         spent: f64,
     },
@@ -82,15 +82,15 @@ pub async fn run(
     let known: HashSet<String> = measured.iter().filter(|line| line.done).map(|line| line.key.clone()).collect();
     let todo: VecDeque<&Cell> = plan.cells.iter().filter(|cell| !known.contains(&cell.key)).collect();
     // An empty sum would be a negative zero.
-    let spent = measured.iter().map(Measured::charged).fold(0.0, |sum, cost| sum + cost);
+    let spent = measured.iter().map(Measurement::charged).fold(0.0, |sum, cost| sum + cost);
     let max_cost = options.max_cost.or_else(|| pricing.has_price().then_some(DEFAULT_COST));
     let asked = measured.iter().map(|line| line.requests).fold(0, u64::saturating_add);
     on(Progress::Begun { total: plan.cells.len(), before: known.len(), spent });
     let mut state = State {
         plan,
         pricing,
-        cap: Cap::new(max_cost, options.max_requests, spent, asked),
-        meter: Meter::new(events),
+        cap: RunCap::new(max_cost, options.max_requests, spent, asked),
+        meter: UsageMeter::new(events),
         on,
         measured,
         lines,
@@ -121,10 +121,10 @@ pub async fn run(
 struct State<'a> {
     plan: &'a Plan,
     pricing: &'a Pricing<'a>,
-    cap: Cap,
-    meter: Meter,
+    cap: RunCap,
+    meter: UsageMeter,
     on: &'a mut (dyn FnMut(Progress<'_>) + Send),
-    measured: Vec<Measured>,
+    measured: Vec<Measurement>,
     lines: &'a mut ResultsFile,
     /// Models that were given up, by index, with the reasons.
     abandoned: BTreeMap<usize, String>,
@@ -171,7 +171,7 @@ impl State<'_> {
                         } else {
                             RequestAllowance::default()
                         };
-                        let lags = self.meter.lags();
+                        let lags = self.meter.lag_count();
                         running.push(measure(bencher, InFlightCall { cell, room, estimate, requests, lags }));
                     }
                     Err(Refusal::Later) => {
@@ -180,7 +180,7 @@ impl State<'_> {
                         break;
                     }
                     // Another call may fit.
-                    Err(Refusal::Never(why)) => self.does_not_fit(why),
+                    Err(Refusal::Never(why)) => self.mark_over_budget(why),
                 }
             }
             let ended = tokio::select! {
@@ -196,7 +196,7 @@ impl State<'_> {
     }
 
     /// Records that a call was skipped or ended by a limit.
-    fn does_not_fit(&mut self, why: String) {
+    fn mark_over_budget(&mut self, why: String) {
         let count = self.unfit.take().map_or(0, |(count, _)| count);
         self.unfit = Some((count + 1, why));
     }
@@ -211,11 +211,11 @@ impl State<'_> {
         let FinishedCall { mut measured, trace, judged, fault, by_judge } = took;
         let InFlightCall { cell, room, estimate, requests: allowed, lags } = in_flight;
         let mut spent = self.meter.take(trace);
-        let mut of_judge = Spent::default();
+        let mut of_judge = TraceUsage::default();
         for trace in &judged {
             of_judge.add(&self.meter.take(*trace));
         }
-        let was_missed = self.meter.lags() != lags;
+        let was_missed = self.meter.lag_count() != lags;
         spent.is_unknown |= was_missed;
         of_judge.is_unknown |= was_missed;
         let judge = self.plan.judge.as_deref().unwrap_or_default();
@@ -244,7 +244,7 @@ impl State<'_> {
         self.measured.push(measured);
         if is_cut {
             // Neither the model nor its judge is to blame for a request that was not allowed.
-            return self.does_not_fit("a call needed more requests than were left; see --max-requests".to_owned());
+            return self.mark_over_budget("a call needed more requests than were left; see --max-requests".to_owned());
         }
         if fault.is_none() || by_judge {
             self.in_a_row.insert(Some(cell.model), 0);
@@ -258,10 +258,10 @@ impl State<'_> {
     }
 
     /// Gives up a model whose requests fail repeatedly, or the whole run if it is the judge.
-    fn failed(&mut self, place: Option<usize>, fault: Fault) {
+    fn failed(&mut self, place: Option<usize>, fault: CallFault) {
         let count = self.in_a_row.entry(place).or_insert(0);
         *count += 1;
-        if fault.whose != FaultOrigin::Setup && *count < FAILURES {
+        if fault.origin != FaultOrigin::Setup && *count < FAILURES {
             return;
         }
         match place {

@@ -15,7 +15,7 @@ use toolwright_core::{
 };
 use toolwright_search::{Document, DocumentKey, Searchable};
 
-use super::records::{AdjustedRecords, Members, Place, SCHEMA, TOOLS, records, texts};
+use super::records::{AdjustedRecords, RecordFields, RecordLocation, SCHEMA, TOOLS, records, texts};
 
 /// The largest catalogue, in bytes: a hundred thousand tools take about 80 million.
 pub const MAX_CATALOGUE_BYTES: u64 = 256 << 20;
@@ -71,7 +71,7 @@ impl CatalogueFile {
     /// The error, with its place.
     pub fn parse(text: &str) -> Result<(Self, AdjustedRecords), String> {
         let mut again = AdjustedRecords::default();
-        let mut places: HashMap<String, Place> = HashMap::new();
+        let mut places: HashMap<String, RecordLocation> = HashMap::new();
         let mut servers: IndexMap<String, Vec<CatalogueTool>> = IndexMap::new();
         for (place, record) in records(text, TOOLS)? {
             let tool = tool(record).map_err(|error| format!("{place}: {error}"))?;
@@ -134,10 +134,10 @@ impl CatalogueFile {
 }
 
 fn tool(record: Value) -> Result<CatalogueTool, String> {
-    let mut around = Members::of(record)?;
+    let mut around = RecordFields::of(record)?;
     let mut function = match around.value(&["function"]) {
         Some(function) => {
-            let mut function = Members::of(function).map_err(|_| "its `function` is not an object")?;
+            let mut function = RecordFields::of(function).map_err(|_| "its `function` is not an object")?;
             for (name, value) in std::mem::take(&mut around.0) {
                 function.0.entry(name).or_insert(value);
             }

@@ -8,7 +8,7 @@ mod records;
 mod tasks;
 
 pub use catalogue_file::{CatalogueFile, CatalogueTool, FileProvider, MAX_CATALOGUE_BYTES};
-pub use playback::{EXPOSURES, Playback, Spent};
+pub use playback::{EXPOSURES, Playback, TokensSpent};
 pub use ranking::{DEPTHS, Figures, Ranker, Scorer, milliseconds};
-pub use records::{AdjustedRecords, Kind, Members, Place, SCHEMA, TOOLS, records, texts};
+pub use records::{AdjustedRecords, RecordFields, RecordKind, RecordLocation, SCHEMA, TOOLS, records, texts};
 pub use tasks::{Call, Queries, Query, Task};

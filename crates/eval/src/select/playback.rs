@@ -12,8 +12,8 @@ use toolwright_core::content::EstimatedTokens;
 use toolwright_core::content::joined_text;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{
-    CallResult, Exposed, Message, ModelClient, ModelError, ModelEvents, ModelRequest, ModelResponse, StopReason,
-    WrittenCall,
+    CallResult, Message, ModelClient, ModelError, ModelEvents, ModelRequest, ModelResponse, RawToolCall, StopReason,
+    ToolVisibility,
 };
 use toolwright_core::store::NoStore;
 use toolwright_core::{
@@ -75,7 +75,7 @@ impl Playback {
     ///
     /// # Errors
     /// Where the task stops early, and why.
-    pub async fn under(&self, exposure: Exposure) -> Result<Spent, String> {
+    pub async fn under(&self, exposure: Exposure) -> Result<TokensSpent, String> {
         let player = Arc::new(Player::new(self.cues(), BASE_PROMPT.to_owned(), Arc::clone(&self.next_result)));
         let services = Arc::new(Services::none(Arc::new(SystemClock)));
         let store = Arc::new(NoStore);
@@ -84,7 +84,7 @@ impl Playback {
         let driver = Driver::new(executor, catalogue, Arc::clone(&player) as _, None);
         let mut state = RunState::new(self.spec(exposure), vec![Message::user(self.request())]);
         driver.run(&mut state, &options()).await.map_err(|error| error.to_string())?;
-        player.spent().map_err(|(call, why)| self.stuck(call, &why))
+        player.spent().map_err(|(call, why)| self.stuck_error(call, &why))
     }
 
     fn spec(&self, exposure: Exposure) -> RunConfig {
@@ -116,7 +116,7 @@ impl Playback {
         self.task.calls.iter().map(cue).collect()
     }
 
-    fn stuck(&self, call: usize, why: &str) -> String {
+    fn stuck_error(&self, call: usize, why: &str) -> String {
         let Some(Call { step, tool, .. }) = self.task.calls.get(call) else { return why.to_owned() };
         let (number, id, query) = (step + 1, &self.file.tools[*tool].id, &self.task.steps[*step]);
         format!("it does not finish the task: in step {number}, for `{id}` ({query}), {why}")
@@ -195,7 +195,7 @@ struct ScriptedCall {
 
 /// Estimated tokens over all requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct TokensSpent {
     /// Tokens of the definitions that the model gets, and of the text about tools to find.
     pub definitions: usize,
     /// Tokens of tool results.
@@ -224,7 +224,7 @@ struct Progress {
     searches: usize,
     is_described: bool,
     requests: usize,
-    spent: Spent,
+    spent: TokensSpent,
     failure: Option<String>,
 }
 
@@ -246,7 +246,7 @@ impl Player {
     ///
     /// # Errors
     /// The first call that could not be made, by its position, and why.
-    fn spent(&self) -> Result<Spent, (usize, String)> {
+    fn spent(&self) -> Result<TokensSpent, (usize, String)> {
         let progress = self.progress();
         match &progress.failure {
             Some(why) => Err((progress.done, why.clone())),
@@ -260,9 +260,11 @@ impl Player {
     }
 
     /// A function that counts the tokens of a request.
-    fn count(&self, request: &ModelRequest, spent: &mut Spent) {
-        let tools =
-            request.tools.iter().filter(|tool| tool.exposed != Exposed::Deferred || is_loaded(request, &tool.name));
+    fn count(&self, request: &ModelRequest, spent: &mut TokensSpent) {
+        let tools = request
+            .tools
+            .iter()
+            .filter(|tool| tool.exposed != ToolVisibility::Deferred || is_loaded(request, &tool.name));
         spent.definitions += tools.map(shown_tokens).sum::<usize>();
         let index = request.system.strip_prefix(self.system.trim_end()).unwrap_or_default();
         spent.definitions += EstimatedTokens::of_bytes(index.trim().len());
@@ -291,7 +293,7 @@ impl Player {
             return PlayerAction::End;
         };
         let is_shown =
-            |name: &str| request.tools.iter().any(|tool| tool.name == name && tool.exposed != Exposed::Deferred);
+            |name: &str| request.tools.iter().any(|tool| tool.name == name && tool.exposed != ToolVisibility::Deferred);
         if is_shown(&cue.tool) || is_loaded(request, &cue.tool) {
             return PlayerAction::Call(cue.arguments.clone());
         }
@@ -335,7 +337,7 @@ impl Player {
         let id = format!("call_{}", progress.requests);
         ModelResponse {
             text: about.to_owned(),
-            calls: vec![WrittenCall { id, name, arguments: arguments.to_string() }],
+            calls: vec![RawToolCall { id, name, arguments: arguments.to_string() }],
             stop: StopReason::ToolCalls,
             ..ModelResponse::default()
         }

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use toolwright_core::Snapshot;
 use toolwright_search::metrics::{complete, ndcg, percentile, recall};
 use toolwright_search::{
-    HYBRID_DEPTH, Hybrid, Meaning, PickConfig, PickInput, PickOptions, Picking, SnapshotIndex, ToolVectors, Vectors,
+    HYBRID_DEPTH, Hybrid, PickConfig, PickInput, PickOptions, PickRun, SemanticQuery, SnapshotIndex, ToolVectors,
+    Vectors,
 };
 
 use super::tasks::Query;
@@ -125,7 +126,7 @@ impl Ranker {
         let config = PickConfig { max_candidates: limit, min_score: 0.0, allow_unsafe: true, ..PickConfig::default() };
         let options = PickOptions { config, ..PickOptions::default() };
         let query = PickInput::from(query);
-        let picking = Picking::begin(&query, &self.snapshot, &self.index, &options);
+        let picking = PickRun::begin(&query, &self.snapshot, &self.index, &options);
         let (enough, any) = (picking.enough(), |_| true);
         let meaning = self.meaning.as_ref().zip(vector);
         let ranked = match (self.scorer, meaning) {
@@ -136,7 +137,7 @@ impl Ranker {
                 picking.by_hybrid(Hybrid::default(), &near, enough, &any).0
             }
             (Scorer::Auto, meaning) => {
-                let meaning = meaning.map(|(meaning, query)| Meaning { vectors: &meaning.vectors, query });
+                let meaning = meaning.map(|(meaning, query)| SemanticQuery { vectors: &meaning.vectors, query });
                 picking.by_all(meaning, enough, &any)
             }
             _ => picking.by_bm25(enough, &any),

@@ -7,7 +7,7 @@ use toolwright_core::json::fault;
 
 /// The kind of records in a file.
 #[derive(Debug, Clone, Copy)]
-pub struct Kind {
+pub struct RecordKind {
     /// The name of one record.
     pub one: &'static str,
     /// The member of an object that contains the list.
@@ -21,11 +21,11 @@ pub struct Kind {
 pub const SCHEMA: [&str; 3] = ["parameters", "inputSchema", "input_schema"];
 
 /// Tools.
-pub const TOOLS: Kind = Kind { one: "tool", list: "tools", marks: &["name", "function"] };
+pub const TOOLS: RecordKind = RecordKind { one: "tool", list: "tools", marks: &["name", "function"] };
 
 /// The place of a record, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum RecordLocation {
     /// On this line, from 1.
     Line(usize),
     /// In a list, from 1.
@@ -34,7 +34,7 @@ pub enum Place {
     Member(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RecordLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(number) => write!(f, "line {number}"),
@@ -49,12 +49,12 @@ impl fmt::Display for Place {
 ///
 /// # Errors
 /// The reason why it has none.
-pub fn records(text: &str, kind: Kind) -> Result<Vec<(Place, Value)>, String> {
+pub fn records(text: &str, kind: RecordKind) -> Result<Vec<(RecordLocation, Value)>, String> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
     let numbered = |list: Vec<Value>| {
-        let places = (1..).map(|number| Place::Nth(kind.one, number));
+        let places = (1..).map(|number| RecordLocation::Nth(kind.one, number));
         Ok(places.zip(list).collect())
     };
     let is_record = |object: &Map<String, Value>| {
@@ -67,7 +67,7 @@ pub fn records(text: &str, kind: Kind) -> Result<Vec<(Place, Value)>, String> {
                 Some(Value::Array(list)) => numbered(list),
                 Some(_) => Err(format!("its `{}` is not a list", kind.list)),
                 None if is_record(&object) => numbered(vec![object.into()]),
-                None => Ok(object.into_iter().map(|(name, record)| (Place::Member(name), record)).collect()),
+                None => Ok(object.into_iter().map(|(name, record)| (RecordLocation::Member(name), record)).collect()),
             };
         }
         Ok(_) => return Err(format!("it is neither a list of {} nor an object", kind.list)),
@@ -76,7 +76,7 @@ pub fn records(text: &str, kind: Kind) -> Result<Vec<(Place, Value)>, String> {
     let mut list = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         match serde_json::from_str(line) {
-            Ok(record) => list.push((Place::Line(number), record)),
+            Ok(record) => list.push((RecordLocation::Line(number), record)),
             // If a text does not even begin with lines of JSON, the error of the whole is more helpful.
             Err(_) if list.is_empty() => return Err(format!("it is not JSON: {}", fault(&whole))),
             Err(error) => return Err(format!("line {number}: it is not JSON: {}", fault(&error))),
@@ -86,9 +86,9 @@ pub fn records(text: &str, kind: Kind) -> Result<Vec<(Place, Value)>, String> {
 }
 
 /// Takes the members of a record, one at a time. `null` means absent.
-pub struct Members(pub Map<String, Value>);
+pub struct RecordFields(pub Map<String, Value>);
 
-impl Members {
+impl RecordFields {
     /// Creates it from a record.
     ///
     /// # Errors

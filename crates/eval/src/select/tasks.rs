@@ -6,14 +6,14 @@ use std::collections::HashMap;
 use serde_json::Value;
 use toolwright_core::ContentHash;
 
-use super::records::{AdjustedRecords, Kind, Members, Place, records};
+use super::records::{AdjustedRecords, RecordFields, RecordKind, RecordLocation, records};
 
-const CASES: Kind = Kind { one: "case", list: "cases", marks: &["query"] };
+const CASES: RecordKind = RecordKind { one: "case", list: "cases", marks: &["query"] };
 
 /// The most unknown ids in one message.
 const MAX_NAMED: usize = 5;
 
-const STEPS: Kind = Kind { one: "step", list: "steps", marks: &["query"] };
+const STEPS: RecordKind = RecordKind { one: "step", list: "steps", marks: &["query"] };
 
 /// The most steps of a task: each is run under every exposure, and each request contains all earlier results.
 const MAX_STEPS: usize = 1000;
@@ -58,8 +58,8 @@ impl Queries {
         Ok(all)
     }
 
-    fn add(&mut self, place: &Place, record: Value, positions: &HashMap<&str, usize>) -> Result<(), String> {
-        let mut record = Members::of(record)?;
+    fn add(&mut self, place: &RecordLocation, record: Value, positions: &HashMap<&str, usize>) -> Result<(), String> {
+        let mut record = RecordFields::of(record)?;
         let text = record.text("query")?.ok_or("it has no `query`")?;
         let half = match record.value(&["id"]) {
             Some(Value::String(id)) => half(&id),
@@ -148,7 +148,7 @@ impl Task {
     }
 
     fn add(&mut self, step: Value, positions: &HashMap<&str, usize>) -> Result<(), String> {
-        let mut step = Members::of(step)?;
+        let mut step = RecordFields::of(step)?;
         let query = step.text("query")?.ok_or("it has no `query`")?;
         let mut ids = step.texts("relevant")?;
         if let Some(tool) = step.text("tool")? {

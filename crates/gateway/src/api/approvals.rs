@@ -8,11 +8,13 @@ use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::approval::ApprovalDecision;
-use toolwright_core::inbox::{Answered, AnyQuestion, FormQuestion, FormReply, InboxItem, QuestionState, Wants};
+use toolwright_core::inbox::{
+    AnswerStatus, AnyQuestion, FormQuestion, FormReply, InboxItem, QuestionState, RequestedAction,
+};
 use toolwright_core::session::PeerProcess;
 use toolwright_mcp::elicitation::Form;
 
-use super::{Answer, Api, JsonBody, PathParam, QueryParams, bounded};
+use super::{Api, ApiResult, JsonBody, PathParam, QueryParams, bounded};
 use crate::http::{ApiError, Connection};
 
 /// The most rows that are listed.
@@ -50,7 +52,7 @@ enum Decision {
 }
 
 impl Api {
-    async fn decider_only(&self, connection: &Connection) -> Result<(), ApiError> {
+    async fn require_decider(&self, connection: &Connection) -> Result<(), ApiError> {
         self.owner_only()?;
         self.not_nested(connection).await
     }
@@ -76,7 +78,7 @@ impl Api {
 }
 
 /// Handles `GET /api/approvals`.
-pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<List>) -> Answer {
+pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<List>) -> ApiResult {
     api.owner_only()?;
     let state = (!asked.all).then_some(QuestionState::Pending);
     let limit = bounded("limit", asked.limit, LISTED, LISTED)?;
@@ -86,7 +88,7 @@ pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryP
 }
 
 /// Handles `GET /api/approvals/{id}`.
-pub(super) async fn show(State(api): State<Arc<Api>>, PathParam(id): PathParam) -> Answer {
+pub(super) async fn show(State(api): State<Arc<Api>>, PathParam(id): PathParam) -> ApiResult {
     api.owner_only()?;
     let inbox = &api.stores.inbox;
     let (mut shown, call) = match (inbox.question(&id).await?, inbox.form(&id).await?) {
@@ -96,7 +98,7 @@ pub(super) async fn show(State(api): State<Arc<Api>>, PathParam(id): PathParam) 
     };
     let pending = call.filter(|question| question.state == QuestionState::Pending);
     if let (Some(question), Some(operator)) = (pending, &api.operator) {
-        shown["prospect"] = operator.prospect(&question.request).await?;
+        shown["prospect"] = operator.decision_preview(&question.request).await?;
     }
     api.ok(&shown)
 }
@@ -107,8 +109,8 @@ pub(super) async fn answer(
     Extension(connection): Extension<Connection>,
     PathParam(id): PathParam,
     JsonBody(asked): JsonBody<DecideRequest>,
-) -> Answer {
-    api.decider_only(&connection).await?;
+) -> ApiResult {
+    api.require_decider(&connection).await?;
     if asked.content.is_some() && !matches!(asked.decision, Decision::Accept) {
         return Err(ApiError::bad_request("`content` goes with the decision `accept`"));
     }
@@ -127,14 +129,14 @@ pub(super) async fn answer(
         Decision::Accept | Decision::Decline => return answer_form(&api, &id, asked).await,
     };
     let answered = api.stores.inbox.answer(&id, &decision, &api.principal.id).await?;
-    if answered == Answered::Unknown && api.stores.inbox.form(&id).await?.is_some() {
+    if answered == AnswerStatus::Unknown && api.stores.inbox.form(&id).await?.is_some() {
         return Err(ApiError::bad_request(format!("{id} is no call: answer it with `accept` or `decline`")));
     }
     settled(&api, &id, answered, state)
 }
 
 /// Answers a form that a tool's source sent.
-async fn answer_form(api: &Api, id: &str, asked: DecideRequest) -> Answer {
+async fn answer_form(api: &Api, id: &str, asked: DecideRequest) -> ApiResult {
     let inbox = &api.stores.inbox;
     let Some(form) = inbox.form(id).await? else {
         return Err(match inbox.question(id).await? {
@@ -159,29 +161,31 @@ async fn answer_form(api: &Api, id: &str, asked: DecideRequest) -> Answer {
 /// Returns the content, if it is valid for the form.
 fn filled_in(form: &FormQuestion, given: Map<String, Value>) -> Result<Map<String, Value>, ApiError> {
     let checked = match &form.request.wants {
-        Wants::Form(schema) => {
+        RequestedAction::Form(schema) => {
             Form::new(form.request.message.clone(), schema).map_err(|why| vec![why]).and_then(|form| form.check(given))
         }
-        Wants::Page(_) if given.is_empty() => Ok(given),
-        Wants::Page(_) => Err(vec!["it asks for a page to be opened; there is nothing to fill in".to_owned()]),
+        RequestedAction::Page(_) if given.is_empty() => Ok(given),
+        RequestedAction::Page(_) => {
+            Err(vec!["it asks for a page to be opened; there is nothing to fill in".to_owned()])
+        }
     };
     checked.map_err(|wrong| ApiError::bad_request(format!("`content`: {}", wrong.join("; "))))
 }
 
-fn settled<Q, A>(api: &Api, id: &str, answered: Answered<InboxItem<Q, A>>, state: QuestionState) -> Answer {
+fn settled<Q, A>(api: &Api, id: &str, answered: AnswerStatus<InboxItem<Q, A>>, state: QuestionState) -> ApiResult {
     match answered {
-        Answered::Counts => api.ok(&json!({"id": id, "state": state})),
-        Answered::TooLate(question) => {
+        AnswerStatus::Counts => api.ok(&json!({"id": id, "state": state})),
+        AnswerStatus::TooLate(question) => {
             let by = question.settled_by().map(|by| format!(" by {by}")).unwrap_or_default();
             let state = question.state.as_str();
             Err(ApiError::conflict(format!("{id} is {state}{by} already: this answer came too late")))
         }
-        Answered::Unknown => Err(ApiError::not_found(format!("no question has the id {id}"))),
+        AnswerStatus::Unknown => Err(ApiError::not_found(format!("no question has the id {id}"))),
     }
 }
 
 /// Handles `GET /api/approvals/standing`.
-pub(super) async fn standing(State(api): State<Arc<Api>>) -> Answer {
+pub(super) async fn standing(State(api): State<Arc<Api>>) -> ApiResult {
     api.owner_only()?;
     let standing = api.stores.approvals.standing(LISTED).await?;
     api.ok(&standing.iter().map(|row| json!(row)).collect::<Value>())
@@ -192,8 +196,8 @@ pub(super) async fn revoke(
     State(api): State<Arc<Api>>,
     Extension(connection): Extension<Connection>,
     PathParam(id): PathParam,
-) -> Answer {
-    api.decider_only(&connection).await?;
+) -> ApiResult {
+    api.require_decider(&connection).await?;
     if api.stores.approvals.revoke(&id).await? {
         return api.ok(&json!({"id": id, "state": "revoked"}));
     }

@@ -8,7 +8,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{Health, Provider};
 
-use super::{Answer, Api};
+use super::{Api, ApiResult};
 use crate::http::respond;
 
 /// The current state of one provider.
@@ -44,7 +44,7 @@ impl Api {
 }
 
 /// Handles `GET /api/providers`.
-pub(super) async fn providers(State(api): State<Arc<Api>>) -> Answer {
+pub(super) async fn providers(State(api): State<Arc<Api>>) -> ApiResult {
     let shown = |known: ProviderHealth| {
         let ProviderHealth { provider, tools, state, error, withheld } = known;
         let (name, kind) = (provider.name(), provider.kind());

@@ -7,10 +7,10 @@ use axum::Extension;
 use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolwright_core::job::{JobRecord, JobScope, Jobs, Listed};
+use toolwright_core::job::{JobFilter, JobRecord, JobScope, Jobs};
 use toolwright_core::session::Session;
 
-use super::{Answer, Api, JsonBody, PathParam, QueryParams, bounded, wait};
+use super::{Api, ApiResult, JsonBody, PathParam, QueryParams, bounded, wait};
 use crate::http::{ApiError, Connection};
 
 /// The default and largest number of listed jobs.
@@ -64,9 +64,9 @@ fn scope(session: &Session) -> JobScope<'_> {
 }
 
 /// Handles `GET /api/jobs`.
-pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<List>) -> Answer {
+pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<List>) -> ApiResult {
     let session = api.session();
-    let listed = if asked.open { Listed::Open } else { Listed::All };
+    let listed = if asked.open { JobFilter::Open } else { JobFilter::All };
     let limit = bounded("limit", asked.limit, LISTED, MAX_LISTED)?;
     let page = api.jobs()?.page(scope(&session), listed, asked.after.as_deref(), limit).await?;
     let jobs: Value = page.jobs.iter().map(JobRecord::to_json).collect();
@@ -78,7 +78,7 @@ pub(super) async fn show(
     State(api): State<Arc<Api>>,
     PathParam(id): PathParam,
     QueryParams(asked): QueryParams<Show>,
-) -> Answer {
+) -> ApiResult {
     let session = api.session();
     let wait = wait(asked.wait.as_deref())?;
     api.ok(&api.jobs()?.wait(scope(&session), &id, wait).await?.to_whole_json())
@@ -89,7 +89,7 @@ pub(super) async fn read(
     State(api): State<Arc<Api>>,
     PathParam(id): PathParam,
     QueryParams(asked): QueryParams<Read>,
-) -> Answer {
+) -> ApiResult {
     let (session, jobs) = (api.session(), api.jobs()?);
     let lines = asked.lines.unwrap_or(LINES).min(MAX_LINES);
     let text = jobs.read(scope(&session), &id, asked.offset, lines).await?;
@@ -102,7 +102,7 @@ pub(super) async fn send(
     Extension(connection): Extension<Connection>,
     PathParam(id): PathParam,
     JsonBody(asked): JsonBody<Send>,
-) -> Answer {
+) -> ApiResult {
     api.not_nested(&connection).await?;
     let (session, jobs) = (api.session(), api.jobs()?);
     let wait = wait(asked.wait.as_deref())?;
@@ -111,7 +111,7 @@ pub(super) async fn send(
 }
 
 /// Handles `POST /api/jobs/{id}/stop`.
-pub(super) async fn stop(State(api): State<Arc<Api>>, PathParam(id): PathParam) -> Answer {
+pub(super) async fn stop(State(api): State<Arc<Api>>, PathParam(id): PathParam) -> ApiResult {
     let (session, jobs) = (api.session(), api.jobs()?);
     jobs.stop(scope(&session), &id).await?;
     api.ok(&jobs.wait(scope(&session), &id, STOP_WAIT).await?.to_whole_json())

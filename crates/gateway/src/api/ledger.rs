@@ -10,7 +10,7 @@ use toolwright_core::store::{UsageBy, UsageRow};
 use toolwright_core::trace;
 use toolwright_core::trace::MAX_OPERATIONS;
 
-use super::{Answer, Api, PathParam, QueryParams, bounded};
+use super::{Api, ApiResult, PathParam, QueryParams, bounded};
 use crate::http::ApiError;
 
 /// The default and largest number of listed runs and sessions.
@@ -48,7 +48,7 @@ pub(super) struct Sums {
 }
 
 /// Handles `GET /api/traces`.
-pub(super) async fn traces(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<List>) -> Answer {
+pub(super) async fn traces(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<List>) -> ApiResult {
     let limit = bounded("limit", asked.limit, LISTED, MAX_LISTED)?;
     let wrong = |why| ApiError::bad_request(format!("`after`: {why}"));
     let after = asked.after.as_deref().map(str::parse).transpose().map_err(wrong)?;
@@ -61,7 +61,7 @@ pub(super) async fn trace(
     State(api): State<Arc<Api>>,
     PathParam(id): PathParam,
     QueryParams(asked): QueryParams<Show>,
-) -> Answer {
+) -> ApiResult {
     let last = bounded("last", asked.last, MAX_OPERATIONS, MAX_OPERATIONS)?;
     let traces = trace::read(&**api.gateway.options.executor.ledger(), &id, last).await?;
     match traces.first() {
@@ -71,7 +71,7 @@ pub(super) async fn trace(
 }
 
 /// Handles `GET /api/traces/{id}/operations/{op}`.
-pub(super) async fn operation(State(api): State<Arc<Api>>, Path((id, op)): Path<(String, String)>) -> Answer {
+pub(super) async fn operation(State(api): State<Arc<Api>>, Path((id, op)): Path<(String, String)>) -> ApiResult {
     let ledger = api.gateway.options.executor.ledger();
     for summary in &ledger.find_traces(&id).await? {
         let mut room = MAX_OPERATIONS;
@@ -91,7 +91,7 @@ pub(super) async fn calls(
     State(api): State<Arc<Api>>,
     PathParam(id): PathParam,
     QueryParams(asked): QueryParams<Calls>,
-) -> Answer {
+) -> ApiResult {
     let limit = bounded("limit", asked.limit, CALLS, MAX_CALLS)?;
     let tool = api.tool(&id).await?;
     let calls = api.gateway.options.executor.ledger().recent_calls(Some(&tool.id().to_string()), limit).await?;
@@ -99,7 +99,7 @@ pub(super) async fn calls(
 }
 
 /// Handles `GET /api/budgets`.
-pub(super) async fn budgets(State(api): State<Arc<Api>>) -> Answer {
+pub(super) async fn budgets(State(api): State<Arc<Api>>) -> ApiResult {
     let options = &api.gateway.options;
     let mut shown = Vec::new();
     for (name, client) in &options.server.tokens {
@@ -111,7 +111,7 @@ pub(super) async fn budgets(State(api): State<Arc<Api>>) -> Answer {
 }
 
 /// Handles `GET /api/usage`.
-pub(super) async fn sums(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Sums>) -> Answer {
+pub(super) async fn sums(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Sums>) -> ApiResult {
     let ledger = api.gateway.options.executor.ledger();
     let rows = ledger.usage(asked.by, asked.since_ms).await?;
     let mut totals = TraceSums::default();

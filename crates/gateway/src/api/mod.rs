@@ -30,7 +30,7 @@ use toolwright_runtime::EventHub;
 
 use self::events::RecentEvents;
 use crate::Gateway;
-use crate::http::body::{Bodies, BodyError};
+use crate::http::body::{BodyError, BodyLimits};
 use crate::http::page_tokens::PageTokens;
 use crate::http::{API, ApiError, ApiStores, Identity, respond};
 use crate::operator::Operator;
@@ -43,7 +43,7 @@ pub(crate) struct Api {
     stores: ApiStores,
     /// Bounds concurrent requests, including MCP's.
     requests: Arc<Semaphore>,
-    bodies: Arc<Bodies>,
+    bodies: Arc<BodyLimits>,
     document: Value,
     /// The source of `/api/events`; `None`: 404.
     events: Option<Arc<RecentEvents>>,
@@ -52,7 +52,7 @@ pub(crate) struct Api {
 }
 
 /// A response, or an error.
-type Answer = Result<Response, ApiError>;
+type ApiResult = Result<Response, ApiError>;
 
 impl Api {
     pub(crate) fn new(
@@ -62,7 +62,7 @@ impl Api {
         events: Option<Arc<EventHub>>,
         pages: Arc<PageTokens>,
         operator: Option<Arc<dyn Operator>>,
-        (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
+        (requests, bodies): (Arc<Semaphore>, Arc<BodyLimits>),
     ) -> Arc<Self> {
         let document = document(&routes(), &gateway.options.info);
         let events = events.map(RecentEvents::new);
@@ -70,7 +70,7 @@ impl Api {
     }
 
     /// Returns a response with this body, with secrets redacted.
-    fn ok(&self, body: &Value) -> Answer {
+    fn ok(&self, body: &Value) -> ApiResult {
         Ok(respond(StatusCode::OK, &self.gateway.options.executor.services().redactor.redact_value(body)))
     }
 
@@ -124,7 +124,7 @@ async fn openapi(State(api): State<Arc<Api>>) -> Response {
 }
 
 /// Handles `POST /api/console`: returns the console's address with a token that opens it once.
-async fn open_console(State(api): State<Arc<Api>>, Extension(identity): Extension<Identity>) -> Answer {
+async fn open_console(State(api): State<Arc<Api>>, Extension(identity): Extension<Identity>) -> ApiResult {
     Ok(respond(StatusCode::OK, &json!({"path": api.pages.link_for(identity)})))
 }
 

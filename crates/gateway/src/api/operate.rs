@@ -14,9 +14,9 @@ use toolwright_models::dialect::translate;
 use toolwright_models::{Api as ModelApi, tools_json};
 
 use super::routes::{Method, Parameter, Route, UNKNOWN, optional, required};
-use super::{Answer, Api, JsonBody, PathParam, QueryParams, bounded};
+use super::{Api, ApiResult, JsonBody, PathParam, QueryParams, bounded};
 use crate::http::{ApiError, Connection, Identity};
-use crate::operator::{Operator, PinWord};
+use crate::operator::{Operator, PinAction};
 
 /// The default and largest number of tools that are picked for a prompt.
 const PICKED: usize = 20;
@@ -68,7 +68,7 @@ pub(super) fn routes() -> Vec<Route> {
             optional("max", "integer", "Tools at most, from 1 to 200. Default: 20."),
         ])
         .gives("Picks")
-        .also(NONE_HERE),
+        .with_responses(NONE_HERE),
         Route::new(
             Get,
             "/api/pins",
@@ -77,11 +77,11 @@ pub(super) fn routes() -> Vec<Route> {
             "Lists pinned definitions, and what changed in those that wait for approval.",
         )
         .gives("PinList")
-        .also(NONE_HERE),
+        .with_responses(NONE_HERE),
         Route::new(Post, "/api/pins", "decidePin", decide_pin, "Approves or rejects a changed definition.")
             .body("PinDecision")
             .gives("PinDecided")
-            .also(NOT_SO),
+            .with_responses(NOT_SO),
         Route::new(
             Get,
             "/api/agents",
@@ -94,14 +94,14 @@ pub(super) fn routes() -> Vec<Route> {
             optional("limit", "integer", "Trees and mailboxes at most, from 1 to 1000. Default: 50."),
         ])
         .gives("AgentList")
-        .also(NONE_HERE),
+        .with_responses(NONE_HERE),
         Route::new(Get, "/api/triggers", "listTriggers", triggers, "Lists triggers with their firings.")
             .query([optional("firings", "integer", "Firings of each at most, the newest, from 1 to 1000. Default: 5.")])
             .gives("TriggerList")
-            .also(NONE_HERE),
+            .with_responses(NONE_HERE),
         Route::new(Post, "/api/triggers/{id}/fire", "fireTrigger", fire, "Fires a trigger now.")
             .gives("Firing")
-            .also(NOT_SO),
+            .with_responses(NOT_SO),
         Route::new(
             Get,
             "/api/runs/{id}",
@@ -110,7 +110,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Shows the conversation of a saved run, with its calls and results, and its to-do list.",
         )
         .gives("SavedRun")
-        .also(UNKNOWN),
+        .with_responses(UNKNOWN),
         Route::new(
             Get,
             "/api/sessions/{id}",
@@ -120,7 +120,7 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .query([optional("after", "integer", "Only messages behind `next` of an earlier answer. Default: 0.")])
         .gives("SessionState")
-        .also(NONE_HERE),
+        .with_responses(NONE_HERE),
         Route::new(
             Get,
             "/api/policy",
@@ -130,7 +130,7 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .query([CALLS])
         .gives("PolicyInForce")
-        .also(NONE_HERE),
+        .with_responses(NONE_HERE),
         Route::new(
             Post,
             "/api/policy/test",
@@ -140,7 +140,7 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .body("PolicyDraft")
         .gives("PolicyTried")
-        .also(NONE_HERE),
+        .with_responses(NONE_HERE),
         Route::new(
             Post,
             "/api/policy/save",
@@ -150,7 +150,7 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .body("PolicySave")
         .gives("PolicySaved")
-        .also(NOT_SO),
+        .with_responses(NOT_SO),
     ]
 }
 
@@ -161,7 +161,7 @@ impl Api {
 }
 
 /// Handles `GET /api/me`.
-pub(super) async fn me(State(api): State<Arc<Api>>, Extension(identity): Extension<Identity>) -> Answer {
+pub(super) async fn me(State(api): State<Arc<Api>>, Extension(identity): Extension<Identity>) -> ApiResult {
     let principal = identity.principal();
     let info = &api.gateway.options.info;
     api.ok(&json!({
@@ -175,7 +175,7 @@ pub(super) async fn me(State(api): State<Arc<Api>>, Extension(identity): Extensi
 }
 
 /// Handles `GET /api/pins`.
-pub(super) async fn pins(State(api): State<Arc<Api>>) -> Answer {
+pub(super) async fn pins(State(api): State<Arc<Api>>) -> ApiResult {
     api.ok(&api.operator()?.pins().await?)
 }
 
@@ -185,7 +185,7 @@ pub(super) struct PinDecision {
     provider: String,
     tool: String,
     hash: String,
-    decision: PinWord,
+    decision: PinAction,
 }
 
 /// Handles `POST /api/pins`.
@@ -193,7 +193,7 @@ pub(super) async fn decide_pin(
     State(api): State<Arc<Api>>,
     Extension(connection): Extension<Connection>,
     JsonBody(asked): JsonBody<PinDecision>,
-) -> Answer {
+) -> ApiResult {
     api.not_nested(&connection).await?;
     let PinDecision { provider, tool, hash, decision } = asked;
     api.operator()?.decide_pin(&provider, &tool, &hash, decision, &api.principal.id).await?;
@@ -208,7 +208,7 @@ pub(super) struct Prompt {
 }
 
 /// Handles `GET /api/pick`.
-pub(super) async fn pick(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Prompt>) -> Answer {
+pub(super) async fn pick(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Prompt>) -> ApiResult {
     let max = bounded("max", asked.max, PICKED, MAX_PICKED)?;
     api.ok(&api.operator()?.pick(&asked.prompt, max).await?)
 }
@@ -221,7 +221,7 @@ pub(super) struct Encoding {
 }
 
 /// Handles `GET /api/tokens`: each definition in the encoding of a model API.
-pub(super) async fn tokens(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Encoding>) -> Answer {
+pub(super) async fn tokens(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Encoding>) -> ApiResult {
     let wanted = asked.api.as_deref().unwrap_or(ModelApi::OpenAiChat.as_str());
     let Some(model_api) = ModelApi::ALL.into_iter().find(|api| api.as_str() == wanted) else {
         let all = ModelApi::ALL.map(ModelApi::as_str).join(", ");
@@ -233,9 +233,9 @@ pub(super) async fn tokens(State(api): State<Arc<Api>>, QueryParams(asked): Quer
     // Counting may have to read a tokenizer from disk.
     let counted = tokio::task::spawn_blocking(move || {
         let entries: Vec<&Entry> = snapshot.list().iter().map(|entry| &**entry).collect();
-        let count = |entries: &[&Entry]| Encoded::of(entries, model_api, counter.as_deref());
+        let count = |entries: &[&Entry]| EncodedSize::of(entries, model_api, counter.as_deref());
         let rows = entries.iter().map(|entry| {
-            let Encoded { bytes, tokens, losses, .. } = count(&[entry]);
+            let EncodedSize { bytes, tokens, losses, .. } = count(&[entry]);
             let (wire_name, provider) = (&entry.wire_name, entry.provider_name());
             json!({"wire_name": wire_name, "provider": provider, "bytes": bytes, "tokens": tokens, "losses": losses})
         });
@@ -243,11 +243,11 @@ pub(super) async fn tokens(State(api): State<Arc<Api>>, QueryParams(asked): Quer
         let mut of_providers: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
         entries.iter().for_each(|entry| of_providers.entry(entry.provider_name()).or_default().push(entry));
         let providers = of_providers.iter().map(|(name, entries)| {
-            let Encoded { bytes, tokens, .. } = count(entries);
+            let EncodedSize { bytes, tokens, .. } = count(entries);
             json!({"name": name, "tools": entries.len(), "bytes": bytes, "tokens": tokens})
         });
         let providers: Value = providers.collect();
-        let Encoded { bytes, tokens, is_exact, .. } = count(&entries);
+        let EncodedSize { bytes, tokens, is_exact, .. } = count(&entries);
         json!({
             "api": model_api.as_str(), "model": asked.model.filter(|_| is_exact), "tools": rows, "providers": providers,
             "bytes": bytes, "tokens": tokens,
@@ -257,7 +257,7 @@ pub(super) async fn tokens(State(api): State<Arc<Api>>, QueryParams(asked): Quer
 }
 
 /// Tool definitions together in the encoding of a model API.
-struct Encoded {
+struct EncodedSize {
     bytes: usize,
     tokens: usize,
     /// Whether the model's own tokenizer counted them.
@@ -266,7 +266,7 @@ struct Encoded {
     losses: usize,
 }
 
-impl Encoded {
+impl EncodedSize {
     fn of(entries: &[&Entry], api: ModelApi, counter: Option<&dyn TokenCounter>) -> Self {
         let shown = entries.iter().map(|entry| ShownTool {
             name: entry.wire_name.clone(),
@@ -285,13 +285,13 @@ impl Encoded {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Part {
+pub(super) struct PageQuery {
     after: Option<String>,
     limit: Option<usize>,
 }
 
 /// Handles `GET /api/agents`.
-pub(super) async fn agents(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Part>) -> Answer {
+pub(super) async fn agents(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<PageQuery>) -> ApiResult {
     let limit = bounded("limit", asked.limit, LISTED, MAX_LISTED)?;
     api.ok(&api.operator()?.agents(asked.after.as_deref(), limit).await?)
 }
@@ -303,7 +303,7 @@ pub(super) struct Firings {
 }
 
 /// Handles `GET /api/triggers`.
-pub(super) async fn triggers(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Firings>) -> Answer {
+pub(super) async fn triggers(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Firings>) -> ApiResult {
     let firings = bounded("firings", asked.firings, FIRINGS, MAX_LISTED)?;
     api.ok(&api.operator()?.triggers(firings).await?)
 }
@@ -313,13 +313,13 @@ pub(super) async fn fire(
     State(api): State<Arc<Api>>,
     Extension(connection): Extension<Connection>,
     PathParam(id): PathParam,
-) -> Answer {
+) -> ApiResult {
     api.not_nested(&connection).await?;
     api.ok(&api.operator()?.fire(&id).await?)
 }
 
 /// Handles `GET /api/runs/{id}`.
-pub(super) async fn run(State(api): State<Arc<Api>>, PathParam(id): PathParam) -> Answer {
+pub(super) async fn run(State(api): State<Arc<Api>>, PathParam(id): PathParam) -> ApiResult {
     api.ok(&api.operator()?.run(&id).await?)
 }
 
@@ -335,7 +335,7 @@ pub(super) async fn session(
     State(api): State<Arc<Api>>,
     PathParam(id): PathParam,
     QueryParams(asked): QueryParams<Mail>,
-) -> Answer {
+) -> ApiResult {
     api.ok(&api.operator()?.session(&id, asked.after).await?)
 }
 
@@ -346,27 +346,27 @@ pub(super) struct Replayed {
 }
 
 /// Handles `GET /api/policy`.
-pub(super) async fn policy(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Replayed>) -> Answer {
+pub(super) async fn policy(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Replayed>) -> ApiResult {
     let calls = bounded("calls", asked.calls, REPLAYED, MAX_REPLAYED)?;
     api.ok(&api.operator()?.policy(calls).await?)
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Draft {
+pub(super) struct PolicyDraft {
     draft: String,
     calls: Option<usize>,
 }
 
 /// Handles `POST /api/policy/test`.
-pub(super) async fn test_policy(State(api): State<Arc<Api>>, JsonBody(asked): JsonBody<Draft>) -> Answer {
+pub(super) async fn test_policy(State(api): State<Arc<Api>>, JsonBody(asked): JsonBody<PolicyDraft>) -> ApiResult {
     let calls = bounded("calls", asked.calls, REPLAYED, MAX_REPLAYED)?;
     api.ok(&api.operator()?.test_policy(&asked.draft, calls).await?)
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Saved {
+pub(super) struct PolicySave {
     draft: String,
     base: String,
 }
@@ -375,8 +375,8 @@ pub(super) struct Saved {
 pub(super) async fn save_policy(
     State(api): State<Arc<Api>>,
     Extension(connection): Extension<Connection>,
-    JsonBody(asked): JsonBody<Saved>,
-) -> Answer {
+    JsonBody(asked): JsonBody<PolicySave>,
+) -> ApiResult {
     api.not_nested(&connection).await?;
     api.ok(&api.operator()?.save_policy(&asked.draft, &asked.base).await?)
 }

@@ -142,7 +142,7 @@ impl Route {
         self
     }
 
-    pub(super) fn also(mut self, also: &'static [(u16, &'static str, &'static str)]) -> Self {
+    pub(super) fn with_responses(mut self, also: &'static [(u16, &'static str, &'static str)]) -> Self {
         self.operation.also = also;
         self
     }
@@ -185,7 +185,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Shows one tool by its wire name, id, alias or bare name.",
         )
         .gives("WholeTool")
-        .also(UNKNOWN),
+        .with_responses(UNKNOWN),
         Route::new(
             Get,
             "/api/tools/{id}/calls",
@@ -195,7 +195,7 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .query([optional("limit", "integer", "Calls at most, from 1 to 100. Default: 20.")])
         .gives("ToolCalls")
-        .also(UNKNOWN),
+        .with_responses(UNKNOWN),
         Route::new(
             Get,
             "/api/search",
@@ -220,7 +220,7 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .body("Call")
         .gives("Outcome")
-        .also(LATER),
+        .with_responses(LATER),
         Route::new(Get, "/api/jobs", "listJobs", jobs::list, "Lists background jobs, the newest first.")
             .query([
                 optional("after", "string", "Only jobs behind `next` of an earlier answer."),
@@ -228,11 +228,11 @@ pub(super) fn routes() -> Vec<Route> {
                 optional("open", "boolean", "Only jobs that are not over."),
             ])
             .gives("JobList")
-            .also(NO_JOBS),
+            .with_responses(NO_JOBS),
         Route::new(Get, "/api/jobs/{id}", "showJob", jobs::show, "Shows one job, and what it came to.")
             .query([WAIT])
             .gives("WholeJob")
-            .also(NO_JOB),
+            .with_responses(NO_JOB),
         Route::new(
             Get,
             "/api/jobs/{id}/output",
@@ -245,14 +245,14 @@ pub(super) fn routes() -> Vec<Route> {
             optional("lines", "integer", "Lines at most. Default: 1000."),
         ])
         .gives("JobText")
-        .also(NO_JOB),
+        .with_responses(NO_JOB),
         Route::new(Post, "/api/jobs/{id}/send", "sendToJob", jobs::send, "Gives a job that waits for input its input.")
             .body("JobInput")
             .gives("WholeJob")
-            .also(NO_JOB),
+            .with_responses(NO_JOB),
         Route::new(Post, "/api/jobs/{id}/stop", "stopJob", jobs::stop, "Stops a job, and waits a little for its end.")
             .gives("WholeJob")
-            .also(NO_JOB),
+            .with_responses(NO_JOB),
         Route::new(
             Get,
             "/api/approvals",
@@ -266,7 +266,7 @@ pub(super) fn routes() -> Vec<Route> {
             optional("limit", "integer", "Questions at most, from 1 to 1000. Default: 1000."),
         ])
         .gives("QuestionList")
-        .also(OWNER),
+        .with_responses(OWNER),
         Route::new(
             Get,
             "/api/approvals/{id}",
@@ -275,7 +275,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Shows a question, with what a call would change and the rule that approving it for always writes.",
         )
         .gives("ShownQuestion")
-        .also(NO_QUESTION),
+        .with_responses(NO_QUESTION),
         Route::new(
             Post,
             "/api/approvals/{id}",
@@ -285,7 +285,7 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .body("Answer")
         .gives("Answered")
-        .also(NO_QUESTION),
+        .with_responses(NO_QUESTION),
         Route::new(
             Get,
             "/api/approvals/standing",
@@ -294,7 +294,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Lists standing approvals.",
         )
         .gives("StandingList")
-        .also(OWNER),
+        .with_responses(OWNER),
         Route::new(
             Delete,
             "/api/approvals/standing/{id}",
@@ -303,7 +303,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Withdraws a standing approval.",
         )
         .gives("Answered")
-        .also(NO_QUESTION),
+        .with_responses(NO_QUESTION),
         Route::new(
             Get,
             "/api/providers",
@@ -331,7 +331,7 @@ pub(super) fn routes() -> Vec<Route> {
             "How many of the last operations of it and of each run below it, from 1 to 10000. Default: 10000.",
         )])
         .gives("Trace")
-        .also(UNKNOWN),
+        .with_responses(UNKNOWN),
         Route::new(
             Get,
             "/api/traces/{id}/operations/{op}",
@@ -340,7 +340,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Shows one operation of a run or session, with the arguments and the result that the ledger keeps.",
         )
         .gives("Operation")
-        .also(UNKNOWN),
+        .with_responses(UNKNOWN),
         Route::new(
             Get,
             "/api/budgets",
@@ -363,7 +363,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Events as they happen (text/event-stream). `Last-Event-ID` resumes after a break.",
         )
         .gives_text()
-        .also(NO_EVENTS),
+        .with_responses(NO_EVENTS),
         Route::new(
             Post,
             "/api/console",
@@ -379,7 +379,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Get, HEALTH, "health", health::health, "Whether the process lives. Needs no token.").gives_text(),
         Route::new(Get, READY, "ready", health::ready, "Whether calls are taken. Needs no token.")
             .gives("Readiness")
-            .also(NOT_READY),
+            .with_responses(NOT_READY),
     ]);
     routes
 }

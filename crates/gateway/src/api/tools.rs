@@ -13,14 +13,14 @@ use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::client::NoClient;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::name_table::Resolution;
-use toolwright_core::operation::{Lineage, Origin, TraceId};
+use toolwright_core::operation::{CallOrigin, Lineage, TraceId};
 use toolwright_core::outcome::Outcome;
-use toolwright_core::output::ResultsFor;
+use toolwright_core::output::ResultAudience;
 use toolwright_core::session::CallId;
 use toolwright_runtime::RunContext;
 use toolwright_search::{SearchFilter, SearchHit, search_or_similar};
 
-use super::{Answer, Api, JsonBody, PathParam, QueryParams, span};
+use super::{Api, ApiResult, JsonBody, PathParam, QueryParams, span};
 use crate::http::{ApiError, respond};
 use crate::view::Scope;
 
@@ -88,7 +88,7 @@ impl Api {
 }
 
 /// Handles `GET /api/tools`.
-pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Filter>) -> Answer {
+pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Filter>) -> ApiResult {
     let filter = SearchFilter { namespace: asked.namespace, prefix: asked.prefix, tag: asked.tag };
     let snapshot = api.listed().await;
     let listed = snapshot.list().iter().filter(|entry| filter.passes(entry));
@@ -96,12 +96,12 @@ pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryP
 }
 
 /// Handles `GET /api/tools/{id}`.
-pub(super) async fn show(State(api): State<Arc<Api>>, PathParam(written): PathParam) -> Answer {
+pub(super) async fn show(State(api): State<Arc<Api>>, PathParam(written): PathParam) -> ApiResult {
     api.ok(&api.tool(&written).await?.to_whole_json())
 }
 
 /// Handles `GET /api/search`.
-pub(super) async fn search(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Search>) -> Answer {
+pub(super) async fn search(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Search>) -> ApiResult {
     let limit = asked.limit.unwrap_or(HITS);
     if !(1..=MAX_HITS).contains(&limit) {
         return Err(ApiError::bad_request(format!("`limit` is from 1 to {MAX_HITS}")));
@@ -128,7 +128,11 @@ fn no_arguments() -> Value {
 }
 
 /// Handles `POST /api/call`.
-pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, JsonBody(asked): JsonBody<Call>) -> Answer {
+pub(super) async fn call(
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    JsonBody(asked): JsonBody<Call>,
+) -> ApiResult {
     let timeout = span("timeout", asked.timeout.as_deref())?;
     if api.gateway.is_draining() {
         return Err(ApiError::shutting_down());
@@ -150,12 +154,12 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, JsonBo
     let options = &api.gateway.options;
     let session = api.session();
     let client = api.gateway.with_fallback(Arc::new(NoClient), &session, None, |otherwise| otherwise);
-    let own_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
-    let lineage = traceparent.and_then(Lineage::of_traceparent).unwrap_or_else(own_trace);
+    let new_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
+    let lineage = traceparent.and_then(Lineage::of_traceparent).unwrap_or_else(new_trace);
     let (approver, snapshot) = (Arc::clone(&options.approver), api.snapshot_for(&written.name).await);
     let run = RunContext {
-        origin: Origin::Gateway,
-        results_for: ResultsFor::Client,
+        origin: CallOrigin::Gateway,
+        results_for: ResultAudience::Client,
         cancel,
         client,
         timeout,

@@ -1,4 +1,4 @@
-//! Stored conversations; each is visible to its owner only. Responses add to them; see [`super::work`].
+//! Stored conversations; each is visible to its owner only. Responses add to them; see [`super::response_work`].
 
 use axum::Extension;
 use axum::body::Body;
@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use toolwright_models::served::{ConversationBody, Fault, input_items as with_ids, read_conversation};
 
 use super::output::Refusal;
-use super::stored_responses::{Page, Parameters, Shared, answered, deleted, known, list, missing};
-use super::{Facade, Kind};
+use super::stored_responses::{FacadeState, Page, Parameters, answered, deleted, known, list, missing};
+use super::{Facade, RecordKind};
 use crate::http::Identity;
 
 fn shown(id: &str, kept: &Value) -> Value {
@@ -35,12 +35,12 @@ async fn changed<T>(
     change: impl FnOnce(&mut Value) -> Result<T, Refusal>,
 ) -> Result<(T, Value), Refusal> {
     let owner = &identity.principal().id;
-    let busy = facade.reserve(owner, Kind::Conversation, id).await?;
-    let mut kept = facade.find(identity, Kind::Conversation, id).await?;
+    let busy = facade.reserve(owner, RecordKind::Conversation, id).await?;
+    let mut kept = facade.find(identity, RecordKind::Conversation, id).await?;
     let done = change(&mut kept)?;
-    let is_there = facade.source.objects().replace_object(owner, Kind::Conversation.as_str(), id, &kept).await?;
+    let is_there = facade.source.objects().replace_object(owner, RecordKind::Conversation.as_str(), id, &kept).await?;
     busy.release().await;
-    if is_there { Ok((done, kept)) } else { Err(missing(Kind::Conversation, id)) }
+    if is_there { Ok((done, kept)) } else { Err(missing(RecordKind::Conversation, id)) }
 }
 
 /// Returns the items of a conversation. Fails once a response has read them, because its run then holds them too.
@@ -53,14 +53,18 @@ fn own_items(kept: &Value) -> Result<Vec<Value>, Refusal> {
 }
 
 /// Handles `POST /v1/conversations`.
-pub(super) async fn create(State(facade): Shared, Extension(identity): Extension<Identity>, body: Body) -> Response {
+pub(super) async fn create(
+    State(facade): FacadeState,
+    Extension(identity): Extension<Identity>,
+    body: Body,
+) -> Response {
     let create = async {
         let (metadata, items) = read(&facade, body, ConversationBody::New).await?;
         let id = format!("conv_{}", uuid::Uuid::new_v4().simple());
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
         let kept = json!({"created_at": now, "metadata": metadata.unwrap_or_default(), "items": items});
         let owner = &identity.principal().id;
-        facade.source.objects().put_object(owner, Kind::Conversation.as_str(), &id, kept.clone()).await?;
+        facade.source.objects().put_object(owner, RecordKind::Conversation.as_str(), &id, kept.clone()).await?;
         Ok(shown(&id, &kept))
     };
     answered(create.await)
@@ -68,16 +72,16 @@ pub(super) async fn create(State(facade): Shared, Extension(identity): Extension
 
 /// Handles `GET /v1/conversations/{id}`.
 pub(super) async fn conversation(
-    State(facade): Shared,
+    State(facade): FacadeState,
     Extension(identity): Extension<Identity>,
     Path(id): Path<String>,
 ) -> Response {
-    answered(facade.find(&identity, Kind::Conversation, &id).await.map(|kept| shown(&id, &kept)))
+    answered(facade.find(&identity, RecordKind::Conversation, &id).await.map(|kept| shown(&id, &kept)))
 }
 
 /// Handles `POST /v1/conversations/{id}`.
 pub(super) async fn update(
-    State(facade): Shared,
+    State(facade): FacadeState,
     Extension(identity): Extension<Identity>,
     Path(id): Path<String>,
     body: Body,
@@ -98,15 +102,15 @@ pub(super) async fn update(
 
 /// Handles `DELETE /v1/conversations/{id}`. A response in progress is not stored in a deleted conversation.
 pub(super) async fn delete(
-    State(facade): Shared,
+    State(facade): FacadeState,
     Extension(identity): Extension<Identity>,
     Path(id): Path<String>,
 ) -> Response {
     let objects = facade.source.objects();
     let delete = async {
-        match objects.remove_object(&identity.principal().id, Kind::Conversation.as_str(), &id).await? {
-            true => Ok(deleted(Kind::Conversation, &id)),
-            false => Err(missing(Kind::Conversation, &id)),
+        match objects.remove_object(&identity.principal().id, RecordKind::Conversation.as_str(), &id).await? {
+            true => Ok(deleted(RecordKind::Conversation, &id)),
+            false => Err(missing(RecordKind::Conversation, &id)),
         }
     };
     answered(delete.await)
@@ -114,21 +118,21 @@ pub(super) async fn delete(
 
 /// Handles `GET /v1/conversations/{id}/items`.
 pub(super) async fn items(
-    State(facade): Shared,
+    State(facade): FacadeState,
     Extension(identity): Extension<Identity>,
     Path(id): Path<String>,
     Query(query): Query<Parameters>,
 ) -> Response {
     let page = async {
         let page = Page::read(&query)?;
-        page.of(list(&facade.find(&identity, Kind::Conversation, &id).await?["items"]))
+        page.of(list(&facade.find(&identity, RecordKind::Conversation, &id).await?["items"]))
     };
     answered(page.await)
 }
 
 /// Handles `POST /v1/conversations/{id}/items`.
 pub(super) async fn add_items(
-    State(facade): Shared,
+    State(facade): FacadeState,
     Extension(identity): Extension<Identity>,
     Path(id): Path<String>,
     Query(query): Query<Parameters>,
@@ -155,14 +159,14 @@ fn no_item(id: &str) -> Refusal {
 
 /// Handles `GET /v1/conversations/{id}/items/{item}`.
 pub(super) async fn item(
-    State(facade): Shared,
+    State(facade): FacadeState,
     Extension(identity): Extension<Identity>,
     Path((id, item)): Path<(String, String)>,
     Query(query): Query<Parameters>,
 ) -> Response {
     let find = async {
         known(&query, &[])?;
-        let kept = facade.find(&identity, Kind::Conversation, &id).await?;
+        let kept = facade.find(&identity, RecordKind::Conversation, &id).await?;
         list(&kept["items"]).into_iter().find(|one| one["id"] == item.as_str()).ok_or_else(|| no_item(&item))
     };
     answered(find.await)
@@ -170,7 +174,7 @@ pub(super) async fn item(
 
 /// Handles `DELETE /v1/conversations/{id}/items/{item}`.
 pub(super) async fn delete_item(
-    State(facade): Shared,
+    State(facade): FacadeState,
     Extension(identity): Extension<Identity>,
     Path((id, item)): Path<(String, String)>,
 ) -> Response {

@@ -21,10 +21,10 @@ use toolwright_models::served::{Fault, References, ServedApi, ServedRequest, rea
 
 use super::output::{Frame, Output, Refusal};
 use super::stored_responses::Parameters;
-use super::{Facade, Kind, json as respond, text};
-use crate::agents::Target;
+use super::{Facade, RecordKind, json as respond, text};
+use crate::agents::RunTarget;
 use crate::http::api_shape::REQUEST_ID;
-use crate::http::body::{BodyError, BodyRoom};
+use crate::http::body::{BodyError, BodyPermit};
 use crate::http::{Connection, FACADES, Identity};
 
 /// Response header: names the request fields that have no effect.
@@ -145,17 +145,22 @@ impl Facade {
         let id = format!("count_{}", uuid::Uuid::new_v4().simple());
         let work = self.work_of(ServedApi::Messages, sender, request, (id.clone(), 0))?;
         let asked = &work.request.request;
-        if matches!(work.target, Target::Raw(_)) {
+        if matches!(work.target, RunTarget::Raw(_)) {
             return Ok(asked.tokens());
         }
         let (driver, options, spec) = self.prepare(&work, id).await?;
         let preview = driver.preview(&spec, &options).await;
-        let (system, tools) = (preview.prompt.text(), spec.client.beside(&preview.tools).into());
+        let (system, tools) = (preview.prompt.text(), spec.client.with_tools(&preview.tools).into());
         Ok(ModelRequest { system, tools, ..asked.clone() }.tokens())
     }
 
     /// Reads a request of `owner`.
-    async fn read(&self, api: ServedApi, owner: &str, body: Body) -> Result<(ServedRequest, Bytes, BodyRoom), Refusal> {
+    async fn read(
+        &self,
+        api: ServedApi,
+        owner: &str,
+        body: Body,
+    ) -> Result<(ServedRequest, Bytes, BodyPermit), Refusal> {
         let (mut bytes, room) = self.body(body).await?;
         if api == ServedApi::Responses {
             bytes = self.with_items(owner, bytes).await?;
@@ -168,7 +173,7 @@ impl Facade {
         let Some(references) = References::of(&bytes) else { return Ok(bytes) };
         let (objects, mut found) = (self.source.objects(), HashMap::new());
         for id in references.responses()? {
-            let Some(mut kept) = objects.object(owner, Kind::Response.as_str(), &id).await? else { continue };
+            let Some(mut kept) = objects.object(owner, RecordKind::Response.as_str(), &id).await? else { continue };
             for items in [kept["response"]["output"].take(), kept["input"].take()] {
                 let Value::Array(items) = items else { continue };
                 for item in items {
@@ -187,7 +192,7 @@ impl Facade {
     }
 
     /// Reads a body within the bounds of the server.
-    pub(super) async fn body(&self, body: Body) -> Result<(Bytes, BodyRoom), Refusal> {
+    pub(super) async fn body(&self, body: Body) -> Result<(Bytes, BodyPermit), Refusal> {
         self.bodies.read(body).await.map_err(|error| match error {
             BodyError::TimedOut => Refusal::new(Fault::Invalid, "the body did not arrive in time"),
             BodyError::TooLarge => self.too_large(),
@@ -231,7 +236,7 @@ async fn begin(
         ServedApi::Responses => "resp_",
         ServedApi::Messages => "msg_",
     };
-    let is_raw = matches!(facade.target(&request.model, identity.principal())?, Target::Raw(_));
+    let is_raw = matches!(facade.target(&request.model, identity.principal())?, RunTarget::Raw(_));
     let mut earlier = facade.earlier(&identity.principal().id, &request).await?;
     if is_raw {
         (earlier.repeats, earlier.came_to) = (None, None);
@@ -250,12 +255,12 @@ async fn begin(
     let (cancel, output) = (work.cancel.clone(), Arc::clone(&work.output));
     // A background response can be fetched at once, and after a restart.
     if is_background {
-        work.busy = Some(facade.reserve(&work.principal.id, Kind::Response, &id).await?);
+        work.busy = Some(facade.reserve(&work.principal.id, RecordKind::Response, &id).await?);
         facade.keep(&work, work.response(None)).await?;
     }
     if let Some(session) = work.session.as_ref().filter(|_| work.is_left()) {
         let (owner, last) = (work.principal.id.as_str(), json!({"last": id}));
-        facade.source.objects().put_object(owner, Kind::Answer.as_str(), session, last).await?;
+        facade.source.objects().put_object(owner, RecordKind::Answer.as_str(), session, last).await?;
     }
     let working = facade.start(work, permits, earlier, None);
     let guard = CancelOnDrop::new(&cancel);
@@ -363,16 +368,16 @@ mod tests {
     use toolwright_core::cancel::{Cancel, CancelCause};
     use toolwright_core::model::ModelEvent;
     use toolwright_core::model::ModelEvents as _;
-    use toolwright_models::served::{End, ResponseHead};
+    use toolwright_models::served::{ResponseEnd, ResponseHead};
     use toolwright_testkit::stream_order::check_stream;
 
-    use super::super::output::Shows;
+    use super::super::output::ResponseIncludes;
     use super::*;
 
     const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
     fn output(api: ServedApi) -> Arc<Output> {
-        Arc::new(Output::new(api, ResponseHead::default(), Shows::default(), true))
+        Arc::new(Output::new(api, ResponseHead::default(), ResponseIncludes::default(), true))
     }
 
     #[tokio::test(start_paused = true)]
@@ -395,7 +400,7 @@ mod tests {
             output.on_event(ModelEvent::Text("hi".into()));
             assert!(next().await.is_some_and(|events| String::from_utf8_lossy(&events).contains("hi")));
             assert_eq!(next().await.as_deref(), Some(later.as_bytes()), "{api}");
-            output.end(End::default())();
+            output.end(ResponseEnd::default())();
             assert!(next().await.is_some());
             assert_eq!(next().await, None);
             check_stream(api.path(), &String::from_utf8_lossy(&whole)).unwrap_or_else(|error| panic!("{api}: {error}"));
@@ -426,6 +431,8 @@ mod tests {
         let response = stream_response(ServedApi::Chat, Arc::clone(&output), KEEP_ALIVE, held).await;
         drop(response);
         assert_eq!(cancel.cause(), Some(CancelCause::CallerGone));
-        output.paced(async { output.on_event(ModelEvent::Text("x".repeat(1 << 20))) }, &cancel, false).await;
+        output
+            .run_at_reader_pace(async { output.on_event(ModelEvent::Text("x".repeat(1 << 20))) }, &cancel, false)
+            .await;
     }
 }

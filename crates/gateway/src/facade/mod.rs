@@ -1,14 +1,14 @@
 //! Facades: the APIs of `OpenAI` and Anthropic at `/v1`, behind which agents and models answer. A request becomes a run
 //! of the agent driver, whose tool calls go through the executor. The client runs its own tools.
 
-mod continued;
+mod continuation_lock;
 mod conversations;
 mod endpoints;
 mod output;
-mod reserve;
+mod previous_response;
+mod response_work;
 mod start;
 mod stored_responses;
-mod work;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,15 +28,15 @@ use toolwright_core::store::{KeptObject, StoreError};
 use toolwright_models::served::{Fault, ServedApi};
 
 use crate::Gateway;
-use crate::agents::{AgentSource, Target};
+use crate::agents::{AgentSource, RunTarget};
 use crate::config::{ClientConfig, FacadeApprovals, FacadeConfig};
 use crate::http::Identity;
-use crate::http::body::Bodies;
+use crate::http::body::BodyLimits;
 use output::{Output, Refusal};
 
 /// The kind of a stored object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum RecordKind {
     Response,
     Conversation,
     /// A run that waits for its client, and the request that answered it.
@@ -47,7 +47,7 @@ enum Kind {
     Answer,
 }
 
-impl Kind {
+impl RecordKind {
     fn as_str(self) -> &'static str {
         match self {
             Self::Response => "response",
@@ -66,12 +66,12 @@ impl Kind {
 
 /// A response in progress.
 #[derive(Clone)]
-struct Live {
+struct LiveResponse {
     cancel: Cancel,
     output: Arc<Output>,
 }
 
-impl Live {
+impl LiveResponse {
     /// Returns the current body of the response.
     fn body(&self) -> Value {
         let mut body = self.output.body();
@@ -89,20 +89,20 @@ pub(crate) struct Facade {
     config: FacadeConfig,
     /// Bounds concurrent requests, including those of the other endpoints.
     requests: Arc<Semaphore>,
-    bodies: Arc<Bodies>,
+    bodies: Arc<BodyLimits>,
     /// A stream sends a keep-alive after this much silence.
     keep_alive: Duration,
     /// Objects reserved by requests of this process; see [`reserve`].
-    busy: Mutex<HashSet<reserve::Key>>,
+    busy: Mutex<HashSet<continuation_lock::RecordKey>>,
     /// Responses in progress, by owner and id.
-    live: Mutex<HashMap<(String, String), Live>>,
+    live: Mutex<HashMap<(String, String), LiveResponse>>,
 }
 
 impl Facade {
     pub(crate) fn new(
         gateway: Arc<Gateway>,
         source: Arc<dyn AgentSource>,
-        (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
+        (requests, bodies): (Arc<Semaphore>, Arc<BodyLimits>),
         keep_alive: Duration,
     ) -> Arc<Self> {
         let server = &gateway.options.server;
@@ -119,12 +119,12 @@ impl Facade {
         })
     }
 
-    fn live(&self, owner: &str, id: &str) -> Option<Live> {
+    fn live(&self, owner: &str, id: &str) -> Option<LiveResponse> {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.get(&(owner.to_owned(), id.to_owned())).cloned()
     }
 
-    fn set_live(&self, owner: &str, id: &str, live: Option<Live>) {
+    fn set_live(&self, owner: &str, id: &str, live: Option<LiveResponse>) {
         let key = (owner.to_owned(), id.to_owned());
         let mut all = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         match live {
@@ -158,7 +158,7 @@ impl Facade {
     }
 
     /// Resolves the `model` of a request, if its sender may use it.
-    fn target(&self, model: &str, principal: &Principal) -> Result<Target, Refusal> {
+    fn target(&self, model: &str, principal: &Principal) -> Result<RunTarget, Refusal> {
         let about = |fault, message: String| Refusal::new(fault, message).about("model");
         let allowed = self.client(principal).map(|client| client.models.as_slice()).unwrap_or_default();
         if !allowed.is_empty() && !allowed_by(allowed, &[], model) {

@@ -17,12 +17,14 @@ use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::text_for_model;
 use toolwright_core::model::{
-    ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelResponse, StopReason, WrittenCall,
+    ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelResponse, RawToolCall, StopReason,
 };
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::head_and_tail;
 use toolwright_core::tool_id::short_hash;
-use toolwright_models::served::{End, Fault, Piece, RequestError, ResponseHead, ResponseWriter, ServedApi, error_body};
+use toolwright_models::served::{
+    Fault, RequestError, ResponseEnd, ResponseHead, ResponsePiece, ResponseWriter, ServedApi, error_body,
+};
 
 /// Bytes of a result that a call's item shows.
 const SHOWN_RESULT: usize = 4000;
@@ -92,8 +94,8 @@ pub(super) enum Frame {
 pub(super) struct Output {
     api: ServedApi,
     id: String,
-    shows: Shows,
-    state: Mutex<State>,
+    shows: ResponseIncludes,
+    state: Mutex<OutputState>,
     /// Whether the owner deleted it, so that it must not be stored.
     pub(super) deleted: AtomicBool,
     /// Notified when a call waits for a person.
@@ -108,16 +110,16 @@ pub(super) struct Output {
 
 /// The optional parts of an answer that the client asked for.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Shows {
+pub(super) struct ResponseIncludes {
     pub(super) reasoning: bool,
     /// Reasoning with its API's signature.
     pub(super) signatures: bool,
 }
 
-struct State {
+struct OutputState {
     writer: ResponseWriter,
     /// The pieces written so far, consecutive texts joined.
-    pieces: Vec<Piece>,
+    pieces: Vec<ResponsePiece>,
     /// Events that the client of a stream has not read.
     unread: Option<Unread>,
     begun: bool,
@@ -143,9 +145,9 @@ struct Unread {
 
 impl Output {
     /// Creates an answer. With `is_stream`, [`Output::next`] reads its events.
-    pub(super) fn new(api: ServedApi, head: ResponseHead, shows: Shows, is_stream: bool) -> Self {
+    pub(super) fn new(api: ServedApi, head: ResponseHead, shows: ResponseIncludes, is_stream: bool) -> Self {
         let id = head.id.clone();
-        let state = State {
+        let state = OutputState {
             writer: ResponseWriter::new(api, head),
             pieces: Vec::new(),
             unread: is_stream.then(Unread::default),
@@ -170,12 +172,12 @@ impl Output {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OutputState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state, and wakes the reader.
-    fn write(&self, write: impl FnOnce(&mut State)) {
+    fn write(&self, write: impl FnOnce(&mut OutputState)) {
         write(&mut self.state());
         self.more.notify_one();
     }
@@ -246,7 +248,7 @@ impl Output {
     /// unread, the work is paused, and with it the stream of the model. A reader that reads nothing for [`STALL`]
     /// counts as gone: the work is cancelled, or continues if `survives_disconnect`. If the reader comes back, it gets
     /// the unread events and the reason why the stream ended.
-    pub(super) async fn paced<T>(
+    pub(super) async fn run_at_reader_pace<T>(
         &self,
         work: impl Future<Output = T>,
         cancel: &Cancel,
@@ -287,7 +289,7 @@ impl Output {
     }
 
     /// Adds a piece.
-    pub(super) fn piece(&self, piece: &Piece) {
+    pub(super) fn piece(&self, piece: &ResponsePiece) {
         self.write(|state| state.write(piece));
     }
 
@@ -299,7 +301,7 @@ impl Output {
     /// Writes the pieces of a stored answer; unreadable pieces are left out.
     pub(super) fn replay(&self, pieces: &Value) {
         let pieces = pieces.as_array().into_iter().flatten();
-        for piece in pieces.filter_map(|piece| Piece::deserialize(piece).ok()) {
+        for piece in pieces.filter_map(|piece| ResponsePiece::deserialize(piece).ok()) {
             self.piece(&piece);
         }
     }
@@ -325,7 +327,7 @@ impl Output {
     }
 
     /// Ends the answer. The returned function sends the final events, so that the caller can store the answer first.
-    pub(super) fn end(&self, end: End) -> impl FnOnce() + use<'_> {
+    pub(super) fn end(&self, end: ResponseEnd) -> impl FnOnce() + use<'_> {
         let mut state = self.state();
         state.begin();
         let events = state.writer.end(end);
@@ -370,7 +372,7 @@ impl Output {
     }
 
     /// Gives a model's call an id unique to this answer, if its API has no ids and the call was only numbered.
-    pub(super) fn name(&self, call: &mut WrittenCall) {
+    pub(super) fn name(&self, call: &mut RawToolCall) {
         let is_numbered = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit());
         if call.id.strip_prefix("call_").is_some_and(is_numbered) {
             call.id = self.id_of_call(&call.id);
@@ -380,16 +382,20 @@ impl Output {
     /// Shows once that a call waits for a person.
     pub(super) fn question(&self, request: &ApprovalRequest, name: &str) {
         let id = self.id_of_question(request.call_id.as_str());
-        let is_shown = |piece: &Piece| matches!(piece, Piece::Question { id: shown, .. } if *shown == id);
+        let is_shown =
+            |piece: &ResponsePiece| matches!(piece, ResponsePiece::Question { id: shown, .. } if *shown == id);
         if self.state().pieces.iter().any(is_shown) {
             return;
         }
         let arguments = request.arguments.to_string();
-        self.piece(&Piece::Question { id: id.clone(), call: WrittenCall { id, name: name.to_owned(), arguments } });
+        self.piece(&ResponsePiece::Question {
+            id: id.clone(),
+            call: RawToolCall { id, name: name.to_owned(), arguments },
+        });
     }
 }
 
-impl State {
+impl OutputState {
     fn send(&mut self, events: &str) {
         if let Some(unread) = self.unread.as_mut().filter(|unread| !unread.ended) {
             unread.events.push_str(events);
@@ -403,24 +409,25 @@ impl State {
         }
     }
 
-    fn write(&mut self, piece: &Piece) {
+    fn write(&mut self, piece: &ResponsePiece) {
         self.begin();
         let events = self.writer.piece(piece);
         self.send(&events);
         match piece {
-            Piece::Text(text) => self.said.push_str(text),
-            Piece::Break => self.said.clear(),
-            Piece::Call(_) => self.broken = true,
-            Piece::Began(call) => {
+            ResponsePiece::Text(text) => self.said.push_str(text),
+            ResponsePiece::Break => self.said.clear(),
+            ResponsePiece::Call(_) => self.broken = true,
+            ResponsePiece::Began(call) => {
                 self.broken = true;
                 self.calls.insert(call.id.clone());
             }
-            Piece::Ended { id, .. } => drop(self.calls.remove(id)),
-            Piece::Question { .. } => (self.broken, self.has_question) = (true, true),
-            Piece::Reasoning(_) | Piece::Opaque(_) => {}
+            ResponsePiece::Ended { id, .. } => drop(self.calls.remove(id)),
+            ResponsePiece::Question { .. } => (self.broken, self.has_question) = (true, true),
+            ResponsePiece::Reasoning(_) | ResponsePiece::Opaque(_) => {}
         }
         match (self.pieces.last_mut(), piece) {
-            (Some(Piece::Text(whole)), Piece::Text(more)) | (Some(Piece::Reasoning(whole)), Piece::Reasoning(more)) => {
+            (Some(ResponsePiece::Text(whole)), ResponsePiece::Text(more))
+            | (Some(ResponsePiece::Reasoning(whole)), ResponsePiece::Reasoning(more)) => {
                 whole.push_str(more);
             }
             _ => self.pieces.push(piece.clone()),
@@ -429,9 +436,9 @@ impl State {
 
     fn say(&mut self, piece: &str) {
         if std::mem::take(&mut self.broken) {
-            self.write(&Piece::Break);
+            self.write(&ResponsePiece::Break);
         }
-        self.write(&Piece::Text(piece.to_owned()));
+        self.write(&ResponsePiece::Text(piece.to_owned()));
     }
 }
 
@@ -442,7 +449,7 @@ impl RunWatcher for Output {
 
     fn reasoning(&self, piece: &str) {
         if self.shows.reasoning {
-            self.write(|state| state.write(&Piece::Reasoning(piece.to_owned())));
+            self.write(|state| state.write(&ResponsePiece::Reasoning(piece.to_owned())));
         }
     }
 
@@ -463,8 +470,8 @@ impl RunWatcher for Output {
             RawArguments::Text(text) => text.clone(),
             RawArguments::Value(value) | RawArguments::Resolved(value, _) => value.to_string(),
         };
-        let call = WrittenCall { id: call.id.to_string(), name: call.name.clone(), arguments };
-        self.piece(&Piece::Began(call));
+        let call = RawToolCall { id: call.id.to_string(), name: call.name.clone(), arguments };
+        self.piece(&ResponsePiece::Began(call));
     }
 
     fn ended(&self, outcome: &Outcome) {
@@ -473,7 +480,7 @@ impl RunWatcher for Output {
             return;
         }
         let text = head_and_tail(&text_for_model(&outcome.content), SHOWN_RESULT);
-        self.piece(&Piece::Ended { id, ok: outcome.ok, text });
+        self.piece(&ResponsePiece::Ended { id, ok: outcome.ok, text });
     }
 }
 
@@ -484,9 +491,9 @@ impl ModelEvents for Output {
             ModelEvent::Reasoning(text) => self.reasoning(&text),
             ModelEvent::Call(mut call) => {
                 self.name(&mut call);
-                self.piece(&Piece::Call(call));
+                self.piece(&ResponsePiece::Call(call));
             }
-            ModelEvent::Opaque(data) if self.shows.signatures => self.piece(&Piece::Opaque(data)),
+            ModelEvent::Opaque(data) if self.shows.signatures => self.piece(&ResponsePiece::Opaque(data)),
             ModelEvent::Opaque(_) => {}
         }
     }
@@ -510,12 +517,12 @@ mod tests {
             most.fetch_max(unread, Ordering::Relaxed);
             tokio::task::yield_now().await;
         }
-        output.end(End::default())();
+        output.end(ResponseEnd::default())();
     }
 
     #[tokio::test(start_paused = true)]
     async fn work_waits_for_its_reader() {
-        let output = Output::new(ServedApi::Chat, ResponseHead::default(), Shows::default(), true);
+        let output = Output::new(ServedApi::Chat, ResponseHead::default(), ResponseIncludes::default(), true);
         let (most, cancel) = (AtomicUsize::new(0), Cancel::new());
         let reading = async {
             let mut read = 0;
@@ -525,7 +532,7 @@ mod tests {
             }
             read
         };
-        let (read, ()) = tokio::join!(reading, output.paced(speak(&output, &most), &cancel, false));
+        let (read, ()) = tokio::join!(reading, output.run_at_reader_pace(speak(&output, &most), &cancel, false));
         assert!(read > 200 * PIECE, "all of it is read: {read}");
         let most = most.load(Ordering::Relaxed);
         assert!(most < MAX_UNREAD + 2 * PIECE, "{most} bytes waited");
@@ -535,7 +542,7 @@ mod tests {
     async fn readers_that_stall_read_how_it_ended() {
         for api in ServedApi::ALL {
             for survives_disconnect in [true, false] {
-                let output = Output::new(api, ResponseHead::default(), Shows::default(), true);
+                let output = Output::new(api, ResponseHead::default(), ResponseIncludes::default(), true);
                 let (most, cancel) = (AtomicUsize::new(0), Cancel::new());
                 let work = async {
                     tokio::select! {
@@ -543,7 +550,7 @@ mod tests {
                         _ = cancel.cancelled() => output.fail(&Refusal::new(Fault::Internal, "cancelled")),
                     }
                 };
-                output.paced(work, &cancel, survives_disconnect).await;
+                output.run_at_reader_pace(work, &cancel, survives_disconnect).await;
                 assert_eq!(cancel.cause().is_some(), !survives_disconnect);
                 let mut stream = String::new();
                 while let Some(Frame::Events(events)) = output.next().await {

@@ -11,26 +11,26 @@ use toolwright_agent::{Driver, DriverError, RunOptions, RunState};
 use toolwright_core::cancel::Cancel;
 use toolwright_models::served::{Fault, ResponseHead, SIGNATURES, ServedApi, ServedRequest, losses, read_request};
 
-use super::continued::Earlier;
-use super::output::{Output, Refusal, Shows};
-use super::reserve::Busy;
-use super::work::Work;
-use super::{Facade, Live};
-use crate::agents::Target;
+use super::continuation_lock::ContinuationLock;
+use super::output::{Output, Refusal, ResponseIncludes};
+use super::previous_response::PreviousResponse;
+use super::response_work::ResponseWork;
+use super::{Facade, LiveResponse};
+use crate::agents::RunTarget;
 use crate::config::{ChatCalls, OnDisconnect, ResponsesCalls};
 use crate::http::{Connection, Identity};
 
 /// A run that another process left unfinished.
-pub(super) struct Resumed {
+pub(super) struct ResumedRun {
     pub(super) driver: Driver,
     pub(super) options: RunOptions,
     pub(super) state: RunState,
 }
 
 /// Ends an answer's stream when its work ends for any reason.
-struct Closes<'a>(&'a Output);
+struct CloseOnDrop<'a>(&'a Output);
 
-impl Drop for Closes<'_> {
+impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -44,14 +44,14 @@ impl Facade {
         (identity, connection): (&Identity, &Connection),
         mut request: ServedRequest,
         (id, created): (String, u64),
-    ) -> Result<Work, Refusal> {
+    ) -> Result<ResponseWork, Refusal> {
         let principal = identity.principal().clone();
         let target = self.target(&request.model, &principal)?;
         let upstream = self.source.api(&target);
         request.check_files(api, upstream)?;
         let mut lost = upstream.map(|upstream| losses(api, upstream, &request)).unwrap_or_default();
         // Agents keep their signatures themselves.
-        if request.wants_signatures && !matches!(target, Target::Raw(_)) && !lost.contains(&SIGNATURES) {
+        if request.wants_signatures && !matches!(target, RunTarget::Raw(_)) && !lost.contains(&SIGNATURES) {
             lost.push(SIGNATURES);
         }
         let head = ResponseHead {
@@ -69,8 +69,8 @@ impl Facade {
             custom_tools: request.custom_tools.clone(),
             namespaced: request.namespaced.clone(),
         };
-        let shows = Shows { reasoning: request.wants_reasoning, signatures: request.wants_signatures };
-        Ok(Work {
+        let shows = ResponseIncludes { reasoning: request.wants_reasoning, signatures: request.wants_signatures };
+        Ok(ResponseWork {
             output: Arc::new(Output::new(api, head, shows, request.stream)),
             id,
             created,
@@ -95,20 +95,20 @@ impl Facade {
     /// Does the work in its own task, so that a shutdown waits for its end even if the client has disconnected.
     pub(super) fn start(
         self: &Arc<Self>,
-        mut work: Work,
+        mut work: ResponseWork,
         permits: [OwnedSemaphorePermit; 2],
-        earlier: Earlier,
-        resumed: Option<Resumed>,
+        earlier: PreviousResponse,
+        resumed: Option<ResumedRun>,
     ) -> JoinHandle<Result<(), Refusal>> {
         let is_kept = work.api == ServedApi::Responses && work.request.store;
-        let live = Live { cancel: work.cancel.clone(), output: Arc::clone(&work.output) };
+        let live = LiveResponse { cancel: work.cancel.clone(), output: Arc::clone(&work.output) };
         self.set_live(&work.principal.id, &work.id, (is_kept || work.is_left()).then_some(live));
         let facade = Arc::clone(self);
         self.gateway.running.spawn(async move {
             let _permits = permits;
             let busy = work.busy.take();
             let output = &work.output;
-            let _closes = Closes(output);
+            let _closes = CloseOnDrop(output);
             let mut working = std::pin::pin!(facade.work(&work, earlier, resumed));
             let done = loop {
                 tokio::select! {
@@ -140,7 +140,7 @@ impl Facade {
         })
     }
 
-    async fn log_unkept(&self, work: &Work) {
+    async fn log_unkept(&self, work: &ResponseWork) {
         if let Err(error) = self.keep(work, work.response(None)).await {
             tracing::error!("response {} was not kept: {}", work.id, error.message);
         }
@@ -148,18 +148,18 @@ impl Facade {
 
     /// Resumes the run of a stored response in progress, if its process has ended; `busy` reserves the response.
     /// Returns the current response; `None` if the run cannot be found.
-    pub(super) async fn take_up(
+    pub(super) async fn resume_kept(
         self: &Arc<Self>,
         sender: (&Identity, &Connection),
         id: &str,
         kept: &Value,
-        busy: Busy,
+        busy: ContinuationLock,
     ) -> Result<Option<Value>, Refusal> {
         let Some(body) = kept["request"].as_str() else { return Ok(None) };
         let request = read_request(ServedApi::Responses, body.as_bytes())?;
         let created = kept["response"]["created_at"].as_u64().unwrap_or_default();
         let mut work = self.work_of(ServedApi::Responses, sender, request, (id.to_owned(), created))?;
-        if matches!(work.target, Target::Raw(_)) {
+        if matches!(work.target, RunTarget::Raw(_)) {
             return Ok(None);
         }
         let permits = self.admit()?;
@@ -181,10 +181,10 @@ impl Facade {
         let (driver, options, spec) = self.prepare(&work, session).await?;
         match driver.load(&options).await {
             Ok(mut state) => {
-                state.respecify(spec);
+                state.replace_config(spec);
                 state.ask_again();
                 let output = Arc::clone(&work.output);
-                drop(self.start(work, permits, earlier, Some(Resumed { driver, options, state })));
+                drop(self.start(work, permits, earlier, Some(ResumedRun { driver, options, state })));
                 Ok(Some(output.body()))
             }
             Err(DriverError::Taken { .. }) => Ok(Some(kept["response"].clone())),

@@ -12,10 +12,10 @@ use toolwright_models::served::{Fault, ServedApi, check_include};
 
 use super::endpoints::session_name;
 use super::output::Refusal;
-use super::{Facade, Kind, json as respond};
+use super::{Facade, RecordKind, json as respond};
 use crate::http::{Connection, Identity};
 
-pub(super) type Shared = State<Arc<Facade>>;
+pub(super) type FacadeState = State<Arc<Facade>>;
 
 /// The default number of items on one page, as in the API.
 const PAGE: usize = 20;
@@ -31,16 +31,16 @@ pub(super) fn answered(result: Result<Value, Refusal>) -> Response {
     }
 }
 
-pub(super) fn missing(kind: Kind, id: &str) -> Refusal {
+pub(super) fn missing(kind: RecordKind, id: &str) -> Refusal {
     Refusal::new(Fault::NotFound, format!("there is no {} `{id}`", kind.as_str()))
 }
 
-pub(super) fn deleted(kind: Kind, id: &str) -> Value {
+pub(super) fn deleted(kind: RecordKind, id: &str) -> Value {
     json!({"id": id, "object": format!("{}.deleted", kind.as_str()), "deleted": true})
 }
 
 impl Facade {
-    pub(super) async fn find(&self, identity: &Identity, kind: Kind, id: &str) -> Result<Value, Refusal> {
+    pub(super) async fn find(&self, identity: &Identity, kind: RecordKind, id: &str) -> Result<Value, Refusal> {
         let found = self.source.objects().object(&identity.principal().id, kind.as_str(), id).await?;
         found.ok_or_else(|| missing(kind, id))
     }
@@ -57,12 +57,12 @@ impl Facade {
         if let Some(body) = live() {
             return Ok(body);
         }
-        let mut kept = self.find(identity, Kind::Response, id).await?;
+        let mut kept = self.find(identity, RecordKind::Response, id).await?;
         if kept["response"]["status"] != "in_progress" {
             return Ok(kept["response"].take());
         }
         // Only one request resumes it. Another one, here or in another process, may be doing so or have done so.
-        let busy = match self.reserve(owner, Kind::Response, id).await {
+        let busy = match self.reserve(owner, RecordKind::Response, id).await {
             Ok(busy) => busy,
             Err(refusal) if refusal.fault == Fault::Conflict => return Ok(kept["response"].take()),
             Err(refusal) => return Err(refusal),
@@ -70,9 +70,9 @@ impl Facade {
         if let Some(body) = live() {
             return Ok(body);
         }
-        kept = self.find(identity, Kind::Response, id).await?;
+        kept = self.find(identity, RecordKind::Response, id).await?;
         if kept["response"]["status"] == "in_progress" {
-            if let Some(body) = self.take_up((identity, connection), id, &kept, busy).await? {
+            if let Some(body) = self.resume_kept((identity, connection), id, &kept, busy).await? {
                 return Ok(body);
             }
             kept["response"]["status"] = json!("failed");
@@ -91,14 +91,18 @@ impl Facade {
             self.set_live(owner, id, None);
         }
         let was_kept = self.remove_response(owner, id).await?;
-        if was_kept || live.is_some() { Ok(deleted(Kind::Response, id)) } else { Err(missing(Kind::Response, id)) }
+        if was_kept || live.is_some() {
+            Ok(deleted(RecordKind::Response, id))
+        } else {
+            Err(missing(RecordKind::Response, id))
+        }
     }
 
     /// Removes a response and what is kept beside it; returns whether there was one.
     pub(super) async fn remove_response(&self, owner: &str, id: &str) -> Result<bool, Refusal> {
         let objects = self.source.objects();
-        let was_kept = objects.remove_object(owner, Kind::Response.as_str(), id).await?;
-        for kind in [Kind::Turn, Kind::Answer] {
+        let was_kept = objects.remove_object(owner, RecordKind::Response.as_str(), id).await?;
+        for kind in [RecordKind::Turn, RecordKind::Answer] {
             objects.remove_object(owner, kind.as_str(), id).await?;
         }
         Ok(was_kept)
@@ -120,7 +124,7 @@ pub(super) fn known(query: &[(String, String)], others: &[&str]) -> Result<(), R
 
 /// Handles `GET /v1/responses/{id}`.
 pub(super) async fn response(
-    State(facade): Shared,
+    State(facade): FacadeState,
     Extension(identity): Extension<Identity>,
     Extension(connection): Extension<Connection>,
     Path(id): Path<String>,
@@ -140,12 +144,13 @@ pub(super) async fn response(
 /// Handles `GET` of an answer of a stateless API, by its id or its session's name, for a client that disconnected.
 /// Returns 202 while the answer is in progress.
 pub(super) async fn answer(
-    State(facade): Shared,
+    State(facade): FacadeState,
     Extension(api): Extension<ServedApi>,
     Extension(identity): Extension<Identity>,
     Path(named): Path<String>,
 ) -> Response {
-    let (objects, kind, owner) = (facade.source.objects(), Kind::Answer.as_str(), identity.principal().id.as_str());
+    let (objects, kind, owner) =
+        (facade.source.objects(), RecordKind::Answer.as_str(), identity.principal().id.as_str());
     let find = async {
         let last = objects.object(owner, kind, &session_name(owner, &named)).await?;
         let id = last.and_then(|last| last["last"].as_str().map(str::to_owned)).unwrap_or_else(|| named.clone());
@@ -154,7 +159,7 @@ pub(super) async fn answer(
             return Ok((202, json!({"id": id, "status": "in_progress"})));
         }
         let kept = objects.object(owner, kind, &id).await?;
-        let kept = kept.filter(|kept| kept["body"].is_object()).ok_or_else(|| missing(Kind::Answer, &named))?;
+        let kept = kept.filter(|kept| kept["body"].is_object()).ok_or_else(|| missing(RecordKind::Answer, &named))?;
         let status = kept["status"].as_u64().and_then(|status| u16::try_from(status).ok()).unwrap_or(200);
         Ok((status, kept["body"].clone()))
     };
@@ -166,7 +171,7 @@ pub(super) async fn answer(
 
 /// Handles `DELETE /v1/responses/{id}`.
 pub(super) async fn delete_response(
-    State(facade): Shared,
+    State(facade): FacadeState,
     Extension(identity): Extension<Identity>,
     Path(id): Path<String>,
 ) -> Response {
@@ -175,7 +180,7 @@ pub(super) async fn delete_response(
 
 /// Handles `POST /v1/responses/{id}/cancel`.
 pub(super) async fn cancel_response(
-    State(facade): Shared,
+    State(facade): FacadeState,
     Extension(identity): Extension<Identity>,
     Extension(connection): Extension<Connection>,
     Path(id): Path<String>,
@@ -253,14 +258,14 @@ pub(super) fn list(value: &Value) -> Vec<Value> {
 
 /// Handles `GET /v1/responses/{id}/input_items`.
 pub(super) async fn input_items(
-    State(facade): Shared,
+    State(facade): FacadeState,
     Extension(identity): Extension<Identity>,
     Path(id): Path<String>,
     Query(query): Query<Parameters>,
 ) -> Response {
     let page = async {
         let page = Page::read(&query)?;
-        page.of(list(&facade.find(&identity, Kind::Response, &id).await?["input"]))
+        page.of(list(&facade.find(&identity, RecordKind::Response, &id).await?["input"]))
     };
     answered(page.await)
 }

@@ -27,7 +27,7 @@ pub(crate) enum BodyError {
 }
 
 /// Bounds of the bodies of unanswered requests, each and in total.
-pub(crate) struct Bodies {
+pub(crate) struct BodyLimits {
     limit: usize,
     pause: Duration,
     /// In bytes.
@@ -35,9 +35,9 @@ pub(crate) struct Bodies {
 }
 
 /// The room of a body. Keep it as long as the body or what was parsed from it.
-pub(crate) struct BodyRoom(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
+pub(crate) struct BodyPermit(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
 
-impl Bodies {
+impl BodyLimits {
     /// Allows bodies of at most `limit` bytes each.
     pub(crate) fn new(limit: usize, options: &HttpOptions) -> Self {
         // The largest allowed body must fit when it is alone.
@@ -51,7 +51,7 @@ impl Bodies {
     }
 
     /// Reads a body that never stalls longer than the pause. Takes room for it as it arrives.
-    pub(crate) async fn read(&self, body: Body) -> Result<(Bytes, BodyRoom), BodyError> {
+    pub(crate) async fn read(&self, body: Body) -> Result<(Bytes, BodyPermit), BodyError> {
         let timed_out = |_| BodyError::TimedOut;
         let mut chunks = body.into_data_stream();
         let read = async {
@@ -66,7 +66,7 @@ impl Bodies {
                     _ => return Err(BodyError::TooLarge),
                 }
             }
-            Ok((Bytes::from(whole), BodyRoom(held)))
+            Ok((Bytes::from(whole), BodyPermit(held)))
         };
         tokio::time::timeout(BODY_LIMIT, read).await.map_err(timed_out)?
     }
@@ -89,10 +89,10 @@ mod tests {
         Body::from_stream(stream::iter(chunks))
     }
 
-    fn bodies(room: usize) -> Bodies {
+    fn bodies(room: usize) -> BodyLimits {
         let mut options = HttpOptions::new(([127, 0, 0, 1], 0).into());
         options.max_body_bytes = room;
-        Bodies::new(1 << 20, &options)
+        BodyLimits::new(1 << 20, &options)
     }
 
     #[tokio::test]

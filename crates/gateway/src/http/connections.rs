@@ -60,7 +60,7 @@ const LINGER_BYTES: u64 = 1 << 20;
 /// until the next request's head is complete. While a body is awaited it counts as idle when room is needed; the reader
 /// of the body limits that time.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct ConnectionLimits {
     /// Connections at once, without the spare ones.
     pub(crate) max: usize,
     /// Limit on the arrival of the first request.
@@ -74,10 +74,10 @@ pub type LookUpPeer = fn(peer: SocketAddr, local: SocketAddr) -> PeerProcess;
 
 /// A connection, which every request carries as an extension.
 #[derive(Debug, Clone)]
-pub(crate) struct Connection(Arc<Ends>);
+pub(crate) struct Connection(Arc<ConnectionAddresses>);
 
 #[derive(Debug)]
-struct Ends {
+struct ConnectionAddresses {
     peer: SocketAddr,
     local: SocketAddr,
     look_up: LookUpPeer,
@@ -86,12 +86,12 @@ struct Ends {
 
 impl Connection {
     fn new(peer: SocketAddr, local: SocketAddr, look_up: LookUpPeer) -> Self {
-        Self(Arc::new(Ends { peer, local, look_up, found: OnceCell::new() }))
+        Self(Arc::new(ConnectionAddresses { peer, local, look_up, found: OnceCell::new() }))
     }
 
     /// Returns the program at its other end, which is looked up once.
     pub(crate) async fn process(&self) -> PeerProcess {
-        let Ends { peer, local, look_up, .. } = *self.0;
+        let ConnectionAddresses { peer, local, look_up, .. } = *self.0;
         let look_up = move || look_up(peer, local);
         let found = self
             .0
@@ -105,12 +105,13 @@ impl Connection {
 pub(crate) async fn serve(
     listener: TcpListener,
     app: Router,
-    bounds: Bounds,
+    bounds: ConnectionLimits,
     look_up_peer: LookUpPeer,
     closing: Cancel,
 ) {
     let mut tasks = JoinSet::new();
-    let (mut open, mut spare, mut leaving) = (Open::default(), Open::default(), Leaving::default());
+    let (mut open, mut spare, mut leaving) =
+        (OpenConnections::default(), OpenConnections::default(), ClosingConnections::default());
     let spare_app = app.clone().layer(from_fn(only_probes));
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -118,9 +119,9 @@ pub(crate) async fn serve(
     let at = listener.local_addr().unwrap_or_else(|_| ([0, 0, 0, 0], 0).into());
     loop {
         let may_come = match open.room(bounds.max) {
-            Room::Now => true,
-            Room::Soon => false,
-            Room::No => spare.room(SPARE) == Room::Now,
+            Capacity::Now => true,
+            Capacity::Soon => false,
+            Capacity::No => spare.room(SPARE) == Capacity::Now,
         };
         tokio::select! {
             biased;
@@ -288,10 +289,10 @@ async fn only_probes(request: Request, next: Next) -> Response {
 
 /// Connections closed for others, oldest first. Some may still be sending their answer.
 #[derive(Default)]
-struct Leaving(VecDeque<AbortHandle>);
+struct ClosingConnections(VecDeque<AbortHandle>);
 
-impl Leaving {
-    fn send_away(&mut self, activity: &Activity, task: AbortHandle) {
+impl ClosingConnections {
+    fn evict_connection(&mut self, activity: &Activity, task: AbortHandle) {
         self.0.retain(|task| !task.is_finished());
         if self.0.len() >= LEAVING
             && let Some(first) = self.0.pop_front()
@@ -305,9 +306,9 @@ impl Leaving {
 
 /// The open connections.
 #[derive(Default)]
-struct Open(HashMap<Id, (Activity, AbortHandle)>);
+struct OpenConnections(HashMap<Id, (Activity, AbortHandle)>);
 
-impl Open {
+impl OpenConnections {
     fn forget(&mut self, ended: Id) {
         self.0.remove(&ended);
     }
@@ -323,7 +324,7 @@ impl Open {
         }
     }
 
-    fn close_overdue(&mut self, bounds: &Bounds) {
+    fn close_overdue(&mut self, bounds: &ConnectionLimits) {
         self.0.retain(|_, (activity, task)| {
             let overdue = activity.is_overdue(bounds);
             if overdue {
@@ -334,23 +335,23 @@ impl Open {
     }
 
     /// Returns whether there is room for one more under `max`, or an idle connection could be closed.
-    fn room(&self, max: usize) -> Room {
+    fn room(&self, max: usize) -> Capacity {
         if self.0.len() < max || self.longest_idle(FRESH).is_some() {
-            Room::Now
+            Capacity::Now
         } else if self.longest_idle(Duration::ZERO).is_some() {
-            Room::Soon
+            Capacity::Soon
         } else {
-            Room::No
+            Capacity::No
         }
     }
 
     /// Makes room for one more under `max`. Returns whether it did.
-    fn make_room(&mut self, max: usize, leaving: &mut Leaving) -> bool {
+    fn make_room(&mut self, max: usize, leaving: &mut ClosingConnections) -> bool {
         if self.0.len() < max {
             return true;
         }
         let longest = self.take_longest_idle(FRESH);
-        longest.map(|(activity, task)| leaving.send_away(&activity, task)).is_some()
+        longest.map(|(activity, task)| leaving.evict_connection(&activity, task)).is_some()
     }
 
     /// Removes the longest idle connection, if it has been idle for `fresh`.
@@ -366,7 +367,7 @@ impl Open {
 
 /// Whether one more connection fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Room {
+enum Capacity {
     /// There is room, or an idle connection can be closed.
     Now,
     /// An idle one can be closed in a moment.
@@ -425,11 +426,11 @@ impl Activity {
     }
 
     /// Opens a request until the guard is dropped.
-    fn enter(&self) -> Busy {
+    fn enter(&self) -> OpenRequest {
         let mut state = self.lock();
         state.idle_since = None;
         state.is_open = true;
-        Busy(self.clone())
+        OpenRequest(self.clone())
     }
 
     /// Sets whether the server waits for the body of the open request.
@@ -447,7 +448,7 @@ impl Activity {
         state.idle_since.filter(|since| is_kept || since.elapsed() >= fresh)
     }
 
-    fn is_overdue(&self, bounds: &Bounds) -> bool {
+    fn is_overdue(&self, bounds: &ConnectionLimits) -> bool {
         let state = self.lock();
         let limit = if state.has_served { bounds.idle } else { bounds.first_request };
         !state.is_open && state.idle_since.is_some_and(|since| since.elapsed() >= limit)
@@ -459,9 +460,9 @@ impl Activity {
 }
 
 /// An open request.
-struct Busy(Activity);
+struct OpenRequest(Activity);
 
-impl Drop for Busy {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.idle_since = Some(Instant::now());
@@ -514,7 +515,7 @@ impl Drop for RequestBody {
 /// The body of an answer. Its request stays open until it is sent.
 struct ResponseBody {
     body: Body,
-    _busy: Busy,
+    _busy: OpenRequest,
 }
 
 impl hyper::body::Body for ResponseBody {

@@ -57,7 +57,7 @@ pub(crate) struct Identity(Arc<IdentityInner>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct IdentityInner {
     principal: Principal,
-    reach: Reach,
+    reach: AccessScope,
     /// Whether it may also read everything in the API.
     reads: bool,
     /// Whether it is a page of the console that sends.
@@ -66,7 +66,7 @@ struct IdentityInner {
 
 /// The paths that a sender may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Reach {
+enum AccessScope {
     /// All paths.
     All,
     /// All paths except the API: no token was sent, and none is required.
@@ -78,13 +78,13 @@ enum Reach {
 }
 
 impl Identity {
-    fn of(principal: &Principal, reach: Reach) -> Self {
+    fn of(principal: &Principal, reach: AccessScope) -> Self {
         Self(Arc::new(IdentityInner { principal: principal.clone(), reach, reads: false, is_page: false }))
     }
 
     /// Returns an identity that may do everything.
     pub(crate) fn owner(principal: &Principal) -> Self {
-        Self::of(principal, Reach::All)
+        Self::of(principal, AccessScope::All)
     }
 
     /// The same sender, by a page of the console.
@@ -99,7 +99,7 @@ impl Identity {
 
     /// Returns whether it may change anything through the API.
     pub(crate) fn may_change(&self) -> bool {
-        self.0.reach == Reach::All
+        self.0.reach == AccessScope::All
     }
 
     pub(crate) fn principal(&self) -> &Principal {
@@ -110,9 +110,9 @@ impl Identity {
     fn reach_message(&self) -> String {
         match &self.0.reach {
             _ if self.0.reads => "this token may read at /api, and change nothing there".to_owned(),
-            Reach::All | Reach::Open => "this token is for other addresses".to_owned(),
-            Reach::Mcp => "this token is for /mcp and what is below it".to_owned(),
-            Reach::Only(names) => {
+            AccessScope::All | AccessScope::Open => "this token is for other addresses".to_owned(),
+            AccessScope::Mcp => "this token is for /mcp and what is below it".to_owned(),
+            AccessScope::Only(names) => {
                 let paths: Vec<String> = names.iter().map(|name| format!("/mcp/{name}")).collect();
                 format!("this token is for {}", paths.join(", "))
             }
@@ -122,14 +122,14 @@ impl Identity {
     /// Returns the views and servers that it may reach; `None` for all.
     pub(crate) fn views(&self) -> Option<&[String]> {
         match &self.0.reach {
-            Reach::Only(names) => Some(names),
-            Reach::All | Reach::Open | Reach::Mcp => None,
+            AccessScope::Only(names) => Some(names),
+            AccessScope::All | AccessScope::Open | AccessScope::Mcp => None,
         }
     }
 
     /// Returns whether it sent a token.
     pub(crate) fn is_proven(&self) -> bool {
-        self.0.reach != Reach::Open
+        self.0.reach != AccessScope::Open
     }
 
     /// Returns whether it may send a request of this method to this path.
@@ -140,10 +140,10 @@ impl Identity {
 
     fn may_reach(&self, path: &str) -> bool {
         match &self.0.reach {
-            Reach::All => true,
-            Reach::Open => !in_api(path) && facade_api(path).is_none(),
-            Reach::Mcp => path == "/mcp" || path.starts_with("/mcp/") || facade_api(path).is_some(),
-            Reach::Only(names) => {
+            AccessScope::All => true,
+            AccessScope::Open => !in_api(path) && facade_api(path).is_none(),
+            AccessScope::Mcp => path == "/mcp" || path.starts_with("/mcp/") || facade_api(path).is_some(),
+            AccessScope::Only(names) => {
                 // A client that may only read the API may not use a model.
                 (facade_api(path).is_some() && !(self.0.reads && names.is_empty()))
                     || path.strip_prefix("/mcp/").is_some_and(|name| names.iter().any(|one| one == name))
@@ -175,10 +175,10 @@ impl Guard {
             }
             host
         };
-        let usual = Identity::of(&options.principal, Reach::All);
+        let usual = Identity::of(&options.principal, AccessScope::All);
         let others = options.server.tokens.iter().filter_map(|(name, client)| {
             let principal = Principal { id: name.clone(), roles: client.roles.clone(), owner: false };
-            let reach = client.views.clone().map_or(Reach::Mcp, Reach::Only);
+            let reach = client.views.clone().map_or(AccessScope::Mcp, AccessScope::Only);
             let identity = IdentityInner { principal, reach, reads: client.api == ApiAccess::Read, is_page: false };
             Some((Token::new(client.token.expose())?, Identity(Arc::new(identity))))
         });
@@ -188,7 +188,7 @@ impl Guard {
             hosts: options.server.allowed_hosts.iter().filter_map(host).collect(),
             origins: options.server.allowed_origins.iter().map(lower).collect(),
             anonymous: (options.token.is_none() && options.server.tokens.is_empty())
-                .then(|| Identity::of(&options.principal, Reach::Open)),
+                .then(|| Identity::of(&options.principal, AccessScope::Open)),
             clients: own.chain(others).collect(),
             pages,
         }
@@ -305,7 +305,7 @@ async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
     }
     let identity = guard.identity(headers).filter(|identity| identity.is_proven() || identity.may_reach(path));
     let Some(identity) = identity else {
-        let mut response = refuse(path, StatusCode::UNAUTHORIZED, why_unauthorized(headers));
+        let mut response = refuse(path, StatusCode::UNAUTHORIZED, unauthorized_reason(headers));
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return response;
     };
@@ -317,7 +317,7 @@ async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
 }
 
 /// Returns the reason why these headers identify nobody.
-fn why_unauthorized(headers: &HeaderMap) -> &'static str {
+fn unauthorized_reason(headers: &HeaderMap) -> &'static str {
     if !headers.contains_key(header::AUTHORIZATION) {
         return "send the server's token as `Authorization: Bearer TOKEN`; `toolwright serve` says where it is";
     }
@@ -460,12 +460,12 @@ mod tests {
             let headers = headers(&[("authorization", value)]);
             assert_eq!(guard.identity(&headers).is_none(), refused.is_some(), "{value}");
             assert!(
-                refused.is_none_or(|words| why_unauthorized(&headers).contains(words)),
+                refused.is_none_or(|words| unauthorized_reason(&headers).contains(words)),
                 "{value}: {}",
-                why_unauthorized(&headers)
+                unauthorized_reason(&headers)
             );
         }
-        assert!(why_unauthorized(&HeaderMap::new()).starts_with("send the server's token"));
+        assert!(unauthorized_reason(&HeaderMap::new()).starts_with("send the server's token"));
         assert!(guard.identity(&HeaderMap::new()).is_none());
         assert!(Token::new(" ").is_none());
         assert_eq!(format!("{:?}", Token::new("s3cret")), "Some(Token(…))");

@@ -9,13 +9,13 @@ use tokio::sync::mpsc;
 use toolwright_mcp::batch::batch;
 use toolwright_mcp::tasks::announce;
 
-use super::message::{self, Id, Message, Params, Refused, Request, RpcError, notification, to_json};
+use super::message::{self, Id, Message, Params, RefusedMessage, Request, RpcError, notification, to_json};
 use super::protocol::{BATCHING, Era, MODERN_VERSIONS, SERVER_INFO, era_of, negotiate};
-use super::request::{CALL, PendingRequest, Work, tasks};
-use super::response::{Event, Reply, ReplyTo, Waiting, whole};
+use super::request::{CALL, McpRequestContext, PendingRequest, tasks};
+use super::response::{Event, Reply, ReplyTo, ResponseGuard, whole};
 use super::session::Caller;
 use super::sources::is_forwarded;
-use super::sources::notifications::{Granted, OfSubscription};
+use super::sources::notifications::{GrantedSubscription, WithSubscriptionId};
 use crate::Gateway;
 
 /// How long a modern client may cache the answer to `server/discover`, in milliseconds.
@@ -97,7 +97,7 @@ impl Gateway {
                     taken.notified.push(method);
                 }
                 Ok(Message::Response(response)) => caller.client.settle(response),
-                Err(Refused { id, error }) => {
+                Err(RefusedMessage { id, error }) => {
                     taken.has_requests |= id.is_some();
                     let answer = message::error(id.as_ref(), &error);
                     taken.answers.push(std::future::ready(Some(answer)).boxed());
@@ -170,10 +170,10 @@ impl Gateway {
     }
 
     /// Lists the tools after waiting for the first lists of starting sources.
-    fn start_list(self: &Arc<Self>, caller: &Caller, pending: PendingRequest) -> Result<Waiting, RpcError> {
+    fn start_list(self: &Arc<Self>, caller: &Caller, pending: PendingRequest) -> Result<ResponseGuard, RpcError> {
         let (era, has_cursor) = (pending.era, pending.request.params.cursor.is_some());
         self.start(caller, pending, async move |work| {
-            let Work { gateway, caller, cancel, .. } = work;
+            let McpRequestContext { gateway, caller, cancel, .. } = work;
             tokio::select! {
                 () = gateway.await_first_lists(&caller.view.scope) => {}
                 // A cancelled request does not wait.
@@ -211,13 +211,13 @@ impl Gateway {
 
     /// Returns the result that ends a subscription at shutdown.
     pub(crate) fn listen_result(&self, subscription: &Id) -> Vec<u8> {
-        to_json(&OfSubscription::new(subscription, json!({"resultType": "complete"})).by(&self.options.info))
+        to_json(&WithSubscriptionId::new(subscription, json!({"resultType": "complete"})).by(&self.options.info))
     }
 }
 
 /// Returns the first notification of a subscription, which names what was granted.
-pub(crate) fn acknowledged(granted: &Granted) -> Bytes {
-    let params = OfSubscription::new(&granted.id, json!({"notifications": granted.filter}));
+pub(crate) fn acknowledged(granted: &GrantedSubscription) -> Bytes {
+    let params = WithSubscriptionId::new(&granted.id, json!({"notifications": granted.filter}));
     notification("notifications/subscriptions/acknowledged", Some(&params))
 }
 

@@ -286,7 +286,7 @@ impl Gateway {
     }
 
     /// Waits until this principal may no longer use this part of the catalogue.
-    pub(crate) async fn shut_out(&self, scope: &Scope, principal: &Principal) {
+    pub(crate) async fn wait_until_revoked(&self, scope: &Scope, principal: &Principal) {
         let Scope::View(name) = scope else { return std::future::pending().await };
         let mut changes = self.views_changed.subscribe();
         while self.view(name).is_some_and(|view| principal.may_use(&view.roles)) {
@@ -371,7 +371,7 @@ impl Gateway {
             self.running.wait().await;
             // After the wait, because a call may have become a job.
             if let Some(jobs) = jobs {
-                jobs.none_at_stake().await;
+                jobs.wait_until_safe_to_exit().await;
             }
         };
         if tokio::time::timeout(self.options.server.shutdown_grace, all_ended).await.is_ok() {

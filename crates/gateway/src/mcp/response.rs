@@ -16,7 +16,7 @@ use toolwright_core::output::head_and_tail;
 
 use super::message::{self, Filter, Id, RpcError, notification};
 use super::protocol::{Era, Level};
-use super::session::Entered;
+use super::session::RunningCallEntry;
 
 /// The progress step of a heartbeat: invisible to people, and still an increase in an `f64`.
 const LEAST: f64 = 1e-9;
@@ -63,9 +63,9 @@ impl ReplyTo {
 }
 
 /// The request that waits for a call.
-pub(crate) struct Attached {
+pub(crate) struct AttachedRequest {
     /// Its entry among the running requests.
-    pub(crate) entered: Entered,
+    pub(crate) entered: RunningCallEntry,
     pub(crate) to: ReplyTo,
     /// Its progress token.
     pub(crate) progress: Option<Id>,
@@ -81,19 +81,19 @@ pub(crate) struct ResponseChannel {
 }
 
 struct State {
-    attached: Option<Attached>,
+    attached: Option<AttachedRequest>,
     /// The log level of the latest request.
     level: Option<Level>,
 }
 
 impl ResponseChannel {
-    pub(crate) fn new(era: Era, cancel: Cancel, attached: Attached) -> Arc<Self> {
+    pub(crate) fn new(era: Era, cancel: Cancel, attached: AttachedRequest) -> Arc<Self> {
         let state = State { level: attached.level, attached: Some(attached) };
         Arc::new(Self { cancel, era, state: Mutex::new(state) })
     }
 
     /// Sends a message that may be lost if the client does not read. Never waits.
-    pub(crate) fn note(&self, message: impl FnOnce(&Attached) -> Option<Bytes>) {
+    pub(crate) fn note(&self, message: impl FnOnce(&AttachedRequest) -> Option<Bytes>) {
         // Sends under the lock, so that concurrent notes keep their order.
         let state = self.lock();
         if let Some(attached) = &state.attached
@@ -122,7 +122,7 @@ impl ResponseChannel {
 
     /// Ends the response if a request is attached. A client that cancelled gets no answer.
     pub(crate) async fn end(&self, result: Result<Vec<u8>, RpcError>) {
-        let Some(Attached { to, entered, .. }) = self.lock().attached.take() else { return };
+        let Some(AttachedRequest { to, entered, .. }) = self.lock().attached.take() else { return };
         let id = entered.id().clone();
         // The client may reuse the id from here on.
         drop(entered);
@@ -149,7 +149,7 @@ impl ResponseChannel {
     }
 
     /// Attaches the request that now waits for the call.
-    pub(crate) fn attach(&self, attached: Attached) {
+    pub(crate) fn attach(&self, attached: AttachedRequest) {
         *self.lock() = State { level: attached.level, attached: Some(attached) };
     }
 
@@ -165,7 +165,7 @@ impl ResponseChannel {
 
 impl Drop for ResponseChannel {
     fn drop(&mut self) {
-        let Some(Attached { to, entered, .. }) = self.lock().attached.take() else { return };
+        let Some(AttachedRequest { to, entered, .. }) = self.lock().attached.take() else { return };
         tracing::error!("a call ended without a result");
         let error = RpcError::new(RpcError::INTERNAL, "the call ended without a result; the server's log says why");
         match to {
@@ -184,12 +184,12 @@ pub(crate) fn whole(id: &Id, result: &Result<Vec<u8>, RpcError>) -> Bytes {
 }
 
 /// Held by the transport while a request waits for its response.
-pub(crate) struct Waiting {
+pub(crate) struct ResponseGuard {
     channel: Weak<ResponseChannel>,
     id: Id,
 }
 
-impl Waiting {
+impl ResponseGuard {
     pub(crate) fn on(channel: &Arc<ResponseChannel>, id: Id) -> Self {
         Self { channel: Arc::downgrade(channel), id }
     }
@@ -200,12 +200,12 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for ResponseGuard {
     fn drop(&mut self) {
         // For a modern client, closing the stream means cancel. An older client may lose its connection by accident
         // (2025-11-25, "Sending Messages to the Server").
         let Some(channel) = self.channel.upgrade().filter(|channel| channel.era == Era::Modern) else { return };
-        let is_ours = |attached: &Attached| match attached.to {
+        let is_ours = |attached: &AttachedRequest| match attached.to {
             // A broken pipe ends the whole connection, not one request.
             ReplyTo::Connection(_) => false,
             ReplyTo::Stream(_) | ReplyTo::Whole(_) => *attached.entered.id() == self.id,
@@ -221,11 +221,11 @@ impl Drop for Waiting {
 /// result.
 pub(crate) struct Progress {
     channel: Arc<ResponseChannel>,
-    last_sent: Mutex<LastSent>,
+    last_sent: Mutex<LastProgress>,
 }
 
 /// The last progress of a call.
-struct LastSent {
+struct LastProgress {
     /// The progress that the tool reported.
     own: f64,
     total: Option<f64>,
@@ -234,7 +234,7 @@ struct LastSent {
     at: Instant,
 }
 
-impl LastSent {
+impl LastProgress {
     /// Returns the number to send for this progress. The protocol requires it to grow, so progress below the last
     /// number is sent as slightly more than that.
     fn next(&mut self, progress: f64) -> f64 {
@@ -250,21 +250,21 @@ impl LastSent {
 impl Progress {
     /// Creates progress under the token of the attached request.
     pub(crate) fn new(channel: Arc<ResponseChannel>) -> Self {
-        let last_sent = LastSent { own: f64::NEG_INFINITY, total: None, sent: None, at: Instant::now() };
+        let last_sent = LastProgress { own: f64::NEG_INFINITY, total: None, sent: None, at: Instant::now() };
         Self { channel, last_sent: Mutex::new(last_sent) }
     }
 
     /// Runs `work`, and sends a heartbeat after each `every` of silence, because many clients give up silent calls.
     /// Heartbeats end with the work; a call that became a job is answered.
-    pub(crate) async fn beside<T>(&self, work: impl Future<Output = T>, every: Duration) -> T {
+    pub(crate) async fn with_heartbeats<T>(&self, work: impl Future<Output = T>, every: Duration) -> T {
         tokio::select! {
             biased;
             done = work => done,
-            never = self.beat(every) => match never {},
+            never = self.send_heartbeats(every) => match never {},
         }
     }
 
-    async fn beat(&self, every: Duration) -> Infallible {
+    async fn send_heartbeats(&self, every: Duration) -> Infallible {
         loop {
             let due = self.last_sent().at + every;
             tokio::time::sleep_until(due).await;
@@ -277,7 +277,7 @@ impl Progress {
     }
 
     /// Sends progress if the tool reported no number.
-    fn send_alive(&self, last_sent: &mut LastSent, message: Option<String>) {
+    fn send_alive(&self, last_sent: &mut LastProgress, message: Option<String>) {
         let last = last_sent.sent.unwrap_or(0.0);
         let progress = last_sent.next(last);
         let total = last_sent.total.filter(|total| progress <= *total);
@@ -292,7 +292,7 @@ impl Progress {
         });
     }
 
-    fn last_sent(&self) -> MutexGuard<'_, LastSent> {
+    fn last_sent(&self) -> MutexGuard<'_, LastProgress> {
         self.last_sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -341,7 +341,7 @@ pub(crate) enum Reply {
     /// An error.
     Error(RpcError),
     /// Work that runs and ends its response itself.
-    Running(Waiting),
+    Running(ResponseGuard),
     /// A subscription, with its requested filter.
     Listen(Filter),
 }
@@ -362,7 +362,7 @@ mod tests {
         let (id, cancel) = (Id::Number(1.into()), Cancel::new());
         let entered = Arc::new(RunningCalls::default()).enter(&id, &cancel).expect("the first");
         let attached =
-            Attached { to: ReplyTo::Connection(to), progress: Some(Id::Text("t".into())), level: None, entered };
+            AttachedRequest { to: ReplyTo::Connection(to), progress: Some(Id::Text("t".into())), level: None, entered };
         (Progress::new(ResponseChannel::new(Era::Legacy, cancel, attached)), from)
     }
 
@@ -426,7 +426,7 @@ mod tests {
             tokio::time::sleep(EVERY + EVERY / 2).await;
             "done"
         };
-        assert_eq!(sink.beside(work, EVERY).await, "done");
+        assert_eq!(sink.with_heartbeats(work, EVERY).await, "done");
         let sent = params(&mut from);
         let messages: Vec<Option<&str>> = sent.iter().map(|params| params["message"].as_str()).collect();
         let expect =

@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::client::AskStyle;
 use toolwright_core::session::{PeerProcess, Session};
-use toolwright_mcp::merge::{ListedBy, is_within, qualify};
+use toolwright_mcp::merge::{ItemOrigin, is_within, qualify};
 use toolwright_runtime::CallOrder;
 
 use super::message::{Id, Params, Response, RpcError};
@@ -61,7 +61,7 @@ pub(crate) enum Asker {
 
 impl Asker {
     /// Returns whether its user may decide in the owner's name.
-    pub(crate) async fn may_decide(&self) -> bool {
+    pub(crate) async fn can_decide(&self) -> bool {
         match self {
             Self::Parent => true,
             Self::Remote { connection, is_proven } => match connection.process().await {
@@ -112,13 +112,13 @@ impl RunningCalls {
     ///
     /// # Errors
     /// A request with that id is running.
-    pub(crate) fn enter(self: &Arc<Self>, id: &Id, cancel: &Cancel) -> Result<Entered, RpcError> {
+    pub(crate) fn enter(self: &Arc<Self>, id: &Id, cancel: &Cancel) -> Result<RunningCallEntry, RpcError> {
         let mut by_id = lock(&self.by_id);
         if by_id.contains_key(id) {
             return Err(RpcError::new(RpcError::INVALID_REQUEST, "a request with this id is still running"));
         }
         by_id.insert(id.clone(), cancel.clone());
-        Ok(Entered { running: Arc::clone(self), id: id.clone() })
+        Ok(RunningCallEntry { running: Arc::clone(self), id: id.clone() })
     }
 
     /// Cancels a request for its client. Ended requests are ignored.
@@ -140,19 +140,19 @@ impl RunningCalls {
 }
 
 /// A request in [`RunningCalls`].
-pub(crate) struct Entered {
+pub(crate) struct RunningCallEntry {
     running: Arc<RunningCalls>,
     id: Id,
 }
 
-impl Entered {
+impl RunningCallEntry {
     /// Returns the id of the request.
     pub(crate) fn id(&self) -> &Id {
         &self.id
     }
 }
 
-impl Drop for Entered {
+impl Drop for RunningCallEntry {
     fn drop(&mut self) {
         lock(&self.running.by_id).remove(&self.id);
     }
@@ -179,12 +179,12 @@ struct State {
     /// Whether its session has ended.
     has_left: bool,
     /// Pages that the client was asked to open.
-    pages: VecDeque<Page>,
+    pages: VecDeque<ElicitedPage>,
 }
 
 /// A page that a client was asked to open.
 #[derive(PartialEq)]
-struct Page {
+struct ElicitedPage {
     /// The page's source, if known. Ids are unique per source only.
     source: Option<String>,
     name: String,
@@ -257,7 +257,7 @@ impl ClientState {
     pub(crate) fn asked_to_open(&self, source: Option<&str>, page: &Value) {
         let name = page.get("elicitationId").and_then(Value::as_str).filter(|name| name.len() <= MAX_PAGE_ID);
         let Some(name) = name else { return };
-        let page = Page { source: source.map(str::to_owned), name: name.to_owned() };
+        let page = ElicitedPage { source: source.map(str::to_owned), name: name.to_owned() };
         let mut state = self.lock();
         state.pages.retain(|known| *known != page);
         if state.pages.len() == MAX_PAGES {
@@ -277,7 +277,8 @@ impl ClientState {
     /// Forgets a completed page of a source. Returns whether this client was asked to open it.
     pub(crate) fn page_is_done(&self, source: &str, name: &str) -> bool {
         let mut state = self.lock();
-        let is_meant = |page: &Page| page.name == name && page.source.as_deref().is_none_or(|known| known == source);
+        let is_meant =
+            |page: &ElicitedPage| page.name == name && page.source.as_deref().is_none_or(|known| known == source);
         let at = state.pages.iter().position(is_meant);
         at.and_then(|at| state.pages.remove(at)).is_some()
     }
@@ -325,7 +326,7 @@ impl ClientState {
     }
 
     /// Returns its subscribed resources, by the addresses of their sources.
-    pub(crate) fn followed(&self) -> Vec<ListedBy> {
+    pub(crate) fn followed(&self) -> Vec<ItemOrigin> {
         self.lock().subscriptions.values().map(|subscription| subscription.owned().clone()).collect()
     }
 
@@ -373,18 +374,18 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// One subscriber's interest in a resource. It ends on drop.
 pub(crate) struct Subscription {
-    owned: ListedBy,
-    on_end: Option<Box<dyn FnOnce(ListedBy) + Send + Sync>>,
+    owned: ItemOrigin,
+    on_end: Option<Box<dyn FnOnce(ItemOrigin) + Send + Sync>>,
 }
 
 impl Subscription {
     /// Creates an interest in this source's resource; `on_end` runs when it ends.
-    pub(crate) fn new(owned: ListedBy, on_end: impl FnOnce(ListedBy) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(owned: ItemOrigin, on_end: impl FnOnce(ItemOrigin) + Send + Sync + 'static) -> Self {
         Self { owned, on_end: Some(Box::new(on_end)) }
     }
 
     /// Returns the source and its own address.
-    pub(crate) fn owned(&self) -> &ListedBy {
+    pub(crate) fn owned(&self) -> &ItemOrigin {
         &self.owned
     }
 

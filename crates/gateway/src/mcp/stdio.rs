@@ -17,7 +17,7 @@ use toolwright_mcp::asking::ROOTS;
 use toolwright_mcp::batch::is_batch;
 
 use super::dispatch::{acknowledged, has_instructions};
-use super::message::{self, Filter, Id, Message, Refused, Request, RpcError};
+use super::message::{self, Filter, Id, Message, RefusedMessage, Request, RpcError};
 use super::protocol::{Era, check_modern, era_of};
 use super::response::{Reply, ReplyTo};
 use super::session::Caller;
@@ -151,25 +151,25 @@ struct Connection {
 }
 
 impl Connection {
-    fn parse(&self, line: Line) -> Result<Message, Refused> {
+    fn parse(&self, line: Line) -> Result<Message, RefusedMessage> {
         match line {
             Line::Whole(text) => message::parse(&text),
             Line::TooLong => {
                 let text = format!("the message is over the limit of {} bytes", self.gateway.options.max_message);
-                Err(Refused { id: None, error: RpcError::new(RpcError::INVALID_REQUEST, text) })
+                Err(RefusedMessage { id: None, error: RpcError::new(RpcError::INVALID_REQUEST, text) })
             }
         }
     }
 
     /// Returns whether the answer to this message contains instructions that need the lists of starting sources.
-    fn awaits_introductions(&self, message: &Result<Message, Refused>) -> bool {
+    fn awaits_introductions(&self, message: &Result<Message, RefusedMessage>) -> bool {
         matches!(message, Ok(Message::Request(request)) if has_instructions(&request.method))
             && self.gateway.is_awaiting_lists(&self.caller.view.scope)
     }
 
     /// Handles a message and returns the answer, if it is ready at once. Not async: the future would be as large as all
     /// its branches together.
-    fn handle(&self, message: Result<Message, Refused>, client: &mut Client) -> Option<Bytes> {
+    fn handle(&self, message: Result<Message, RefusedMessage>, client: &mut Client) -> Option<Bytes> {
         match message {
             Ok(Message::Request(request)) => {
                 if *client == Client::New && request.method == "initialize" {
@@ -179,7 +179,7 @@ impl Connection {
             }
             Ok(Message::Notification { method, params, .. }) => {
                 self.caller.notified(&method, &params);
-                self.learn_roots_after(&method);
+                self.refresh_roots_after(&method);
                 None
             }
             Ok(Message::Response(response)) => {
@@ -213,7 +213,7 @@ impl Connection {
             Ok(batch) => batch,
             Err(error) => return self.send(message::error(None, &error)).await,
         };
-        batch.notified.iter().for_each(|method| self.learn_roots_after(method));
+        batch.notified.iter().for_each(|method| self.refresh_roots_after(method));
         let outbox = self.outbox.clone();
         self.batches.spawn(async move {
             if let Some(answers) = batch.answers().await {
@@ -259,7 +259,7 @@ impl Connection {
     }
 
     /// Asks the client for its roots after a notification that they may have changed, and passes them to sources.
-    fn learn_roots_after(&self, notification: &str) {
+    fn refresh_roots_after(&self, notification: &str) {
         if !ROOTS_MAY_CHANGE.contains(&notification) {
             return;
         }

@@ -12,14 +12,14 @@ use toolwright_core::catalogue::{Entry, Provider, ProviderKind, Snapshot};
 use toolwright_core::error::ToolError;
 use toolwright_core::exposure::{CALL_ID, DESCRIBE_ID, SEARCH_ID};
 use toolwright_core::indirect_call::is_carrier;
-use toolwright_core::job::{Follows, JOB_NEXT_IDS};
+use toolwright_core::job::{JOB_NEXT_IDS, JobFollower};
 use toolwright_core::name_table::Resolution;
-use toolwright_core::output::{MAX_RESULT_CHARS, ResultsFor, announced_chars, is_output_tool};
+use toolwright_core::output::{MAX_RESULT_CHARS, ResultAudience, announced_chars, is_output_tool};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::schema::wrapped;
 use toolwright_core::session::{Principal, Session};
 use toolwright_mcp::{list_validation, tasks};
-use toolwright_models::dialect::Portable;
+use toolwright_models::dialect::PortableSchema;
 use toolwright_search::namespaces;
 use toolwright_search::{ToolFinder, searchable};
 
@@ -61,7 +61,7 @@ pub(crate) struct ToolList {
 }
 
 /// Portable schemas by the hash of the tool.
-type Schemas = HashMap<ContentHash, Arc<Portable>>;
+type Schemas = HashMap<ContentHash, Arc<PortableSchema>>;
 
 /// The cache key of a tool list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -97,13 +97,13 @@ impl ToolList {
             if is_callable && principal.may_use(&entry.definition().allowed_roles) && !named.contains_key(name) {
                 named.insert(name.to_owned(), Arc::clone(entry));
                 let portable = (form == ListedSchemas::Portable).then(|| {
-                    let make = || Arc::new(Portable::new(&entry.wire_name, &entry.shown_schema()));
+                    let make = || Arc::new(PortableSchema::new(&entry.wire_name, &entry.shown_schema()));
                     Arc::clone(schemas.entry(entry.tool.hash()).or_insert_with(make))
                 });
                 let always_loaded = is_finder(entry) || is_follow_up(entry) || entry.is_named_by(&options.pinned);
                 let output_schema =
                     output_schema(entry).filter(|_| !gateway.broken_output_schemas.has(entry.tool.hash()));
-                let max_chars = announced_chars(executor.max_output(entry, ResultsFor::Client));
+                let max_chars = announced_chars(executor.max_output(entry, ResultAudience::Client));
                 tools.push(ListedTool {
                     name,
                     entry,
@@ -320,13 +320,13 @@ impl Gateway {
     }
 
     /// Returns whether a view contains the tools that follow jobs.
-    pub(crate) fn follows_jobs(&self, view: &View) -> Follows {
+    pub(crate) fn follows_jobs(&self, view: &View) -> JobFollower {
         let has_them = match &view.scope {
             Scope::Whole => true,
             Scope::Provider(_) => false,
             Scope::View(name) => self.view(name).is_some_and(|view| view.shows(JOB_WAIT)),
         };
-        if has_them { Follows::Itself } else { Follows::Operator }
+        if has_them { JobFollower::Itself } else { JobFollower::Operator }
     }
 
     /// Returns the instructions of a view: its namespaces and how to find unlisted tools, the configured text, and the
@@ -378,7 +378,7 @@ struct ListedTool<'a> {
     name: &'a str,
     entry: &'a Arc<Entry>,
     /// The portable form of its input schema; `None`: listed unchanged.
-    portable: Option<Arc<Portable>>,
+    portable: Option<Arc<PortableSchema>>,
     /// The output schema that it is listed with.
     output_schema: Option<&'a Value>,
     /// Whether clients with their own tool search should load it from the start.

@@ -231,7 +231,7 @@ impl SourceState {
     }
 
     async fn run_method(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let _at_it = AtIt::new(&self.busy);
+        let _at_it = CountGuard::new(&self.busy);
         let mut is_silent = self.is_silent.subscribe();
         let delay = *self.delay.lock().expect("lock");
         let done = async {
@@ -336,7 +336,7 @@ fn provider(state: &Arc<SourceState>) -> FakeProvider {
 /// Its methods, as a provider.
 fn methods(source: Arc<SourceState>) -> FakeProvider {
     let listed = tools(source.name, &METHODS, Effects::FETCH);
-    FakeProvider::new(source.name, ProviderKind::Mcp, listed).with(|fake| fake.is_of_methods = true).with_future(
+    FakeProvider::new(source.name, ProviderKind::Mcp, listed).with(|fake| fake.lists_methods = true).with_future(
         move |call, context| {
             let source = Arc::clone(&source);
             Box::pin(async move { source.run_method(call, context).await })
@@ -345,16 +345,16 @@ fn methods(source: Arc<SourceState>) -> FakeProvider {
 }
 
 /// Something that is counted as long as this is there.
-struct AtIt<'a>(&'a AtomicUsize);
+struct CountGuard<'a>(&'a AtomicUsize);
 
-impl<'a> AtIt<'a> {
+impl<'a> CountGuard<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for AtIt<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -39,20 +39,20 @@ pub(crate) const API_TOKEN: &str = "api-s3cret";
 
 /// How the waiting tools fared, as the tests see it.
 #[derive(Default)]
-pub(crate) struct Watch {
+pub(crate) struct ToolWatch {
     pub(crate) started: Notify,
     pub(crate) cancelled: Notify,
     pub(crate) cause: Mutex<Option<CancelCause>>,
     pub(crate) traceparent: Mutex<Option<String>>,
 }
 
-struct Small {
+struct TestTool {
     name: &'static str,
-    watch: Arc<Watch>,
+    watch: Arc<ToolWatch>,
 }
 
 #[async_trait]
-impl Tool for Small {
+impl Tool for TestTool {
     fn definition(&self) -> ToolDefinition {
         let id = ToolId::parse(&format!("test:{}@1.0.0", self.name)).expect("id");
         let schema = json!({
@@ -127,9 +127,9 @@ impl Tool for Small {
 }
 
 /// A foreign source whose tools come and go.
-pub(crate) struct Foreign(Arc<FakeProvider>);
+pub(crate) struct ForeignSource(Arc<FakeProvider>);
 
-impl Foreign {
+impl ForeignSource {
     fn new() -> Self {
         let source = FakeProvider::new("remote", ProviderKind::Mcp, Vec::new())
             .answering(|call| ToolOutput::text(format!("{} ran", call.raw_name)));
@@ -154,8 +154,8 @@ impl Foreign {
 pub(crate) struct Fixture {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) catalogue: Arc<Catalogue>,
-    pub(crate) foreign: Foreign,
-    pub(crate) watch: Arc<Watch>,
+    pub(crate) foreign: ForeignSource,
+    pub(crate) watch: Arc<ToolWatch>,
     pub(crate) shutdown: Cancel,
     _outputs: tempfile::TempDir,
 }
@@ -191,12 +191,12 @@ impl Fixture {
         keep: impl FnOnce(&mut ExecutorOptions, &Path) -> S,
         change: impl FnOnce(&mut GatewayOptions, &S),
     ) -> (Self, S) {
-        let watch = Arc::new(Watch::default());
+        let watch = Arc::new(ToolWatch::default());
         let tools = ["echo", "fail", "progress", "big", "sleep", "wait", "limited", "rows"]
             .into_iter()
-            .map(|name| Arc::new(Small { name, watch: Arc::clone(&watch) }) as Arc<dyn Tool>)
+            .map(|name| Arc::new(TestTool { name, watch: Arc::clone(&watch) }) as Arc<dyn Tool>)
             .collect();
-        let foreign = Foreign::new();
+        let foreign = ForeignSource::new();
         foreign.set(&["Get.Thing", "other"]);
         let catalogue = Catalogue::new(Arc::new(NoEvents), Arc::new(NoRedaction), LONG);
         let own = StaticProvider::new("test", ProviderKind::Native, tools).expect("tools");

@@ -14,7 +14,7 @@ use toolwright_core::catalogue::{CallLimits, ToolOverride};
 use toolwright_core::definition::NoSchemaMode;
 use toolwright_core::event::EventSink;
 use toolwright_core::roots::Roots;
-use toolwright_core::setting::{CacheTtl, TimeSpan, Written};
+use toolwright_core::setting::{CacheTtl, LiteralText, TimeSpan};
 use toolwright_core::store::ManifestCache;
 use toolwright_core::{SandboxProfile, duration};
 use toolwright_net::Authorizer;
@@ -33,7 +33,7 @@ const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// where they are not.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
-#[schemars(extend("x-foreign-keys" = "warn"), transform = in_one_object)]
+#[schemars(extend("x-foreign-keys" = "warn"), transform = flatten_transport)]
 pub struct McpServerConfig {
     /// Whether it is used. Default true.
     pub enabled: bool,
@@ -172,12 +172,12 @@ pub enum McpTransport {
         command: String,
         /// Its arguments.
         #[serde(default)]
-        #[schemars(with = "Vec<Written>", extend("x-variables" = "argument"))]
+        #[schemars(with = "Vec<LiteralText>", extend("x-variables" = "argument"))]
         args: Vec<String>,
         /// Environment variables that are set for it; `${VAR}` and `${VAR:-default}` are filled in.
         // Values may be secret. `DEPTH_VARIABLE` cannot be set.
         #[serde(default)]
-        #[schemars(with = "BTreeMap<String, Written>", extend("x-variables" = "pair"))]
+        #[schemars(with = "BTreeMap<String, LiteralText>", extend("x-variables" = "pair"))]
         env: BTreeMap<String, String>,
         /// Folder it runs in, relative to the configuration's own. Default: the workspace root.
         // Here `None` inherits ours.
@@ -194,7 +194,7 @@ pub enum McpTransport {
         /// Headers sent with every request; `${VAR}` is filled in.
         // To this origin only; values may be secret.
         #[serde(default)]
-        #[schemars(with = "BTreeMap<String, Written>", extend("x-variables" = "pair"))]
+        #[schemars(with = "BTreeMap<String, LiteralText>", extend("x-variables" = "pair"))]
         headers: BTreeMap<String, String>,
     },
     /// The older HTTP with server-sent events (2024-11-05).
@@ -249,7 +249,7 @@ fn at_url(f: &mut fmt::Formatter<'_>, name: &str, url: &str, headers: &BTreeMap<
 }
 
 /// Merges the keys of all transports into the entry's, as people write them: `type` is optional.
-fn in_one_object(schema: &mut Schema) {
+fn flatten_transport(schema: &mut Schema) {
     let Some(object) = schema.as_object_mut() else { return };
     let Some(Value::Array(transports)) = object.remove("oneOf") else { return };
     let (mut kinds, mut keys) = (Vec::new(), Map::new());

@@ -17,9 +17,9 @@ use toolwright_core::outcome::ToolOutput;
 
 use super::connection::Connection;
 use super::connection::handshake::modern_meta;
-use super::connection::inbox::{Caller, Purpose};
+use super::connection::inbox::{Caller, RequestPurpose};
 use super::connection::peer::{AskError, EXPIRED, Meta, Params, Request};
-use super::listing::Fact;
+use super::listing::ToolFact;
 use super::reply::{CallReply, Reply};
 use super::{listing, tasks, url_elicitation};
 use crate::protocol::asking;
@@ -46,11 +46,11 @@ pub(crate) struct Exchange<'a> {
 }
 
 /// A request to send.
-pub(crate) struct Sent<'a> {
+pub(crate) struct OutgoingRequest<'a> {
     /// The method.
     pub(crate) method: &'a str,
     /// Its description, for error messages.
-    pub(crate) what: What<'a>,
+    pub(crate) what: RequestLabel<'a>,
     /// The object that it names, for the header `Mcp-Name`.
     pub(crate) name: Option<&'a str>,
     /// Further headers.
@@ -61,7 +61,7 @@ pub(crate) struct Sent<'a> {
     pub(crate) idempotency_key: Option<&'a str>,
 }
 
-impl<'a> Sent<'a> {
+impl<'a> OutgoingRequest<'a> {
     /// A protocol request; `name` is the object that it names.
     pub(crate) fn of(method: &'a str, name: Option<&'a str>, params: Map<String, Value>) -> Self {
         let params = params.into();
@@ -71,15 +71,15 @@ impl<'a> Sent<'a> {
 
 /// Description of a request, in two parts: `the call of ` and the tool's name.
 #[derive(Clone, Copy)]
-pub(crate) struct What<'a>(pub(crate) &'a str, pub(crate) &'a str);
+pub(crate) struct RequestLabel<'a>(pub(crate) &'a str, pub(crate) &'a str);
 
-impl<'a> From<&'a str> for What<'a> {
+impl<'a> From<&'a str> for RequestLabel<'a> {
     fn from(what: &'a str) -> Self {
         Self(what, "")
     }
 }
 
-impl fmt::Display for What<'_> {
+impl fmt::Display for RequestLabel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)?;
         f.write_str(self.1)
@@ -93,7 +93,7 @@ impl<'a> Exchange<'a> {
     /// [`ErrorKind::ExecutionError`] for an error of the server, [`ErrorKind::TransportError`]
     /// for a lost or malformed answer. Retryable only if nothing was sent: a server that has answered once has
     /// started, and a repeated request could have its effect twice.
-    pub(crate) async fn run<R: Reply>(&self, mut sent: Sent<'a>) -> Result<R, ToolError> {
+    pub(crate) async fn run<R: Reply>(&self, mut sent: OutgoingRequest<'a>) -> Result<R, ToolError> {
         sent.params.meta = self.meta(sent.method, sent.idempotency_key);
         let headers = sent.headers.clone();
         let mut first = pin!(self.ask::<R>(sent.method, sent.what, sent.name, headers, &mut sent.params)).await;
@@ -118,7 +118,7 @@ impl<'a> Exchange<'a> {
     /// Updates the mirrored headers of a call that was refused for its headers, from the tool's current definition
     /// (2026-07-28, `x-mcp-header`): the last list may be outdated. Returns whether they changed; the call did not run
     /// then, so it may be repeated.
-    async fn takes_listed_headers(&self, sent: &mut Sent<'_>) -> bool {
+    async fn takes_listed_headers(&self, sent: &mut OutgoingRequest<'_>) -> bool {
         let (Some(name), "tools/call") = (sent.name, sent.method) else { return false };
         self.connection.tools_have_changed();
         let Ok(list) = listing::fetch(self.connection, "tools/list", "tools").await else { return false };
@@ -127,7 +127,7 @@ impl<'a> Exchange<'a> {
         let (Some(Ok(mirrored)), Some(Value::Object(arguments))) = (mirrored, &sent.params.arguments) else {
             return false;
         };
-        let headers = Fact { mirrored, ..Fact::default() }.headers(arguments);
+        let headers = ToolFact { mirrored, ..ToolFact::default() }.headers(arguments);
         let are_others = headers != sent.headers;
         sent.headers = headers;
         are_others
@@ -141,8 +141,8 @@ impl<'a> Exchange<'a> {
     }
 
     /// Follows a request with the incomplete answer `result` to its end.
-    async fn proceed(&self, sent: Sent<'_>, mut result: Value) -> Result<Value, ToolError> {
-        let Sent { method, what, name, headers, mut params, .. } = sent;
+    async fn proceed(&self, sent: OutgoingRequest<'_>, mut result: Value) -> Result<Value, ToolError> {
+        let OutgoingRequest { method, what, name, headers, mut params, .. } = sent;
         for round in 1..=MAX_ROUNDS {
             if tasks::is_task(self.connection.server(), &result) {
                 return tasks::finish(self, what, result, &params).await;
@@ -199,7 +199,7 @@ impl<'a> Exchange<'a> {
     pub(crate) async fn ask<R: DeserializeOwned>(
         &self,
         method: &str,
-        what: What<'_>,
+        what: RequestLabel<'_>,
         name: Option<&str>,
         headers: Vec<(HeaderName, HeaderValue)>,
         params: &mut Params<'_>,
@@ -219,7 +219,7 @@ impl<'a> Exchange<'a> {
         headers: Vec<(HeaderName, HeaderValue)>,
         params: &mut Params<'_>,
     ) -> Result<R, AskError> {
-        let purpose = Purpose::Call(Caller::from(self.context));
+        let purpose = RequestPurpose::Call(Caller::from(self.context));
         let request = Request { method, name, headers, purpose, version: None };
         pin!(self.connection.ask(request, params)).await
     }
@@ -294,7 +294,7 @@ fn misses_headers(error: &ToolError) -> bool {
 }
 
 /// Converts a failed exchange with the server called `server` to a call's error; `what` describes the request.
-pub(crate) fn tool_error(server: &str, what: What<'_>, error: AskError) -> ToolError {
+pub(crate) fn tool_error(server: &str, what: RequestLabel<'_>, error: AskError) -> ToolError {
     match error {
         AskError::Rpc(error) => refusal(server, what, error),
         AskError::Broken(reason) | AskError::Fault(reason) | AskError::Final(reason) => transport(server, &reason),
@@ -309,7 +309,7 @@ pub(crate) fn tool_error(server: &str, what: What<'_>, error: AskError) -> ToolE
 }
 
 /// Converts an error object of the server called `server` in answer to `what`.
-pub(crate) fn refusal(server: &str, what: What<'_>, error: RpcError) -> ToolError {
+pub(crate) fn refusal(server: &str, what: RequestLabel<'_>, error: RpcError) -> ToolError {
     let RpcError { code, message, data, .. } = error;
     let message = message.into_owned();
     let text = format!("MCP server {server} refused {what}: {message} (code {code})");
@@ -331,7 +331,7 @@ pub(crate) fn transport(server: &str, reason: &str) -> ToolError {
 pub(crate) async fn call_tool(
     exchange: Exchange<'_>,
     call: ProviderCall<'_>,
-    fact: Option<&Fact>,
+    fact: Option<&ToolFact>,
 ) -> Result<ToolOutput, ToolError> {
     let mut params = Params { name: Some(call.raw_name), ..Params::default() };
     let mut headers = Vec::new();
@@ -342,9 +342,9 @@ pub(crate) async fn call_tool(
     if fact.is_some_and(|fact| fact.wants_task) && tasks::can_be_asked_for(exchange.connection.server()) {
         params.others.insert("task".to_owned(), json!({}));
     }
-    let sent = Sent {
+    let sent = OutgoingRequest {
         method: "tools/call",
-        what: What("the call of ", call.raw_name),
+        what: RequestLabel("the call of ", call.raw_name),
         name: Some(call.raw_name),
         headers,
         params,

@@ -6,7 +6,7 @@ use toolwright_core::content::ContentBlock;
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 
-use super::exchange::{Exchange, Sent, transport};
+use super::exchange::{Exchange, OutgoingRequest, transport};
 use super::listing::StandsFor;
 use super::reply::block;
 
@@ -113,7 +113,7 @@ pub(crate) async fn run(
                 }
             }
             let next = listed.get("nextCursor").and_then(Value::as_str);
-            if let Some(cursor) = next.filter(|next| exchange.connection.server().era.leads_on(next)) {
+            if let Some(cursor) = next.filter(|next| exchange.connection.server().era.has_next_page(next)) {
                 let cursor = if cursor.is_empty() { "\"\"" } else { cursor };
                 content.push(ContentBlock::text(format!("[there are more: call again with the cursor {cursor}]")));
             }
@@ -158,7 +158,7 @@ async fn ask(
     name: Option<&str>,
     params: Map<String, Value>,
 ) -> Result<Value, ToolError> {
-    exchange.run(Sent::of(method, name, params)).await
+    exchange.run(OutgoingRequest::of(method, name, params)).await
 }
 
 fn entries<'a>(exchange: &Exchange<'_>, result: &'a Value, key: &str) -> Result<&'a [Value], ToolError> {

@@ -8,18 +8,18 @@ use hashbrown::HashMap;
 use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolwright_core::catalogue::{ProviderError, RegisteredTool, Withheld, foreign_ids};
+use toolwright_core::catalogue::{ProviderError, RegisteredTool, WithheldTool, foreign_ids};
 use toolwright_core::definition::{Effects, Mode, ToolDefinition};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::pattern::allowed_by;
 
 use super::config::{AsTools, McpServerOptions, McpTransport};
 use super::connection::Connection;
-use super::connection::handshake::{Found, ServerInfo};
+use super::connection::handshake::{ProbeResult, ServerInfo};
 use super::connection::peer::AskError;
 use super::listed_as_tools;
 use super::listed_as_tools::ListedTool;
-use crate::protocol::headers::Mirrored;
+use crate::protocol::headers::MirroredParameter;
 use crate::protocol::message::RpcError;
 use crate::protocol::revision::MODERN_VERSIONS;
 use crate::protocol::{headers, list_validation};
@@ -90,7 +90,7 @@ pub(crate) async fn fetch_checked(
             return Ok(list);
         }
         cursor = match page.get("nextCursor").and_then(Value::as_str) {
-            Some(next) if connection.server().era.leads_on(next) => Some(next.to_owned()),
+            Some(next) if connection.server().era.has_next_page(next) => Some(next.to_owned()),
             _ => return Ok(list),
         };
         if let Some(next) = &cursor
@@ -106,18 +106,18 @@ pub(crate) async fn fetch_checked(
 
 /// A raw list as the server sent it, which is stored between runs.
 #[derive(Debug, Default)]
-pub(crate) struct Raw<'a> {
+pub(crate) struct ListInput<'a> {
     /// Its tools.
     pub(crate) tools: &'a [Value],
     /// Our tools for its resources and prompts.
     pub(crate) shown: Vec<ListedTool>,
     /// How header marks are handled.
-    pub(crate) marks: Marks,
+    pub(crate) marks: HeaderMarks,
 }
 
 /// How `x-mcp-header` in input schemas is handled.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Marks {
+pub(crate) enum HeaderMarks {
     /// Ignored: on a pipe, or up to 2025-11-25.
     #[default]
     Ignored,
@@ -127,10 +127,10 @@ pub(crate) enum Marks {
 
 /// Tools for the catalogue, facts about them, and withheld names with reasons.
 #[derive(Debug, Default)]
-pub(crate) struct Listed {
+pub(crate) struct ListedTools {
     pub(crate) tools: Vec<Arc<RegisteredTool>>,
-    pub(crate) facts: Facts,
-    pub(crate) withheld: Vec<Withheld>,
+    pub(crate) facts: ToolFacts,
+    pub(crate) withheld: Vec<WithheldTool>,
     /// Faults of the server's lists, in words. Clients get corrected lists; here everything stays as received.
     pub(crate) mistakes: Option<String>,
 }
@@ -139,31 +139,31 @@ pub(crate) struct Listed {
 ///
 /// # Errors
 /// When the namespace is illegal.
-pub(crate) fn build(spec: &McpServerOptions, raw: Raw<'_>) -> Result<Listed, ProviderError> {
-    let mut listed = Listed::default();
+pub(crate) fn build(spec: &McpServerOptions, raw: ListInput<'_>) -> Result<ListedTools, ProviderError> {
+    let mut listed = ListedTools::default();
     let mut sound = Vec::with_capacity(raw.tools.len() + raw.shown.len());
     let mut names = HashSet::new();
     for (index, tool) in raw.tools.iter().enumerate() {
         match checked(tool) {
             Ok((name, _)) if !names.insert(name) => {
-                listed.withheld.push(Withheld::new(name, "listed twice by the server; the first is kept"));
+                listed.withheld.push(WithheldTool::new(name, "listed twice by the server; the first is kept"));
             }
             Ok((name, fields)) => match fact(fields, raw.marks) {
                 Ok(fact) => sound.push((name, fields, fact)),
-                Err(reason) => listed.withheld.push(Withheld::unreadable(name, format!("broken: {reason}"))),
+                Err(reason) => listed.withheld.push(WithheldTool::unreadable(name, format!("broken: {reason}"))),
             },
             Err(reason) => {
                 let name =
                     tool.get("name").and_then(Value::as_str).map_or_else(|| format!("tool {index}"), str::to_owned);
-                listed.withheld.push(Withheld::unreadable(name, format!("broken: {reason}")));
+                listed.withheld.push(WithheldTool::unreadable(name, format!("broken: {reason}")));
             }
         }
     }
     for ListedTool { name, fields, stands_for } in &raw.shown {
         if names.insert(name) {
-            sound.push((name, fields, Some(Fact { stands_for: Some(stands_for.clone()), ..Fact::default() })));
+            sound.push((name, fields, Some(ToolFact { stands_for: Some(stands_for.clone()), ..ToolFact::default() })));
         } else {
-            listed.withheld.push(Withheld::new(name, "the server has a tool of this name itself"));
+            listed.withheld.push(WithheldTool::new(name, "the server has a tool of this name itself"));
         }
     }
     let wrong = sound.iter().map(|(name, fields, _)| (name, list_validation::mistakes(fields)));
@@ -176,7 +176,7 @@ pub(crate) fn build(spec: &McpServerOptions, raw: Raw<'_>) -> Result<Listed, Pro
         .map_err(|error| ProviderError { message: error.to_string(), source: Some(Arc::new(error)) })?;
     for (id, (name, tool, fact)) in ids.into_iter().zip(sound) {
         if let Some(reason) = filtered(spec, name) {
-            listed.withheld.push(Withheld::new(name, reason));
+            listed.withheld.push(WithheldTool::new(name, reason));
         } else {
             let definition = definition(spec, id, tool);
             listed.tools.push(match spec.config.tools.get(name) {
@@ -193,14 +193,14 @@ pub(crate) fn build(spec: &McpServerOptions, raw: Raw<'_>) -> Result<Listed, Pro
 ///
 /// # Errors
 /// Why it cannot be offered where marked parameters are repeated in headers.
-fn fact(tool: &Map<String, Value>, marks: Marks) -> Result<Option<Fact>, String> {
+fn fact(tool: &Map<String, Value>, marks: HeaderMarks) -> Result<Option<ToolFact>, String> {
     let mirrored = match tool.get("inputSchema") {
-        Some(schema) if marks == Marks::Followed => headers::mirrored(schema)?,
+        Some(schema) if marks == HeaderMarks::Followed => headers::mirrored(schema)?,
         _ => Vec::new(),
     };
     let task = tool.get("execution").and_then(|execution| execution.get("taskSupport")).and_then(Value::as_str);
     let wants_task = task == Some("required");
-    Ok((wants_task || !mirrored.is_empty()).then_some(Fact { mirrored, wants_task, stands_for: None }))
+    Ok((wants_task || !mirrored.is_empty()).then_some(ToolFact { mirrored, wants_task, stands_for: None }))
 }
 
 /// The name and fields of a tool that can be offered.
@@ -294,12 +294,12 @@ pub(crate) struct Manifest {
     pub(crate) asks_folders: bool,
     /// The protocol era found, under the key `KEPT` of `VersionProbe`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) generation: Option<Found>,
+    pub(crate) generation: Option<ProbeResult>,
 }
 
 impl Manifest {
     /// Builds it from a server's self-description and lists.
-    pub(crate) fn new(server: &ServerInfo, found: Option<Found>, tools: Vec<Value>, prompts: Vec<Value>) -> Self {
+    pub(crate) fn new(server: &ServerInfo, found: Option<ProbeResult>, tools: Vec<Value>, prompts: Vec<Value>) -> Self {
         Self {
             tools,
             prompts,
@@ -315,7 +315,7 @@ impl Manifest {
     ///
     /// # Errors
     /// When the namespace is illegal.
-    pub(crate) fn build(&self, spec: &McpServerOptions) -> Result<Listed, ProviderError> {
+    pub(crate) fn build(&self, spec: &McpServerOptions) -> Result<ListedTools, ProviderError> {
         let mut shown = Vec::new();
         if spec.config.resources == AsTools::Yes && self.capabilities.contains_key("resources") {
             shown.extend(listed_as_tools::resources());
@@ -325,20 +325,20 @@ impl Manifest {
         }
         let is_modern = self.version.as_deref().is_some_and(|version| MODERN_VERSIONS.contains(&version));
         let has_headers = matches!(spec.config.transport, McpTransport::Http { .. });
-        let marks = if is_modern && has_headers { Marks::Followed } else { Marks::Ignored };
-        build(spec, Raw { tools: &self.tools, shown, marks })
+        let marks = if is_modern && has_headers { HeaderMarks::Followed } else { HeaderMarks::Ignored };
+        build(spec, ListInput { tools: &self.tools, shown, marks })
     }
 }
 
 /// Facts by tool. Most tools have none.
 #[derive(Debug, Default)]
-pub(crate) struct Facts(pub(crate) HashMap<String, Fact>);
+pub(crate) struct ToolFacts(pub(crate) HashMap<String, ToolFact>);
 
 /// Facts about one tool.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Fact {
+pub(crate) struct ToolFact {
     /// Its parameters that are repeated in headers.
-    pub(crate) mirrored: Vec<Mirrored>,
+    pub(crate) mirrored: Vec<MirroredParameter>,
     /// It cannot be called but as a task (up to 2025-11-25).
     pub(crate) wants_task: bool,
     /// Set if it is not a tool of the server, but a prompt or resource method.
@@ -356,17 +356,17 @@ pub(crate) enum StandsFor {
     Prompt(String),
 }
 
-impl Facts {
+impl ToolFacts {
     /// Returns the facts about the tool with this raw name.
-    pub(crate) fn of(&self, raw_name: &str) -> Option<&Fact> {
+    pub(crate) fn of(&self, raw_name: &str) -> Option<&ToolFact> {
         self.0.get(raw_name)
     }
 }
 
-impl Fact {
+impl ToolFact {
     /// The headers of a call with these arguments.
     pub(crate) fn headers(&self, arguments: &Map<String, Value>) -> Vec<(HeaderName, HeaderValue)> {
-        let header = |mirrored: &Mirrored| {
+        let header = |mirrored: &MirroredParameter| {
             let name = HeaderName::try_from(mirrored.header.as_str()).ok()?;
             let value = HeaderValue::try_from(mirrored.value(arguments)?).ok()?;
             Some((name, value))
@@ -390,7 +390,7 @@ mod tests {
     }
 
     fn one(tool: Value) -> ToolDefinition {
-        let listed = build(&spec(), Raw { tools: &[tool], ..Raw::default() }).expect("listed");
+        let listed = build(&spec(), ListInput { tools: &[tool], ..ListInput::default() }).expect("listed");
         listed.tools[0].definition().clone()
     }
 
@@ -447,29 +447,29 @@ mod tests {
             json!({"name": "a.b"}),
             json!({"name": "a_b", "outputSchema": true}),
         ];
-        let listed = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
+        let listed = build(&spec, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
         let names: Vec<_> = listed.tools.iter().map(|tool| tool.raw_name()).collect();
         assert_eq!(names, ["good", "careless", "a.b", "a_b"]);
         assert_ne!(listed.tools[2].definition().id, listed.tools[3].definition().id);
         let withheld: Vec<_> = listed.withheld.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(withheld, ["bad", "of_text", "tool 4", "tool 5", "", "good", "drop_all"]);
-        assert_eq!(listed.withheld[6], Withheld::new("drop_all", "filtered by tools_denied"));
+        assert_eq!(listed.withheld[6], WithheldTool::new("drop_all", "filtered by tools_denied"));
     }
 
     #[test]
     fn a_filter_renames_nothing() {
         let raw = [json!({"name": "a.b"}), json!({"name": "a_b"})];
-        let all = build(&spec(), Raw { tools: &raw, ..Raw::default() }).expect("listed");
+        let all = build(&spec(), ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
         let mut spec = spec();
         spec.config.tools_denied = vec!["a.b".into()];
-        let some = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
+        let some = build(&spec, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
         assert_eq!(some.tools[0].definition().id, all.tools[1].definition().id);
     }
 
     #[test]
     fn operator_overrides_change_only_what_is_shown() {
         let raw = [json!({"name": "Get", "description": "From the server."}), json!({"name": "b"})];
-        let plain = build(&spec(), Raw { tools: &raw, ..Raw::default() }).expect("listed");
+        let plain = build(&spec(), ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
         let shown = ToolOverride {
             name: Some("fetch_page".into()),
             description: Some("Ours.".into()),
@@ -480,7 +480,7 @@ mod tests {
         let mut spec = spec();
         spec.config.no_schema_mode = Some(toolwright_core::definition::NoSchemaMode::ReadOnly);
         spec.config.tools.insert("Get".into(), shown);
-        let ours = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
+        let ours = build(&spec, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
         let (was, is) = (&plain.tools[0], &ours.tools[0]);
         assert_eq!(was.definition().id, is.definition().id);
         assert_eq!(
@@ -505,7 +505,7 @@ mod tests {
             [("off".into(), CacheTtl(None)), ("own".into(), CacheTtl(Some(Duration::from_secs(1))))].into();
         let reads = |name: &str| json!({"name": name, "annotations": {"readOnlyHint": true}});
         let raw = [reads("r"), json!({"name": "w"}), reads("off"), json!({"name": "own"})];
-        let listed = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
+        let listed = build(&spec, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
         let ttls: Vec<_> = listed.tools.iter().map(|tool| tool.definition().cache_ttl).collect();
         assert_eq!(ttls, [Some(Duration::from_secs(9)), None, None, Some(Duration::from_secs(1))]);
     }
@@ -517,7 +517,7 @@ mod tests {
         let shown = |effects| ToolOverride { effects: Some(effects), ..ToolOverride::default() };
         spec.config.tools = [("liar".into(), shown(Effects::UNKNOWN)), ("shy".into(), shown(Effects::READ))].into();
         let raw = [json!({"name": "liar", "annotations": {"readOnlyHint": true}}), json!({"name": "shy"})];
-        let listed = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
+        let listed = build(&spec, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
         let ttls: Vec<_> = listed.tools.iter().map(|tool| tool.definition().cache_ttl).collect();
         assert_eq!(ttls, [None, Some(Duration::from_secs(9))]);
     }

@@ -24,7 +24,7 @@ use super::connection::Connection;
 use super::connection::managed::WaitPolicy;
 use super::connection::peer::AskError;
 use super::connection::subscription::SET_LEVEL;
-use super::exchange::{Exchange, Sent, refusal};
+use super::exchange::{Exchange, OutgoingRequest, refusal};
 use super::listing::{Bounds, fetch_checked};
 use super::provider::{list_bound, reason};
 use super::source::{ConnectionChoice, Source};
@@ -126,7 +126,9 @@ impl Provider for McpMethods {
         };
         let result = self
             .source
-            .during(context, choice, |connection| run(&self.source, connection, call.raw_name, params, context))
+            .run_on_connection(context, choice, |connection| {
+                run(&self.source, connection, call.raw_name, params, context)
+            })
             .await?;
         Ok(ToolOutput::default().with_extra(METHOD_RESULT, result))
     }
@@ -135,7 +137,7 @@ impl Provider for McpMethods {
         Some(self.source.peer())
     }
 
-    fn is_of_methods(&self) -> bool {
+    fn lists_methods(&self) -> bool {
         true
     }
 
@@ -190,7 +192,7 @@ async fn run(
             if is_modern {
                 // Modern requests state the level themselves. The older connection is told without waiting.
                 proposed.taken();
-                if let Some(beside) = source.pool.beside() {
+                if let Some(beside) = source.pool.legacy_connection() {
                     beside.send_level();
                 }
                 return Ok(json!({}));
@@ -210,7 +212,7 @@ async fn send(exchange: &Exchange<'_>, method: &str, params: Map<String, Value>)
     let named_by = METHODS.iter().find(|known| known.name == method).and_then(|known| known.named_by);
     let name = named_by.and_then(|key| params.get(key)).and_then(Value::as_str).map(str::to_owned);
     let name = name.as_deref();
-    exchange.run(Sent::of(method, name, params)).await
+    exchange.run(OutgoingRequest::of(method, name, params)).await
 }
 
 /// Bounds on each of these lists.

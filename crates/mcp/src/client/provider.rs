@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
     CallLimits, ChangeNotifier, Health, ListKind, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind,
-    RegisteredTool, Withheld,
+    RegisteredTool, WithheldTool,
 };
 use toolwright_core::client::AskStyle;
 use toolwright_core::context::ToolContext;
@@ -23,15 +23,15 @@ use toolwright_core::session::{Principal, SessionId};
 use super::config::{AsTools, McpOptions, McpServerOptions};
 use super::connection::connect::Connector;
 use super::connection::handshake::VersionProbe;
-use super::connection::inbox::listener::{Folders, Listener};
+use super::connection::inbox::listener::{Listener, ServerRoots};
 use super::connection::managed::{ManagedConnection, WaitPolicy};
 use super::connection::peer::{AskError, EXPIRED};
 use super::connection::pool::ConnectionPool;
 use super::exchange::{Exchange, call_tool};
 use super::listed_as_tools;
-use super::listing::{self, Listed as Built, Manifest, RawList};
+use super::listing::{self, ListedTools as Built, Manifest, RawList};
 use super::methods::{McpMethods, OtherLists};
-use super::source::{Announced, Attempt, Changes, ConnectionChoice, Relist, Source};
+use super::source::{Announcement, ChangeAnnouncer, ConnectionChoice, ListAttempt, ListRetry, Source};
 
 /// Time limit for a whole list, unless calls have less. It is below the catalogue's own limit, so that
 /// a server that does not answer is noticed here, where it can be probed.
@@ -49,17 +49,17 @@ pub struct McpProvider {
     manifest_key: String,
     credential_scope: ContentHash,
     version_probe: Arc<VersionProbe>,
-    folders: Arc<Folders>,
-    changes: Arc<Changes>,
-    relist: Relist,
-    listed: Mutex<Listed>,
-    announced: Announced,
+    folders: Arc<ServerRoots>,
+    changes: Arc<ChangeAnnouncer>,
+    relist: ListRetry,
+    listed: Mutex<LastListing>,
+    announced: Announcement,
 }
 
 /// Result of the last list, or the cached one.
 #[derive(Default)]
-struct Listed {
-    withheld: Vec<Withheld>,
+struct LastListing {
+    withheld: Vec<WithheldTool>,
     /// Its faults, as last reported.
     mistakes: Option<String>,
     instructions: Option<String>,
@@ -79,7 +79,7 @@ impl McpProvider {
     #[must_use]
     pub fn new(spec: McpServerOptions, deps: McpOptions) -> Arc<Self> {
         let spec = Arc::new(spec);
-        let changes = Arc::new(Changes::default());
+        let changes = Arc::new(ChangeAnnouncer::default());
         let announce = || {
             let changes = Arc::clone(&changes);
             Arc::new(move || changes.announce()) as Arc<dyn Fn() + Send + Sync>
@@ -88,7 +88,7 @@ impl McpProvider {
             Listener::new(spec.name.as_str().into(), Arc::clone(&deps.events), announce(), spec.config.prompts)
                 .shown_to(spec.frames.clone());
         let followed = Arc::default();
-        let folders = Folders::new(Arc::clone(&deps.roots));
+        let folders = ServerRoots::new(Arc::clone(&deps.roots));
         let (manifest_key, credential_scope) = (spec.manifest_key(), spec.credential_scope());
         let version_probe = VersionProbe::new(Arc::clone(&deps.manifests), manifest_key.clone());
         let connector = Connector {
@@ -112,10 +112,10 @@ impl McpProvider {
             credential_scope,
             version_probe,
             folders,
-            relist: Relist::new(Arc::clone(&changes)),
+            relist: ListRetry::new(Arc::clone(&changes)),
             changes,
             listed: Mutex::default(),
-            announced: Announced::default(),
+            announced: Announcement::default(),
         })
     }
 
@@ -131,7 +131,7 @@ impl McpProvider {
 
     /// Fetches the list. If the connection exists and anything goes wrong, including being dropped, the list is
     /// fetched again after a pause; without a connection, the next connection is announced.
-    async fn fetch(&self) -> Result<(Attempt<'_>, RawList), String> {
+    async fn fetch(&self) -> Result<(ListAttempt<'_>, RawList), String> {
         let bound = list_bound(self.spec().config.request_timeout);
         let mut renewed = false;
         loop {
@@ -161,7 +161,7 @@ impl McpProvider {
     }
 
     /// Lists its prompts, if they are offered as tools. If that fails, the tools stay.
-    async fn prompts(&self, attempt: &Attempt<'_>) -> Vec<Value> {
+    async fn prompts(&self, attempt: &ListAttempt<'_>) -> Vec<Value> {
         if self.spec().config.prompts == AsTools::No || !attempt.connection.server().offers("prompts") {
             return Vec::new();
         }
@@ -169,7 +169,7 @@ impl McpProvider {
         let fetched = listing::fetch(&attempt.connection, "prompts/list", "prompts");
         let problem = match tokio::time::timeout(bound, fetched).await {
             Ok(Ok(list)) => {
-                self.warn_of_cut(list.cut);
+                self.warn_truncated_list(list.cut);
                 return list.entries;
             }
             Ok(Err(error)) => reason(error, "prompts"),
@@ -179,7 +179,7 @@ impl McpProvider {
         Vec::new()
     }
 
-    fn warn_of_cut(&self, cut: Option<String>) {
+    fn warn_truncated_list(&self, cut: Option<String>) {
         if let Some(reason) = cut {
             let message = format!("MCP server {}: {reason}", self.spec().name);
             self.deps.events.emit(Event::Warning { code: "mcp_list_cut".to_owned(), message });
@@ -204,7 +204,7 @@ impl McpProvider {
     fn take(&self, manifest: &Manifest, outcome: Option<Result<(), String>>) -> Result<Built, ProviderError> {
         let mut built = manifest.build(self.spec())?;
         if manifest.asks_folders {
-            self.folders.were_asked_for();
+            self.folders.note_roots_request();
         }
         self.source.keep(std::mem::take(&mut built.facts));
         let mut listed = self.listed();
@@ -212,7 +212,7 @@ impl McpProvider {
         if let Some(mistakes) = built.mistakes.as_ref().filter(|mistakes| listed.mistakes.as_ref() != Some(mistakes)) {
             tracing::warn!("{mistakes}");
         }
-        *listed = Listed {
+        *listed = LastListing {
             withheld: built.withheld.clone(),
             mistakes: built.mistakes.take(),
             instructions: manifest.instructions.clone(),
@@ -244,7 +244,7 @@ impl McpProvider {
         }
     }
 
-    fn listed(&self) -> std::sync::MutexGuard<'_, Listed> {
+    fn listed(&self) -> std::sync::MutexGuard<'_, LastListing> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -282,9 +282,9 @@ impl Provider for McpProvider {
         manifest.asks_folders = self.folders.are_asked_for();
         let built = self.take(&manifest, Some(Ok(()))).map_err(failed)?;
         attempt.succeeded();
-        self.relist.due_after(list.ttl);
+        self.relist.schedule_after(list.ttl);
         self.keep_manifest(&manifest).await;
-        self.warn_of_cut(list.cut);
+        self.warn_truncated_list(list.cut);
         Ok(built.tools)
     }
 
@@ -307,7 +307,7 @@ impl Provider for McpProvider {
                 None => pin!(call_tool(exchange, call, fact)).await,
             }
         };
-        pin!(self.source.during(context, ConnectionChoice::OfSession(ask_style), work)).await
+        pin!(self.source.run_on_connection(context, ConnectionChoice::OfSession(ask_style), work)).await
     }
 
     async fn warm_up(&self) -> Result<(), ProviderError> {
@@ -378,7 +378,7 @@ impl Provider for McpProvider {
         self.changes.listen(notify);
     }
 
-    fn withheld(&self) -> Vec<Withheld> {
+    fn withheld(&self) -> Vec<WithheldTool> {
         self.listed().withheld.clone()
     }
 

@@ -19,10 +19,10 @@ use super::config::McpServerOptions;
 use super::connection::Connection;
 use super::connection::inbox::listener::Listener;
 use super::connection::managed::{WaitPolicy, back_off};
-use super::connection::pool::{ConnectionPool, Lent};
-use super::connection::subscription::Followed;
+use super::connection::pool::{ConnectionLease, ConnectionPool};
+use super::connection::subscription::FollowedResources;
 use super::exchange::transport;
-use super::listing::Facts;
+use super::listing::ToolFacts;
 
 /// How long announcements of a changed list are collected before one is passed on.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -38,8 +38,8 @@ pub(crate) struct Source {
     /// Handles its messages outside of calls.
     pub(crate) listener: Arc<Listener>,
     /// Its resources that are followed.
-    pub(crate) followed: Arc<Followed>,
-    facts: Mutex<Arc<Facts>>,
+    pub(crate) followed: Arc<FollowedResources>,
+    facts: Mutex<Arc<ToolFacts>>,
 }
 
 /// The choice of connection for a request.
@@ -57,7 +57,7 @@ impl Source {
         spec: Arc<McpServerOptions>,
         pool: ConnectionPool,
         listener: Arc<Listener>,
-        followed: Arc<Followed>,
+        followed: Arc<FollowedResources>,
     ) -> Arc<Self> {
         Arc::new(Self { spec, pool, listener, followed, facts: Mutex::default() })
     }
@@ -69,16 +69,16 @@ impl Source {
     }
 
     /// Returns facts about its tools from the last list, beyond their definitions.
-    pub(crate) fn facts(&self) -> Arc<Facts> {
+    pub(crate) fn facts(&self) -> Arc<ToolFacts> {
         Arc::clone(&self.locked())
     }
 
     /// Stores facts from a list.
-    pub(crate) fn keep(&self, facts: Facts) {
+    pub(crate) fn keep(&self, facts: ToolFacts) {
         *self.locked() = Arc::new(facts);
     }
 
-    fn locked(&self) -> MutexGuard<'_, Arc<Facts>> {
+    fn locked(&self) -> MutexGuard<'_, Arc<ToolFacts>> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -88,7 +88,7 @@ impl Source {
     ///
     /// # Errors
     /// Those of `work`; there is no connection; the call was cancelled.
-    pub(crate) async fn during<T, W>(
+    pub(crate) async fn run_on_connection<T, W>(
         &self,
         context: &ToolContext,
         choice: ConnectionChoice,
@@ -105,17 +105,19 @@ impl Source {
                     let of_session = context.client.session_ask_style();
                     self.pool.connection(&context.session.id, ask_style, of_session).await
                 }
-                ConnectionChoice::Shared => self.pool.shared.connection(WaitPolicy::FailFast).await.map(Lent::from),
+                ConnectionChoice::Shared => {
+                    self.pool.shared.connection(WaitPolicy::FailFast).await.map(ConnectionLease::from)
+                }
             }
         };
         let mut cancelled = std::pin::pin!(context.cancel.cancelled());
         // Held to the end, so that the connection does not count as idle.
-        let lent = tokio::select! {
+        let lease = tokio::select! {
             biased;
             cause = &mut cancelled => return Err(ToolError::canceled(cause)),
-            lent = connection => lent.map_err(failed)?,
+            lease = connection => lease.map_err(failed)?,
         };
-        let connection = &lent.connection;
+        let connection = &lease.connection;
         let cause = {
             let work = std::pin::pin!(work(Arc::clone(connection)));
             tokio::select! {
@@ -138,12 +140,12 @@ impl Source {
 
 /// Announcements of changes, many in a short time passed on as one.
 #[derive(Default)]
-pub(crate) struct Changes {
+pub(crate) struct ChangeAnnouncer {
     notify: Mutex<Option<ChangeNotifier>>,
     collecting: AtomicBool,
 }
 
-impl Changes {
+impl ChangeAnnouncer {
     /// Passes announcements on to `notify` from here on.
     pub(crate) fn listen(&self, notify: ChangeNotifier) {
         *self.notify.lock().unwrap_or_else(PoisonError::into_inner) = Some(notify);
@@ -168,8 +170,8 @@ impl Changes {
 }
 
 /// Repeats failed lists, with growing pauses.
-pub(crate) struct Relist {
-    changes: Arc<Changes>,
+pub(crate) struct ListRetry {
+    changes: Arc<ChangeAnnouncer>,
     state: Mutex<State>,
 }
 
@@ -190,20 +192,20 @@ impl State {
     }
 }
 
-impl Relist {
+impl ListRetry {
     /// Announces to `changes` that a list is due.
-    pub(crate) fn new(changes: Arc<Changes>) -> Self {
+    pub(crate) fn new(changes: Arc<ChangeAnnouncer>) -> Self {
         Self { changes, state: Mutex::default() }
     }
 
     /// A list begins on `connection`.
-    pub(crate) fn attempt(&self, connection: Arc<Connection>) -> Attempt<'_> {
-        Attempt { relist: self, connection, was_answered: false, has_succeeded: false }
+    pub(crate) fn attempt(&self, connection: Arc<Connection>) -> ListAttempt<'_> {
+        ListAttempt { relist: self, connection, was_answered: false, has_succeeded: false }
     }
 
     /// Schedules a refresh after a list's lifetime; a list that is stale at once is not refreshed
     /// without need.
-    pub(crate) fn due_after(&self, ttl: Option<Duration>) {
+    pub(crate) fn schedule_after(&self, ttl: Option<Duration>) {
         if let Some(ttl) = ttl.filter(|ttl| !ttl.is_zero()) {
             self.announce_after(ttl.clamp(TTL_BOUNDS.0, TTL_BOUNDS.1));
         }
@@ -254,8 +256,8 @@ impl Relist {
 
 /// A list in progress. If dropped before it succeeded, it is repeated; a server that was silent until then
 /// is probed, and reconnected if it does not answer that either.
-pub(crate) struct Attempt<'a> {
-    relist: &'a Relist,
+pub(crate) struct ListAttempt<'a> {
+    relist: &'a ListRetry,
     /// The connection.
     pub(crate) connection: Arc<Connection>,
     /// Whether the server sent anything for it, or cannot any more.
@@ -263,7 +265,7 @@ pub(crate) struct Attempt<'a> {
     has_succeeded: bool,
 }
 
-impl Attempt<'_> {
+impl ListAttempt<'_> {
     /// Marks the list as successful.
     pub(crate) fn succeeded(mut self) {
         self.has_succeeded = true;
@@ -271,7 +273,7 @@ impl Attempt<'_> {
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for ListAttempt<'_> {
     fn drop(&mut self) {
         if self.has_succeeded {
             return;
@@ -284,16 +286,16 @@ impl Drop for Attempt<'_> {
 }
 
 /// A server's announced capabilities.
-type Said = Arc<Map<String, Value>>;
+type AnnouncedObject = Arc<Map<String, Value>>;
 
 /// Capabilities shown to others: one object per announcement, because connections are told apart by it.
 #[derive(Default)]
-pub(crate) struct Announced(Mutex<Option<(Said, Said)>>);
+pub(crate) struct Announcement(Mutex<Option<(AnnouncedObject, AnnouncedObject)>>);
 
-impl Announced {
+impl Announcement {
     /// Returns them without resource subscriptions, for a server with a connection per session: an update belongs to
     /// one session, whose connection may end while other sessions are subscribed to the same resource.
-    pub(crate) fn without_subscriptions(&self, said: Said) -> Said {
+    pub(crate) fn without_subscriptions(&self, said: AnnouncedObject) -> AnnouncedObject {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, shown)) = last.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &said)) {
             return Arc::clone(shown);

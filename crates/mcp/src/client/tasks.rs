@@ -18,11 +18,11 @@ use super::connection::handshake::{ServerInfo, modern_meta};
 use super::connection::inbox::Caller;
 use super::connection::peer::{AskError, Params, Request};
 use super::connection::{Connection, HeldRequest};
-use super::exchange::{Exchange, What, refusal, tool_error, transport};
+use super::exchange::{Exchange, RequestLabel, refusal, tool_error, transport};
 use super::reply::Reply;
 use crate::protocol::message::RpcError;
 use crate::protocol::revision::Era;
-use crate::transport::has_come;
+use crate::transport::is_reply_failure;
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// Default poll interval of a task, and the bounds of the server's choice.
@@ -65,7 +65,7 @@ pub(crate) fn is_task(server: &ServerInfo, result: &impl Reply) -> bool {
 /// As [`Exchange::run`].
 pub(crate) async fn finish(
     exchange: &Exchange<'_>,
-    what: What<'_>,
+    what: RequestLabel<'_>,
     created: Value,
     params: &Params<'_>,
 ) -> Result<Value, ToolError> {
@@ -81,7 +81,7 @@ pub(crate) async fn finish(
     // The progress token of the request is also that of the task.
     let _progress: Option<HeldRequest> =
         params.meta.progress_token.map(|token| exchange.connection.hold(token, Caller::from(exchange.context)));
-    let mut unfinished = Unfinished { connection: exchange.connection, id: &id, is_open: true };
+    let mut unfinished = UnfinishedTask { connection: exchange.connection, id: &id, is_open: true };
     let mut answered = HashSet::new();
     let mut last = Value::Null;
     let mut reports = 0_u32;
@@ -154,11 +154,11 @@ pub(crate) async fn finish(
 async fn look(
     exchange: &Exchange<'_>,
     method: &str,
-    what: What<'_>,
+    what: RequestLabel<'_>,
     id: &str,
     pause: Duration,
 ) -> Result<Value, ToolError> {
-    let mut tries = Tries::new(pause);
+    let mut tries = PollState::new(pause);
     loop {
         let mut params = params_of(exchange, method, id);
         match exchange.attempt(method, Some(id), Vec::new(), &mut params).await {
@@ -175,12 +175,12 @@ async fn look(
 /// As [`look`].
 async fn deliver(
     exchange: &Exchange<'_>,
-    what: What<'_>,
+    what: RequestLabel<'_>,
     id: &str,
     params: Params<'_>,
     pause: Duration,
 ) -> Result<(), ToolError> {
-    let mut tries = Tries::new(pause);
+    let mut tries = PollState::new(pause);
     let mut may_have_arrived = false;
     loop {
         match exchange.attempt::<IgnoredAny>("tasks/update", Some(id), Vec::new(), &mut params.clone()).await {
@@ -201,15 +201,15 @@ async fn deliver(
 /// A retry would not help.
 async fn put_off(
     exchange: &Exchange<'_>,
-    (method, what): (&str, What<'_>),
+    (method, what): (&str, RequestLabel<'_>),
     error: AskError,
-    tries: &mut Tries,
+    tries: &mut PollState,
 ) -> Result<(), ToolError> {
     let connection = exchange.connection;
     let is_forgotten = connection.is_expired() && connection.server().era == Era::Legacy;
     // On a pipe nothing can be sent after its process has closed its input.
     let is_write_closed = connection.is_write_closed() && matches!(error, AskError::NotSent(_));
-    if !tries.may_go_on(&error) || connection.is_closed() || is_forgotten || is_write_closed {
+    if !tries.may_poll_again(&error) || connection.is_closed() || is_forgotten || is_write_closed {
         return Err(tool_error(exchange.server, what, error));
     }
     let pause = tries.pause;
@@ -221,14 +221,14 @@ async fn put_off(
 
 /// The tries of one request of a task.
 #[derive(Debug)]
-struct Tries {
+struct PollState {
     /// The pause before the next attempt.
     pause: Duration,
     /// Number of answers that show no knowledge of the task.
     strange: u32,
 }
 
-impl Tries {
+impl PollState {
     fn new(pause: Duration) -> Self {
         Self { pause, strange: 0 }
     }
@@ -240,11 +240,11 @@ impl Tries {
     }
 
     /// Whether a retry may succeed after this error.
-    fn may_go_on(&mut self, error: &AskError) -> bool {
+    fn may_poll_again(&mut self, error: &AskError) -> bool {
         match error {
             AskError::Rpc(_) | AskError::Final(_) | AskError::Ended(_) => false,
             // A retry would give the same oversized answer.
-            AskError::Broken(reason) if has_come(reason) => false,
+            AskError::Broken(reason) if is_reply_failure(reason) => false,
             // Without a session, another server behind the address may know the task; if none does,
             // a server without tasks has replaced it.
             AskError::Broken(_) | AskError::Expired => self.count(),
@@ -265,13 +265,13 @@ fn pause(task: &Value) -> Duration {
 }
 
 /// A task that has not ended: dropped, it is cancelled at the server.
-struct Unfinished<'a> {
+struct UnfinishedTask<'a> {
     connection: &'a Arc<Connection>,
     id: &'a str,
     is_open: bool,
 }
 
-impl Drop for Unfinished<'_> {
+impl Drop for UnfinishedTask<'_> {
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if !self.is_open || self.connection.is_closed() {
@@ -311,12 +311,12 @@ mod tests {
     }
     #[test]
     fn absent_servers_are_awaited_unknown_tasks_fail() {
-        let mut tries = Tries::new(POLL);
-        let expired = (1..MAX_STRANGE).all(|_| tries.may_go_on(&AskError::Expired));
-        let away = (0..1000).all(|_| tries.may_go_on(&AskError::Fault("HTTP 503".to_owned())));
-        let refused = (0..1000).all(|_| tries.may_go_on(&AskError::NotSent("cannot connect".to_owned())));
+        let mut tries = PollState::new(POLL);
+        let expired = (1..MAX_STRANGE).all(|_| tries.may_poll_again(&AskError::Expired));
+        let away = (0..1000).all(|_| tries.may_poll_again(&AskError::Fault("HTTP 503".to_owned())));
+        let refused = (0..1000).all(|_| tries.may_poll_again(&AskError::NotSent("cannot connect".to_owned())));
         assert!(expired && away && refused);
-        assert!(!tries.may_go_on(&AskError::Broken("HTTP 404".to_owned())));
-        assert!(!Tries::new(POLL).may_go_on(&AskError::Broken(format!("{TOO_LARGE} (7)"))));
+        assert!(!tries.may_poll_again(&AskError::Broken("HTTP 404".to_owned())));
+        assert!(!PollState::new(POLL).may_poll_again(&AskError::Broken(format!("{TOO_LARGE} (7)"))));
     }
 }

@@ -11,8 +11,8 @@ use toolwright_core::approval::EXPIRY;
 use toolwright_core::client::ClientRequest;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 
-use super::connection::inbox::pages::{Awaited, MAX_PAGES};
-use super::exchange::{Exchange, Sent, What};
+use super::connection::inbox::elicitation_pages::{AwaitedPages, MAX_PAGES};
+use super::exchange::{Exchange, OutgoingRequest, RequestLabel};
 use super::reply::Reply;
 use crate::protocol::asking;
 use crate::protocol::elicitation::Page;
@@ -40,14 +40,14 @@ struct RequestedPage {
 /// [`ErrorKind::Denied`] if the user declines; those of the second request.
 pub(crate) async fn follow<R: Reply>(
     exchange: &Exchange<'_>,
-    sent: &mut Sent<'_>,
+    sent: &mut OutgoingRequest<'_>,
     refused: ToolError,
 ) -> Result<R, ToolError> {
     let pages = pages(refused.protocol());
     let ids = pages.iter().filter_map(|asked| asked.id.clone()).collect();
     // The request's own id: other requests may wait for the same name.
     let request = sent.params.meta.progress_token.unwrap_or_default();
-    let awaited = Awaited { pages: exchange.connection.pages(), request, ids };
+    let awaited = AwaitedPages { pages: exchange.connection.pages(), request, ids };
     let client = &exchange.context.client;
     let capabilities = client.capabilities();
     let can_see = pages.iter().all(|asked| asking::missing(&capabilities, asking::ELICIT, &asked.params).is_none());
@@ -122,7 +122,7 @@ fn pages(refused: Option<&ProtocolError>) -> Vec<RequestedPage> {
 }
 
 /// The form that asks whether the user is done: not every server reports it.
-fn form(what: What<'_>, pages: &[RequestedPage]) -> Value {
+fn form(what: RequestLabel<'_>, pages: &[RequestedPage]) -> Value {
     let hosts: Vec<&str> = pages.iter().map(|asked| asked.page.host()).collect();
     let message = format!("Accept this once you are done at {}: {what} is then made again.", hosts.join(" and "));
     json!({"message": message, "requestedSchema": {"type": "object", "properties": {}}})

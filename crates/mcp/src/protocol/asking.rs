@@ -46,7 +46,7 @@ const MAX_MESSAGES: usize = 256;
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SamplingParams {
-    messages: Vec<Written>,
+    messages: Vec<RawSamplingMessage>,
     system_prompt: Option<String>,
     temperature: Option<f64>,
     max_tokens: u32,
@@ -56,7 +56,7 @@ struct SamplingParams {
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct RawSamplingMessage {
     role: Role,
     content: Content,
 }
@@ -104,7 +104,7 @@ pub fn request_of(params: &Value, max_tokens: u32) -> Result<ModelRequest, Strin
     })
 }
 
-fn message(written: Written) -> Result<Message, String> {
+fn message(written: RawSamplingMessage) -> Result<Message, String> {
     let content = match written.content {
         Content::Several(content) => content,
         Content::One(block) => vec![block],

@@ -6,7 +6,7 @@ use serde::Deserializer as _;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::protocol::message::{Refused, RpcError, unreadable};
+use crate::protocol::message::{RefusedMessage, RpcError, unreadable};
 
 /// Messages that one batch may hold.
 pub const MAX_BATCH: usize = 64;
@@ -22,8 +22,8 @@ pub fn is_batch(bytes: &[u8]) -> bool {
 /// one.
 ///
 /// # Errors
-/// [`Refused`]: it is not JSON, empty, or over the bound.
-pub fn batch(bytes: &[u8]) -> Result<Vec<&RawValue>, Refused> {
+/// [`RefusedMessage`]: it is not JSON, empty, or over the bound.
+pub fn batch(bytes: &[u8]) -> Result<Vec<&RawValue>, RefusedMessage> {
     let mut messages = Vec::new();
     let taken = each_of_batch(bytes, |message| {
         if messages.len() == MAX_BATCH {
@@ -35,7 +35,7 @@ pub fn batch(bytes: &[u8]) -> Result<Vec<&RawValue>, Refused> {
     taken.map_err(|error| unreadable(&error))?;
     if messages.is_empty() {
         let error = RpcError::new(RpcError::INVALID_REQUEST, "a batch holds at least one message");
-        return Err(Refused { id: None, error });
+        return Err(RefusedMessage { id: None, error });
     }
     Ok(messages)
 }

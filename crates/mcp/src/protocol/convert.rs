@@ -75,10 +75,10 @@ pub fn error(era: Era, method: &str, uri: Option<&str>, error: RpcError) -> RpcE
     if method != "resources/read" {
         return error;
     }
-    let names_it = error.data.as_ref().is_some_and(|data| data.get("uri").is_some());
+    let has_uri = error.data.as_ref().is_some_and(|data| data.get("uri").is_some());
     let code = match (era, error.code) {
         (Era::Modern, RpcError::RESOURCE_NOT_FOUND) => RpcError::INVALID_PARAMS,
-        (Era::Legacy, RpcError::INVALID_PARAMS) if names_it => RpcError::RESOURCE_NOT_FOUND,
+        (Era::Legacy, RpcError::INVALID_PARAMS) if has_uri => RpcError::RESOURCE_NOT_FOUND,
         _ => return error,
     };
     let data = match (error.data, uri) {

@@ -62,14 +62,14 @@ fn encoded_part(value: &str) -> Option<&str> {
 
 /// A parameter that is repeated in a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mirrored {
+pub struct MirroredParameter {
     /// The header's name, in lower case.
     pub header: String,
     /// Its path in the arguments.
     pub path: Vec<String>,
 }
 
-impl Mirrored {
+impl MirroredParameter {
     /// Returns the encoded header value; `None` if the arguments do not have it.
     #[must_use]
     pub fn value(&self, arguments: &Map<String, Value>) -> Option<String> {
@@ -81,16 +81,18 @@ impl Mirrored {
     ///
     /// # Errors
     /// The mismatch, in words.
-    pub fn check(&self, arguments: &Map<String, Value>, sent: Sent<'_>) -> Result<(), String> {
+    pub fn check(&self, arguments: &Map<String, Value>, sent: SentHeader<'_>) -> Result<(), String> {
         let (header, argument) = (&self.header, self.path.join("."));
         let value = self.argument(arguments).filter(|value| !value.is_null());
         let expected = value.and_then(text);
         match (sent, expected) {
-            (Sent::Unreadable, _) => Err(format!("header {header} is there more than once, or is no text")),
-            (Sent::Absent, None) => Ok(()),
-            (Sent::Absent, Some(_)) => Err(format!("header {header} is absent, and the body has `{argument}`")),
-            (Sent::Once(_), None) => Err(format!("header {header} is there, and the body has no such `{argument}`")),
-            (Sent::Once(written), Some(expected)) => {
+            (SentHeader::Unreadable, _) => Err(format!("header {header} is there more than once, or is no text")),
+            (SentHeader::Absent, None) => Ok(()),
+            (SentHeader::Absent, Some(_)) => Err(format!("header {header} is absent, and the body has `{argument}`")),
+            (SentHeader::Once(_), None) => {
+                Err(format!("header {header} is there, and the body has no such `{argument}`"))
+            }
+            (SentHeader::Once(written), Some(expected)) => {
                 let read = decode(written).ok_or_else(|| format!("header {header} does not decode as base64"))?;
                 let same = read == expected || value.is_some_and(|value| is_same_integer(value, &read));
                 if same { Ok(()) } else { Err(format!("header {header} is not `{argument}` of the body")) }
@@ -106,7 +108,7 @@ impl Mirrored {
 
 /// The received state of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent<'a> {
+pub enum SentHeader<'a> {
     /// Absent.
     Absent,
     /// Once, with this value.
@@ -148,7 +150,7 @@ pub fn may_be_marked(schema: &Value) -> bool {
 ///
 /// # Errors
 /// An invalid mark; such a tool must not be offered over HTTP.
-pub fn mirrored(schema: &Value) -> Result<Vec<Mirrored>, String> {
+pub fn mirrored(schema: &Value) -> Result<Vec<MirroredParameter>, String> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();
     let mut open = vec![(Some(Vec::new()), schema)];
@@ -162,7 +164,7 @@ pub fn mirrored(schema: &Value) -> Result<Vec<Mirrored>, String> {
             if !seen.insert(header.clone()) {
                 return Err(format!("two parameters have the same {MARK} `{header}`"));
             }
-            found.push(Mirrored { header: format!("{PARAM_PREFIX}{header}"), path });
+            found.push(MirroredParameter { header: format!("{PARAM_PREFIX}{header}"), path });
         }
         for (key, value) in fields {
             match (key.as_str(), value) {
@@ -254,29 +256,29 @@ mod tests {
 
     #[test]
     fn a_header_says_what_the_arguments_do() {
-        let check = |arguments: Value, sent: Sent<'_>, expect: Option<&str>| {
-            let mirrored = Mirrored { header: "mcp-param-a".into(), path: vec!["a".into()] };
+        let check = |arguments: Value, sent: SentHeader<'_>, expect: Option<&str>| {
+            let mirrored = MirroredParameter { header: "mcp-param-a".into(), path: vec!["a".into()] };
             let found = mirrored.check(arguments.as_object().expect("object"), sent).err();
             assert_eq!(found.is_some(), expect.is_some(), "{arguments} {sent:?} {found:?}");
             assert!(found.unwrap_or_default().contains(expect.unwrap_or_default()));
         };
-        check(json!({"a": "us"}), Sent::Once("us"), None);
-        check(json!({"a": "us"}), Sent::Once("eu"), Some("is not `a`"));
-        check(json!({"a": "us"}), Sent::Absent, Some("absent"));
-        check(json!({"a": "us"}), Sent::Unreadable, Some("more than once"));
-        check(json!({"a": "ü"}), Sent::Once("=?base64?w7w=?="), None);
-        check(json!({"a": "ü"}), Sent::Once("=?base64?w7w?="), Some("base64"));
-        check(json!({}), Sent::Absent, None);
-        check(json!({"a": null}), Sent::Absent, None);
-        check(json!({"a": null}), Sent::Once(""), Some("no such"));
-        check(json!({"a": [1]}), Sent::Once("1"), Some("no such"));
-        check(json!({"a": true}), Sent::Once("true"), None);
-        check(json!({"a": true}), Sent::Once("1"), Some("is not"));
-        check(json!({"a": 42}), Sent::Once("42.0"), None);
-        check(json!({"a": 42.0}), Sent::Once("42"), None);
-        check(json!({"a": 42}), Sent::Once("+42"), Some("is not"));
-        check(json!({"a": 42}), Sent::Once("43"), Some("is not"));
-        check(json!({"a": "42"}), Sent::Once("42.0"), Some("is not"));
+        check(json!({"a": "us"}), SentHeader::Once("us"), None);
+        check(json!({"a": "us"}), SentHeader::Once("eu"), Some("is not `a`"));
+        check(json!({"a": "us"}), SentHeader::Absent, Some("absent"));
+        check(json!({"a": "us"}), SentHeader::Unreadable, Some("more than once"));
+        check(json!({"a": "ü"}), SentHeader::Once("=?base64?w7w=?="), None);
+        check(json!({"a": "ü"}), SentHeader::Once("=?base64?w7w?="), Some("base64"));
+        check(json!({}), SentHeader::Absent, None);
+        check(json!({"a": null}), SentHeader::Absent, None);
+        check(json!({"a": null}), SentHeader::Once(""), Some("no such"));
+        check(json!({"a": [1]}), SentHeader::Once("1"), Some("no such"));
+        check(json!({"a": true}), SentHeader::Once("true"), None);
+        check(json!({"a": true}), SentHeader::Once("1"), Some("is not"));
+        check(json!({"a": 42}), SentHeader::Once("42.0"), None);
+        check(json!({"a": 42.0}), SentHeader::Once("42"), None);
+        check(json!({"a": 42}), SentHeader::Once("+42"), Some("is not"));
+        check(json!({"a": 42}), SentHeader::Once("43"), Some("is not"));
+        check(json!({"a": "42"}), SentHeader::Once("42.0"), Some("is not"));
     }
 
     #[test]
@@ -284,7 +286,7 @@ mod tests {
         let arguments = json!({"a": "x", "n": {"b": 42}, "t": true, "z": null, "l": []});
         let value = |path: &[&str]| {
             let path = path.iter().map(|key| (*key).to_owned()).collect();
-            Mirrored { header: String::new(), path }.value(arguments.as_object().expect("object"))
+            MirroredParameter { header: String::new(), path }.value(arguments.as_object().expect("object"))
         };
         assert_eq!(value(&["a"]).as_deref(), Some("x"));
         assert_eq!(value(&["n", "b"]).as_deref(), Some("42"));

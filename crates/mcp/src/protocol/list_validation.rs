@@ -125,20 +125,20 @@ pub fn page(kind: ListKind, page: &mut Map<String, Value>) -> Vec<String> {
 fn item(kind: ListKind, item: &mut Map<String, Value>) -> Vec<String> {
     let mut wrong = Vec::new();
     item.retain(|key, value| {
-        let is_kept = |is_sound: bool| if is_sound { Fate::Sound } else { Fate::LeftOut };
+        let is_kept = |is_sound: bool| if is_sound { FieldCheck::Sound } else { FieldCheck::LeftOut };
         let fate = match key.as_str() {
             "name" | "title" | "description" | "mimeType" => is_kept(value.is_string()),
             "size" => is_kept(value.is_i64() || value.is_u64()),
-            "annotations" => mend(value, shown_to),
-            "arguments" if kind == ListKind::Prompts => mend(value, arguments),
-            "icons" => mend(value, icons),
+            "annotations" => fix(value, shown_to),
+            "arguments" if kind == ListKind::Prompts => fix(value, arguments),
+            "icons" => fix(value, icons),
             "_meta" => is_kept(value.is_object()),
-            _ => Fate::Sound,
+            _ => FieldCheck::Sound,
         };
-        if fate != Fate::Sound {
+        if fate != FieldCheck::Sound {
             wrong.push(key.clone());
         }
-        fate != Fate::LeftOut
+        fate != FieldCheck::LeftOut
     });
     if !item.contains_key("name")
         && let Some(address) = item.get(kind.item_key()).cloned()
@@ -153,21 +153,21 @@ fn item(kind: ListKind, item: &mut Map<String, Value>) -> Vec<String> {
 
 /// How a field was handled.
 #[derive(PartialEq, Eq)]
-enum Fate {
+enum FieldCheck {
     Sound,
     Mended,
     LeftOut,
 }
 
 /// Replaces a value with the output of `sound`.
-fn mend(value: &mut Value, sound: impl Fn(&Value) -> Option<Cow<'_, Value>>) -> Fate {
+fn fix(value: &mut Value, sound: impl Fn(&Value) -> Option<Cow<'_, Value>>) -> FieldCheck {
     let mended = match sound(value) {
-        None => return Fate::LeftOut,
-        Some(Cow::Borrowed(_)) => return Fate::Sound,
+        None => return FieldCheck::LeftOut,
+        Some(Cow::Borrowed(_)) => return FieldCheck::Sound,
         Some(Cow::Owned(mended)) => mended,
     };
     *value = mended;
-    Fate::Mended
+    FieldCheck::Mended
 }
 
 /// Describes an item's invalid fields, for [`mistakes_warning`].

@@ -19,7 +19,7 @@ fn shown(kind: ListKind, server: &str, own: &str) -> String {
 }
 
 /// Returns another name for an item whose usual name is taken.
-fn apart(kind: ListKind, server: &str, own: &str) -> String {
+fn disambiguated_name(kind: ListKind, server: &str, own: &str) -> String {
     match kind {
         ListKind::Prompts => {
             let hash = short_hash(&format!("{server}\n{own}"), DIGITS);
@@ -31,7 +31,7 @@ fn apart(kind: ListKind, server: &str, own: &str) -> String {
 
 /// The server of an item, and the server's name for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedBy {
+pub struct ItemOrigin {
     /// The server.
     pub server: String,
     /// Its own name or address.
@@ -40,19 +40,19 @@ pub struct ListedBy {
 
 /// A list merged from several.
 #[derive(Debug, Default)]
-pub struct Merged {
+pub struct MergedItems {
     /// The items, in the order of their servers, under the names that they have here.
     pub items: Vec<Value>,
     /// The origin of each item, by its displayed name.
-    pub by_shown_name: HashMap<String, ListedBy>,
+    pub by_shown_name: HashMap<String, ItemOrigin>,
 }
 
 /// Merges the lists of servers; their order decides who keeps the usual name on a collision. Items
 /// without a name or address are skipped, and so are duplicates of the same server. The lists must have passed
 /// [`list_validation::page`](crate::protocol::list_validation::page).
 #[must_use]
-pub fn merge(kind: ListKind, lists: Vec<(&str, &[Value])>) -> Merged {
-    let mut merged = Merged::default();
+pub fn merge(kind: ListKind, lists: Vec<(&str, &[Value])>) -> MergedItems {
+    let mut merged = MergedItems::default();
     for (server, list) in lists {
         for item in list {
             let Some(own) = item.get(kind.item_key()).and_then(Value::as_str).map(str::to_owned) else { continue };
@@ -62,15 +62,15 @@ pub fn merge(kind: ListKind, lists: Vec<(&str, &[Value])>) -> Merged {
                 item[kind.item_key()] = shown.clone().into();
             }
             merged.items.push(item);
-            merged.by_shown_name.insert(shown, ListedBy { server: server.to_owned(), own });
+            merged.by_shown_name.insert(shown, ItemOrigin { server: server.to_owned(), own });
         }
     }
     merged
 }
 
-fn free_name(kind: ListKind, server: &str, own: &str, taken: &HashMap<String, ListedBy>) -> Option<String> {
+fn free_name(kind: ListKind, server: &str, own: &str, taken: &HashMap<String, ItemOrigin>) -> Option<String> {
     let is_same = |name: &str| taken.get(name).is_some_and(|other| other.server == server && other.own == own);
-    let names = [shown(kind, server, own), apart(kind, server, own)];
+    let names = [shown(kind, server, own), disambiguated_name(kind, server, own)];
     if names.iter().any(|name| is_same(name)) {
         return None;
     }
@@ -78,7 +78,7 @@ fn free_name(kind: ListKind, server: &str, own: &str, taken: &HashMap<String, Li
 }
 
 /// Replaces a resource's own address in a result of `resources/read` with the merged one.
-pub fn readdress(result: &mut Map<String, Value>, own: &str, shown: &str) {
+pub fn rewrite_uri(result: &mut Map<String, Value>, own: &str, shown: &str) {
     for content in result.get_mut("contents").and_then(Value::as_array_mut).into_iter().flatten() {
         if content.get("uri").and_then(Value::as_str) == Some(own) {
             content["uri"] = shown.into();
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn read_resources_keep_the_address_asked_for() {
         let mut result = json!({"contents": [{"uri": "t://x", "text": "1"}, {"uri": "t://z"}]});
-        readdress(result.as_object_mut().expect("object"), "t://x", "shown");
+        rewrite_uri(result.as_object_mut().expect("object"), "t://x", "shown");
         assert_eq!(result, json!({"contents": [{"uri": "shown", "text": "1"}, {"uri": "t://z"}]}));
     }
 

@@ -59,7 +59,7 @@ impl Serialize for Id {
 
 /// The origin of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum SaidBy {
+pub enum ErrorAuthor {
     /// This program.
     Us,
     /// Another party, whose error is passed on: its code is defined there.
@@ -79,7 +79,7 @@ pub struct RpcError {
     pub data: Option<Box<Value>>,
     /// Its origin. Not serialised; a parsed error comes from another party.
     #[serde(skip)]
-    pub said_by: SaidBy,
+    pub said_by: ErrorAuthor,
 }
 
 impl RpcError {
@@ -108,7 +108,7 @@ impl RpcError {
 
     /// An error of our own without data.
     pub fn new(code: i64, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), data: None, said_by: SaidBy::Us }
+        Self { code, message: message.into(), data: None, said_by: ErrorAuthor::Us }
     }
 
     /// Wrong parameters.
@@ -239,7 +239,7 @@ pub struct Response {
 
 /// A message that is refused, with its id if known.
 #[derive(Debug)]
-pub struct Refused {
+pub struct RefusedMessage {
     /// The id that it shows.
     pub id: Option<Id>,
     /// The error to send.
@@ -285,21 +285,21 @@ struct Envelope<'a> {
 }
 
 /// The error for an invalid message, or invalid JSON.
-pub(crate) fn unreadable(error: &serde_json::Error) -> Refused {
+pub(crate) fn unreadable(error: &serde_json::Error) -> RefusedMessage {
     let error = if error.is_data() {
         RpcError::new(RpcError::INVALID_REQUEST, format!("not a JSON-RPC message: {error}"))
     } else {
         RpcError::new(RpcError::PARSE, format!("not JSON: {error}"))
     };
-    Refused { id: None, error }
+    RefusedMessage { id: None, error }
 }
 
 /// Parses a single message, not a batch.
 ///
 /// # Errors
-/// [`Refused`] with the fault.
-pub fn parse(bytes: &[u8]) -> Result<Message, Refused> {
-    let refuse = |id, code, message: String| Err(Refused { id, error: RpcError::new(code, message) });
+/// [`RefusedMessage`] with the fault.
+pub fn parse(bytes: &[u8]) -> Result<Message, RefusedMessage> {
+    let refuse = |id, code, message: String| Err(RefusedMessage { id, error: RpcError::new(code, message) });
     if is_batch(bytes) {
         // Serde would accept an array of the fields in order.
         return refuse(None, RpcError::INVALID_REQUEST, "an array is no JSON-RPC message".into());

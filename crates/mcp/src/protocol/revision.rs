@@ -37,7 +37,7 @@ impl Era {
     /// Whether this `nextCursor` of a server leads to another page. From 2026-07-28 an empty one does
     /// (server/utilities/pagination); older servers write an empty one at the end.
     #[must_use]
-    pub fn leads_on(self, cursor: &str) -> bool {
+    pub fn has_next_page(self, cursor: &str) -> bool {
         self == Self::Modern || !cursor.is_empty()
     }
 }

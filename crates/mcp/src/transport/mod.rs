@@ -18,7 +18,7 @@ pub(crate) const TOO_LARGE: &str = "message over max_message_bytes";
 pub(crate) const UNREADABLE: &str = "the server's answer cannot be read";
 
 /// Whether the answer arrived but is unusable: a retry would give the same answer.
-pub(crate) fn has_come(reason: &str) -> bool {
+pub(crate) fn is_reply_failure(reason: &str) -> bool {
     [TOO_LARGE, UNREADABLE].iter().any(|beginning| reason.starts_with(beginning))
 }
 
@@ -105,11 +105,11 @@ pub(crate) trait Incoming: Send + Sync {
     /// The answer to this request will not arrive.
     fn lost(&self, id: RequestId, error: SendError);
     /// Data that is no message, or is too large; reported to the operator.
-    fn noise(&self, what: &str);
+    fn unreadable_message(&self, what: &str);
     /// The server has forgotten the session; no request was told so.
     fn expired(&self);
     /// The server may have forgotten the session: the next request must start another.
-    fn doubted(&self);
+    fn session_doubted(&self);
     /// Unsolicited messages may have been missed; the stream works again.
     fn missed(&self);
     /// The connection ended at a message over its bound, with this reason. If only one request waits, it was its

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
     use crate::client::config::AsTools;
     use crate::client::connection::inbox::listener::Listener;
-    use crate::client::connection::inbox::{Answer, Inbox, Purpose};
+    use crate::client::connection::inbox::{Inbox, RequestOutcome, RequestPurpose};
 
     const SHORT: Duration = Duration::from_millis(50);
 
@@ -315,7 +315,7 @@ mod tests {
     async fn idle_servers_get_one_request_busy_ones_several() {
         for (busy_with, expect) in [(0, vec![1, 1, 2]), (1, vec![1, 2, 1]), (9, vec![4])] {
             let (outbox, inbox, writes) = (Arc::new(Outbox::default()), inbox(), Arc::<Mutex<Vec<String>>>::default());
-            let register = |id| inbox.register(id, Purpose::Internal).map_err(drop).expect("room");
+            let register = |id| inbox.register(id, RequestPurpose::Internal).map_err(drop).expect("room");
             let _busy: Vec<_> = (100..100 + busy_with).map(register).collect();
             let writer = {
                 let (outbox, inbox, writes) = (Arc::clone(&outbox), Arc::clone(&inbox), Arc::clone(&writes));
@@ -329,7 +329,7 @@ mod tests {
                     for id in 1..=4 {
                         let (outbox, inbox) = (Arc::clone(&outbox), Arc::clone(&inbox));
                         tokio::spawn(async move {
-                            let answer = inbox.register(id, Purpose::Internal).map_err(drop).expect("room");
+                            let answer = inbox.register(id, RequestPurpose::Internal).map_err(drop).expect("room");
                             outbox.send(message(Some(id), id.to_string())).await.expect("taken");
                             outbox.flush_if_idle(&*inbox);
                             // A call still waits.
@@ -360,24 +360,24 @@ mod tests {
         }
         outbox.send(message(None, "n")).await.expect("taken");
         assert!(outbox.take_back(2) && outbox.take_back(3) && !outbox.take_back(3) && !outbox.take_back(9));
-        let fourth = inbox.register(4, Purpose::Internal).map_err(drop).expect("room");
+        let fourth = inbox.register(4, RequestPurpose::Internal).map_err(drop).expect("room");
         outbox.write(Input { writes: Arc::clone(&writes), left: 2 }, &*inbox).await.expect_err("broken");
         assert_eq!(*writes.lock().expect("writes"), ["1\n"], "and then `4444`, which breaks");
-        assert!(matches!(fourth.await, Ok(Answer::Lost(SendError::NotSent(_)))));
+        assert!(matches!(fourth.await, Ok(RequestOutcome::Lost(SendError::NotSent(_)))));
         assert!(!outbox.take_back(1), "it was written");
     }
 
     #[tokio::test]
     async fn closing_connections_refuse_to_send_requests() {
         let (outbox, inbox, writes) = (Outbox::default(), inbox(), Arc::default());
-        let answer = inbox.register(1, Purpose::Internal).map_err(drop).expect("room");
+        let answer = inbox.register(1, RequestPurpose::Internal).map_err(drop).expect("room");
         outbox.send(message(None, "a")).await.expect("taken");
         outbox.send(message(Some(1), "call")).await.expect("taken");
         outbox.send(message(None, "b")).await.expect("taken");
         outbox.close("it ends", &*inbox);
         outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &*inbox).await.expect("written");
         assert_eq!(*writes.lock().expect("writes"), ["a\nb\n"]);
-        assert!(matches!(answer.await, Ok(Answer::Lost(SendError::NotSent(reason))) if reason == "it ends"));
+        assert!(matches!(answer.await, Ok(RequestOutcome::Lost(SendError::NotSent(reason))) if reason == "it ends"));
     }
 
     #[tokio::test]
@@ -397,9 +397,9 @@ mod tests {
     #[tokio::test]
     async fn requests_in_flight_wait_for_queued_ones() {
         let (outbox, inbox, writes) = (Arc::new(Outbox::default()), inbox(), Arc::default());
-        let _first = inbox.register(1, Purpose::Internal).map_err(drop).expect("room");
-        let _second = inbox.register(2, Purpose::Internal).map_err(drop).expect("room");
-        let _at_the_server = inbox.register(3, Purpose::Internal).map_err(drop).expect("room");
+        let _first = inbox.register(1, RequestPurpose::Internal).map_err(drop).expect("room");
+        let _second = inbox.register(2, RequestPurpose::Internal).map_err(drop).expect("room");
+        let _at_the_server = inbox.register(3, RequestPurpose::Internal).map_err(drop).expect("room");
         outbox.send(message(Some(1), "1")).await.expect("taken");
         let later = {
             let outbox = Arc::clone(&outbox);
@@ -422,13 +422,13 @@ mod tests {
             let (outbox, inbox) = (Outbox::default(), inbox());
             let mut answers = Vec::new();
             for id in [1, 2, 3] {
-                answers.push(inbox.register(id, Purpose::Internal).map_err(drop).expect("room"));
+                answers.push(inbox.register(id, RequestPurpose::Internal).map_err(drop).expect("room"));
                 outbox.send(message(Some(id), id.to_string().repeat(2))).await.expect("taken");
             }
             outbox.write(Input { writes: Arc::default(), left }, &*inbox).await.expect_err("broken");
             let ends = answers.iter_mut().map(|answer| match answer.try_recv() {
-                Ok(Answer::Lost(SendError::NotSent(_))) => "not sent",
-                Ok(Answer::Lost(SendError::Broken(_))) => "broken",
+                Ok(RequestOutcome::Lost(SendError::NotSent(_))) => "not sent",
+                Ok(RequestOutcome::Lost(SendError::Broken(_))) => "broken",
                 Ok(_) => "something else",
                 // Whether it had an effect is known when the connection ends.
                 Err(_) => "waits",

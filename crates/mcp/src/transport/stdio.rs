@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
 use tokio::task::coop::consume_budget;
-use toolwright_core::json::legible;
+use toolwright_core::json::replace_lone_surrogates;
 
 use super::outbox::Outbox;
 use super::process::Process;
@@ -159,7 +159,7 @@ impl Reader {
         if !is_batch(line) {
             return self.inbox.message(line, None);
         }
-        let readable = legible(line);
+        let readable = replace_lone_surrogates(line);
         let line = readable.as_deref().unwrap_or(line);
         let one = |message: &RawValue| {
             self.inbox.message(message.get().as_bytes(), None);

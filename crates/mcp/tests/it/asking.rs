@@ -15,7 +15,7 @@ use toolwright_core::event::Partial;
 
 use super::http::Site;
 use super::stdio::{Script, scripted};
-use super::{Rig, eventually, run};
+use super::{Fixture, eventually, run};
 
 pub(super) const GENERATIONS: [&str; 2] = ["legacy", "modern"];
 
@@ -25,7 +25,7 @@ pub(super) fn asker(mode: &str) -> Script {
 
 /// A client whose name is Ann.
 #[derive(Default)]
-pub(super) struct Ann {
+pub(super) struct RecordingClient {
     pub(super) asked: Mutex<Vec<ClientRequest>>,
     pub(super) logged: Mutex<Vec<Value>>,
     identity: Option<String>,
@@ -36,7 +36,7 @@ pub(super) struct Ann {
 }
 
 #[async_trait]
-impl CallClient for Ann {
+impl CallClient for RecordingClient {
     fn capabilities(&self) -> Map<String, Value> {
         Map::from_iter([("elicitation".to_owned(), json!({"form": {}}))])
     }
@@ -72,13 +72,13 @@ impl CallClient for Ann {
     }
 }
 
-pub(super) fn of_ann(rig: &Rig, session: &str) -> (Arc<Ann>, ToolContext) {
+pub(super) fn of_ann(rig: &Fixture, session: &str) -> (Arc<RecordingClient>, ToolContext) {
     of_one(rig, session, None)
 }
 
 /// A call of hers in a session that others may have, under a name of her own.
-pub(super) fn of_one(rig: &Rig, session: &str, identity: Option<&str>) -> (Arc<Ann>, ToolContext) {
-    let ann = Arc::new(Ann { identity: identity.map(str::to_owned), ..Ann::default() });
+pub(super) fn of_one(rig: &Fixture, session: &str, identity: Option<&str>) -> (Arc<RecordingClient>, ToolContext) {
+    let ann = Arc::new(RecordingClient { identity: identity.map(str::to_owned), ..RecordingClient::default() });
     (Arc::clone(&ann), ToolContext { client: ann, ..rig.context(session) })
 }
 
@@ -129,7 +129,7 @@ async fn two_generation_servers_ask_in_the_clients_style() {
             (AskStyle::Requests, "two", expect[1]),
             (AskStyle::Requests, "two", expect[2]),
         ] {
-            let ann = Arc::new(Ann { ask_style, ..Ann::default() });
+            let ann = Arc::new(RecordingClient { ask_style, ..RecordingClient::default() });
             let context = ToolContext { client: ann, ..rig.context(session) };
             let output = run(&*rig.provider, "ask", json!({}), &context).await.expect("answered");
             let said: Value = serde_json::from_str(output.content[0].as_text().expect("text")).expect("JSON");
@@ -295,7 +295,7 @@ async fn restarted_servers_get_the_log_level_again() {
     let (methods, mut context) = (rig.provider.methods().expect("methods"), rig.context("s"));
     run(&*methods, "logging/setLevel", json!({"level": "info"}), &context).await.expect("taken");
     assert!(reported(&script).is_empty(), "the newer needs no telling");
-    context.client = Arc::new(Ann { ask_style: AskStyle::Requests, ..Ann::default() });
+    context.client = Arc::new(RecordingClient { ask_style: AskStyle::Requests, ..RecordingClient::default() });
     run(&*rig.provider, "tell", json!({}), &context).await.expect("told");
     eventually("it is told when it is there", || reported(&script) == ["info"]).await;
     run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
@@ -312,9 +312,9 @@ async fn failed_legacy_connections_are_retried_later() {
         "faulty in JSON for old ones",
     ] {
         let site = Site::start(mode).await;
-        let rig = Rig::new(site.transport(), |spec| spec.config.connect_timeout = Duration::from_secs(1));
+        let rig = Fixture::new(site.transport(), |spec| spec.config.connect_timeout = Duration::from_secs(1));
         let context = ToolContext {
-            client: Arc::new(Ann { ask_style: AskStyle::Requests, ..Ann::default() }),
+            client: Arc::new(RecordingClient { ask_style: AskStyle::Requests, ..RecordingClient::default() }),
             ..rig.context("s")
         };
         let spoken = async || {
@@ -338,11 +338,11 @@ async fn failed_legacy_connections_are_retried_later() {
 async fn own_sessions_fall_back_to_the_newer_generation() {
     for mode in ["mute for old ones", "faulty for old ones"] {
         let site = Site::start(mode).await;
-        let rig = Rig::new(site.transport(), |spec| {
+        let rig = Fixture::new(site.transport(), |spec| {
             (spec.config.connect_timeout, spec.config.shared) = (Duration::from_secs(1), false);
         });
         rig.names().await;
-        let client = Arc::new(Ann { ask_style: AskStyle::Requests, ..Ann::default() });
+        let client = Arc::new(RecordingClient { ask_style: AskStyle::Requests, ..RecordingClient::default() });
         let context = ToolContext { client, ..rig.context("s") };
         run(&*rig.provider, "plain", json!({}), &context).await.expect("answered");
         assert_eq!(site.headers_of("tools/call")["mcp-protocol-version"], "2026-07-28", "{mode}");
@@ -356,7 +356,7 @@ async fn setting_levels_waits_for_no_legacy_connection() {
     let rig = script.rig(|_| {});
     rig.names().await;
     let (methods, mut context) = (rig.provider.methods().expect("methods"), rig.context("s"));
-    context.client = Arc::new(Ann { ask_style: AskStyle::Requests, ..Ann::default() });
+    context.client = Arc::new(RecordingClient { ask_style: AskStyle::Requests, ..RecordingClient::default() });
     run(&*rig.provider, "tell", json!({}), &context).await.expect("told on the older connection");
     let set = run(&*methods, "logging/setLevel", json!({"level": "error"}), &context);
     tokio::time::timeout(Duration::from_secs(10), set).await.expect("at once").expect("taken");
@@ -370,7 +370,7 @@ async fn unanswered_log_levels_are_sent_singly() {
     let rig = script.rig(|_| {});
     rig.names().await;
     let (methods, mut context) = (rig.provider.methods().expect("methods"), rig.context("s"));
-    context.client = Arc::new(Ann { ask_style: AskStyle::Requests, ..Ann::default() });
+    context.client = Arc::new(RecordingClient { ask_style: AskStyle::Requests, ..RecordingClient::default() });
     run(&*rig.provider, "tell", json!({}), &context).await.expect("told on the older connection");
     for _ in 0..50 {
         run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
@@ -402,7 +402,7 @@ async fn own_connections_take_their_clients_ask_style() {
     let script = asker("both");
     let rig = script.rig(|spec| spec.config.shared = false);
     rig.names().await;
-    let ann = Arc::new(Ann { ask_style: AskStyle::Requests, ..Ann::default() });
+    let ann = Arc::new(RecordingClient { ask_style: AskStyle::Requests, ..RecordingClient::default() });
     let context = ToolContext { client: ann, ..rig.context("one") };
     let methods = rig.provider.methods().expect("methods");
     run(&*methods, "prompts/list", json!({}), &context).await.expect("listed");
@@ -418,7 +418,7 @@ async fn early_roots_questions_are_answered() {
     let folders = |uri: &str| json!({"roots": [{"uri": uri}]});
     let script = asker("rooted");
     let rig = script.rig(|_| {});
-    let said = async |rig: &Rig| -> Value {
+    let said = async |rig: &Fixture| -> Value {
         let output = rig.call("tell", json!({})).await.expect("answered");
         serde_json::from_str(output.content[0].as_text().expect("text")).expect("JSON")
     };
@@ -435,7 +435,7 @@ async fn early_roots_questions_are_answered() {
     assert_eq!(said(&rig).await, folders("file:///two"));
     rig.provider.shut_down().await;
     // Where its list is known, it is called as soon as it runs: it has its folders before that.
-    let next = Rig::within(Arc::clone(&rig.world), script.transport.clone(), |spec| spec.config.lazy = true);
+    let next = Fixture::within(Arc::clone(&rig.world), script.transport.clone(), |spec| spec.config.lazy = true);
     next.roots.set(folders("file:///three"));
     next.names().await;
     assert_eq!(said(&next).await, folders("file:///three"));

@@ -9,7 +9,7 @@ use toolwright_core::sandbox::{Mechanism, SandboxProfile};
 use toolwright_mcp::client::{DEPTH_VARIABLE, McpTransport};
 use toolwright_sandbox::enforce::{Sandbox, SandboxConfig};
 
-use super::Rig;
+use super::Fixture;
 use super::stdio::{command, script};
 
 /// Which of the stand-ins is meant.
@@ -58,7 +58,7 @@ async fn gateway_with_keys() {
         env: given.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         cwd: None,
     };
-    let rig = Rig::new(transport, |spec| spec.withheld_env.push("MY_*".into()));
+    let rig = Fixture::new(transport, |spec| spec.withheld_env.push("MY_*".into()));
     rig.provider.list().await.expect_err("it is no server");
     let environment = std::fs::read_to_string(file.path()).expect("written");
     let got: BTreeMap<_, _> = environment.lines().filter_map(|line| line.split_once('=')).collect();
@@ -103,7 +103,7 @@ async fn gateway_too_deep_down() {
 #[tokio::test]
 async fn entries_starting_this_program_are_refused() {
     let own = std::env::current_exe().expect("this binary").display().to_string();
-    let rig = Rig::new(command(&own, &["serve", "--stdio"]), |_| {});
+    let rig = Fixture::new(command(&own, &["serve", "--stdio"]), |_| {});
     let error = rig.provider.list().await.expect_err("refused").to_string();
     assert!(error.contains("this very Toolwright") && error.contains("--config"), "{error}");
 
@@ -112,7 +112,7 @@ async fn entries_starting_this_program_are_refused() {
     let McpTransport::Stdio { command, mut args, mut env, cwd } = other.transport.clone() else { unreachable!() };
     args.push("serve".to_owned());
     env.insert("TOOLWRIGHT_CONFIG".to_owned(), "other.yaml".to_owned());
-    let rig = Rig::new(McpTransport::Stdio { command, args, env, cwd }, |_| {});
+    let rig = Fixture::new(McpTransport::Stdio { command, args, env, cwd }, |_| {});
     assert_eq!(rig.names().await.len(), 3);
 }
 

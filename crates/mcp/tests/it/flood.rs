@@ -4,7 +4,7 @@ use serde_json::json;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::error::ErrorKind;
 
-use super::Rig;
+use super::Fixture;
 use super::http::Site;
 use super::stdio::script;
 use crate::processes::peak_memory;
@@ -24,7 +24,7 @@ async fn floods_of_messages_stay_out_of_memory() {
 async fn take_the_floods() {
     let Some(bytes) = std::env::var(FLOOD).ok().and_then(|bytes| bytes.parse::<u64>().ok()) else { return };
     let site = Site::start("legacy").await;
-    let (http, pipe) = (Rig::new(site.transport(), |_| {}), script("plain").rig(|_| {}));
+    let (http, pipe) = (Fixture::new(site.transport(), |_| {}), script("plain").rig(|_| {}));
     let floods = [
         (&pipe, "deluge", json!({"bytes": bytes})),
         (&pipe, "deluge", json!({"bytes": bytes, "id_last": true})),
@@ -51,7 +51,7 @@ async fn take_the_floods() {
     // With others in flight to the same server. They go on, but on pipes where the id comes last: nobody knows whose answer
     // it was.
     for (rig, own, id_last) in [(&pipe, "deluge", true), (&pipe, "deluge", false), (&http, "deluge_stream", false)] {
-        let hanging = || Rig {
+        let hanging = || Fixture {
             world: rig.world.clone(),
             provider: rig.provider.clone(),
             cancel: Default::default(),

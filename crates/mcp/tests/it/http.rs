@@ -18,7 +18,7 @@ use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Partial;
 use toolwright_mcp::client::McpTransport;
 
-use super::{Rig, eventually};
+use super::{Fixture, eventually};
 
 /// Calls that the meeting tool waits for: more than rmcp has on their way by default.
 const MEETING: usize = 40;
@@ -70,8 +70,8 @@ impl Site {
         *self.mode.lock().expect("mode") = mode;
     }
 
-    fn rig(&self) -> Rig {
-        Rig::new(self.transport(), |spec| spec.config.max_message_bytes = 100_000)
+    fn rig(&self) -> Fixture {
+        Fixture::new(self.transport(), |spec| spec.config.max_message_bytes = 100_000)
     }
 
     fn methods(&self) -> Vec<String> {
@@ -340,7 +340,7 @@ async fn a_stateless_server_gets_its_headers() {
 #[tokio::test]
 async fn silent_servers_get_the_old_handshake() {
     let site = Site::start("silent").await;
-    let rig = Rig::new(site.transport(), |spec| spec.config.connect_timeout = Duration::from_secs(3));
+    let rig = Fixture::new(site.transport(), |spec| spec.config.connect_timeout = Duration::from_secs(3));
     assert_eq!(rig.names().await, ["stream"]);
 }
 
@@ -427,7 +427,7 @@ async fn handshake_faults_do_not_decide_the_generation() {
         assert_eq!(rig.names().await, ["stream"], "{mode}: it speaks the older");
         rig.provider.shut_down().await;
         // What was found is kept for the next start; a fault finds nothing.
-        let again = Rig::within(Arc::clone(&rig.world), site.transport(), |_| {});
+        let again = Fixture::within(Arc::clone(&rig.world), site.transport(), |_| {});
         assert_eq!(again.names().await, ["stream"], "{mode}");
         assert_eq!(site.count("server/discover"), discovers, "{mode}");
     }
@@ -560,7 +560,7 @@ async fn refused_keys_do_not_trigger_a_login() {
     let site = Site::start("unauthorized").await;
     let McpTransport::Http { url, mut headers } = site.transport() else { unreachable!("it is at an address") };
     headers.insert("authorization".to_owned(), "Bearer hush".to_owned());
-    let rig = Rig::new(McpTransport::Http { url, headers }, |_| {});
+    let rig = Fixture::new(McpTransport::Http { url, headers }, |_| {});
     let error = rig.provider.list().await.expect_err("refused").to_string();
     assert!(error.contains("HTTP 401: it refuses what `headers.Authorization` is set to"), "{error}");
     assert!(error.contains("who are you") && !error.contains("hush") && !error.contains("${TOKEN}"), "{error}");
@@ -585,7 +585,7 @@ async fn unreachable_servers_name_cause_and_remedy() {
         ("not a url".to_owned(), "not a URL"),
         ("http://host.invalid/mcp".to_owned(), "cannot connect"),
     ] {
-        let rig = Rig::new(McpTransport::Http { url: url.clone(), headers: BTreeMap::new() }, |_| {});
+        let rig = Fixture::new(McpTransport::Http { url: url.clone(), headers: BTreeMap::new() }, |_| {});
         let error = rig.provider.list().await.expect_err("unreachable").to_string();
         assert!(error.contains(fragment), "{url}: {error}");
     }

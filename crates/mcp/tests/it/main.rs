@@ -41,20 +41,20 @@ use toolwright_testkit::FakeClock;
 
 /// What the tests look at from outside.
 #[derive(Default)]
-struct World {
+struct Observations {
     events: Mutex<Vec<Event>>,
     manifests: Mutex<HashMap<String, Value>>,
     partials: Mutex<Vec<Partial>>,
 }
 
-impl EventSink for World {
+impl EventSink for Observations {
     fn emit(&self, event: Event) {
         self.events.lock().expect("events").push(event);
     }
 }
 
 #[async_trait]
-impl ManifestCache for World {
+impl ManifestCache for Observations {
     async fn manifest(&self, key: &str) -> Result<Option<Value>, StoreError> {
         Ok(self.manifests.lock().expect("manifests").get(key).cloned())
     }
@@ -67,26 +67,26 @@ impl ManifestCache for World {
     }
 }
 
-impl PartialSink for World {
+impl PartialSink for Observations {
     fn send(&self, partial: Partial) {
         self.partials.lock().expect("partials").push(partial);
     }
 }
 
 /// One provider and its surroundings.
-struct Rig {
-    world: Arc<World>,
+struct Fixture {
+    world: Arc<Observations>,
     provider: Arc<McpProvider>,
     cancel: Cancel,
     roots: Arc<Roots>,
 }
 
-impl Rig {
+impl Fixture {
     fn new(transport: McpTransport, change: impl FnOnce(&mut McpServerOptions)) -> Self {
         Self::within(Arc::default(), transport, change)
     }
 
-    fn within(world: Arc<World>, transport: McpTransport, change: impl FnOnce(&mut McpServerOptions)) -> Self {
+    fn within(world: Arc<Observations>, transport: McpTransport, change: impl FnOnce(&mut McpServerOptions)) -> Self {
         let mut spec = McpServerOptions::new("srv", transport);
         spec.config.connect_timeout = Duration::from_secs(20);
         change(&mut spec);

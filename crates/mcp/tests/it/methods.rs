@@ -10,7 +10,7 @@ use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_mcp::client::{AsTools, McpServerOptions, McpTransport};
 
 use super::asking::{GENERATIONS, asker};
-use super::{Rig, eventually, run};
+use super::{Fixture, eventually, run};
 
 #[tokio::test]
 async fn methods_pass_untouched_and_subscriptions_are_told() {
@@ -67,7 +67,7 @@ async fn entries_can_list_resources_and_prompts_as_tools() {
         assert_eq!(read[0]["resource"]["text"], "first");
         let greeting = texts("prompt_greet", json!({"who": "Ann"})).await;
         assert_eq!(greeting, json!([{"type": "text", "text": "Hello \"Ann\""}]));
-        let again = Rig::within(Arc::clone(&rig.world), script.transport.clone(), |spec| {
+        let again = Fixture::within(Arc::clone(&rig.world), script.transport.clone(), |spec| {
             (spec.config.resources, spec.config.prompts) = (AsTools::Yes, AsTools::Yes);
         });
         assert_eq!(again.provider.cached().await.expect("cached").len(), 7, "{mode}");
@@ -114,7 +114,7 @@ async fn a_lazy_server_starts_at_its_first_call() {
     assert_eq!(first.names().await.len(), 4, "there is nothing to go by yet");
     first.provider.shut_down().await;
     let before = script.methods().len();
-    let rig = Rig::within(Arc::clone(&first.world), script.transport.clone(), |spec| spec.config.lazy = true);
+    let rig = Fixture::within(Arc::clone(&first.world), script.transport.clone(), |spec| spec.config.lazy = true);
     rig.provider.warm_up().await.expect("nothing to warm up");
     assert_eq!(rig.names().await.len(), 4);
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -132,7 +132,7 @@ async fn lazy_servers_do_not_start_for_known_lists() {
         let lazy = |spec: &mut McpServerOptions| (spec.config.lazy, spec.config.shared) = (true, shared);
         let first = script.rig(lazy);
         first.names().await;
-        let all = async |rig: &Rig| {
+        let all = async |rig: &Fixture| {
             let mut all = Vec::new();
             for kind in ListKind::ALL {
                 all.push(rig.provider.list_of(kind).await.expect("listed"));
@@ -144,7 +144,7 @@ async fn lazy_servers_do_not_start_for_known_lists() {
         first.provider.shut_down().await;
         let starts = || script.methods().iter().filter(|method| *method == "initialize").count();
         let started = starts();
-        let rig = Rig::within(Arc::clone(&first.world), script.transport.clone(), lazy);
+        let rig = Fixture::within(Arc::clone(&first.world), script.transport.clone(), lazy);
         rig.names().await;
         let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
         run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("kept");
@@ -175,7 +175,7 @@ async fn lazy_lists_are_kept_by_credentials() {
         env.insert("API_KEY".into(), key.into());
         let (command, args, cwd) = (command.clone(), args.clone(), cwd.clone());
         let transport = McpTransport::Stdio { command, args, env, cwd };
-        Rig::within(Arc::clone(&first.world), transport, |spec| spec.config.lazy = true)
+        Fixture::within(Arc::clone(&first.world), transport, |spec| spec.config.lazy = true)
     };
     for (key, expect) in [("one", 2), ("two", 3), ("one", 3)] {
         let rig = with(key);

@@ -14,7 +14,7 @@ use super::run;
 use super::stdio::scripted;
 
 /// Somebody who opens pages, and says when they are done if they are asked.
-struct Ann {
+struct PageClient {
     offers: Value,
     ask_style: AskStyle,
     /// Whether she is shown to follow pages by herself.
@@ -26,7 +26,7 @@ struct Ann {
 }
 
 #[async_trait]
-impl CallClient for Ann {
+impl CallClient for PageClient {
     fn capabilities(&self) -> Map<String, Value> {
         Map::from_iter([("elicitation".to_owned(), self.offers.clone())])
     }
@@ -57,7 +57,7 @@ const DONE: &str = "Accept this once you are done at login.example: the call of 
 #[tokio::test]
 async fn calls_needing_pages_repeat_once_done() {
     let both = || json!({"form": {}, "url": {}});
-    let ann = |offers| Ann {
+    let ann = |offers| PageClient {
         offers,
         ask_style: AskStyle::Either,
         follows: false,
@@ -68,15 +68,29 @@ async fn calls_needing_pages_repeat_once_done() {
     // Who is asked what; the result, or what the operator reads; calls made; whether the refusal is passed on.
     for (who, arguments, asked, expect, calls, is_passed_on) in [
         (ann(both()), json!({}), &[PAGE, DONE][..], Ok("welcome"), 2, false),
-        (Ann { says: false, ..ann(both()) }, json!({"tells": true}), &[PAGE, DONE], Ok("welcome"), 2, false),
+        (PageClient { says: false, ..ann(both()) }, json!({"tells": true}), &[PAGE, DONE], Ok("welcome"), 2, false),
         (ann(json!({"url": {}})), json!({"tells": true}), &[PAGE], Ok("welcome"), 2, false),
-        (Ann { opens: false, ..ann(both()) }, json!({}), &[PAGE], Err("login.example"), 1, false),
+        (PageClient { opens: false, ..ann(both()) }, json!({}), &[PAGE], Err("login.example"), 1, false),
         (ann(both()), json!({"refusals": 9}), &[PAGE, DONE], Err(PAGE), 2, false),
         // Nobody is there to see it, or follows it by themselves.
         (ann(json!({"form": {}})), json!({}), &[], Err(PAGE), 1, true),
-        (Ann { ask_style: AskStyle::Requests, follows: true, ..ann(both()) }, json!({}), &[], Err(PAGE), 1, true),
+        (
+            PageClient { ask_style: AskStyle::Requests, follows: true, ..ann(both()) },
+            json!({}),
+            &[],
+            Err(PAGE),
+            1,
+            true,
+        ),
         // Asked by requests, and Toolwright shows pages for her client.
-        (Ann { ask_style: AskStyle::Requests, ..ann(both()) }, json!({}), &[PAGE, DONE], Ok("welcome"), 2, false),
+        (
+            PageClient { ask_style: AskStyle::Requests, ..ann(both()) },
+            json!({}),
+            &[PAGE, DONE],
+            Ok("welcome"),
+            2,
+            false,
+        ),
     ] {
         let script = scripted("asker::serve_when_asked", "MCP_ASKER", "legacy");
         let rig = script.rig(|_| {});
@@ -121,7 +135,7 @@ async fn done_pages_do_not_serve_later_calls() {
     let script = scripted("asker::serve_when_asked", "MCP_ASKER", "legacy");
     let rig = script.rig(|_| {});
     let both = json!({"form": {}, "url": {}});
-    let ann = Arc::new(Ann {
+    let ann = Arc::new(PageClient {
         offers: both,
         ask_style: AskStyle::Either,
         follows: false,
@@ -143,13 +157,13 @@ async fn done_pages_do_not_serve_later_calls() {
 }
 
 /// Ann, who opens no page before she is told to.
-struct Waiting {
-    ann: Ann,
+struct WaitingPageClient {
+    ann: PageClient,
     may_open: tokio::sync::Notify,
 }
 
 #[async_trait]
-impl CallClient for Waiting {
+impl CallClient for WaitingPageClient {
     fn capabilities(&self) -> Map<String, Value> {
         self.ann.capabilities()
     }
@@ -175,7 +189,7 @@ async fn one_done_page_releases_both_calls() {
         let sink = Arc::clone(&notices);
         rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
         let waiting = |says: bool| {
-            let ann = Ann {
+            let ann = PageClient {
                 offers: json!({"form": {}, "url": {}}),
                 ask_style: AskStyle::Either,
                 follows: false,
@@ -183,10 +197,10 @@ async fn one_done_page_releases_both_calls() {
                 says,
                 asked: Mutex::default(),
             };
-            Arc::new(Waiting { ann, may_open: tokio::sync::Notify::new() })
+            Arc::new(WaitingPageClient { ann, may_open: tokio::sync::Notify::new() })
         };
         let (ann, bea) = (waiting(says[0]), waiting(says[1]));
-        let call = async |who: &Arc<Waiting>, tells: bool| {
+        let call = async |who: &Arc<WaitingPageClient>, tells: bool| {
             let context = ToolContext { client: Arc::clone(who) as _, ..rig.context("s") };
             let arguments = json!({"refusals": 2, "tells": tells});
             let made = run(&*rig.provider, "page", arguments, &context);

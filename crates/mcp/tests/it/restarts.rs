@@ -10,7 +10,7 @@ use toolwright_core::catalogue::{Health, Provider as _};
 use toolwright_core::error::ErrorKind;
 
 use super::stdio::{Script, command, script};
-use super::{Rig, eventually};
+use super::{Fixture, eventually};
 use crate::processes::pids_with;
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn servers_missing_a_ping_are_replaced() {
     rig.provider.warm_up().await.expect("connected");
     let (other, timed_out) = tokio::join!(rig.call("hang", json!({"n": 1})), async {
         eventually("it hangs", || script.methods().contains(&"tools/call".to_owned())).await;
-        let second = Rig {
+        let second = Fixture {
             world: Arc::clone(&rig.world),
             provider: Arc::clone(&rig.provider),
             cancel: Default::default(),
@@ -92,7 +92,7 @@ async fn servers_missing_a_ping_are_replaced() {
         second.cancel.cancel(CancelCause::Deadline);
         // Cancelled before it was sent: no probe, nothing on the wire.
         second.call("hang", json!({"n": 2})).await.expect_err("canceled");
-        let third = Rig { cancel: Default::default(), ..second };
+        let third = Fixture { cancel: Default::default(), ..second };
         let call = third.call("hang", json!({"n": 3}));
         let (ended, ()) = tokio::join!(call, async {
             eventually("third", || script.read().iter().any(|m| m["params"]["arguments"]["n"] == 3)).await;
@@ -134,7 +134,7 @@ async fn a_server_that_closes_its_input_is_replaced() {
         let note = |what: &str| format!("echo {what} >> {}", log.path().display());
         let rest = ["read -r line".to_owned(), "exec 0<&-".to_owned(), note("closed"), "exec sleep 100".to_owned()];
         let server: Vec<_> = [note("start")].into_iter().chain(handshake).chain(rest).collect();
-        let rig = Rig::new(command("sh", &["-c", &server.join("\n")]), |_| {});
+        let rig = Fixture::new(command("sh", &["-c", &server.join("\n")]), |_| {});
         rig.provider.warm_up().await.expect("connected");
         let count =
             |what| std::fs::read_to_string(log.path()).expect("log").lines().filter(|line| *line == what).count();
@@ -179,7 +179,7 @@ async fn servers_closing_stdin_restart_with_pauses() {
         [start.as_str(), "read -r line", &other, "read -r line", "read -r line", "exec 0<&-", "exec sleep 105"]
             .join("\n");
     let marked = server.replace("sleep 105", "sleep 105.3");
-    let rig = Arc::new(Rig::new(command("sh", &["-c", &marked]), |_| {}));
+    let rig = Arc::new(Fixture::new(command("sh", &["-c", &marked]), |_| {}));
     rig.provider.warm_up().await.expect("connected");
     let starts = || std::fs::read_to_string(log.path()).expect("log").lines().count();
     let end = Instant::now() + Duration::from_secs(6);
@@ -220,7 +220,7 @@ async fn calls_finish_after_stdin_closed() {
         first.concat().join("\n"),
         next.join("\n"),
     );
-    let rig = Rig::new(command("sh", &["-c", &server]), |_| {});
+    let rig = Fixture::new(command("sh", &["-c", &server]), |_| {});
     rig.provider.warm_up().await.expect("connected");
     let noted = || std::fs::read_to_string(log.path()).expect("log");
     let (late, ()) = tokio::join!(rig.call("x", json!({})), async {
@@ -236,8 +236,8 @@ async fn calls_finish_after_stdin_closed() {
 }
 
 /// Calls what is never answered, and gives up once it has been sent.
-async fn give_up(script: &Script, rig: &Rig, n: u64, cause: CancelCause) {
-    let caller = Rig {
+async fn give_up(script: &Script, rig: &Fixture, n: u64, cause: CancelCause) {
+    let caller = Fixture {
         world: Arc::clone(&rig.world),
         provider: Arc::clone(&rig.provider),
         cancel: Default::default(),

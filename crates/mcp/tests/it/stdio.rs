@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::catalogue::{Health, Provider as _, ProviderKind, Withheld};
+use toolwright_core::catalogue::{Health, Provider as _, ProviderKind, WithheldTool};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::definition::Effects;
 use toolwright_core::error::ErrorKind;
@@ -16,7 +16,7 @@ use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::policy::HintTrust;
 use toolwright_mcp::client::{Direction, FrameSink, McpServerOptions, McpTransport};
 
-use super::{Rig, eventually};
+use super::{Fixture, eventually};
 use crate::processes::pids_with;
 
 /// The scripted server in this mode, and the file that takes what it reads.
@@ -43,8 +43,8 @@ pub(super) fn scripted(entry: &str, variable: &str, mode: &str) -> Script {
 }
 
 impl Script {
-    pub(super) fn rig(&self, change: impl FnOnce(&mut McpServerOptions)) -> Rig {
-        Rig::new(self.transport.clone(), change)
+    pub(super) fn rig(&self, change: impl FnOnce(&mut McpServerOptions)) -> Fixture {
+        Fixture::new(self.transport.clone(), change)
     }
 
     /// Where it notes what it reads.
@@ -89,14 +89,14 @@ async fn a_list_is_paged_filtered_and_kept_whole() {
     assert_eq!((tools[1].definition().effects, tools[1].definition().cache_ttl), (Effects::UNKNOWN, None));
     let withheld = rig.provider.withheld();
     assert!(withheld[0].name == "broken" && withheld[0].why.contains("inputSchema"), "{withheld:?}");
-    assert_eq!(withheld[1], Withheld::new("secret_drop", "filtered by tools_denied"));
+    assert_eq!(withheld[1], WithheldTool::new("secret_drop", "filtered by tools_denied"));
     assert_eq!((rig.provider.health(), rig.provider.kind()), (Health::Ready, ProviderKind::Mcp));
     assert_eq!(rig.provider.instructions().as_deref(), Some("be kind"));
     assert_eq!(rig.provider.trust(), HintTrust::Foreign);
     let methods = ["server/discover", "initialize", "notifications/initialized", "tools/list", "tools/list"];
     assert_eq!(script.methods(), methods);
     // A second process on the same state knows the tools before it has started the server.
-    let again = Rig::within(Arc::clone(&rig.world), script.transport.clone(), |_| {});
+    let again = Fixture::within(Arc::clone(&rig.world), script.transport.clone(), |_| {});
     let cached = again.provider.cached().await.expect("cached");
     assert_eq!(cached.len(), 3);
     assert_eq!(cached[0].hash(), tools[0].hash());
@@ -225,7 +225,7 @@ async fn noise_and_server_requests_do_no_harm() {
 async fn a_server_that_only_prints_is_stopped() {
     let flood = command("yes", &["chatter"]);
     {
-        let rig = Rig::new(flood, |spec| spec.config.connect_timeout = Duration::from_secs(60));
+        let rig = Fixture::new(flood, |spec| spec.config.connect_timeout = Duration::from_secs(60));
         // It is found out long before that time is over.
         let error =
             tokio::time::timeout(Duration::from_secs(30), rig.provider.list()).await.expect("it is not waited for");
@@ -272,7 +272,7 @@ async fn errors_beside_null_results_are_errors() {
     let kept = rig.world.manifests.lock().expect("manifests").clone();
     for (mode, expect) in [("nulls", "no database"), ("nothing", "has no list of tools")] {
         let other = scripted("peer::serve_when_asked", "MCP_PEER", mode);
-        let rig = Rig::within(Arc::clone(&rig.world), other.transport.clone(), |_| {});
+        let rig = Fixture::within(Arc::clone(&rig.world), other.transport.clone(), |_| {});
         let error = rig.provider.list().await.expect_err(mode).to_string();
         assert!(error.contains(expect), "{error}");
         assert_eq!(*rig.world.manifests.lock().expect("manifests"), kept, "{mode}");
@@ -350,7 +350,7 @@ async fn old_servers_are_found_once() {
         };
         assert_eq!(shaken(&script.methods()), handshakes, "{mode}");
         let before = script.methods().len();
-        let again = Rig::within(Arc::clone(&rig.world), script.transport.clone(), in_time);
+        let again = Fixture::within(Arc::clone(&rig.world), script.transport.clone(), in_time);
         assert_eq!(again.names().await.len(), 3, "{mode}");
         assert_eq!(shaken(&script.methods()[before..]), [remembered], "{mode}: another start need not find it again");
         again.provider.shut_down().await;
@@ -371,7 +371,7 @@ async fn failed_starts_name_cause_and_remedy() {
         (script("silent").transport, short, &["did not answer `initialize` within 2s"]),
     ] {
         let began = Instant::now();
-        let rig = Rig::new(transport, |spec| spec.config.connect_timeout = bound);
+        let rig = Fixture::new(transport, |spec| spec.config.connect_timeout = bound);
         let error = rig.provider.list().await.expect_err("no server").to_string();
         // Three tries share the bound; each with one of its own would take three times as long.
         assert!(began.elapsed() < bound * 5 / 2, "{:?}: {error}", began.elapsed());
@@ -393,7 +393,7 @@ async fn unwanted_servers_end() {
         let McpTransport::Stdio { command, mut args, env, cwd } = script.transport.clone() else { unreachable!() };
         // The harness leaves out tests that match what follows `--skip`: none; here it marks the process.
         args.extend(["--skip".to_owned(), marker.clone()]);
-        let rig = Rig::new(McpTransport::Stdio { command, args, env, cwd }, |_| {});
+        let rig = Fixture::new(McpTransport::Stdio { command, args, env, cwd }, |_| {});
         rig.provider.warm_up().await.expect("connected");
         assert!(!pids_with(&marker).is_empty());
         if ask_first {

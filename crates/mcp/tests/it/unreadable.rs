@@ -15,7 +15,7 @@ use tokio_tungstenite::tungstenite::Message;
 use toolwright_core::error::ErrorKind;
 use toolwright_mcp::client::McpTransport;
 
-use super::Rig;
+use super::Fixture;
 
 /// What the server says to a message, if it is a request.
 fn answer(message: &[u8]) -> Option<String> {
@@ -89,7 +89,7 @@ async fn an_unreadable_answer_fails_what_is_in_flight() {
     const BROKEN: &str = "the server's answer is not a valid message";
     const UNREADABLE: &str = "the server's answer cannot be read";
     for transport in [web_socket().await, legacy_sse().await] {
-        let rig = Rig::new(transport, |_| {});
+        let rig = Fixture::new(transport, |_| {});
         for (tool, expect) in [("nan", BROKEN), ("cut", BROKEN), ("cut batch", BROKEN), ("no result", UNREADABLE)] {
             let error = rig.call(tool, json!({})).await.expect_err(tool);
             assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{tool}: {error}");
@@ -108,13 +108,13 @@ async fn an_unreadable_answer_fails_what_is_in_flight() {
 #[tokio::test]
 async fn oversized_answers_fail_each_call_clearly() {
     for transport in [web_socket().await, legacy_sse().await] {
-        let rig = Rig::new(transport, |spec| spec.config.max_message_bytes = 100_000);
+        let rig = Fixture::new(transport, |spec| spec.config.max_message_bytes = 100_000);
         let alone = rig.call("large", json!({})).await.expect_err("too large");
         assert_eq!((alone.kind(), alone.is_retryable()), (ErrorKind::TransportError, false), "{alone}");
         assert_eq!(alone.message(), "MCP server srv: message over max_message_bytes (100000)");
     }
     for transport in [web_socket().await, legacy_sse().await] {
-        let rig = Rig::new(transport, |spec| spec.config.max_message_bytes = 100_000);
+        let rig = Fixture::new(transport, |spec| spec.config.max_message_bytes = 100_000);
         rig.call("plain", json!({})).await.expect("output");
         let (waits, large) = tokio::join!(rig.call("hang", json!({})), rig.call("large", json!({})));
         for error in [waits.expect_err("it was cut off"), large.expect_err("too large")] {

@@ -10,7 +10,7 @@ use toolwright_core::session::{Principal, Session};
 
 use super::asking::{asker, of_ann, of_one};
 use super::stdio::Script;
-use super::{Rig, eventually, run};
+use super::{Fixture, eventually, run};
 
 #[tokio::test]
 async fn ambiguous_questions_are_refused_on_shared_connections() {
@@ -98,7 +98,7 @@ async fn questions_outlive_a_wrongly_chosen_call() {
 }
 
 /// Has the server ask in the middle of a call that hangs, for a call before it. What it is answered.
-async fn asked_for_the_call_before(rig: &Rig, script: &Script, hanging: &ToolContext) -> Value {
+async fn asked_for_the_call_before(rig: &Fixture, script: &Script, hanging: &ToolContext) -> Value {
     let answer = || {
         let is_it = |sent: &Value| sent["id"].as_str().is_some_and(|id| id.starts_with("apart-"));
         script.read().into_iter().find(is_it)

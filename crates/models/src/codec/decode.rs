@@ -17,14 +17,14 @@ pub struct Decoder {
     framing: Framing,
     assembly: Box<dyn ApiDecoder>,
     fed: usize,
-    seen: Seen,
+    seen: StreamState,
     complete: bool,
     failure: Option<ModelError>,
 }
 
 /// The content of the stream so far.
 #[derive(Default)]
-struct Seen {
+struct StreamState {
     /// An event, or data that may be one.
     any: bool,
     /// `[DONE]`, which ends the streams of some APIs.
@@ -67,7 +67,7 @@ impl Decoder {
             Api::Gemini => Box::<gemini::GeminiDecoder>::default(),
             Api::Ollama => Box::<ollama::OllamaDecoder>::default(),
         };
-        Self { api, framing, assembly, fed: 0, seen: Seen::default(), complete: false, failure: None }
+        Self { api, framing, assembly, fed: 0, seen: StreamState::default(), complete: false, failure: None }
     }
 
     /// Reads the next bytes and passes completed pieces to `sink`. An error is kept for
@@ -140,7 +140,7 @@ impl Decoder {
     pub(crate) fn fail(mut self, mut error: ModelError) -> ModelError {
         let unclosed = self.assembly.unclosed();
         let answer = self.assembly.answer();
-        answer.salvage(unclosed);
+        answer.keep_complete_calls(unclosed);
         error.usage = answer.used();
         match answer.describe() {
             Some(kept) => {
@@ -170,7 +170,7 @@ pub fn decode_whole(api: Api, bytes: &[u8]) -> Result<ModelResponse, ModelError>
 fn event(
     api: Api,
     assembly: &mut dyn ApiDecoder,
-    seen: &mut Seen,
+    seen: &mut StreamState,
     data: &[u8],
     sink: &mut dyn FnMut(ModelEvent),
 ) -> Result<(), ModelError> {

@@ -15,7 +15,7 @@ pub(crate) const DONE: &[u8] = b"[DONE]";
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Receives the data of one event.
-pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), ModelError>;
+pub(crate) type OnEventData<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), ModelError>;
 
 /// The separation of a response's events.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Framing {
     }
 
     /// Reads bytes and passes the data of each completed event to `each`.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8], each: Each<'_>) -> Result<(), ModelError> {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], each: OnEventData<'_>) -> Result<(), ModelError> {
         if let Self::Unknown = self {
             // No event begins with a byte of the byte order mark, which may arrive in pieces.
             let blank = |byte: &u8| byte.is_ascii_whitespace() || BYTE_ORDER_MARK.contains(byte);
@@ -64,7 +64,7 @@ impl Framing {
     }
 
     /// Hands over a last event that has no end.
-    pub(crate) fn finish(&mut self, each: Each<'_>) -> Result<(), ModelError> {
+    pub(crate) fn finish(&mut self, each: OnEventData<'_>) -> Result<(), ModelError> {
         match self {
             Self::Unknown => Ok(()),
             Self::Events(sse) => sse.finish(each),
@@ -161,13 +161,13 @@ struct Event {
 
 impl Sse {
     /// Reads bytes and passes the data of each completed event to `each`.
-    fn feed(&mut self, bytes: &[u8], each: Each<'_>) -> Result<(), ModelError> {
+    fn feed(&mut self, bytes: &[u8], each: OnEventData<'_>) -> Result<(), ModelError> {
         let event = &mut self.event;
         self.lines.feed(bytes, &mut |line| event.line(line, each))
     }
 
     /// Hands over a last event that no blank line ends: some servers close right after `[DONE]`.
-    fn finish(&mut self, each: Each<'_>) -> Result<(), ModelError> {
+    fn finish(&mut self, each: OnEventData<'_>) -> Result<(), ModelError> {
         let event = &mut self.event;
         let cut = self.lines.finish(&mut |line| event.line(line, each))?;
         let Event { data, has_data: true, .. } = std::mem::take(event) else { return Ok(()) };
@@ -177,7 +177,7 @@ impl Sse {
 }
 
 impl Event {
-    fn line(&mut self, line: &[u8], each: Each<'_>) -> Result<(), ModelError> {
+    fn line(&mut self, line: &[u8], each: OnEventData<'_>) -> Result<(), ModelError> {
         let line = if self.past_first_line { line } else { line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line) };
         self.past_first_line = true;
         if line.is_empty() {
@@ -224,12 +224,12 @@ struct Partial {
 }
 
 impl JsonValues {
-    fn feed(&mut self, bytes: &[u8], each: Each<'_>) -> Result<(), ModelError> {
+    fn feed(&mut self, bytes: &[u8], each: OnEventData<'_>) -> Result<(), ModelError> {
         let value = &mut self.value;
         self.lines.feed(bytes, &mut |line| value.line(line, each))
     }
 
-    fn finish(&mut self, each: Each<'_>) -> Result<(), ModelError> {
+    fn finish(&mut self, each: OnEventData<'_>) -> Result<(), ModelError> {
         let value = &mut self.value;
         let cut = self.lines.finish(&mut |line| value.line(line, each))?;
         match std::mem::take(value) {
@@ -242,7 +242,7 @@ impl JsonValues {
 }
 
 impl Partial {
-    fn line(&mut self, line: &[u8], each: Each<'_>) -> Result<(), ModelError> {
+    fn line(&mut self, line: &[u8], each: OnEventData<'_>) -> Result<(), ModelError> {
         let mut line = line.trim_ascii();
         // A value cannot begin here: the held one lost its end.
         if !self.held.is_empty() && line.starts_with(b"{") && !matches!(self.last, b',' | b':' | b'[' | b'{') {
@@ -322,7 +322,7 @@ impl Partial {
 const MAX_DEPTH: usize = 128;
 
 /// Passes `data` to `each`, and retries with closed brackets if only those were missing.
-fn or_mended(data: &[u8], each: Each<'_>) -> Result<(), ModelError> {
+fn or_mended(data: &[u8], each: OnEventData<'_>) -> Result<(), ModelError> {
     match each(data) {
         Err(error) if is_cut(&error) => match closed(data) {
             // It is still not valid: report that it was cut.

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;
-use toolwright_core::model::{CallResult, Exposed, Message, OpaqueData, WrittenCall};
+use toolwright_core::model::{CallResult, Message, OpaqueData, RawToolCall, ToolVisibility};
 use toolwright_core::tool_id::{MAX_WIRE_NAME, short_hash};
 
 use crate::api::Api;
@@ -122,7 +122,7 @@ impl LegalResult<'_> {
     pub(crate) fn loads<'t>(&self, tools: &'t Toolset) -> Vec<&'t TranslatedTool> {
         let mut loaded: Vec<&TranslatedTool> = Vec::new();
         for name in self.result.filter(|result| !result.is_error).into_iter().flat_map(|result| &result.loads) {
-            let tool = tools.get(name).filter(|tool| tool.exposed == Exposed::Deferred);
+            let tool = tools.get(name).filter(|tool| tool.exposed == ToolVisibility::Deferred);
             loaded.extend(tool.filter(|_| loaded.iter().all(|other| other.name != *name)));
         }
         loaded
@@ -261,7 +261,7 @@ pub(crate) fn legal_turns<'a>(messages: &'a [Message], api: Api, tools: &Toolset
 }
 
 /// Messages with alternating roles, beginning with the user. Consecutive messages of one role are joined.
-pub(crate) struct Alternating {
+pub(crate) struct AlternatingMessages {
     /// The API's name for the model's role.
     pub model: &'static str,
     /// The key of a message's blocks.
@@ -272,7 +272,7 @@ pub(crate) struct Alternating {
     pub messages: Vec<Value>,
 }
 
-impl Alternating {
+impl AlternatingMessages {
     /// Adds blocks in the user's or the model's role.
     pub(crate) fn push(&mut self, role: &str, content: Vec<Value>) {
         if self.messages.is_empty() && role == self.model && !content.is_empty() {
@@ -297,7 +297,7 @@ fn own(opaque: &[OpaqueData], api: Api) -> Vec<&Value> {
 }
 
 fn pair<'a>(
-    calls: &'a [WrittenCall],
+    calls: &'a [RawToolCall],
     mut results: Vec<&'a CallResult>,
     used: &mut HashSet<String>,
     tools: &Toolset,
@@ -316,7 +316,7 @@ fn pair<'a>(
 }
 
 /// The arguments by the translated schema, as the model wrote them.
-fn arguments<'a>(call: &'a WrittenCall, tools: &Toolset) -> (Cow<'a, str>, Map<String, Value>) {
+fn arguments<'a>(call: &'a RawToolCall, tools: &Toolset) -> (Cow<'a, str>, Map<String, Value>) {
     let written = serde_json::from_str::<Value>(&call.arguments).ok();
     let viewed = written.as_ref().and_then(|written| tools.replay(&call.name, written));
     match (viewed, written) {
@@ -362,7 +362,7 @@ pub(crate) fn placed(item: Value, text: usize, calls: usize, own: usize) -> Valu
 }
 
 /// A piece of an assistant message, in order.
-pub(crate) enum Piece<'a> {
+pub(crate) enum AssistantPiece<'a> {
     /// Text, never empty.
     Text(&'a str),
     /// A call, and its number in the answer.
@@ -373,7 +373,7 @@ pub(crate) enum Piece<'a> {
 
 /// Splits an assistant message into pieces. A place that no longer exists becomes the nearest one; data
 /// without a place comes first.
-pub(crate) fn pieces<'a>(text: &'a str, calls: &'a [LegalCall<'a>], opaque: &[&'a Value]) -> Vec<Piece<'a>> {
+pub(crate) fn pieces<'a>(text: &'a str, calls: &'a [LegalCall<'a>], opaque: &[&'a Value]) -> Vec<AssistantPiece<'a>> {
     let mut out = Vec::with_capacity(calls.len() + opaque.len() + 1);
     let (mut written, mut called) = (0, 0);
     for data in opaque {
@@ -383,22 +383,22 @@ pub(crate) fn pieces<'a>(text: &'a str, calls: &'a [LegalCall<'a>], opaque: &[&'
         let calls_before = count("/after/calls").min(calls.len());
         advance(&mut out, text, &mut written, until);
         let next = calls.iter().enumerate().take(calls_before).skip(called);
-        out.extend(next.map(|(number, call)| Piece::Call(number, call)));
+        out.extend(next.map(|(number, call)| AssistantPiece::Call(number, call)));
         called = called.max(calls_before);
         match data.get("item") {
-            Some(item) if data.get("after").is_some() => out.push(Piece::Item(item)),
-            _ => out.push(Piece::Item(data)),
+            Some(item) if data.get("after").is_some() => out.push(AssistantPiece::Item(item)),
+            _ => out.push(AssistantPiece::Item(data)),
         }
         written = text.floor_char_boundary(written.saturating_add(count("/own")).min(text.len()));
     }
     advance(&mut out, text, &mut written, text.len());
-    out.extend(calls.iter().enumerate().skip(called).map(|(number, call)| Piece::Call(number, call)));
+    out.extend(calls.iter().enumerate().skip(called).map(|(number, call)| AssistantPiece::Call(number, call)));
     out
 }
 
-fn advance<'a>(out: &mut Vec<Piece<'a>>, text: &'a str, written: &mut usize, until: usize) {
+fn advance<'a>(out: &mut Vec<AssistantPiece<'a>>, text: &'a str, written: &mut usize, until: usize) {
     if *written < until {
-        out.push(Piece::Text(&text[*written..until]));
+        out.push(AssistantPiece::Text(&text[*written..until]));
         *written = until;
     }
 }
@@ -407,11 +407,11 @@ fn advance<'a>(out: &mut Vec<Piece<'a>>, text: &'a str, written: &mut usize, unt
 mod tests {
     use super::*;
 
-    fn call(id: &str, arguments: &str) -> WrittenCall {
-        WrittenCall { id: id.into(), name: "fs read!".into(), arguments: arguments.into() }
+    fn call(id: &str, arguments: &str) -> RawToolCall {
+        RawToolCall { id: id.into(), name: "fs read!".into(), arguments: arguments.into() }
     }
 
-    fn assistant(calls: Vec<WrittenCall>) -> Message {
+    fn assistant(calls: Vec<RawToolCall>) -> Message {
         Message::Assistant { text: String::new(), calls, opaque: vec![] }
     }
 

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
-use toolwright_core::model::{Exposed, ModelRequest, ShownTool, ToolChoice};
+use toolwright_core::model::{ModelRequest, ShownTool, ToolChoice, ToolVisibility};
 
 use self::request::{set, tools_place};
 use crate::api::{Api, EncodedRequest};
@@ -189,7 +189,7 @@ impl EncodedTools {
     fn is_function(&self, name: &str) -> bool {
         let search = if self.api == Api::OpenAiResponses { self.set.tool_search() } else { None };
         search.is_none_or(|search| search.name != name)
-            && self.set.get(name).is_some_and(|tool| tool.exposed != Exposed::Deferred)
+            && self.set.get(name).is_some_and(|tool| tool.exposed != ToolVisibility::Deferred)
     }
 }
 
@@ -198,7 +198,7 @@ impl EncodedTools {
 fn end_of_cached(set: &Toolset, json: &str) -> Option<usize> {
     let mut end = json.len().checked_sub("}]".len())?;
     for view in set.tools.iter().rev() {
-        if view.exposed != Exposed::Deferred {
+        if view.exposed != ToolVisibility::Deferred {
             return Some(end);
         }
         // Writing to memory does not fail.
@@ -212,15 +212,15 @@ fn end_of_cached(set: &Toolset, json: &str) -> Option<usize> {
 /// least one must not be deferred; OpenAI Responses through the result of the search tool; other APIs not at all.
 fn loadable(api: Api, set: Arc<Toolset>) -> Arc<Toolset> {
     let loads = match api {
-        Api::Anthropic => set.tools.iter().any(|tool| tool.exposed != Exposed::Deferred),
+        Api::Anthropic => set.tools.iter().any(|tool| tool.exposed != ToolVisibility::Deferred),
         Api::OpenAiResponses => set.tool_search().is_some(),
         Api::OpenAiChat | Api::Gemini | Api::Ollama => false,
     };
-    if loads || set.tools.iter().all(|tool| tool.exposed != Exposed::Deferred) {
+    if loads || set.tools.iter().all(|tool| tool.exposed != ToolVisibility::Deferred) {
         return set;
     }
     let mut set = Arc::unwrap_or_clone(set);
-    set.tools.retain(|tool| tool.exposed != Exposed::Deferred);
+    set.tools.retain(|tool| tool.exposed != ToolVisibility::Deferred);
     Arc::new(set)
 }
 

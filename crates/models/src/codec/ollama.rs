@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolwright_core::content::joined_text;
 use toolwright_core::model::{
-    Message, ModelError, ModelRequest, OutputFormat, StopReason, ToolChoice, Usage, WrittenCall,
+    Message, ModelError, ModelRequest, OutputFormat, RawToolCall, StopReason, ToolChoice, Usage,
 };
 
 use crate::api::{Api, EncodedRequest};
@@ -212,7 +212,7 @@ impl ApiDecoder for OllamaDecoder {
             self.answer.text(message.content.as_str(), sink);
             for Call { id, function } in message.tool_calls.into_iter().flatten() {
                 let arguments = function.arguments.map_or("{}".into(), arguments).into_owned();
-                let call = WrittenCall { id: id.into_string(), name: function.name.into_string(), arguments };
+                let call = RawToolCall { id: id.into_string(), name: function.name.into_string(), arguments };
                 self.answer.close_call(call, sink);
             }
         }

@@ -52,7 +52,7 @@ pub(crate) fn thinking_allowance(api: Api, model: &str, settings: &ModelSettings
     match api {
         Api::OpenAiChat | Api::OpenAiResponses => openai_effort(model, settings).map_or_else(by_default, of_word),
         Api::Anthropic => {
-            let sent = anthropic(model, settings, None, Choice::Free);
+            let sent = anthropic(model, settings, None, ToolForcing::Free);
             match sent.thinking.as_ref().and_then(|thinking| thinking["type"].as_str()) {
                 // Between calls it thinks briefly.
                 Some("between_tools") => Effort::Low.tokens(),
@@ -116,7 +116,7 @@ fn thinks_by_default(api: Api, model: &str) -> bool {
 
 /// The thinking budget that `model` is sent over `api`, if any.
 pub(crate) fn budget(api: Api, model: &str, settings: &ModelSettings) -> Option<u32> {
-    if api == Api::Anthropic { anthropic(model, settings, None, Choice::Free).budget() } else { None }
+    if api == Api::Anthropic { anthropic(model, settings, None, ToolForcing::Free).budget() } else { None }
 }
 
 fn tokens(value: &Value) -> Option<u32> {
@@ -191,7 +191,12 @@ pub(crate) fn refuses_forced_calls(model: &str) -> bool {
 /// Returns the thinking parameters for a response of at most `max_tokens`, including thinking. Anthropic's API refuses
 /// them with a forced call, except for Opus 4.8 (langchain-ai/langchain-aws#1141 and #1151, which found that 4.6 and
 /// 4.7 refuse them on some servers).
-pub(crate) fn anthropic(model: &str, settings: &ModelSettings, max_tokens: Option<u32>, choice: Choice) -> Thinking {
+pub(crate) fn anthropic(
+    model: &str,
+    settings: &ModelSettings,
+    max_tokens: Option<u32>,
+    choice: ToolForcing,
+) -> Thinking {
     use Effort::{High, Low, Max, Medium, Xhigh};
     let kind = claude(model);
     let effort = settings.effort.or((settings.thinking_tokens == Some(0)).then_some(Effort::None));
@@ -201,7 +206,7 @@ pub(crate) fn anthropic(model: &str, settings: &ModelSettings, max_tokens: Optio
     let (newer, older): (&[Effort], &[Effort]) = (&[Low, Medium, High, Xhigh, Max], &[Low, Medium, High, Max]);
     let says_none = effort == Some(Effort::None);
     let takes_both = matches!(ModelFamily::of(model), ModelFamily::Claude(_, Some((4, 8))));
-    let may_think = choice == Choice::Free || takes_both;
+    let may_think = choice == ToolForcing::Free || takes_both;
     match kind {
         ClaudeThinking::Never => Thinking::default(),
         ClaudeThinking::Budget | ClaudeThinking::Either
@@ -244,7 +249,7 @@ pub(crate) fn anthropic(model: &str, settings: &ModelSettings, max_tokens: Optio
 
 /// Whether a request forces a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum ToolForcing {
     Free,
     Forced,
 }
@@ -348,7 +353,7 @@ mod tests {
     #[test]
     fn a_claude_is_told_what_its_generation_takes() {
         let said = |model: &str, settings: &ModelSettings| {
-            let Thinking { thinking, effort } = anthropic(model, settings, Some(20_000), Choice::Free);
+            let Thinking { thinking, effort } = anthropic(model, settings, Some(20_000), ToolForcing::Free);
             let kind = thinking.as_ref().and_then(|thinking| thinking["type"].as_str()).unwrap_or("-").to_owned();
             format!("{kind}/{}/{}", effort.unwrap_or("-"), budget_of(thinking.as_ref()))
         };
@@ -380,12 +385,12 @@ mod tests {
         let budget = |most, choice| {
             budget_of(anthropic("claude-haiku-4-5", &at(Effort::Medium), most, choice).thinking.as_ref())
         };
-        assert_eq!(budget(None, Choice::Free), 8192);
-        assert_eq!(budget(Some(3000), Choice::Free), 2250);
-        assert_eq!(budget(Some(1024), Choice::Free), 0, "no room for the least budget");
-        assert_eq!(budget(None, Choice::Forced), 0);
+        assert_eq!(budget(None, ToolForcing::Free), 8192);
+        assert_eq!(budget(Some(3000), ToolForcing::Free), 2250);
+        assert_eq!(budget(Some(1024), ToolForcing::Free), 0, "no room for the least budget");
+        assert_eq!(budget(None, ToolForcing::Forced), 0);
         for (model, expect) in [("claude-opus-4-7", None), ("claude-opus-4-8", Some(json!({"type": "adaptive"})))] {
-            let forced = anthropic(model, &at(Effort::High), None, Choice::Forced);
+            let forced = anthropic(model, &at(Effort::High), None, ToolForcing::Forced);
             assert_eq!(forced, Thinking { thinking: expect, effort: Some("high") }, "{model}");
         }
         for (model, refuses) in [

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::model::{ModelRequest, OutputFormat, PromptCache, Reuse, ShownTool};
+use toolwright_core::model::{ModelRequest, OutputFormat, PromptCache, PromptReuse, ShownTool};
 
 use crate::dialect::{self, Dialect, translate};
 
@@ -49,14 +49,14 @@ pub(crate) fn output_instruction(output: &OutputFormat) -> String {
 pub(crate) fn with_instruction(system: &str, output: &OutputFormat) -> String {
     let system = system.trim();
     let is_said = match &output.schema {
-        None => speaks_of_json(system),
+        None => mentions_json(system),
         Some(schema) => system.contains(&schema.to_string()),
     };
     if is_said { system.to_owned() } else { format!("{system}\n\n{}", output_instruction(output)).trim().to_owned() }
 }
 
 /// Whether a text contains the word "JSON", which OpenAI requires for `json_object`.
-pub(crate) fn speaks_of_json(text: &str) -> bool {
+pub(crate) fn mentions_json(text: &str) -> bool {
     text.as_bytes().windows(4).any(|word| word.eq_ignore_ascii_case(b"json"))
 }
 
@@ -65,13 +65,13 @@ pub(crate) fn speaks_of_json(text: &str) -> bool {
 /// Only for requests that will be sent again, and only for OpenAI's own models: other servers may refuse an unknown
 /// key.
 pub(crate) fn cache_key(request: &ModelRequest, model: &str) -> Option<String> {
-    if request.reuse == Reuse::Once
+    if request.reuse == PromptReuse::Once
         || request.settings.cache == Some(PromptCache::Off)
         || !ModelFamily::of(model).is_openai()
     {
         return None;
     }
-    let first = request.messages.first().filter(|_| request.reuse == Reuse::Conversation);
+    let first = request.messages.first().filter(|_| request.reuse == PromptReuse::Conversation);
     let hash = ContentHash::of_value(&json!([request.system, first])).to_hex();
     Some(format!("tw-{}", &hash[..32]))
 }
@@ -257,7 +257,7 @@ pub(crate) fn takes_temperature(model: &str) -> bool {
 
 /// Whether `model` refuses a temperature beside `top_p`: Anthropic's since Opus 4.1 ("`temperature` and `top_p` cannot
 /// both be specified for this model").
-pub(crate) fn takes_one_of_both(model: &str) -> bool {
+pub(crate) fn excludes_temperature_with_top_p(model: &str) -> bool {
     matches!(ModelFamily::of(model), ModelFamily::Claude(_, Some(version)) if version >= (4, 1))
 }
 
@@ -286,7 +286,9 @@ pub(crate) fn write_sampling(
         }
     };
     put(names.temperature, request.temperature.filter(|_| samples).map(Value::from));
-    let top_p = settings.top_p.filter(|_| samples && !(request.temperature.is_some() && takes_one_of_both(model)));
+    let top_p = settings
+        .top_p
+        .filter(|_| samples && !(request.temperature.is_some() && excludes_temperature_with_top_p(model)));
     put(names.top_p, top_p.map(Value::from));
     put(names.top_k, settings.top_k.filter(|_| samples).map(Value::from));
     put(names.seed, settings.seed.map(Value::from));

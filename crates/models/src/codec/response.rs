@@ -10,8 +10,8 @@ use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAcce
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolwright_core::model::{
-    ModelError, ModelErrorKind, ModelEvent, ModelResponse, NativeOutput, OpaqueData, OtherCall, StopReason, Usage,
-    WrittenCall,
+    ModelError, ModelErrorKind, ModelEvent, ModelResponse, NativeOutput, NonFunctionCall, OpaqueData, RawToolCall,
+    StopReason, Usage,
 };
 
 use crate::api::Api;
@@ -41,7 +41,7 @@ pub(crate) trait ApiDecoder: Send {
 
     /// Returns unclosed calls of a response that broke off. A call is complete if its arguments are a whole object; a
     /// call in several parts may lack one.
-    fn unclosed(&mut self) -> Vec<WrittenCall> {
+    fn unclosed(&mut self) -> Vec<RawToolCall> {
         Vec::new()
     }
 }
@@ -51,9 +51,9 @@ pub(crate) trait ApiDecoder: Send {
 pub(crate) struct ResponseBuilder {
     text: String,
     reasoning: String,
-    calls: Vec<WrittenCall>,
-    other_calls: Vec<OtherCall>,
-    closed: VecDeque<Closed>,
+    calls: Vec<RawToolCall>,
+    other_calls: Vec<NonFunctionCall>,
+    closed: VecDeque<ClosedCall>,
     ids: HashSet<String>,
     /// The first number that was not tried for a generated id.
     free_id: usize,
@@ -73,8 +73,8 @@ pub(crate) struct ResponseBuilder {
 
 /// A closed call.
 #[derive(Debug)]
-struct Closed {
-    call: WrittenCall,
+struct ClosedCall {
+    call: RawToolCall,
     whole: bool,
 }
 
@@ -183,7 +183,7 @@ impl ResponseBuilder {
     }
 
     /// An item for the client that is not a function call.
-    pub(crate) fn other_call(&mut self, call: OtherCall) {
+    pub(crate) fn other_call(&mut self, call: NonFunctionCall) {
         if self.has_room() {
             self.other_calls.push(call);
         }
@@ -191,21 +191,21 @@ impl ResponseBuilder {
 
     /// Adds a closed call. It is passed on at once if its arguments are JSON; otherwise it waits for
     /// [`ResponseBuilder::release`], because the token limit or a filter may have cut them.
-    pub(crate) fn close_call(&mut self, call: WrittenCall, sink: Sink<'_>) {
+    pub(crate) fn close_call(&mut self, call: RawToolCall, sink: Sink<'_>) {
         if !self.has_room() {
             return;
         }
         let whole = is_json(&call.arguments);
-        self.closed.push_back(Closed { call, whole });
+        self.closed.push_back(ClosedCall { call, whole });
         while self.closed.front().is_some_and(|closed| closed.whole) {
             self.release_first(sink);
         }
     }
 
     /// Adds a closed call without arguments. It has none, or was cut before the first.
-    pub(crate) fn close_bare_call(&mut self, call: WrittenCall) {
+    pub(crate) fn close_bare_call(&mut self, call: RawToolCall) {
         if self.has_room() {
-            self.closed.push_back(Closed { call, whole: false });
+            self.closed.push_back(ClosedCall { call, whole: false });
         }
     }
 
@@ -221,7 +221,7 @@ impl ResponseBuilder {
     }
 
     fn release_first(&mut self, sink: Sink<'_>) {
-        let Some(Closed { mut call, .. }) = self.closed.pop_front() else { return };
+        let Some(ClosedCall { mut call, .. }) = self.closed.pop_front() else { return };
         if let Some(restored) = self.tools.as_ref().and_then(|tools| tools.restore(&call.name, &call.arguments)) {
             call.arguments = restored;
         }
@@ -236,11 +236,11 @@ impl ResponseBuilder {
     }
 
     /// Keeps the complete calls of a broken response.
-    pub(crate) fn salvage(&mut self, unclosed: Vec<WrittenCall>) {
+    pub(crate) fn keep_complete_calls(&mut self, unclosed: Vec<RawToolCall>) {
         let waiting = std::mem::take(&mut self.closed).into_iter().map(|closed| closed.call);
         for call in waiting.chain(unclosed) {
             if is_whole(&call.arguments) {
-                self.closed.push_back(Closed { call, whole: true });
+                self.closed.push_back(ClosedCall { call, whole: true });
                 self.release_first(&mut |_| {});
             }
         }

@@ -3,10 +3,10 @@
 
 use serde_json::{Map, Value, json};
 
+use super::keyword_values;
 use super::keywords::{append_description, limited};
 use super::object::names;
 use super::types::Types;
-use super::words;
 use super::write::Writer;
 
 /// Bounds on nested schemas that are merged, and on all of them.
@@ -40,7 +40,7 @@ impl Flattening<'_, '_, '_> {
         let mut whole = map.clone();
         whole.retain(|key, _| !COMBINING.contains(&key.as_str()) && !REFERENCES.contains(&key.as_str()));
         if depth > MAX_DEPTH || self.schemas > MAX_SCHEMAS {
-            self.writer.lose("schema", "too much is combined at the root: some of it is not shown");
+            self.writer.record_loss("schema", "too much is combined at the root: some of it is not shown");
             return whole;
         }
         let reference = REFERENCES.iter().find_map(|key| map.get(*key)?.as_str());
@@ -70,16 +70,16 @@ impl Flattening<'_, '_, '_> {
                 Some(_) => "not taken at the root: merged into one object, and told apart in the description",
                 None => "not taken at the root: merged into one object",
             };
-            self.writer.lose(keyword, note);
+            self.writer.record_loss(keyword, note);
             self.sentences.extend(described);
             let united = united(&whole, &alternatives);
             whole = merge(whole, &united).0;
         }
         for keyword in ["not", "enum", "const"] {
             let Some(value) = map.get(keyword) else { continue };
-            let sentence = words::sentence(keyword, value);
+            let sentence = keyword_values::sentence(keyword, value);
             let fate = if sentence.is_some() { "said in the description" } else { "left out" };
-            self.writer.lose(keyword, format!("not taken at the root: {fate}"));
+            self.writer.record_loss(keyword, format!("not taken at the root: {fate}"));
             self.sentences.extend(sentence);
         }
         whole
@@ -177,7 +177,7 @@ fn describe_alternatives(keyword: &str, alternatives: &[Map<String, Value>]) -> 
         let constant = |name: &str| {
             let values = limited(properties(one)?.get(name)?)?;
             let [value] = values[..] else { return None };
-            Some(format!("`{name}` = {}", words::quoted(value, 100).ok()?))
+            Some(format!("`{name}` = {}", keyword_values::quoted(value, 100).ok()?))
         };
         let needed = names(one.get("required"))
             .filter_map(|name| constant(name).or_else(|| (!common.contains(&name)).then(|| format!("`{name}`"))));
@@ -211,7 +211,7 @@ fn merge_at(mut first: Map<String, Value>, second: &Map<String, Value>, depth: u
             first.insert(key.clone(), value.clone());
             continue;
         };
-        if own == value || words::is_annotation(key, value) {
+        if own == value || keyword_values::is_annotation(key, value) {
             continue;
         }
         exact &= match (key.as_str(), &mut *own, value) {

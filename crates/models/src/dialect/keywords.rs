@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
+use super::keyword_values;
 use super::object::{names, nullable};
-use super::restore::Undo;
+use super::restore::SchemaRestore;
 use super::types::Types;
-use super::words;
-use super::write::{Inexact, Node, WriteResult, Writer, brief, listed};
+use super::write::{Node, StrictDeviation, WriteResult, Writer, brief, listed};
 
 impl Writer<'_, '_> {
     /// Translates `map`, with `reference` for its `$ref`.
@@ -37,13 +37,13 @@ impl Writer<'_, '_> {
                 "enum" => self.enumeration(value, &mut node)?,
                 "const" => self.constant(map, value, &mut node)?,
                 "anyOf" | "oneOf" | "allOf" => self.union(key, map, value, &mut node)?,
-                "additionalProperties" => self.further(map, value, &mut node)?,
+                "additionalProperties" => self.additional_properties(map, value, &mut node)?,
                 "minimum" if map.get("exclusiveMinimum") == Some(&Value::Bool(true)) => {}
                 "maximum" if map.get("exclusiveMaximum") == Some(&Value::Bool(true)) => {}
                 "exclusiveMinimum" | "exclusiveMaximum" => self.exclusive(key, map, value, &mut node)?,
                 "dependencies" => self.dependencies(value, &mut node)?,
                 "nullable" if value == &Value::Bool(true) && !types.has(Types::NULL) => {
-                    self.lose("nullable", "no keyword of JSON Schema, by which null is not valid: left out");
+                    self.record_loss("nullable", "no keyword of JSON Schema, by which null is not valid: left out");
                 }
                 // They concern the document, or are read with another keyword.
                 "nullable" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$anchor" | "$dynamicAnchor"
@@ -60,11 +60,11 @@ impl Writer<'_, '_> {
     fn types(&mut self, value: &Value, node: &mut Node) {
         let (types, legal) = Types::read(value);
         if types == Types::NONE {
-            self.lose("type", format!("{} is no type of JSON Schema: left out", brief(value)));
+            self.record_loss("type", format!("{} is no type of JSON Schema: left out", brief(value)));
             return;
         }
         if !legal {
-            self.lose("type", format!("{} is written as {}", brief(value), listed(types)));
+            self.record_loss("type", format!("{} is written as {}", brief(value), listed(types)));
         }
         node.view.insert("type".to_owned(), if legal { value.clone() } else { types.to_value() });
     }
@@ -72,16 +72,16 @@ impl Writer<'_, '_> {
     pub(super) fn description(&mut self, value: &Value, node: &mut Node) {
         let text = match value {
             Value::String(text) => text.clone(),
-            Value::Null => return self.lose("description", "null: left out"),
+            Value::Null => return self.record_loss("description", "null: left out"),
             other => {
-                self.lose("description", "not a string: written as its JSON text");
+                self.record_loss("description", "not a string: written as its JSON text");
                 other.to_string()
             }
         };
         node.view.insert("description".to_owned(), Value::String(text));
     }
 
-    fn items(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), Inexact> {
+    fn items(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), StrictDeviation> {
         match value {
             // Items after the positional ones are written together with them.
             _ if self.rules.for_clients && is_list(map.get("prefixItems")) => Ok(()),
@@ -120,7 +120,7 @@ impl Writer<'_, '_> {
         rest: Option<&Value>,
         map: &Map<String, Value>,
         node: &mut Node,
-    ) -> Result<(), Inexact> {
+    ) -> Result<(), StrictDeviation> {
         let rest = match rest {
             Some(Value::Bool(false)) => {
                 if !map.contains_key("maxItems") {
@@ -140,23 +140,34 @@ impl Writer<'_, '_> {
                 undos.push(written.undo);
             }
         }
-        let undo =
-            if forms.len() == 1 { undos.pop().unwrap_or_default() } else { Undo { union: undos, ..Undo::default() } };
+        let undo = if forms.len() == 1 {
+            undos.pop().unwrap_or_default()
+        } else {
+            SchemaRestore { union: undos, ..SchemaRestore::default() }
+        };
         if undo.union.iter().any(|undo| !undo.is_empty()) || undo.union.is_empty() && !undo.is_empty() {
             node.undo.items = Some(Box::new(undo));
         }
         if forms.len() > 1 {
-            node.sentences.extend(words::in_order(list));
+            node.sentences.extend(keyword_values::in_order(list));
         }
         let items = if forms.len() == 1 { forms.pop().unwrap_or_default() } else { json!({"anyOf": forms}) };
         node.view.insert("items".to_owned(), items);
-        self.lose(keyword, "items by their place are shown as items of any place, said in order in the description");
+        self.record_loss(
+            keyword,
+            "items by their place are shown as items of any place, said in order in the description",
+        );
         Ok(())
     }
 
-    fn prefix_items(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), Inexact> {
+    fn prefix_items(
+        &mut self,
+        map: &Map<String, Value>,
+        value: &Value,
+        node: &mut Node,
+    ) -> Result<(), StrictDeviation> {
         let Some(list) = value.as_array().filter(|list| !list.is_empty()) else {
-            self.lose("prefixItems", format!("{} is no list of schemas: left out", brief(value)));
+            self.record_loss("prefixItems", format!("{} is no list of schemas: left out", brief(value)));
             return Ok(());
         };
         if self.rules.for_clients {
@@ -176,7 +187,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    fn enumeration(&mut self, value: &Value, node: &mut Node) -> Result<(), Inexact> {
+    fn enumeration(&mut self, value: &Value, node: &mut Node) -> Result<(), StrictDeviation> {
         let Some(values) = value.as_array().filter(|values| !values.is_empty()) else {
             return self.differ("enum", &format!("{} allows nothing: left out", brief(value)));
         };
@@ -190,7 +201,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    fn constant(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), Inexact> {
+    fn constant(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), StrictDeviation> {
         if self.rules.strict.is_some() && (value.is_object() || value.is_array()) {
             return Err(self.inexact("a constant that is an object or an array"));
         }
@@ -201,7 +212,7 @@ impl Writer<'_, '_> {
         if map.contains_key("enum") || !(value.is_string() || value.is_number()) {
             return self.leave_out("const", value, node);
         }
-        self.lose("const", "written as an `enum` of one");
+        self.record_loss("const", "written as an `enum` of one");
         node.view.insert("enum".to_owned(), json!([value]));
         Ok(())
     }
@@ -212,7 +223,7 @@ impl Writer<'_, '_> {
         map: &Map<String, Value>,
         value: &Value,
         node: &mut Node,
-    ) -> Result<(), Inexact> {
+    ) -> Result<(), StrictDeviation> {
         let Some(list) = value.as_array().filter(|list| !list.is_empty()) else {
             return self.differ(keyword, &format!("{} is no list of schemas: left out", brief(value)));
         };
@@ -224,7 +235,7 @@ impl Writer<'_, '_> {
             if !self.are_disjoint(list) {
                 self.differ(keyword, "shown as `anyOf`, by which a value may match several")?;
             } else {
-                self.lose(keyword, "shown as `anyOf`; no value matches two of its parts");
+                self.record_loss(keyword, "shown as `anyOf`; no value matches two of its parts");
             }
         }
         let was = self.blind;
@@ -251,7 +262,12 @@ impl Writer<'_, '_> {
     }
 
     /// Writes `additionalProperties` if it need not be false.
-    fn further(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), Inexact> {
+    fn additional_properties(
+        &mut self,
+        map: &Map<String, Value>,
+        value: &Value,
+        node: &mut Node,
+    ) -> Result<(), StrictDeviation> {
         if self.rules.strict.is_some() {
             return if map.contains_key("properties") { Ok(()) } else { self.close(map, true) };
         }
@@ -278,7 +294,7 @@ impl Writer<'_, '_> {
         map: &Map<String, Value>,
         value: &Value,
         node: &mut Node,
-    ) -> Result<(), Inexact> {
+    ) -> Result<(), StrictDeviation> {
         let bound = if keyword == "exclusiveMinimum" { "minimum" } else { "maximum" };
         let number = match value {
             Value::Bool(true) => map.get(bound),
@@ -286,7 +302,7 @@ impl Writer<'_, '_> {
             other => Some(other),
         };
         match number.filter(|number| number.is_number()) {
-            None => self.lose(keyword, format!("{} is no number: left out", brief(value))),
+            None => self.record_loss(keyword, format!("{} is no number: left out", brief(value))),
             Some(number) if self.rules.keeps(keyword) => {
                 node.view.insert(keyword.to_owned(), number.clone());
             }
@@ -296,9 +312,9 @@ impl Writer<'_, '_> {
     }
 
     /// Translates `dependencies`, which draft 2019-09 split into two keywords.
-    fn dependencies(&mut self, value: &Value, node: &mut Node) -> Result<(), Inexact> {
+    fn dependencies(&mut self, value: &Value, node: &mut Node) -> Result<(), StrictDeviation> {
         let Some(map) = value.as_object() else {
-            self.lose("dependencies", format!("{} names none: left out", brief(value)));
+            self.record_loss("dependencies", format!("{} names none: left out", brief(value)));
             return Ok(());
         };
         for (keyword, lists) in [("dependentRequired", true), ("dependentSchemas", false)] {
@@ -315,7 +331,7 @@ impl Writer<'_, '_> {
     }
 
     /// Adds keywords that the API requires.
-    fn complete(&mut self, map: &Map<String, Value>, is_root: bool, node: &mut Node) -> Result<(), Inexact> {
+    fn complete(&mut self, map: &Map<String, Value>, is_root: bool, node: &mut Node) -> Result<(), StrictDeviation> {
         let types = node.view.get("type").map_or(Types::NONE, |types| Types::read(types).0);
         if self.rules.strict.is_none() {
             if types.has(Types::ARRAY) && !node.view.contains_key("items") {
@@ -364,7 +380,7 @@ impl Writer<'_, '_> {
     }
 
     /// Removes values from a strict `enum` that `type` forbids: the API refuses them, and they are never valid.
-    fn typed_values(&mut self, types: Types, node: &mut Node) -> Result<(), Inexact> {
+    fn typed_values(&mut self, types: Types, node: &mut Node) -> Result<(), StrictDeviation> {
         let mut left_out = node.view.get("const").is_some_and(|value| !types.allow(value));
         let mut possible = !left_out;
         if let Some(values) = node.view.get_mut("enum").and_then(Value::as_array_mut) {
@@ -377,7 +393,7 @@ impl Writer<'_, '_> {
             return Err(self.inexact(format!("no value is both {} and one of those listed", listed(types))));
         }
         if left_out {
-            self.lose("enum", format!("what is not {} is left out: it is never valid", listed(types)));
+            self.record_loss("enum", format!("what is not {} is left out: it is never valid", listed(types)));
         }
         Ok(())
     }
@@ -400,7 +416,8 @@ impl Writer<'_, '_> {
             (None, Some(map)) => Types::implied(map),
             _ => Types::NONE,
         };
-        let apart = |a: &Value, b: &Value| types(a).disjoint(types(b)) || values_apart(a, b) || tags_apart(a, b);
+        let apart =
+            |a: &Value, b: &Value| types(a).disjoint(types(b)) || are_distinct_values(a, b) || have_distinct_tags(a, b);
         known.iter().enumerate().all(|(at, a)| known[at + 1..].iter().all(|b| apart(a, b)))
     }
 }
@@ -418,18 +435,18 @@ pub(super) fn limited(schema: &Value) -> Option<Vec<&Value>> {
     }
 }
 
-fn values_apart(a: &Value, b: &Value) -> bool {
+fn are_distinct_values(a: &Value, b: &Value) -> bool {
     matches!((limited(a), limited(b)), (Some(a), Some(b)) if !a.iter().any(|value| b.contains(value)))
 }
 
 /// Whether both require a property that cannot have the same value in the two.
-fn tags_apart(a: &Value, b: &Value) -> bool {
+fn have_distinct_tags(a: &Value, b: &Value) -> bool {
     let (Some(one), Some(two)) = (a.get("properties").and_then(Value::as_object), b.get("properties")) else {
         return false;
     };
     let requires = |schema: &Value, name: &str| names(schema.get("required")).any(|known| known == name);
     one.iter().any(|(name, tag)| {
-        requires(a, name) && requires(b, name) && two.get(name).is_some_and(|other| values_apart(tag, other))
+        requires(a, name) && requires(b, name) && two.get(name).is_some_and(|other| are_distinct_values(tag, other))
     })
 }
 
@@ -450,7 +467,7 @@ pub(super) fn append_description(view: &mut Map<String, Value>, sentences: &[Str
 
 /// Whether a keyword belongs to a schema, rather than being a property of that name.
 pub(super) fn is_structural(keyword: &str, value: &Value) -> bool {
-    let form = words::form(keyword);
+    let form = keyword_values::form(keyword);
     match keyword {
         "properties"
         | "$defs"
@@ -463,6 +480,6 @@ pub(super) fn is_structural(keyword: &str, value: &Value) -> bool {
         | "additionalProperties"
         | "propertyNames"
         | "unevaluatedProperties" => true,
-        _ => form != words::Form::Unknown && !value.is_object(),
+        _ => form != keyword_values::KeywordForm::Unknown && !value.is_object(),
     }
 }

@@ -3,6 +3,7 @@
 //! A definition's own schema is never changed: calls are checked against it.
 
 mod flatten;
+mod keyword_values;
 mod keywords;
 mod object;
 mod refs;
@@ -12,20 +13,19 @@ mod rules;
 #[cfg(test)]
 mod tests;
 mod types;
-mod words;
 mod write;
 
 use std::collections::HashSet;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use toolwright_core::model::{Exposed, ShownTool};
+use toolwright_core::model::{ShownTool, ToolVisibility};
 
-pub use restore::Portable;
+pub(crate) use keyword_values::{in_words, is_regular};
+pub use restore::PortableSchema;
 use root::ViewError;
 use rules::Budget;
-pub(crate) use words::{in_words, is_regular};
-use write::Inexact;
+use write::StrictDeviation;
 
 /// The schema dialect of one or more APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,11 +83,11 @@ pub struct TranslatedTool {
     /// The one property that holds the arguments, if the schema's root had to be wrapped in an object.
     pub wrapped: Option<&'static str>,
     /// Whether it is declared, deferred, or the search tool.
-    pub exposed: Exposed,
+    pub exposed: ToolVisibility,
     /// Its namespace; may be empty.
     pub namespace: String,
     /// How arguments are converted back, if the translation changed anything.
-    plan: Option<Box<restore::Plan>>,
+    plan: Option<Box<restore::RestorePlan>>,
 }
 
 /// The translated tools of a request, in their order, deferred ones last.
@@ -112,8 +112,8 @@ impl Toolset {
 
     /// The search tool, if there are deferred tools.
     pub(crate) fn tool_search(&self) -> Option<&TranslatedTool> {
-        let deferred = self.tools.iter().rev().any(|tool| tool.exposed == Exposed::Deferred);
-        self.tools.iter().find(|tool| deferred && tool.exposed == Exposed::Search)
+        let deferred = self.tools.iter().rev().any(|tool| tool.exposed == ToolVisibility::Deferred);
+        self.tools.iter().find(|tool| deferred && tool.exposed == ToolVisibility::Search)
     }
 
     /// Converts a model's arguments for a call of `name` back to the tool's own schema: unwrapped, with original
@@ -149,7 +149,7 @@ pub fn translate(dialect: Dialect, tools: &[ShownTool], strict: bool) -> Toolset
         Toolset { dialect, tools: Vec::with_capacity(tools.len()), losses: Vec::new(), quarantined: Vec::new() };
     let mut budget = Budget::ANTHROPIC;
     let mut names = HashSet::with_capacity(tools.len());
-    let deferred = |tool: &&ShownTool| tool.exposed == Exposed::Deferred;
+    let deferred = |tool: &&ShownTool| tool.exposed == ToolVisibility::Deferred;
     for tool in tools.iter().filter(|tool| !deferred(tool)).chain(tools.iter().filter(deferred)) {
         let shown = if !is_legal_name(&tool.name) {
             Err("its name is not one that the API takes".to_owned())
@@ -191,9 +191,9 @@ fn view(
     let mut refused = None;
     if strict && strict_rules.strict.is_none() {
         let why = format!("{} has no strict tools", strict_rules.api);
-        refused = Some(Inexact { path: String::new(), why });
+        refused = Some(StrictDeviation { path: String::new(), why });
     } else if strict && let Err(why) = budgeted(dialect, &tool.parameters, budget) {
-        refused = Some(Inexact { path: String::new(), why });
+        refused = Some(StrictDeviation { path: String::new(), why });
     } else if strict {
         match root::write(strict_rules, tool, losses) {
             Ok(mut view) => match admit(dialect, &view.parameters, budget) {
@@ -202,21 +202,21 @@ fn view(
                     describe(strict_rules.max_description, &mut view, losses);
                     return Ok(view);
                 }
-                Err(why) => refused = Some(Inexact { path: String::new(), why }),
+                Err(why) => refused = Some(StrictDeviation { path: String::new(), why }),
             },
             Err(ViewError::Inexact(inexact)) => refused = Some(inexact),
             Err(ViewError::Impossible(reason)) => return Err(reason),
         }
         losses.truncate(before);
     }
-    if let Some(Inexact { path, why }) = refused {
+    if let Some(StrictDeviation { path, why }) = refused {
         let note = format!("sent without strict decoding: {why}");
         losses.push(Loss { tool: tool.name.clone(), path, keyword: "strict".to_owned(), note });
     }
     let rules = rules::rules(dialect, false);
     let mut view = match root::write(rules, tool, losses) {
         Ok(view) => view,
-        Err(ViewError::Inexact(Inexact { why: reason, .. }) | ViewError::Impossible(reason)) => {
+        Err(ViewError::Inexact(StrictDeviation { why: reason, .. }) | ViewError::Impossible(reason)) => {
             losses.truncate(before);
             return Err(reason);
         }

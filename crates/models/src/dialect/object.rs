@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::restore::{Member, Undo};
+use super::restore::{Member, SchemaRestore};
 use super::types::Types;
-use super::write::{Inexact, Node, Writer, brief};
+use super::write::{Node, StrictDeviation, Writer, brief};
 
 impl Writer<'_, '_> {
     pub(super) fn object(
@@ -13,7 +13,7 @@ impl Writer<'_, '_> {
         value: &Value,
         is_root: bool,
         node: &mut Node,
-    ) -> Result<(), Inexact> {
+    ) -> Result<(), StrictDeviation> {
         let declared = self.declared(value);
         let (mut required, mut optional) = (Vec::new(), false);
         let listed = required_names(map);
@@ -28,7 +28,7 @@ impl Writer<'_, '_> {
             let needed = marked || listed.binary_search(name).is_ok();
             let mut written = self.at(&["properties", name], |writer| {
                 if marked {
-                    writer.lose("required", "stands at the property: put into the list of its object");
+                    writer.record_loss("required", "stands at the property: put into the list of its object");
                 }
                 writer.schema(schema)
             })?;
@@ -63,7 +63,10 @@ impl Writer<'_, '_> {
             }
         }
         if optional {
-            self.lose("required", "what is optional is required and may be null; the null is taken out of calls");
+            self.record_loss(
+                "required",
+                "what is optional is required and may be null; the null is taken out of calls",
+            );
         }
         if self.rules.strict.is_some() {
             self.close(map, declared.is_empty() && !is_root)?;
@@ -83,7 +86,7 @@ impl Writer<'_, '_> {
         match value {
             Value::Object(map) => map.iter().map(|(name, schema)| (name.as_str(), schema)).collect(),
             Value::Array(list) => {
-                self.lose("properties", "a list: read as properties by `name`");
+                self.record_loss("properties", "a list: read as properties by `name`");
                 let mut named: Vec<(&str, &Value)> =
                     list.iter().filter_map(|item| Some((item.get("name")?.as_str()?, item))).collect();
                 named.sort_by_key(|(name, _)| *name);
@@ -91,7 +94,7 @@ impl Writer<'_, '_> {
                 named
             }
             other => {
-                self.lose("properties", format!("{} names none", brief(other)));
+                self.record_loss("properties", format!("{} names none", brief(other)));
                 Vec::new()
             }
         }
@@ -107,8 +110,10 @@ impl Writer<'_, '_> {
             alias.push('_');
         }
         self.at(&["properties", name], |writer| {
-            writer
-                .lose("properties", format!("the name is not allowed: shown as `{alias}`, and called by its own name"));
+            writer.record_loss(
+                "properties",
+                format!("the name is not allowed: shown as `{alias}`, and called by its own name"),
+            );
         });
         Some(alias)
     }
@@ -139,7 +144,8 @@ impl Writer<'_, '_> {
             return Value::from(name);
         }
         let alias = legal_name(name);
-        let member = Member { name: name.to_owned(), alias: Some(alias.clone()), filled: false, undo: Undo::default() };
+        let member =
+            Member { name: name.to_owned(), alias: Some(alias.clone()), filled: false, undo: SchemaRestore::default() };
         node.undo.members.push(member);
         self.undoes = true;
         Value::from(alias)
@@ -147,28 +153,36 @@ impl Writer<'_, '_> {
 
     /// Checks that an object may be closed, as strict tools require. An object that declares properties and does not
     /// mention others counts as closed: authors of tools mean that.
-    pub(super) fn close(&mut self, map: &Map<String, Value>, is_bare: bool) -> Result<(), Inexact> {
+    pub(super) fn close(&mut self, map: &Map<String, Value>, is_bare: bool) -> Result<(), StrictDeviation> {
         match map.get("additionalProperties") {
             Some(Value::Bool(false)) => Ok(()),
             Some(_) => Err(self.inexact("an object with further properties, which strict tools cannot have")),
             None if is_bare => Err(self.inexact("an object of any properties, which strict tools cannot have")),
             None if self.rules.are_of_answers() => Err(self.inexact("an object that does not say that it is closed")),
             None => {
-                self.lose("additionalProperties", "not given: the properties that are declared are taken for all");
+                self.record_loss(
+                    "additionalProperties",
+                    "not given: the properties that are declared are taken for all",
+                );
                 Ok(())
             }
         }
     }
 
     /// `required` of a schema that declares no properties.
-    pub(super) fn required(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), Inexact> {
+    pub(super) fn required(
+        &mut self,
+        map: &Map<String, Value>,
+        value: &Value,
+        node: &mut Node,
+    ) -> Result<(), StrictDeviation> {
         // A boolean at a property is for the object around it.
         if value.is_boolean() {
             return Ok(());
         }
         let legal = value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
         if !legal {
-            self.lose("required", format!("{} is not a list of names: mended", brief(value)));
+            self.record_loss("required", format!("{} is not a list of names: mended", brief(value)));
         }
         if map.contains_key("properties") {
             return Ok(());
@@ -194,7 +208,7 @@ pub(super) fn nullable(node: &mut Node) {
     if let Some(branches) = node.view.get_mut("anyOf").and_then(Value::as_array_mut) {
         branches.push(json!({"type": "null"}));
         if !node.undo.union.is_empty() {
-            node.undo.union.push(Undo::default());
+            node.undo.union.push(SchemaRestore::default());
         }
     } else if plain {
         node.view.insert("type".to_owned(), types.with(Types::NULL).to_value());
@@ -210,7 +224,7 @@ pub(super) fn nullable(node: &mut Node) {
         }
         let undo = std::mem::take(&mut node.undo);
         if !undo.is_empty() {
-            node.undo.union = vec![undo, Undo::default()];
+            node.undo.union = vec![undo, SchemaRestore::default()];
         }
     }
 }

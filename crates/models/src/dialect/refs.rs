@@ -374,13 +374,13 @@ impl<'a, 's> Search<'a, 's> {
             if HERE.contains(&keyword) {
                 // A cut one is dropped as a whole unless it must hold together with others.
                 let stays = |inner: &&Value| matches!(keyword, "allOf" | "then" | "else") || !self.is_cut(inner);
-                visit.here.extend(each(value, false).filter(stays).map(step));
+                visit.here.extend(subschemas(value, false).filter(stays).map(step));
             } else if HERE_BY_NAME.contains(&keyword) {
-                visit.here.extend(each(value, true).map(step));
+                visit.here.extend(subschemas(value, true).map(step));
             } else if INSIDE.contains(&keyword) {
-                self.roots.extend(each(value, false));
+                self.roots.extend(subschemas(value, false));
             } else if INSIDE_BY_NAME.contains(&keyword) {
-                self.roots.extend(each(value, true));
+                self.roots.extend(subschemas(value, true));
             }
         }
         if !self.is_cut(by.to)
@@ -398,7 +398,7 @@ impl<'a, 's> Search<'a, 's> {
 }
 
 /// The schemas of a keyword: one, a list, or by name.
-fn each(value: &Value, by_name: bool) -> impl Iterator<Item = &Value> {
+fn subschemas(value: &Value, by_name: bool) -> impl Iterator<Item = &Value> {
     let (one, list, named) = match value {
         Value::Object(map) if by_name => (None, None, Some(map.values())),
         Value::Array(list) => (None, Some(list.iter()), None),
@@ -432,14 +432,14 @@ impl Cutter<'_, '_> {
             Value::Object(map) => {
                 let dropped = self.is_cut(value).then(|| reference_of(map)).flatten().map(|(keyword, _)| keyword);
                 if let Some(keyword) = dropped {
-                    self.lose(path, keyword);
+                    self.record_loss(path, keyword);
                 }
                 let mut kept = Map::with_capacity(map.len());
                 for (key, inner) in map.iter().filter(|(key, _)| dropped != Some(key.as_str())) {
                     let path = format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"));
                     match self.keyword(key, inner, &path) {
                         Some(inner) => drop(kept.insert(key.clone(), inner)),
-                        None => self.lose(&path, key),
+                        None => self.record_loss(&path, key),
                     }
                 }
                 Value::Object(kept)
@@ -455,7 +455,11 @@ impl Cutter<'_, '_> {
                 let mut kept = Vec::with_capacity(list.len());
                 for (at, branch) in list.iter().enumerate() {
                     let path = format!("{path}/{at}");
-                    if self.is_cut(branch) { self.lose(&path, "$ref") } else { kept.push(self.value(branch, &path)) }
+                    if self.is_cut(branch) {
+                        self.record_loss(&path, "$ref")
+                    } else {
+                        kept.push(self.value(branch, &path))
+                    }
                 }
                 (!kept.is_empty() || list.is_empty()).then(|| Value::Array(kept))
             }
@@ -478,7 +482,7 @@ impl Cutter<'_, '_> {
         self.cuts.contains(&std::ptr::from_ref(value))
     }
 
-    fn lose(&mut self, path: &str, keyword: &str) {
+    fn record_loss(&mut self, path: &str, keyword: &str) {
         self.losses.push(Loss {
             tool: self.tool.to_owned(),
             path: path.to_owned(),

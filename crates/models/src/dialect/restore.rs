@@ -1,5 +1,5 @@
 //! Converts a model's arguments for a translated schema back to the tool's own schema, and those of past calls the
-//! other way. [`Portable`] is the translation for MCP clients.
+//! other way. [`PortableSchema`] is the translation for MCP clients.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use toolwright_core::model::ShownTool;
 
 use super::root::{self, ViewError};
 use super::types::Types;
-use super::write::Inexact;
+use super::write::StrictDeviation;
 use super::{Dialect, Loss, TranslatedTool, rules};
 
 /// The property that holds the arguments if a schema's root is wrapped.
@@ -20,19 +20,19 @@ const MAX_STEPS: usize = 500_000;
 
 /// How the arguments of one tool are converted back.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Plan {
-    pub(super) root: Undo,
+pub(super) struct RestorePlan {
+    pub(super) root: SchemaRestore,
     /// By the `$ref` in the translation.
-    pub(super) shared: BTreeMap<String, Undo>,
+    pub(super) shared: BTreeMap<String, SchemaRestore>,
 }
 
 /// The changes in the translation of one schema.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Undo {
+pub(super) struct SchemaRestore {
     pub(super) members: Vec<Member>,
-    pub(super) items: Option<Box<Undo>>,
+    pub(super) items: Option<Box<SchemaRestore>>,
     /// One for each branch of the translated `anyOf` or `oneOf`; empty if none changed anything.
-    pub(super) union: Vec<Undo>,
+    pub(super) union: Vec<SchemaRestore>,
     /// The `$ref` in the translation.
     pub(super) shared: Option<String>,
 }
@@ -45,17 +45,22 @@ pub(super) struct Member {
     pub(super) alias: Option<String>,
     /// Whether null in the translation means that it is absent.
     pub(super) filled: bool,
-    pub(super) undo: Undo,
+    pub(super) undo: SchemaRestore,
 }
 
-impl Undo {
+impl SchemaRestore {
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty() && self.items.is_none() && self.union.is_empty() && self.shared.is_none()
     }
 }
 
 /// Converts arguments to the tool's own schema; `None` if there is nothing to convert.
-pub(super) fn restore(plan: Option<&Plan>, wrapped: bool, parameters: &Value, arguments: Value) -> Option<Value> {
+pub(super) fn restore(
+    plan: Option<&RestorePlan>,
+    wrapped: bool,
+    parameters: &Value,
+    arguments: Value,
+) -> Option<Value> {
     let mut arguments = arguments;
     let mut changed = false;
     let mut view = parameters;
@@ -75,7 +80,12 @@ pub(super) fn restore(plan: Option<&Plan>, wrapped: bool, parameters: &Value, ar
 }
 
 /// The inverse of [`restore`].
-pub(super) fn replay(plan: Option<&Plan>, wrapped: bool, parameters: &Value, arguments: &Value) -> Option<Value> {
+pub(super) fn replay(
+    plan: Option<&RestorePlan>,
+    wrapped: bool,
+    parameters: &Value,
+    arguments: &Value,
+) -> Option<Value> {
     if plan.is_none() && !wrapped {
         return None;
     }
@@ -96,14 +106,14 @@ pub(super) fn replay(plan: Option<&Plan>, wrapped: bool, parameters: &Value, arg
 }
 
 struct Walk<'v> {
-    plan: &'v Plan,
+    plan: &'v RestorePlan,
     parameters: &'v Value,
     changed: bool,
     steps: usize,
 }
 
 impl<'v> Walk<'v> {
-    fn restore(&mut self, undo: &Undo, view: &'v Value, value: &mut Value, depth: usize) {
+    fn restore(&mut self, undo: &SchemaRestore, view: &'v Value, value: &mut Value, depth: usize) {
         self.steps += 1;
         if depth > MAX_DEPTH || self.steps > MAX_STEPS {
             return;
@@ -147,7 +157,7 @@ impl<'v> Walk<'v> {
         }
     }
 
-    fn replay(&mut self, undo: &Undo, view: &'v Value, value: &mut Value, depth: usize) {
+    fn replay(&mut self, undo: &SchemaRestore, view: &'v Value, value: &mut Value, depth: usize) {
         self.steps += 1;
         if depth > MAX_DEPTH || self.steps > MAX_STEPS {
             return;
@@ -196,7 +206,7 @@ impl<'v> Walk<'v> {
         }
     }
 
-    fn shared(&self, undo: &Undo) -> Option<(&'v Undo, &'v Value)> {
+    fn shared(&self, undo: &SchemaRestore) -> Option<(&'v SchemaRestore, &'v Value)> {
         let reference = undo.shared.as_deref()?;
         let view = self.parameters.pointer(reference.strip_prefix('#')?)?;
         let undo = if reference == "#" { &self.plan.root } else { self.plan.shared.get(reference)? };
@@ -244,14 +254,14 @@ fn branches(view: &Value) -> impl Iterator<Item = &Value> {
 /// A tool's schema in a form that every MCP client in use supports. Calls are still checked against the tool's own
 /// schema.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Portable {
+pub struct PortableSchema {
     view: Option<TranslatedTool>,
     schema: Value,
     losses: Vec<Loss>,
 }
 
-impl Portable {
-    /// The portable form of a schema; `name` is the tool's, for [`Portable::losses`]. There always is one: a schema that allows
+impl PortableSchema {
+    /// The portable form of a schema; `name` is the tool's, for [`PortableSchema::losses`]. There always is one: a schema that allows
     /// no arguments, or that cannot be followed, becomes an open object.
     #[must_use]
     pub fn new(name: &str, parameters: &Value) -> Self {
@@ -259,7 +269,7 @@ impl Portable {
         let mut losses = Vec::new();
         match root::write(rules::rules(Dialect::Portable, false), &tool, &mut losses) {
             Ok(mut view) => Self { schema: view.parameters.take(), view: Some(view), losses },
-            Err(ViewError::Inexact(Inexact { why, .. }) | ViewError::Impossible(why)) => {
+            Err(ViewError::Inexact(StrictDeviation { why, .. }) | ViewError::Impossible(why)) => {
                 let note = format!("shown as an object of anything: {why}");
                 let loss = Loss { tool: tool.name, path: String::new(), keyword: "schema".to_owned(), note };
                 Self { view: None, schema: json!({"type": "object", "properties": {}}), losses: vec![loss] }
@@ -279,7 +289,7 @@ impl Portable {
         &self.losses
     }
 
-    /// Whether call arguments must be converted back, see [`Portable::restore`].
+    /// Whether call arguments must be converted back, see [`PortableSchema::restore`].
     #[must_use]
     pub fn renames(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.plan.is_some())
@@ -304,7 +314,7 @@ mod tests {
             "type": "object",
             "properties": {"$.xgafv": {"type": "string"}, "list": {"type": "array", "items": {"properties": {"a b": {}}}}},
         });
-        let portable = Portable::new("t", &schema);
+        let portable = PortableSchema::new("t", &schema);
         let shown: Vec<&String> = portable.schema()["properties"].as_object().expect("properties").keys().collect();
         let inner = portable.schema()["properties"]["list"]["items"]["properties"].as_object().expect("properties");
         let inner = inner.keys().next().expect("a name");
@@ -321,11 +331,14 @@ mod tests {
     #[test]
     fn empty_schema_is_listed_as_open_object() {
         for schema in [json!(false), json!({"type": "string"}), json!(7)] {
-            let portable = Portable::new("t", &schema);
+            let portable = PortableSchema::new("t", &schema);
             assert_eq!(*portable.schema(), json!({"type": "object", "properties": {}}), "{schema}");
             assert_eq!((portable.losses().len(), portable.losses()[0].keyword.as_str()), (1, "schema"));
         }
-        assert!(Portable::new("t", &json!(null)).losses().is_empty(), "a tool without a schema has nothing to lose");
+        assert!(
+            PortableSchema::new("t", &json!(null)).losses().is_empty(),
+            "a tool without a schema has nothing to lose"
+        );
     }
 
     fn with(property: Value) -> Value {
@@ -334,7 +347,7 @@ mod tests {
 
     /// The portable form of a root, and the keywords that it loses.
     fn root(schema: Value, expect: Value, lost: &[&str]) {
-        let portable = Portable::new("t", &schema);
+        let portable = PortableSchema::new("t", &schema);
         assert_eq!(*portable.schema(), expect, "{schema:#}\n{:#}\n{:#?}", portable.schema(), portable.losses());
         let keywords: Vec<&str> = portable.losses().iter().map(|loss| loss.keyword.as_str()).collect();
         assert_eq!(keywords, lost, "{:#?}", portable.losses());
@@ -422,7 +435,7 @@ mod tests {
     #[test]
     fn alternatives_that_lead_back_to_the_root_end() {
         let schema = json!({"anyOf": [{"$ref": "#"}, {"properties": {"a": {"$ref": "#"}}}]});
-        let portable = Portable::new("t", &schema);
+        let portable = PortableSchema::new("t", &schema);
         assert!(portable.schema()["properties"].is_object() && portable.schema().get("anyOf").is_none());
     }
 
@@ -454,7 +467,7 @@ mod tests {
         let schema = with(
             json!({"type": "array", "prefixItems": [{"type": "string"}, {"type": "object", "properties": {"a b": {}}}]}),
         );
-        let portable = Portable::new("t", &schema);
+        let portable = PortableSchema::new("t", &schema);
         let named = portable.schema().pointer("/properties/p/items/anyOf/1/properties").and_then(Value::as_object);
         let name = named.and_then(|all| all.keys().next()).expect("a name");
         assert_ne!(name, "a b");

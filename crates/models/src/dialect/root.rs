@@ -3,13 +3,13 @@
 use serde_json::{Map, Value, json};
 use toolwright_core::model::ShownTool;
 
+use super::keyword_values::{self, KeywordForm};
 use super::keywords::is_structural;
 use super::refs::{Cuts, cut_cycles, cycles};
-use super::restore::{Plan, Undo, WRAPPER};
+use super::restore::{RestorePlan, SchemaRestore, WRAPPER};
 use super::rules::Rules;
 use super::types::Types;
-use super::words::{self, Form};
-use super::write::{Inexact, MAX_DEPTH, MAX_NODES, Node, Writer, brief, listed};
+use super::write::{MAX_DEPTH, MAX_NODES, Node, StrictDeviation, Writer, brief, listed};
 use super::{Loss, TranslatedTool, flatten};
 
 /// References that are followed at the root.
@@ -19,13 +19,13 @@ const MAX_HOPS: usize = 8;
 #[derive(Debug)]
 pub(super) enum ViewError {
     /// There is no strict translation.
-    Inexact(Inexact),
+    Inexact(StrictDeviation),
     /// There is no translation.
     Impossible(String),
 }
 
-impl From<Inexact> for ViewError {
-    fn from(unlike: Inexact) -> Self {
+impl From<StrictDeviation> for ViewError {
+    fn from(unlike: StrictDeviation) -> Self {
         Self::Inexact(unlike)
     }
 }
@@ -52,7 +52,7 @@ pub(super) fn write(
     let schema = match &tool.parameters {
         open if is_open(open) => {
             let strict = rules.strict.is_some();
-            let unlike = Inexact { path: String::new(), why: "a tool without a schema".to_owned() };
+            let unlike = StrictDeviation { path: String::new(), why: "a tool without a schema".to_owned() };
             return if strict { Err(unlike.into()) } else { Ok(shown(tool, object(), None, None)) };
         }
         Value::Object(map) if are_properties(map) => {
@@ -111,7 +111,7 @@ pub(super) fn attempt(
         return Err(writer.inexact(format!("{} where an object is wanted", listed(types))).into());
     }
     if types != Types::NONE && types != Types::OBJECT {
-        writer.lose("type", format!("{} is written as object: arguments are one", listed(types)));
+        writer.record_loss("type", format!("{} is written as object: arguments are one", listed(types)));
     }
     let narrowed;
     if types != Types::OBJECT && types != Types::NONE {
@@ -143,7 +143,7 @@ fn wrap(
     keyword: &'static str,
 ) -> Result<(TranslatedTool, bool), ViewError> {
     writer.refs.root_at = None;
-    writer.lose(
+    writer.record_loss(
         keyword,
         format!("not taken at the root: the arguments are shown as `{WRAPPER}`, and called as they are"),
     );
@@ -164,7 +164,7 @@ fn finish(
     writer: Writer<'_, '_>,
     tool: &ShownTool,
     mut view: Map<String, Value>,
-    undo: Undo,
+    undo: SchemaRestore,
     wrapped: Option<&'static str>,
 ) -> Result<(TranslatedTool, bool), ViewError> {
     let (plan, refers) = writer.finish(&mut view, undo)?;
@@ -175,7 +175,7 @@ fn shown(
     tool: &ShownTool,
     parameters: Value,
     wrapped: Option<&'static str>,
-    plan: Option<Box<Plan>>,
+    plan: Option<Box<RestorePlan>>,
 ) -> TranslatedTool {
     let (name, description) = (tool.name.clone(), tool.description.clone());
     let (exposed, namespace) = (tool.exposed, tool.namespace.clone());
@@ -268,11 +268,13 @@ impl UnchangedCheck<'_> {
                 "const" => !is_root && self.rules.keeps(key),
                 "exclusiveMinimum" | "exclusiveMaximum" => self.rules.keeps(key) && value.is_number(),
                 _ => {
-                    let form = words::form(key);
-                    if form == Form::Unknown {
+                    let form = keyword_values::form(key);
+                    if form == KeywordForm::Unknown {
                         self.rules.for_clients
                     } else {
-                        self.rules.keeps(key) && words::is_legal(key, form, value) && self.rules.keeps_value(key, value)
+                        self.rules.keeps(key)
+                            && keyword_values::is_legal(key, form, value)
+                            && self.rules.keeps_value(key, value)
                     }
                 }
             };

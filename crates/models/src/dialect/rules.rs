@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::Dialect;
-use super::words::is_regular;
+use super::keyword_values::is_regular;
 
 /// How a translation writes a `$ref`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use toolwright_core::pointer::push;
 
 use super::Loss;
 use super::flatten::merge;
+use super::keyword_values::{self, KeywordForm};
 use super::keywords::append_description;
 use super::refs::Refs;
-use super::restore::{Plan, Undo};
+use super::restore::{RestorePlan, SchemaRestore};
 use super::rules::{References, Rules};
 use super::types::Types;
-use super::words::{self, Form};
 
 /// Nested schemas that are translated; deeper ones become an empty schema.
 pub(super) const MAX_DEPTH: usize = 40;
@@ -31,7 +31,7 @@ const MAX_INLINED: usize = 24;
 
 /// A place where the strict form of a schema would differ from the schema.
 #[derive(Debug)]
-pub(super) struct Inexact {
+pub(super) struct StrictDeviation {
     pub(super) path: String,
     pub(super) why: String,
 }
@@ -40,7 +40,7 @@ pub(super) struct Inexact {
 #[derive(Debug, Default)]
 pub(super) struct Node {
     pub(super) view: Map<String, Value>,
-    pub(super) undo: Undo,
+    pub(super) undo: SchemaRestore,
     /// Sentences to add to the description.
     pub(super) sentences: Vec<String>,
 }
@@ -53,7 +53,7 @@ impl Node {
 }
 
 /// `Err` from strict rules only.
-pub(super) type WriteResult = Result<Node, Inexact>;
+pub(super) type WriteResult = Result<Node, StrictDeviation>;
 
 pub(super) struct Writer<'a, 'l> {
     pub(super) rules: &'static Rules,
@@ -67,7 +67,7 @@ pub(super) struct Writer<'a, 'l> {
     merged: usize,
     /// The references that are being written out.
     inlined: Vec<*const Value>,
-    /// Whether [`Undo`] cannot reach the place, so that nothing may be renamed.
+    /// Whether [`SchemaRestore`] cannot reach the place, so that nothing may be renamed.
     pub(super) blind: bool,
     /// Whether the schema has references that resolve.
     pub(super) refers: bool,
@@ -94,22 +94,22 @@ impl<'a, 'l> Writer<'a, 'l> {
         }
     }
 
-    pub(super) fn lose(&mut self, keyword: &str, note: impl Into<String>) {
+    pub(super) fn record_loss(&mut self, keyword: &str, note: impl Into<String>) {
         let (tool, path) = (self.tool.to_owned(), self.path.clone());
         self.losses.push(Loss { tool, path, keyword: keyword.to_owned(), note: note.into() });
     }
 
     /// An error in a strict translation, otherwise a loss.
-    pub(super) fn differ(&mut self, keyword: &str, why: &str) -> Result<(), Inexact> {
+    pub(super) fn differ(&mut self, keyword: &str, why: &str) -> Result<(), StrictDeviation> {
         if self.rules.strict.is_some() {
             return Err(self.inexact(format!("`{keyword}`: {why}")));
         }
-        self.lose(keyword, why);
+        self.record_loss(keyword, why);
         Ok(())
     }
 
-    pub(super) fn inexact(&self, why: impl Into<String>) -> Inexact {
-        Inexact { path: self.path.clone(), why: why.into() }
+    pub(super) fn inexact(&self, why: impl Into<String>) -> StrictDeviation {
+        StrictDeviation { path: self.path.clone(), why: why.into() }
     }
 
     /// Writes with `segment` on the path.
@@ -123,8 +123,8 @@ impl<'a, 'l> Writer<'a, 'l> {
         written
     }
 
-    /// Writes a schema that [`Undo`] cannot reach.
-    fn blindly(&mut self, segment: &[&str], schema: &Value) -> Result<Value, Inexact> {
+    /// Writes a schema that [`SchemaRestore`] cannot reach.
+    fn write_unrestorable(&mut self, segment: &[&str], schema: &Value) -> Result<Value, StrictDeviation> {
         let was = std::mem::replace(&mut self.blind, true);
         let written = self.at(segment, |writer| writer.schema(schema));
         self.blind = was;
@@ -134,7 +134,7 @@ impl<'a, 'l> Writer<'a, 'l> {
     pub(super) fn schema(&mut self, schema: &Value) -> WriteResult {
         match schema {
             Value::Object(map) => self.map(map, false),
-            Value::Bool(true) => self.anything("true", "a value of any kind is allowed"),
+            Value::Bool(true) => self.write_any("true", "a value of any kind is allowed"),
             Value::Bool(false) => {
                 self.differ("false", "no value is allowed here, which no API takes")?;
                 Ok(Node::default())
@@ -142,23 +142,23 @@ impl<'a, 'l> Writer<'a, 'l> {
             Value::String(text) => {
                 let (types, _) = Types::read(schema);
                 let keyword = if types == Types::NONE { "description" } else { "type" };
-                self.lose("schema", format!("{} is no schema: read as its `{keyword}`", brief(schema)));
+                self.record_loss("schema", format!("{} is no schema: read as its `{keyword}`", brief(schema)));
                 let value = if types == Types::NONE { Value::from(text.as_str()) } else { types.to_value() };
                 self.map(&Map::from_iter([(keyword.to_owned(), value)]), false)
             }
             other => {
                 let note = format!("{} is no schema: shown as anything", brief(other));
-                self.anything("schema", &note)
+                self.write_any("schema", &note)
             }
         }
     }
 
-    fn anything(&mut self, keyword: &str, why: &str) -> WriteResult {
+    fn write_any(&mut self, keyword: &str, why: &str) -> WriteResult {
         if self.rules.strict.is_some() {
             return Err(self.inexact(why));
         }
         if keyword != "true" {
-            self.lose(keyword, why);
+            self.record_loss(keyword, why);
         }
         Ok(Node::default())
     }
@@ -167,7 +167,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         self.nodes += 1;
         let most = if self.inlined.is_empty() { MAX_NODES } else { MAX_NODES_INLINED };
         if self.depth >= MAX_DEPTH || self.nodes > most {
-            return self.anything("schema", "too deep or too much to be shown: shown as anything");
+            return self.write_any("schema", "too deep or too much to be shown: shown as anything");
         }
         self.depth += 1;
         let written = self.resolved(map, is_root);
@@ -217,14 +217,14 @@ impl<'a, 'l> Writer<'a, 'l> {
 
     fn reference(&mut self, map: &Map<String, Value>, keyword: &str, text: &str, is_root: bool) -> WriteResult {
         if keyword.len() > "$ref".len() && keyword != "allOf" {
-            self.lose(keyword, "shown as a `$ref` to what it names in this schema");
+            self.record_loss(keyword, "shown as a `$ref` to what it names in this schema");
         }
         let Some(target) = self.target(text) else {
             self.differ(
                 keyword,
                 &format!("`{text}` is not in this schema, and nothing is fetched: shown as anything"),
             )?;
-            return self.keywords(&without(map, &[keyword]), is_root, None);
+            return self.keywords(&without_keys(map, &[keyword]), is_root, None);
         };
         self.refers = true;
         let Value::Object(target_map) = target else { return self.schema(target) };
@@ -246,10 +246,10 @@ impl<'a, 'l> Writer<'a, 'l> {
             return self.keywords(map, is_root, Some((keyword, at)));
         }
         let inside = self.inlined.iter().filter(|known| std::ptr::eq(**known, target)).count();
-        let merges = beside().any(|(key, value)| !words::is_annotation(key, value));
+        let merges = beside().any(|(key, value)| !keyword_values::is_annotation(key, value));
         if inside >= MAX_UNROLLED || self.inlined.len() >= MAX_INLINED || merges && self.merged >= MAX_MERGED {
             self.differ(keyword, &format!("`{text}` is written out {inside} levels deep, then shown as anything"))?;
-            let mut rest = without(map, &[keyword]);
+            let mut rest = without_keys(map, &[keyword]);
             if let Some(types) = target_map.get("type") {
                 rest.entry("type").or_insert_with(|| types.clone());
             }
@@ -259,7 +259,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         let outer = text.strip_prefix('#').map(|pointer| std::mem::replace(&mut self.path, pointer.to_owned()));
         let written = if merges {
             self.merged += 1;
-            let (both, exact) = merge(without(map, &[keyword]), target_map);
+            let (both, exact) = merge(without_keys(map, &[keyword]), target_map);
             let allowed = if exact { Ok(()) } else { self.differ(keyword, "contradicts what stands beside it") };
             allowed.and_then(|()| self.map(&both, is_root))
         } else {
@@ -286,7 +286,7 @@ impl<'a, 'l> Writer<'a, 'l> {
 
     /// Writes `allOf` as one merged schema.
     fn all_of(&mut self, map: &Map<String, Value>, list: &[Value], is_root: bool) -> WriteResult {
-        let mut merged = without(map, &["allOf"]);
+        let mut merged = without_keys(map, &["allOf"]);
         let before = self.inlined.len();
         for part in list {
             let mut part = part;
@@ -310,7 +310,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         written
     }
 
-    fn merged(&mut self, map: Map<String, Value>, part: &Value) -> Result<Map<String, Value>, Inexact> {
+    fn merged(&mut self, map: Map<String, Value>, part: &Value) -> Result<Map<String, Value>, StrictDeviation> {
         match part {
             Value::Object(part) if self.merged < MAX_MERGED => {
                 self.merged += 1;
@@ -329,17 +329,18 @@ impl<'a, 'l> Writer<'a, 'l> {
     }
 
     /// Omits an unsupported keyword, and describes it if that helps.
-    pub(super) fn leave_out(&mut self, keyword: &str, value: &Value, node: &mut Node) -> Result<(), Inexact> {
-        let may_go = words::is_annotation(keyword, value) || self.rules.are_of_answers() && words::is_bound(keyword);
+    pub(super) fn leave_out(&mut self, keyword: &str, value: &Value, node: &mut Node) -> Result<(), StrictDeviation> {
+        let may_go = keyword_values::is_annotation(keyword, value)
+            || self.rules.are_of_answers() && keyword_values::is_bound(keyword);
         if self.rules.strict.is_some() && !may_go {
             return Err(self.inexact(format!("strict tools have no `{keyword}`{}", self.with(keyword, value))));
         }
-        match words::sentence(keyword, value) {
+        match keyword_values::sentence(keyword, value) {
             Some(sentence) => {
                 node.sentences.push(sentence);
-                self.lose(keyword, format!("{} has none: said in the description", self.rules.api));
+                self.record_loss(keyword, format!("{} has none: said in the description", self.rules.api));
             }
-            None => self.lose(keyword, format!("{} has none: left out", self.rules.api)),
+            None => self.record_loss(keyword, format!("{} has none: left out", self.rules.api)),
         }
         Ok(())
     }
@@ -349,39 +350,39 @@ impl<'a, 'l> Writer<'a, 'l> {
     }
 
     /// A keyword that does not depend on others.
-    pub(super) fn plain(&mut self, keyword: &str, value: &Value, node: &mut Node) -> Result<(), Inexact> {
-        let form = words::form(keyword);
-        if form == Form::Unknown {
+    pub(super) fn plain(&mut self, keyword: &str, value: &Value, node: &mut Node) -> Result<(), StrictDeviation> {
+        let form = keyword_values::form(keyword);
+        if form == KeywordForm::Unknown {
             if self.rules.for_clients {
                 node.view.insert(keyword.to_owned(), value.clone());
             } else {
-                self.lose(keyword, "no keyword of JSON Schema: left out");
+                self.record_loss(keyword, "no keyword of JSON Schema: left out");
             }
             return Ok(());
         }
         let keeps = self.rules.keeps(keyword);
         let shown = match (form, value) {
-            (Form::Schema, Value::Object(_)) if keeps => Some(self.blindly(&[keyword], value)?),
-            (Form::Schema, Value::Object(_) | Value::Bool(_)) => Some(value.clone()),
-            (Form::Schemas, Value::Object(map)) if keeps => {
+            (KeywordForm::Schema, Value::Object(_)) if keeps => Some(self.write_unrestorable(&[keyword], value)?),
+            (KeywordForm::Schema, Value::Object(_) | Value::Bool(_)) => Some(value.clone()),
+            (KeywordForm::Schemas, Value::Object(map)) if keeps => {
                 let mut schemas = Map::with_capacity(map.len());
                 for (name, schema) in map {
-                    schemas.insert(name.clone(), self.blindly(&[keyword, name], schema)?);
+                    schemas.insert(name.clone(), self.write_unrestorable(&[keyword, name], schema)?);
                 }
                 Some(Value::Object(schemas))
             }
-            (Form::Names, Value::Object(map)) => Some(Value::Object(
+            (KeywordForm::Names, Value::Object(map)) => Some(Value::Object(
                 map.iter()
                     .filter(|(_, names)| names.is_array())
                     .map(|(name, names)| (name.clone(), unique(names)))
                     .collect(),
             )),
-            (Form::Schemas, Value::Object(_)) => Some(value.clone()),
-            (Form::Schema | Form::Schemas | Form::Names, _) => None,
-            _ => words::legal(keyword, form, value),
+            (KeywordForm::Schemas, Value::Object(_)) => Some(value.clone()),
+            (KeywordForm::Schema | KeywordForm::Schemas | KeywordForm::Names, _) => None,
+            _ => keyword_values::legal(keyword, form, value),
         };
         let Some(shown) = shown else {
-            self.lose(keyword, format!("{} is not what it takes: left out", brief(value)));
+            self.record_loss(keyword, format!("{} is not what it takes: left out", brief(value)));
             return Ok(());
         };
         if keeps && self.rules.keeps_value(keyword, &shown) {
@@ -396,8 +397,8 @@ impl<'a, 'l> Writer<'a, 'l> {
     pub(super) fn finish(
         mut self,
         view: &mut Map<String, Value>,
-        root: Undo,
-    ) -> Result<(Option<Box<Plan>>, bool), Inexact> {
+        root: SchemaRestore,
+    ) -> Result<(Option<Box<RestorePlan>>, bool), StrictDeviation> {
         let mut definitions = Map::new();
         let mut shared = BTreeMap::new();
         let mut at = 0;
@@ -411,7 +412,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         if !definitions.is_empty() {
             view.insert("$defs".to_owned(), Value::Object(definitions));
         }
-        Ok((self.undoes.then(|| Box::new(Plan { root, shared })), self.refers))
+        Ok((self.undoes.then(|| Box::new(RestorePlan { root, shared })), self.refers))
     }
 }
 
@@ -420,7 +421,7 @@ fn is_aside(keyword: &str) -> bool {
     matches!(keyword, "$defs" | "definitions" | "$schema" | "$id" | "id" | "$anchor" | "$dynamicAnchor")
 }
 
-fn without(map: &Map<String, Value>, keys: &[&str]) -> Map<String, Value> {
+fn without_keys(map: &Map<String, Value>, keys: &[&str]) -> Map<String, Value> {
     let kept = map.iter().filter(|(key, _)| !keys.contains(&key.as_str()) && !is_aside(key));
     kept.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
@@ -433,7 +434,7 @@ fn unique(names: &Value) -> Value {
 
 /// A value for a message.
 pub(super) fn brief(value: &Value) -> String {
-    match words::quoted(value, 60) {
+    match keyword_values::quoted(value, 60) {
         Ok(text) => format!("`{text}`"),
         Err(start) => format!("`{start}…`"),
     }

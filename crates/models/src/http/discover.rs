@@ -19,9 +19,9 @@ const OPENAI_MODEL: &str = "gpt-5.5";
 const ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
 const GEMINI_MODEL: &str = "gemini-flash-latest";
 /// Address and default model of a public API.
-type Public = Option<(&'static str, &'static str)>;
+type PublicEndpoint = Option<(&'static str, &'static str)>;
 /// Providers in order of preference: the variable that names a model, and the public API's address and default model.
-const DEFAULTS: [(&str, &str, Public); 4] = [
+const DEFAULTS: [(&str, &str, PublicEndpoint); 4] = [
     ("openai", "OPENAI_MODEL", Some((OPENAI_URL, OPENAI_MODEL))),
     ("anthropic", "ANTHROPIC_MODEL", Some((ANTHROPIC_URL, ANTHROPIC_MODEL))),
     ("gemini", "GEMINI_MODEL", Some((GEMINI_URL, GEMINI_MODEL))),
@@ -118,7 +118,12 @@ pub fn named_model(get: &dyn Fn(&str) -> Option<String>, endpoints: &Endpoints) 
 }
 
 /// The model of a provider that a variable names, or that its public API has by default.
-fn named(get: &dyn Fn(&str) -> Option<String>, endpoint: &Endpoint, variable: &str, public: Public) -> Option<String> {
+fn named(
+    get: &dyn Fn(&str) -> Option<String>,
+    endpoint: &Endpoint,
+    variable: &str,
+    public: PublicEndpoint,
+) -> Option<String> {
     let public = || public.filter(|(url, _)| endpoint.base_url.trim_end_matches('/') == *url);
     set(get, variable).or_else(|| public().map(|(_, model)| model.to_owned()))
 }

@@ -176,10 +176,11 @@ impl AuxiliaryRequest for Batch<'_> {
         let HttpEmbedder { api, endpoint, client, .. } = self.of;
         let bytes = client.post(endpoint, &self.request, events).await?;
         let read = match api {
-            EmbeddingsApi::OpenAi => serde_json::from_slice(&bytes)
-                .map(|listed: Listed| (listed.usage.as_ref().and_then(|used| used.prompt_tokens), listed.in_order())),
+            EmbeddingsApi::OpenAi => serde_json::from_slice(&bytes).map(|listed: OpenAiEmbeddings| {
+                (listed.usage.as_ref().and_then(|used| used.prompt_tokens), listed.in_order())
+            }),
             EmbeddingsApi::Ollama => {
-                serde_json::from_slice(&bytes).map(|bare: Bare| (bare.prompt_eval_count, bare.embeddings))
+                serde_json::from_slice(&bytes).map(|bare: OllamaEmbeddings| (bare.prompt_eval_count, bare.embeddings))
             }
         };
         let (input_tokens, vectors) = read.map_err(|error| {
@@ -246,13 +247,13 @@ fn normalise(vector: &mut [f32]) -> bool {
 
 /// OpenAI's response. Vectors are in any order, each with the index of its text.
 #[derive(Deserialize)]
-struct Listed {
+struct OpenAiEmbeddings {
     data: Vec<Item>,
-    usage: Option<Used>,
+    usage: Option<OpenAiUsage>,
 }
 
 #[derive(Deserialize)]
-struct Used {
+struct OpenAiUsage {
     prompt_tokens: Option<u64>,
 }
 
@@ -262,7 +263,7 @@ struct Item {
     embedding: Vec<f32>,
 }
 
-impl Listed {
+impl OpenAiEmbeddings {
     /// The vectors by position; a position that is missing or named twice shortens the list.
     fn in_order(mut self) -> Vec<Vec<f32>> {
         self.data.sort_by_key(|item| item.index);
@@ -274,7 +275,7 @@ impl Listed {
 
 /// Ollama's answer.
 #[derive(Deserialize)]
-struct Bare {
+struct OllamaEmbeddings {
     embeddings: Vec<Vec<f32>>,
     prompt_eval_count: Option<u64>,
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelSettings};
-use toolwright_core::setting::{TimeSpan, Written};
+use toolwright_core::setting::{LiteralText, TimeSpan};
 use toolwright_core::{Secret, duration};
 use toolwright_textcalls::{self as textcalls, Format};
 
@@ -38,7 +38,7 @@ pub struct Endpoint {
     pub key: Option<Secret>,
     /// Further headers.
     #[serde(default)]
-    #[schemars(with = "BTreeMap<String, Written>", extend("x-variables" = "own_pair"))]
+    #[schemars(with = "BTreeMap<String, LiteralText>", extend("x-variables" = "own_pair"))]
     pub headers: BTreeMap<String, String>,
 }
 

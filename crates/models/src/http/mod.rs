@@ -19,7 +19,7 @@ use reqwest::{Client, RequestBuilder, Response};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     FetchedFile, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse,
-    ModelSettings, ShownTool, Traffic, Usability, Usage,
+    ModelSettings, RequestProgress, ShownTool, Usability, Usage,
 };
 use toolwright_core::redact::is_secret_key;
 use toolwright_textcalls::TextTools;
@@ -33,7 +33,7 @@ use crate::rate_limits::limits;
 use body::{media_type, read, read_all};
 use endpoint::{Endpoint, Endpoints, ModelOverrides, ToolFormat, headers, remedy};
 use overrides::{configured_request, has_deferred_tools, lacks_native, takes_deferred_tools, thinking_allowance};
-use refusals::{Refusals, Sent, Workarounds};
+use refusals::{Refusals, SentRequest, Workarounds};
 
 /// The longest error body that is read, in bytes.
 const MAX_ERROR_BODY: usize = 64 << 10;
@@ -230,7 +230,7 @@ impl HttpModelClient {
             Err(mut error) => {
                 let configured = configured_request(request, endpoint, name, overrides, &workarounds);
                 let thinking_allowance = thinking_allowance(request, &configured, endpoint.api, name, overrides);
-                let sent = Sent { api: endpoint.api, request: &asked, encoded: &encoded, thinking_allowance };
+                let sent = SentRequest { api: endpoint.api, request: &asked, encoded: &encoded, thinking_allowance };
                 self.refusals.failed(model, request, &sent, workarounds, &mut error);
                 return Err(error);
             }
@@ -263,7 +263,7 @@ impl HttpModelClient {
         let (sent, read) = (ollama::estimate(request), usage.input_tokens);
         // Servers with the whole request cached may report no tokens.
         if read > 0 && sent >= ollama::MIN_ESTIMATE && read.saturating_mul(2) < sent && self.shortening.note(model) {
-            events.on_traffic(Traffic::Shortened { sent, read });
+            events.on_traffic(RequestProgress::Shortened { sent, read });
         }
     }
 
@@ -377,7 +377,7 @@ fn build_client(connect: Duration, local: bool) -> Result<Client, ModelError> {
         .redirect(reqwest::redirect::Policy::none());
     let builder = if local { builder.no_proxy() } else { builder };
     builder.build().map_err(|error| {
-        caused(ModelErrorKind::Unavailable, "the HTTP client for models cannot be built".into(), error)
+        transport_error(ModelErrorKind::Unavailable, "the HTTP client for models cannot be built".into(), error)
     })
 }
 
@@ -402,13 +402,13 @@ async fn first_bytes(
     let begun = async {
         let mut response = request.send().await.map_err(|error| unsent(endpoint, error))?;
         if let Some(limits) = limits(&|name| header(&response, name), now) {
-            events.on_traffic(Traffic::Limits(limits));
+            events.on_traffic(RequestProgress::Limits(limits));
         }
         if !response.status().is_success() {
             return Ok((response, None));
         }
         let first = response.chunk().await.map_err(|error| broken(endpoint, error))?;
-        events.on_traffic(Traffic::FirstByte);
+        events.on_traffic(RequestProgress::FirstByte);
         Ok((response, first))
     };
     let (mut response, first) = tokio::time::timeout(limit, begun).await.unwrap_or_else(|_| {
@@ -473,19 +473,19 @@ fn unsent(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
             "the base URL of provider `{}` is not a URL; expected something like https://host/v1",
             endpoint.provider
         );
-        return ModelError { unsent: true, ..caused(ModelErrorKind::Invalid, message, error) };
+        return ModelError { unsent: true, ..transport_error(ModelErrorKind::Invalid, message, error) };
     }
     let message = format!("{} cannot be reached: {}", describe(endpoint), root_cause(&error));
-    ModelError { should_retry: Some(unsent), unsent, ..caused(ModelErrorKind::Unavailable, message, error) }
+    ModelError { should_retry: Some(unsent), unsent, ..transport_error(ModelErrorKind::Unavailable, message, error) }
 }
 
 pub(crate) fn broken(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
     let error = error.without_url();
     let message = format!("the answer of {} broke off: {}", describe(endpoint), root_cause(&error));
-    caused(ModelErrorKind::BadResponse, message, error)
+    transport_error(ModelErrorKind::BadResponse, message, error)
 }
 
-fn caused(kind: ModelErrorKind, message: String, error: reqwest::Error) -> ModelError {
+fn transport_error(kind: ModelErrorKind, message: String, error: reqwest::Error) -> ModelError {
     ModelError { source: Some(Box::new(error)), ..ModelError::new(kind, message) }
 }
 

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use toolwright_core::model::{Effort, ModelRequest, ModelSettings, PromptCache, Reuse, ShownTool, usable_window};
+use toolwright_core::model::{Effort, ModelRequest, ModelSettings, PromptCache, PromptReuse, ShownTool, usable_window};
 
 use super::endpoint::{Endpoint, ModelOverrides};
 use super::refusals::{ThinkingAllowance, Workaround, Workarounds};
 use crate::api::Api;
 use crate::codec::anthropic::DEFAULT_MAX_TOKENS;
 use crate::codec::reasoning::{self, MIN_BUDGET};
-use crate::codec::request::{ClaudeFamily, ModelFamily, ModelKind, takes_one_of_both};
+use crate::codec::request::{ClaudeFamily, ModelFamily, ModelKind, excludes_temperature_with_top_p};
 
 /// Returns the request with the configuration of `model` (the name without its provider) at `endpoint`: missing
 /// settings are filled in, parameters adapted to the server, and the token limit includes an allowance for thinking and
@@ -50,7 +50,7 @@ fn with_settings<'r>(request: &'r ModelRequest, model: &str, overrides: &ModelOv
     if overrides.temperature.is_none() && overrides.settings.is_empty() {
         return Cow::Borrowed(request);
     }
-    let is_free = request.settings.top_p.is_none() || !takes_one_of_both(model);
+    let is_free = request.settings.top_p.is_none() || !excludes_temperature_with_top_p(model);
     Cow::Owned(ModelRequest {
         temperature: request.temperature.or(overrides.temperature.filter(|_| is_free)),
         settings: request.settings.clone().or(&overrides.settings),
@@ -87,7 +87,7 @@ fn for_server<'r>(
     } else {
         None
     };
-    let keeps_nothing = !is_of_openai && maker.is_openai() && request.reuse != Reuse::Once;
+    let keeps_nothing = !is_of_openai && maker.is_openai() && request.reuse != PromptReuse::Once;
     if settings.is_none() && !keeps_nothing {
         return request;
     }
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn only_openai_gets_a_cache_key() {
-        let request = ModelRequest { reuse: Reuse::Conversation, ..request(json!({}), None) };
+        let request = ModelRequest { reuse: PromptReuse::Conversation, ..request(json!({}), None) };
         for api in [Api::OpenAiChat, Api::OpenAiResponses] {
             let ours = [OPENAI, AZURE, COGNITIVE, FOUNDRY].map(|url| (url, true));
             for (url, expect) in ours.into_iter().chain([(OTHER, false), ("http://127.0.0.1:8080/v1", false)]) {

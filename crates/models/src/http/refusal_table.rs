@@ -59,7 +59,7 @@ impl Workaround {
 }
 
 /// A request as sent.
-pub(crate) struct Sent<'a> {
+pub(crate) struct SentRequest<'a> {
     pub api: Api,
     pub request: &'a ModelRequest,
     pub encoded: &'a EncodedRequest,
@@ -82,7 +82,7 @@ struct Row {
     /// The message contains none of these.
     but: &'static [&'static str],
     /// The workaround that may help, if it changes the request.
-    workaround: fn(&Sent<'_>) -> Option<Workaround>,
+    workaround: fn(&SentRequest<'_>) -> Option<Workaround>,
 }
 
 /// Wordings for an unsupported feature.
@@ -212,14 +212,14 @@ const TABLE: &[Row] = &[
     },
     // Groq: "json mode cannot be combined with tool/function calling"; Gemini: "Forced function calling (ANY mode) with a
     // response mime type: 'application/json' is unsupported" (vercel/ai#16540).
-    Row { says: &[SHAPE, &["tool", "function call"], BESIDE], but: &["effort"], workaround: beside_tools },
+    Row { says: &[SHAPE, &["tool", "function call"], BESIDE], but: &["effort"], workaround: format_with_tools },
     // In `output_config` the effort is beside the format.
-    Row { says: &[SHAPE, THIS_SCHEMA], but: &["effort"], workaround: |sent| demanded(sent).map(this_shape) },
+    Row { says: &[SHAPE, THIS_SCHEMA], but: &["effort"], workaround: |sent| sent_format(sent).map(avoid_format) },
     Row {
         says: &[SHAPE],
         but: &["effort"],
         workaround: |sent| {
-            demanded(sent).map(|output| if output.schema.is_some() { Workaround::Schemas } else { Workaround::Json })
+            sent_format(sent).map(|output| if output.schema.is_some() { Workaround::Schemas } else { Workaround::Json })
         },
     },
 ];
@@ -244,28 +244,28 @@ pub(crate) struct ParameterState {
     /// Its value, and whether thinking was requested: some APIs then allow only temperature 1.
     value: ContentHash,
     /// The other sent parameters that the server's message named, as bits by index.
-    beside: u16,
+    other_parameters: u16,
 }
 
 impl ParameterState {
     /// The state of the parameter at this place that was `sent` and is refused in these `words`, in lower case.
-    pub(super) fn refused(at: usize, words: &str, sent: &Sent<'_>) -> Option<Self> {
+    pub(super) fn refused(at: usize, words: &str, sent: &SentRequest<'_>) -> Option<Self> {
         let is_named = |(other, names): &(usize, &&[&str])| {
             *other != at && names.iter().any(|name| has_word(words, &name.to_lowercase()))
         };
         let named = PARAMETERS.iter().enumerate().filter(is_named).map(|(other, _)| 1 << other).sum::<u16>();
         let value = value(at, sent.encoded, &sent.request.settings)?;
-        Some(Self { value, beside: named & standing(sent.encoded) })
+        Some(Self { value, other_parameters: named & parameter_bits(sent.encoded) })
     }
 
     /// Whether the parameter at this index is in this state.
     pub(super) fn holds(self, at: usize, encoded: &EncodedRequest, settings: &ModelSettings) -> bool {
-        value(at, encoded, settings) == Some(self.value) && self.beside & !standing(encoded) == 0
+        value(at, encoded, settings) == Some(self.value) && self.other_parameters & !parameter_bits(encoded) == 0
     }
 }
 
 /// The parameters of a request, a bit for the place of each.
-fn standing(encoded: &EncodedRequest) -> u16 {
+fn parameter_bits(encoded: &EncodedRequest) -> u16 {
     let has = |(_, names): &(usize, &&[&str])| names.iter().any(|name| encoded.parameter(name).is_some());
     PARAMETERS.iter().enumerate().filter(has).map(|(at, _)| 1 << at).sum()
 }
@@ -285,7 +285,7 @@ pub(super) fn name(at: usize) -> &'static str {
 }
 
 /// The workaround that may help a request that was `sent` and refused in these `words`, in lower case.
-pub(super) fn next(words: &str, sent: &Sent<'_>) -> Option<Workaround> {
+pub(super) fn next(words: &str, sent: &SentRequest<'_>) -> Option<Workaround> {
     let said = |any: &[&str]| any.iter().any(|part| words.contains(part));
     let fits = |row: &&Row| row.says.iter().all(|any| said(any)) && !said(row.but);
     TABLE.iter().filter(fits).find_map(|row| (row.workaround)(sent)).or_else(|| {
@@ -304,7 +304,7 @@ pub(super) fn next(words: &str, sent: &Sent<'_>) -> Option<Workaround> {
 
 /// The workaround that may help a request that was `sent` and refused because it and its token limit together exceed the
 /// context window: a limit without the thinking allowance.
-pub(super) fn next_of_overflow(words: &str, sent: &Sent<'_>) -> Option<Workaround> {
+pub(super) fn next_of_overflow(words: &str, sent: &SentRequest<'_>) -> Option<Workaround> {
     let thinking_allowance = sent.thinking_allowance.filter(|_| WITH_ANSWER.iter().any(|part| words.contains(part)))?;
     Some(Workaround::WindowUnder(thinking_allowance.whole))
 }
@@ -318,7 +318,7 @@ fn has_word(words: &str, word: &str) -> bool {
 }
 
 /// The output format that was sent as a parameter.
-fn demanded<'a>(sent: &Sent<'a>) -> Option<&'a OutputFormat> {
+fn sent_format<'a>(sent: &SentRequest<'a>) -> Option<&'a OutputFormat> {
     let config = |key: &str, name: &str| sent.encoded.value(key).is_some_and(|config| config.get(name).is_some());
     let is_demanded = match sent.api {
         Api::OpenAiChat => sent.encoded.has("response_format"),
@@ -331,7 +331,7 @@ fn demanded<'a>(sent: &Sent<'a>) -> Option<&'a OutputFormat> {
 }
 
 /// Whether the schemas of a request to OpenAI's APIs have patterns.
-fn has_patterns(sent: &Sent<'_>) -> bool {
+fn has_patterns(sent: &SentRequest<'_>) -> bool {
     let mut without = sent.encoded.clone();
     without.map_schemas(patterns_in_words);
     matches!(sent.api, Api::OpenAiChat | Api::OpenAiResponses) && without.body() != sent.encoded.body()
@@ -342,12 +342,12 @@ pub(super) fn patterns_in_words(schema: &Value) -> Cow<'_, Value> {
     in_words(schema, |_| false)
 }
 
-fn beside_tools(sent: &Sent<'_>) -> Option<Workaround> {
-    let applies = !sent.request.tools.is_empty() && demanded(sent).is_some();
+fn format_with_tools(sent: &SentRequest<'_>) -> Option<Workaround> {
+    let applies = !sent.request.tools.is_empty() && sent_format(sent).is_some();
     applies.then_some(Workaround::NoShapeBesideTools)
 }
 
-fn other_effort(sent: &Sent<'_>) -> Option<Workaround> {
+fn other_effort(sent: &SentRequest<'_>) -> Option<Workaround> {
     let effort = sent.encoded.value("reasoning_effort");
     let applies = sent.api == Api::OpenAiChat && !sent.request.tools.is_empty();
     applies.then(|| {
@@ -356,7 +356,7 @@ fn other_effort(sent: &Sent<'_>) -> Option<Workaround> {
 }
 
 /// The workaround for this output format alone.
-pub(super) fn this_shape(output: &OutputFormat) -> Workaround {
+pub(super) fn avoid_format(output: &OutputFormat) -> Workaround {
     match &output.schema {
         Some(schema) => Workaround::Schema(hash(schema)),
         None => Workaround::Json,
@@ -424,15 +424,16 @@ pub(super) mod tests {
             let encoded = encode(api, &request, model);
             let got = next(
                 &words.to_lowercase(),
-                &Sent { api, request: &request, encoded: &encoded, thinking_allowance: None },
+                &SentRequest { api, request: &request, encoded: &encoded, thinking_allowance: None },
             );
             assert_eq!(got, expect, "{api} {model}: {words}");
         };
         let chat = |words: &str, expect| check(Api::OpenAiChat, "some-model", closed(), words, expect);
-        let as_it_is = |name: &str, words: &str| {
+        let unchanged = |name: &str, words: &str| {
             let request = request(closed());
             let encoded = encode(Api::OpenAiChat, &request, "some-model");
-            let sent = Sent { api: Api::OpenAiChat, request: &request, encoded: &encoded, thinking_allowance: None };
+            let sent =
+                SentRequest { api: Api::OpenAiChat, request: &request, encoded: &encoded, thinking_allowance: None };
             Workaround::WithoutAs(place(name), ParameterState::refused(place(name), words, &sent).expect("it is there"))
         };
         let this = closed().map(|schema| Workaround::Schema(ContentHash::of_value(&schema)));
@@ -451,10 +452,10 @@ pub(super) mod tests {
         chat("Unsupported value: 'temperature' does not support 0.5 with this model.", Some(without("temperature")));
         chat(
             "`temperature` and `top_p` cannot both be specified for this model",
-            Some(as_it_is("temperature", "and top_p")),
+            Some(unchanged("temperature", "and top_p")),
         );
-        chat("temperature: range: 0..1", Some(as_it_is("temperature", "")));
-        chat("`top_p` must be between 0 and 1", Some(as_it_is("top_p", "")));
+        chat("temperature: range: 0..1", Some(unchanged("temperature", "")));
+        chat("`top_p` must be between 0 and 1", Some(unchanged("top_p", "")));
         chat(
             "Unsupported parameter: 'parallel_tool_calls' is not supported with this model.",
             Some(without("parallel_tool_calls")),
@@ -496,7 +497,7 @@ pub(super) mod tests {
     fn refused_room_may_be_left_out() {
         let request = request(None);
         let encoded = encode(Api::OpenAiChat, &request, "some-model");
-        let sent = |thinking_allowance| Sent {
+        let sent = |thinking_allowance| SentRequest {
             api: Api::OpenAiChat,
             request: &request,
             encoded: &encoded,
@@ -547,7 +548,7 @@ pub(super) mod tests {
         ] {
             let said = |request: &ModelRequest| {
                 let encoded = encode(api, request, "gemini-3-pro");
-                next(&words.to_lowercase(), &Sent { api, request, encoded: &encoded, thinking_allowance: None })
+                next(&words.to_lowercase(), &SentRequest { api, request, encoded: &encoded, thinking_allowance: None })
             };
             assert_eq!(said(&request(closed())), Some(Workaround::NoShapeBesideTools), "{words}");
             assert_ne!(said(&bare), Some(Workaround::NoShapeBesideTools), "{words}");

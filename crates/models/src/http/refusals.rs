@@ -14,8 +14,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, ModelSettings, OutputFormat};
 
-use super::refusal_table::{self, PARAMETERS, patterns_in_words, this_shape};
-pub(crate) use super::refusal_table::{Sent, ThinkingAllowance, Workaround};
+use super::refusal_table::{self, PARAMETERS, avoid_format, patterns_in_words};
+pub(crate) use super::refusal_table::{SentRequest, ThinkingAllowance, Workaround};
 use crate::api::{Api, EncodedRequest};
 use crate::codec::anthropic;
 use crate::codec::request::with_instruction;
@@ -59,7 +59,7 @@ impl ModelWorkarounds {
         if self.taken.contains(&workaround) {
             return;
         }
-        let is_news = self.is_news(workaround);
+        let is_news = self.is_new(workaround);
         self.taken.retain(|known| !workaround.replaces(*known));
         let is_value = |workaround: &Workaround| matches!(workaround, Workaround::WithoutAs(..));
         let values = self.taken.iter().filter(|known| is_value(known)).count();
@@ -77,7 +77,7 @@ impl ModelWorkarounds {
     }
 
     /// Whether to log a new workaround. Refused values of one parameter are logged once while any is known.
-    fn is_news(&self, workaround: Workaround) -> bool {
+    fn is_new(&self, workaround: Workaround) -> bool {
         let Workaround::WithoutAs(at, _) = workaround else { return true };
         !self.taken.iter().any(|known| matches!(known, Workaround::WithoutAs(other, _) if *other == at))
     }
@@ -139,7 +139,7 @@ impl Refusals {
         &self,
         model: &str,
         request: &ModelRequest,
-        sent: &Sent<'_>,
+        sent: &SentRequest<'_>,
         workarounds: Workarounds,
         error: &mut ModelError,
     ) {
@@ -206,7 +206,7 @@ impl Workarounds {
     fn refuse(&self, output: &OutputFormat) -> bool {
         match &output.schema {
             Some(_) if self.all.is_empty() => false,
-            Some(_) => self.has(Workaround::Schemas) || self.has(this_shape(output)),
+            Some(_) => self.has(Workaround::Schemas) || self.has(avoid_format(output)),
             None => self.has(Workaround::Json),
         }
     }
@@ -281,11 +281,11 @@ mod tests {
         let (one, mut other) = (request(closed()), request(closed()));
         other.system = "Another.".into();
         let encoded = encode(Api::OpenAiChat, &one, "m");
-        let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, thinking_allowance: None };
+        let sent = SentRequest { api: Api::OpenAiChat, request: &one, encoded: &encoded, thinking_allowance: None };
         let fail = |request: &ModelRequest, words: &str| {
             let mut error = refusal(words);
             refusals.failed("p/m", request, &sent, refusals.workarounds("p/m", request), &mut error);
-            error.wants_another_form()
+            error.is_retried_differently()
         };
         let workarounds = |request: &ModelRequest| refusals.workarounds("p/m", request).all;
         let (temperature, seed) = ("'temperature' is not supported", "'seed' is not supported");
@@ -321,7 +321,7 @@ mod tests {
                 let asked = workarounds.without_refused_schema(Api::OpenAiChat, Cow::Borrowed(&one));
                 let mut encoded = encode(Api::OpenAiChat, &asked, "m");
                 workarounds.apply(&asked.settings, &mut encoded);
-                let sent = Sent {
+                let sent = SentRequest {
                     api: Api::OpenAiChat,
                     request: &asked,
                     encoded: &encoded,
@@ -329,7 +329,7 @@ mod tests {
                 };
                 let mut error = refusal(words);
                 refusals.failed("p/m", &one, &sent, workarounds, &mut error);
-                assert!(error.wants_another_form(), "{words}");
+                assert!(error.is_retried_differently(), "{words}");
             }
             refusals.answered("p/m", &refusals.workarounds("p/m", &one));
             let other = ModelRequest { system: "Another.".into(), ..one };
@@ -364,10 +364,10 @@ mod tests {
         let refusals = Refusals::default();
         let fail = |model: &str, request: &ModelRequest, words: &str| {
             let encoded = encode(Api::OpenAiChat, request, "m");
-            let sent = Sent { api: Api::OpenAiChat, request, encoded: &encoded, thinking_allowance: None };
+            let sent = SentRequest { api: Api::OpenAiChat, request, encoded: &encoded, thinking_allowance: None };
             let mut error = refusal(words);
             refusals.failed(model, request, &sent, Workarounds::default(), &mut error);
-            assert!(error.wants_another_form(), "{words}");
+            assert!(error.is_retried_differently(), "{words}");
         };
         for number in 0..2 * MAX_KEPT {
             fail(&format!("p/{number}"), &request(None), "'seed' is not supported");
@@ -404,10 +404,10 @@ mod tests {
                 refusals.answered("p/m", &workarounds);
                 return requests;
             };
-            let sent = Sent { api: Api::OpenAiChat, request: one, encoded: &encoded, thinking_allowance: None };
+            let sent = SentRequest { api: Api::OpenAiChat, request: one, encoded: &encoded, thinking_allowance: None };
             let mut error = refusal(&words);
             refusals.failed("p/m", one, &sent, workarounds, &mut error);
-            assert!(error.wants_another_form(), "{words}");
+            assert!(error.is_retried_differently(), "{words}");
         }
         panic!("it is never answered");
     }
@@ -449,13 +449,13 @@ mod tests {
             let mut one = request(None);
             one.settings.seed = Some(number);
             let encoded = encode(Api::OpenAiChat, &one, "m");
-            let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, thinking_allowance: None };
+            let sent = SentRequest { api: Api::OpenAiChat, request: &one, encoded: &encoded, thinking_allowance: None };
             next("seed must be between 0 and 1", &sent).expect("a workaround")
         };
         let last = 3 * u32::try_from(MAX_WORKAROUNDS).expect("a number");
         let mut reported = 0;
         for number in 0..=last {
-            reported += usize::from(kept.is_news(of_value(number)));
+            reported += usize::from(kept.is_new(of_value(number)));
             kept.take("p/m", of_value(number));
         }
         assert_eq!((kept.taken.len(), reported), (1 + MAX_VALUES, 1));
@@ -472,7 +472,7 @@ mod tests {
         let refusals = Refusals::default();
         let one = request(None);
         let encoded = encode(Api::OpenAiChat, &one, "m");
-        let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, thinking_allowance: None };
+        let sent = SentRequest { api: Api::OpenAiChat, request: &one, encoded: &encoded, thinking_allowance: None };
         refusals.failed("p/m", &one, &sent, Workarounds::default(), &mut refusal("'seed' is not supported"));
         assert_eq!(refusals.kept().keys().collect::<Vec<_>>(), ["p/m"]);
         assert!(refusals.workarounds("p/m", &one).trial.is_some());

@@ -101,22 +101,22 @@ pub(super) fn similarity(recorded: &Value, asked: &Value, same_system: bool) -> 
     let common = both().take_while(|(recorded, asked)| fits(recorded, asked)).count();
     let is_same = |name: &str| fits(&recorded[name], &asked[name]);
     let same_settings = [same_system, is_same("output"), is_same("tools")].into_iter().map(u8::from).sum();
-    let characters = both().nth(common).map_or(0, |(recorded, asked)| alike(recorded, asked));
+    let characters = both().nth(common).map_or(0, |(recorded, asked)| common_prefix_len(recorded, asked));
     Similarity { messages: common, same_settings, characters }
 }
 
 /// The common leading characters of the texts of two values, summed up.
-fn alike(recorded: &Value, asked: &Value) -> usize {
+fn common_prefix_len(recorded: &Value, asked: &Value) -> usize {
     match (recorded, asked) {
         (Value::String(recorded), Value::String(asked)) => {
             recorded.chars().zip(asked.chars()).take_while(|(recorded, asked)| recorded == asked).count()
         }
         (Value::Array(recorded), Value::Array(asked)) => {
-            recorded.iter().zip(asked).map(|(recorded, asked)| alike(recorded, asked)).sum()
+            recorded.iter().zip(asked).map(|(recorded, asked)| common_prefix_len(recorded, asked)).sum()
         }
         (Value::Object(recorded), Value::Object(asked)) => {
             let both = recorded.iter().filter_map(|(name, value)| Some((value, asked.get(name)?)));
-            both.map(|(recorded, asked)| alike(recorded, asked)).sum()
+            both.map(|(recorded, asked)| common_prefix_len(recorded, asked)).sum()
         }
         _ => 0,
     }

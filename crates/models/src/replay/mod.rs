@@ -11,10 +11,10 @@ use toolwright_core::Redactor;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{
     ModelCard, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, NotRecorded,
-    RECORDED_OF, REPLAY, ShownTool, Traffic, Usability,
+    RECORDED_OF, REPLAY, RequestProgress, ShownTool, Usability,
 };
 
-use recording::{Exchange, Recording};
+use recording::{RecordedExchange, Recording};
 
 /// Number of recordings kept open.
 const MAX_RECORDINGS: usize = 16;
@@ -40,11 +40,11 @@ pub struct Replayed {
 /// All recordings of one client.
 pub(crate) struct Replays {
     redactor: Arc<dyn Redactor>,
-    files: Mutex<Files>,
+    files: Mutex<OpenRecordings>,
 }
 
 #[derive(Default)]
-struct Files {
+struct OpenRecordings {
     open: HashMap<String, Arc<Player>>,
     /// Recordings that could not be read the last time, and why.
     unusable: HashMap<String, String>,
@@ -160,7 +160,7 @@ impl Replays {
 
     /// Reads a file, blocking.
     fn open(&self, file: &str) -> Result<Arc<Player>, ModelError> {
-        let room = |files: &Files| {
+        let room = |files: &OpenRecordings| {
             let message = format!("{MAX_RECORDINGS} recordings are open already, and {file} would be one more");
             let full = || ModelError::new(ModelErrorKind::Unsupported, message);
             if files.open.len() < MAX_RECORDINGS { Ok(()) } else { Err(full()) }
@@ -185,7 +185,7 @@ impl Replays {
         Ok(player)
     }
 
-    fn files(&self) -> MutexGuard<'_, Files> {
+    fn files(&self) -> MutexGuard<'_, OpenRecordings> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -314,7 +314,7 @@ impl Player {
         if !same.is_empty() {
             return same;
         }
-        let may_be = |exchange: &Exchange| {
+        let may_be = |exchange: &RecordedExchange| {
             exchange.is_marked
                 && exchange.messages == messages
                 && serde_json::from_str(&exchange.key).is_ok_and(|key| matching::fits(&key, asked))
@@ -367,7 +367,7 @@ fn missing(message: String) -> ModelError {
 
 /// Passes on a response piece by piece, as if it were streamed.
 fn play(answer: &ModelResponse, events: &dyn ModelEvents) {
-    events.on_traffic(Traffic::FirstByte);
+    events.on_traffic(RequestProgress::FirstByte);
     for piece in pieces(&answer.reasoning) {
         events.on_event(ModelEvent::Reasoning(piece.to_owned()));
     }

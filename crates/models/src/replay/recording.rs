@@ -18,7 +18,7 @@ use super::matching;
 
 /// A request with its response or error.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct RecordedExchange {
     /// The line of its request, from 1.
     pub(super) line: usize,
     /// The model, as an index into [`Recording::models`].
@@ -39,7 +39,7 @@ pub(super) struct Exchange {
 /// The exchanges of a file, in order.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
-    pub(super) exchanges: Vec<Exchange>,
+    pub(super) exchanges: Vec<RecordedExchange>,
     /// The models in the order of their first request.
     pub(super) models: Vec<Arc<str>>,
     /// Whether deferred tools were declared to its model.
@@ -100,7 +100,7 @@ impl Recording {
             }
             match serde_json::from_slice(line) {
                 Ok(RecordedLine::Exchange { version, .. }) if version > RECORDING_VERSION => {
-                    return Err(later(number, version));
+                    return Err(later_version(number, version));
                 }
                 Ok(line) => recording.line(number, line, &mut asked),
                 Err(_) if !whole && lines.peek().is_none() => recording.is_torn = true,
@@ -140,7 +140,7 @@ impl Recording {
         self.natives.extend(matching::natives(&request).map(str::to_owned));
         let key = matching::key_of_recorded(&request);
         let text: Box<str> = key.to_string().into();
-        self.exchanges.push(Exchange {
+        self.exchanges.push(RecordedExchange {
             line,
             model,
             hash: ContentHash::of_value(&key),
@@ -160,12 +160,12 @@ fn unreadable(number: usize, line: &[u8], error: &serde_json::Error) -> String {
         version: u32,
     }
     match serde_json::from_slice(line) {
-        Ok(Versioned { version }) if version > RECORDING_VERSION => later(number, version),
+        Ok(Versioned { version }) if version > RECORDING_VERSION => later_version(number, version),
         _ => format!("line {number} is no line of a recording or transcript: {error}"),
     }
 }
 
-fn later(number: usize, version: u32) -> String {
+fn later_version(number: usize, version: u32) -> String {
     format!(
         "line {number} is of version {version}, and this program plays up to {RECORDING_VERSION}: play it with the \
          program that recorded it, or record it again"
@@ -195,7 +195,7 @@ mod tests {
     fn check(text: &str, expect: Result<Read<'_>, &str>) {
         match (Recording::parse(text.as_bytes()), expect) {
             (Ok(recording), Ok((answers, is_torn))) => {
-                let said = |exchange: &Exchange| match &exchange.answer {
+                let said = |exchange: &RecordedExchange| match &exchange.answer {
                     Ok(answer) => Ok(answer.text.clone()),
                     Err(error) => Err(error.kind),
                 };

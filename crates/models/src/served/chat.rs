@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 use toolwright_core::content::{ContentBlock, joined_text};
-use toolwright_core::model::{ModelRequest, ModelSettings, ShownTool, StopReason, ToolChoice, Usage, WrittenCall};
+use toolwright_core::model::{ModelRequest, ModelSettings, RawToolCall, ShownTool, StopReason, ToolChoice, Usage};
 
-use super::reading::{Conversation, Object, Read, content, distinct, file, function, image_by_url, output};
+use super::reading::{Conversation, Object, ReadResult, content, distinct, file, function, image_by_url, output};
 use super::writer::{Writer, event};
-use super::{End, Piece, RequestError, ResponseHead, ServedRequest};
+use super::{RequestError, ResponseEnd, ResponseHead, ResponsePiece, ServedRequest};
 
-pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
+pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
     let body = Object::root(body);
     let mut system = Vec::new();
     let mut conversation = Conversation::default();
@@ -18,7 +18,7 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
     if conversation.messages.is_empty() {
         return Err(body.wrong("messages", "there is no message of the user"));
     }
-    let tools = body.objects("tools")?.iter().map(tool).collect::<Read<Vec<_>>>()?;
+    let tools = body.objects("tools")?.iter().map(tool).collect::<ReadResult<Vec<_>>>()?;
     distinct(&tools)?;
     let format = body.object("response_format")?;
     let output = match &format {
@@ -55,7 +55,7 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
     })
 }
 
-fn read_message(message: &Object<'_>, system: &mut Vec<String>, out: &mut Conversation) -> Read<()> {
+fn read_message(message: &Object<'_>, system: &mut Vec<String>, out: &mut Conversation) -> ReadResult<()> {
     match message.needed_text("role")? {
         "system" | "developer" => {
             let text = joined_text(&content(message, "content", part)?);
@@ -83,17 +83,17 @@ fn read_message(message: &Object<'_>, system: &mut Vec<String>, out: &mut Conver
     Ok(())
 }
 
-fn read_call(call: &Object<'_>) -> Read<WrittenCall> {
+fn read_call(call: &Object<'_>) -> ReadResult<RawToolCall> {
     let Some(function) = call.object("function")? else { return Err(call.wrong("function", "it is missing")) };
     let arguments = function.text("arguments")?.unwrap_or_default().to_owned();
-    Ok(WrittenCall {
+    Ok(RawToolCall {
         id: call.needed_text("id")?.to_owned(),
         name: function.needed_text("name")?.to_owned(),
         arguments,
     })
 }
 
-fn part(part: &Object<'_>) -> Read<ContentBlock> {
+fn part(part: &Object<'_>) -> ReadResult<ContentBlock> {
     match part.needed_text("type")? {
         "text" => Ok(ContentBlock::text(part.needed_text("text")?)),
         "refusal" => Ok(ContentBlock::text(part.needed_text("refusal")?)),
@@ -112,7 +112,7 @@ fn part(part: &Object<'_>) -> Read<ContentBlock> {
     }
 }
 
-fn tool(tool: &Object<'_>) -> Read<ShownTool> {
+fn tool(tool: &Object<'_>) -> ReadResult<ShownTool> {
     match (tool.needed_text("type")?, tool.object("function")?) {
         ("function", Some(given)) => function(&given, "parameters"),
         ("function", None) => Err(tool.wrong("function", "it is missing")),
@@ -121,7 +121,7 @@ fn tool(tool: &Object<'_>) -> Read<ShownTool> {
 }
 
 /// Reads the tool choice in the form of both OpenAI APIs; `name` is the path of a forced call's function name.
-pub(super) fn tool_choice(body: &Object<'_>, tools: &[ShownTool], name: &str) -> Read<ToolChoice> {
+pub(super) fn tool_choice(body: &Object<'_>, tools: &[ShownTool], name: &str) -> ReadResult<ToolChoice> {
     match body.get("tool_choice") {
         None => Ok(ToolChoice::Auto),
         Some(Value::String(word)) => match word.as_str() {
@@ -140,7 +140,7 @@ pub(super) fn tool_choice(body: &Object<'_>, tools: &[ShownTool], name: &str) ->
 }
 
 /// A forced call of a tool of the client.
-pub(super) fn chosen(tools: &[ShownTool], name: &str) -> Read<ToolChoice> {
+pub(super) fn chosen(tools: &[ShownTool], name: &str) -> ReadResult<ToolChoice> {
     if tools.iter().any(|tool| tool.name == name) {
         return Ok(ToolChoice::Tool(name.to_owned()));
     }
@@ -153,12 +153,12 @@ pub(super) struct ChatWriter {
     text: String,
     reasoning: String,
     calls: Vec<Value>,
-    end: End,
+    end: ResponseEnd,
 }
 
 impl ChatWriter {
     pub(super) fn new(head: ResponseHead) -> Self {
-        Self { head, text: String::new(), reasoning: String::new(), calls: Vec::new(), end: End::default() }
+        Self { head, text: String::new(), reasoning: String::new(), calls: Vec::new(), end: ResponseEnd::default() }
     }
 
     fn chunk(&self, choices: Value, usage: Option<Value>, out: &mut String) {
@@ -204,26 +204,26 @@ impl Writer for ChatWriter {
         self.delta(json!({"role": "assistant", "content": "", "refusal": null}), None, out);
     }
 
-    fn piece(&mut self, piece: &Piece, out: &mut String) {
+    fn piece(&mut self, piece: &ResponsePiece, out: &mut String) {
         match piece {
-            Piece::Text(text) => {
+            ResponsePiece::Text(text) => {
                 self.text.push_str(text);
                 self.delta(json!({"content": text}), None, out);
             }
-            Piece::Break if !self.text.is_empty() => {
+            ResponsePiece::Break if !self.text.is_empty() => {
                 self.text.push_str("\n\n");
                 self.delta(json!({"content": "\n\n"}), None, out);
             }
-            Piece::Reasoning(text) => self.reason(text, out),
+            ResponsePiece::Reasoning(text) => self.reason(text, out),
             // The API has no items for them.
-            Piece::Began(call) if self.head.shows_calls => {
+            ResponsePiece::Began(call) if self.head.shows_calls => {
                 self.reason(&format!("{} {}\n", call.name, call.arguments), out);
             }
-            Piece::Ended { ok, text, .. } if self.head.shows_calls => {
+            ResponsePiece::Ended { ok, text, .. } if self.head.shows_calls => {
                 let what = if *ok { "result" } else { "error" };
                 self.reason(&format!("{what}: {text}\n"), out);
             }
-            Piece::Call(call) | Piece::Question { call, .. } => {
+            ResponsePiece::Call(call) | ResponsePiece::Question { call, .. } => {
                 let index = self.calls.len();
                 let written = |arguments: &str| json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}});
                 let mut first = written("");
@@ -233,11 +233,12 @@ impl Writer for ChatWriter {
                 self.delta(json!({"tool_calls": [rest]}), None, out);
                 self.calls.push(written(&call.arguments));
             }
-            Piece::Break | Piece::Began(_) | Piece::Ended { .. } | Piece::Opaque(_) => {}
+            ResponsePiece::Break | ResponsePiece::Began(_) | ResponsePiece::Ended { .. } | ResponsePiece::Opaque(_) => {
+            }
         }
     }
 
-    fn end(&mut self, end: End, out: &mut String) {
+    fn end(&mut self, end: ResponseEnd, out: &mut String) {
         self.end = end;
         self.delta(json!({}), Some(self.finish_reason()), out);
         if self.head.include_usage {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::shapes::{self, Place, named};
+use super::shapes::{self, FieldPath, named};
 use super::{RequestError, ServedApi};
 
 /// How a field is handled.
@@ -171,7 +171,7 @@ pub(super) fn check(api: ServedApi, body: &Map<String, Value>) -> Result<Vec<Str
         };
         match field.handling {
             Handling::Honoured => {
-                shapes::check((api, field.inner, false), &Place::Field(None, name), value, &mut ignored)?;
+                shapes::check((api, field.inner, false), &FieldPath::Field(None, name), value, &mut ignored)?;
             }
             Handling::Ignored => ignored.push(name.clone()),
             Handling::Refused(unless) if unless.contains(&value.to_string().as_str()) => {}

@@ -9,7 +9,7 @@ use crate::api::Api;
 pub const SIGNATURES: &str = "signatures of reasoning";
 
 /// A feature that some APIs lack.
-struct Lack {
+struct MissingFeature {
     /// Its name in responses.
     name: &'static str,
     /// The request fields that need it.
@@ -20,33 +20,38 @@ struct Lack {
 
 const OPENAI: &[Api] = &[Api::OpenAiChat, Api::OpenAiResponses];
 
-const LACKS: &[Lack] = &[
-    Lack { name: "top_k", fields: &["top_k"], apis: OPENAI, is_asked: |request| request.settings.top_k.is_some() },
-    Lack {
+const LACKS: &[MissingFeature] = &[
+    MissingFeature {
+        name: "top_k",
+        fields: &["top_k"],
+        apis: OPENAI,
+        is_asked: |request| request.settings.top_k.is_some(),
+    },
+    MissingFeature {
         name: "seed",
         fields: &["seed"],
         apis: &[Api::Anthropic, Api::OpenAiResponses],
         is_asked: |request| request.settings.seed.is_some(),
     },
-    Lack {
+    MissingFeature {
         name: "stop",
         fields: &["stop", "stop_sequences"],
         apis: &[Api::OpenAiResponses],
         is_asked: |request| !request.settings.stop.is_empty(),
     },
-    Lack {
+    MissingFeature {
         name: "thinking.budget_tokens",
         fields: &["thinking"],
         apis: OPENAI,
         is_asked: |request| request.settings.thinking_tokens.is_some_and(|tokens| tokens > 0),
     },
-    Lack {
+    MissingFeature {
         name: "tool_choice",
         fields: &["tool_choice"],
         apis: &[Api::Ollama],
         is_asked: |request| request.tool_choice != ToolChoice::Auto,
     },
-    Lack {
+    MissingFeature {
         name: "parallel_tool_calls",
         fields: &["parallel_tool_calls"],
         apis: &[Api::Gemini, Api::Ollama],

@@ -7,14 +7,14 @@ use toolwright_core::model::{
 };
 
 use super::chat::chosen;
-use super::reading::{Conversation, Object, Read, content, distinct, file, function, image, output, resource};
+use super::reading::{Conversation, Object, ReadResult, content, distinct, file, function, image, output, resource};
 use super::references::item_id;
 use super::shapes::is_foreign;
 use super::writer::{Writer, event};
-use super::{End, Piece, ResponseHead, ServedApi, ServedRequest};
+use super::{ResponseEnd, ResponseHead, ResponsePiece, ServedApi, ServedRequest};
 use crate::api::Api;
 
-pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
+pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
     let body = Object::root(body);
     let mut conversation = Conversation::default();
     let mut system = vec![joined_text(&content(&body, "system", block)?)];
@@ -88,7 +88,7 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
 }
 
 /// Returns the thinking tokens, and whether thinking is requested.
-fn thinking(body: &Object<'_>) -> Read<(Option<u32>, bool)> {
+fn thinking(body: &Object<'_>) -> ReadResult<(Option<u32>, bool)> {
     let Some(thinking) = body.object("thinking")? else { return Ok((None, false)) };
     match thinking.needed_text("type")? {
         "disabled" => Ok((Some(0), false)),
@@ -98,7 +98,7 @@ fn thinking(body: &Object<'_>) -> Read<(Option<u32>, bool)> {
     }
 }
 
-fn choice(body: &Object<'_>, tools: &[ShownTool]) -> Read<(ToolChoice, Option<bool>)> {
+fn choice(body: &Object<'_>, tools: &[ShownTool]) -> ReadResult<(ToolChoice, Option<bool>)> {
     let Some(choice) = body.object("tool_choice")? else { return Ok((ToolChoice::Auto, None)) };
     let parallel = choice.bool("disable_parallel_tool_use")?.map(|disabled| !disabled);
     let wanted = match choice.needed_text("type")? {
@@ -112,7 +112,7 @@ fn choice(body: &Object<'_>, tools: &[ShownTool]) -> Read<(ToolChoice, Option<bo
 }
 
 /// Reads a message of the user: results of calls, then its other content.
-fn read_user(message: &Object<'_>, out: &mut Conversation) -> Read<()> {
+fn read_user(message: &Object<'_>, out: &mut Conversation) -> ReadResult<()> {
     let Some(Value::Array(_)) = message.get("content") else {
         out.user(content(message, "content", block)?);
         return Ok(());
@@ -134,7 +134,7 @@ fn read_user(message: &Object<'_>, out: &mut Conversation) -> Read<()> {
     Ok(())
 }
 
-fn read_assistant(message: &Object<'_>, out: &mut Conversation) -> Read<()> {
+fn read_assistant(message: &Object<'_>, out: &mut Conversation) -> ReadResult<()> {
     if !matches!(message.get("content"), Some(Value::Array(_))) {
         let text = joined_text(&content(message, "content", block)?);
         out.begin_assistant();
@@ -147,7 +147,7 @@ fn read_assistant(message: &Object<'_>, out: &mut Conversation) -> Read<()> {
             "text" => out.say(part.needed_text("text")?),
             "thinking" if part.text("signature")?.unwrap_or_default().is_empty() => {}
             "thinking" | "redacted_thinking" => out.opaque(Api::Anthropic.as_str(), Value::Object(part.map.clone()), 0),
-            "tool_use" => out.call(toolwright_core::model::WrittenCall {
+            "tool_use" => out.call(toolwright_core::model::RawToolCall {
                 id: part.needed_text("id")?.to_owned(),
                 name: part.needed_text("name")?.to_owned(),
                 arguments: part.get("input").unwrap_or(&json!({})).to_string(),
@@ -161,7 +161,7 @@ fn read_assistant(message: &Object<'_>, out: &mut Conversation) -> Read<()> {
     Ok(())
 }
 
-fn block(part: &Object<'_>) -> Read<ContentBlock> {
+fn block(part: &Object<'_>) -> ReadResult<ContentBlock> {
     match part.needed_text("type")? {
         "text" => Ok(ContentBlock::text(part.needed_text("text")?)),
         "image" => {
@@ -205,13 +205,13 @@ fn block(part: &Object<'_>) -> Read<ContentBlock> {
     }
 }
 
-fn needed<'a>(part: &Object<'a>, key: &str) -> Read<Object<'a>> {
+fn needed<'a>(part: &Object<'a>, key: &str) -> ReadResult<Object<'a>> {
     part.object(key)?.ok_or_else(|| part.wrong(key, "it is missing"))
 }
 
 /// The block that is being written.
 #[derive(Clone, Copy, PartialEq)]
-enum Open {
+enum OpenBlock {
     Text,
     Thinking,
 }
@@ -220,13 +220,13 @@ enum Open {
 pub(super) struct MessagesWriter {
     head: ResponseHead,
     content: Vec<Value>,
-    open: Option<Open>,
-    end: End,
+    open: Option<OpenBlock>,
+    end: ResponseEnd,
 }
 
 impl MessagesWriter {
     pub(super) fn new(head: ResponseHead) -> Self {
-        Self { head, content: Vec::new(), open: None, end: End::default() }
+        Self { head, content: Vec::new(), open: None, end: ResponseEnd::default() }
     }
 
     fn event(kind: &str, mut body: Value, out: &mut String) {
@@ -238,7 +238,7 @@ impl MessagesWriter {
     fn close(&mut self, out: &mut String) {
         let Some(open) = self.open.take() else { return };
         let index = self.content.len() - 1;
-        if open == Open::Thinking {
+        if open == OpenBlock::Thinking {
             let delta = json!({"type": "signature_delta", "signature": self.content[index]["signature"]});
             Self::event("content_block_delta", json!({"index": index, "delta": delta}), out);
         }
@@ -246,15 +246,15 @@ impl MessagesWriter {
     }
 
     /// Adds to the open block of this kind, or begins one.
-    fn grow(&mut self, kind: Open, piece: &str, out: &mut String) {
+    fn grow(&mut self, kind: OpenBlock, piece: &str, out: &mut String) {
         let (name, key) = match kind {
-            Open::Text => ("text", "text"),
-            Open::Thinking => ("thinking", "thinking"),
+            OpenBlock::Text => ("text", "text"),
+            OpenBlock::Thinking => ("thinking", "thinking"),
         };
         if self.open != Some(kind) {
             self.close(out);
             let mut block = json!({"type": name, key: ""});
-            if kind == Open::Thinking {
+            if kind == OpenBlock::Thinking {
                 block["signature"] = json!("");
             }
             Self::event("content_block_start", json!({"index": self.content.len(), "content_block": block}), out);
@@ -274,8 +274,8 @@ impl MessagesWriter {
     /// Thinking as the API of the model signed it: the signature of the block that is open, or a block without a text.
     fn signed(&mut self, item: &Value, out: &mut String) {
         if item["type"] == "thinking" {
-            if self.open != Some(Open::Thinking) {
-                self.grow(Open::Thinking, "", out);
+            if self.open != Some(OpenBlock::Thinking) {
+                self.grow(OpenBlock::Thinking, "", out);
             }
             if let Some(block) = self.content.last_mut() {
                 block["signature"] = item["signature"].clone();
@@ -349,25 +349,25 @@ impl Writer for MessagesWriter {
         Self::event("message_start", json!({"message": message}), out);
     }
 
-    fn piece(&mut self, piece: &Piece, out: &mut String) {
+    fn piece(&mut self, piece: &ResponsePiece, out: &mut String) {
         match piece {
-            Piece::Text(text) => self.grow(Open::Text, text, out),
-            Piece::Reasoning(text) => self.grow(Open::Thinking, text, out),
-            Piece::Break => self.close(out),
-            Piece::Call(call) | Piece::Question { call, .. } => {
+            ResponsePiece::Text(text) => self.grow(OpenBlock::Text, text, out),
+            ResponsePiece::Reasoning(text) => self.grow(OpenBlock::Thinking, text, out),
+            ResponsePiece::Break => self.close(out),
+            ResponsePiece::Call(call) | ResponsePiece::Question { call, .. } => {
                 self.call("tool_use", &call.id, &call.name, object_text(&call.arguments), out);
             }
-            Piece::Began(call) => {
+            ResponsePiece::Began(call) => {
                 // Runs number their calls anew, and a client may have the blocks of several.
                 let id = item_id("srvtoolu", &self.head.id, self.content.len());
                 self.call("server_tool_use", &id, &call.name, object_text(&call.arguments), out);
             }
-            Piece::Opaque(data) if data.api == Api::Anthropic.as_str() => self.signed(&data.data, out),
-            Piece::Ended { .. } | Piece::Opaque(_) => {}
+            ResponsePiece::Opaque(data) if data.api == Api::Anthropic.as_str() => self.signed(&data.data, out),
+            ResponsePiece::Ended { .. } | ResponsePiece::Opaque(_) => {}
         }
     }
 
-    fn end(&mut self, end: End, out: &mut String) {
+    fn end(&mut self, end: ResponseEnd, out: &mut String) {
         self.end = end;
         self.close(out);
         let delta = json!({"stop_reason": self.stop_reason(), "stop_sequence": self.stop_sequence()});

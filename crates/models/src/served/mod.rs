@@ -21,7 +21,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolwright_core::model::{ModelRequest, OpaqueData, StopReason, Usage, WrittenCall};
+use toolwright_core::model::{ModelRequest, OpaqueData, RawToolCall, StopReason, Usage};
 
 use crate::api::Api;
 pub use error::{Fault, error_body};
@@ -170,7 +170,7 @@ fn read_body(body: &[u8]) -> Result<Map<String, Value>, RequestError> {
 /// A part of an answer, in the order in which it is written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Piece {
+pub enum ResponsePiece {
     /// A piece of text.
     Text(String),
     /// The next text is separate from the last one.
@@ -178,9 +178,9 @@ pub enum Piece {
     /// A piece of reasoning.
     Reasoning(String),
     /// A call for the client.
-    Call(WrittenCall),
+    Call(RawToolCall),
     /// A call that runs here has begun.
-    Began(WrittenCall),
+    Began(RawToolCall),
     /// It has ended: its id, whether it succeeded, and a line about its result.
     Ended {
         /// Id of the call.
@@ -195,7 +195,7 @@ pub enum Piece {
         /// Id of the question.
         id: String,
         /// The call.
-        call: WrittenCall,
+        call: RawToolCall,
     },
     /// Data that the API's clients send back unread.
     Opaque(OpaqueData),
@@ -203,7 +203,7 @@ pub enum Piece {
 
 /// How an answer ended.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct End {
+pub struct ResponseEnd {
     /// Why.
     pub stop: StopReason,
     /// Its usage.

@@ -6,14 +6,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    CallResult, Effort, MAX_SEED, MAX_STOP, Message, OpaqueData, OutputFormat, ShownTool, WrittenCall,
+    CallResult, Effort, MAX_SEED, MAX_STOP, Message, OpaqueData, OutputFormat, RawToolCall, ShownTool,
 };
 
 use super::RequestError;
 use crate::api::Api;
 use crate::codec::history::{PDF, document, placed};
 
-pub(super) type Read<T> = Result<T, RequestError>;
+pub(super) type ReadResult<T> = Result<T, RequestError>;
 
 /// An object of the request, with its path.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ impl<'a> Object<'a> {
     }
 
     /// `value` as an object.
-    pub(super) fn of(value: &'a Value, path: impl Into<String>) -> Read<Self> {
+    pub(super) fn of(value: &'a Value, path: impl Into<String>) -> ReadResult<Self> {
         let path = path.into();
         match value.as_object() {
             Some(map) => Ok(Self { map, path }),
@@ -51,24 +51,24 @@ impl<'a> Object<'a> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    fn typed<T>(&self, key: &str, what: &str, take: impl FnOnce(&'a Value) -> Option<T>) -> Read<Option<T>> {
+    fn typed<T>(&self, key: &str, what: &str, take: impl FnOnce(&'a Value) -> Option<T>) -> ReadResult<Option<T>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         take(value).map(Some).ok_or_else(|| self.wrong(key, format!("it is not {what}")))
     }
 
-    pub(super) fn text(&self, key: &str) -> Read<Option<&'a str>> {
+    pub(super) fn text(&self, key: &str) -> ReadResult<Option<&'a str>> {
         self.typed(key, "a text", Value::as_str)
     }
 
-    pub(super) fn needed_text(&self, key: &str) -> Read<&'a str> {
+    pub(super) fn needed_text(&self, key: &str) -> ReadResult<&'a str> {
         self.text(key)?.ok_or_else(|| self.wrong(key, "it is missing"))
     }
 
-    pub(super) fn bool(&self, key: &str) -> Read<Option<bool>> {
+    pub(super) fn bool(&self, key: &str) -> ReadResult<Option<bool>> {
         self.typed(key, "true or false", Value::as_bool)
     }
 
-    pub(super) fn number(&self, key: &str, most: f64) -> Read<Option<f64>> {
+    pub(super) fn number(&self, key: &str, most: f64) -> ReadResult<Option<f64>> {
         let found = self.typed(key, "a number", Value::as_f64)?;
         match found {
             Some(number) if !(0.0..=most).contains(&number) => {
@@ -78,34 +78,34 @@ impl<'a> Object<'a> {
         }
     }
 
-    pub(super) fn count(&self, key: &str) -> Read<Option<u32>> {
+    pub(super) fn count(&self, key: &str) -> ReadResult<Option<u32>> {
         self.typed(key, "a whole number above 0", |value| {
             value.as_u64().and_then(|count| u32::try_from(count).ok()).filter(|count| *count > 0)
         })
     }
 
-    pub(super) fn seed(&self) -> Read<Option<u32>> {
+    pub(super) fn seed(&self) -> ReadResult<Option<u32>> {
         // Any whole number is accepted; values out of the APIs' range are wrapped into it.
         let seed = self.typed("seed", "a whole number", Value::as_i64)?;
         Ok(seed.and_then(|seed| u32::try_from(seed.unsigned_abs() % (u64::from(MAX_SEED) + 1)).ok()))
     }
 
-    pub(super) fn list(&self, key: &str) -> Read<&'a [Value]> {
+    pub(super) fn list(&self, key: &str) -> ReadResult<&'a [Value]> {
         Ok(self.typed(key, "a list", Value::as_array)?.map_or(&[], Vec::as_slice))
     }
 
-    pub(super) fn object(&self, key: &str) -> Read<Option<Object<'a>>> {
+    pub(super) fn object(&self, key: &str) -> ReadResult<Option<Object<'a>>> {
         self.get(key).map(|value| Object::of(value, self.at(key))).transpose()
     }
 
     /// The objects of a list.
-    pub(super) fn objects(&self, key: &str) -> Read<Vec<Object<'a>>> {
+    pub(super) fn objects(&self, key: &str) -> ReadResult<Vec<Object<'a>>> {
         let path = self.at(key);
         self.list(key)?.iter().enumerate().map(|(at, value)| Object::of(value, format!("{path}[{at}]"))).collect()
     }
 
     /// The texts that end an answer: one, or a list.
-    pub(super) fn stop(&self, key: &str) -> Read<Vec<String>> {
+    pub(super) fn stop(&self, key: &str) -> ReadResult<Vec<String>> {
         let stop: Vec<String> = match self.get(key) {
             None => Vec::new(),
             Some(Value::String(one)) => vec![one.clone()],
@@ -114,7 +114,7 @@ impl<'a> Object<'a> {
                 .map(|text| {
                     text.as_str().map(str::to_owned).ok_or_else(|| self.wrong(key, "it is not a list of texts"))
                 })
-                .collect::<Read<_>>()?,
+                .collect::<ReadResult<_>>()?,
             Some(_) => return Err(self.wrong(key, "it is not a text or a list of texts")),
         };
         if stop.len() > MAX_STOP {
@@ -123,7 +123,7 @@ impl<'a> Object<'a> {
         Ok(stop)
     }
 
-    pub(super) fn effort(&self, key: &str) -> Read<Option<Effort>> {
+    pub(super) fn effort(&self, key: &str) -> ReadResult<Option<Effort>> {
         let effort = self.text(key)?.map(str::parse::<Effort>).transpose();
         effort.map_err(|error| self.wrong(key, error.to_string()))
     }
@@ -148,7 +148,7 @@ pub(super) struct Conversation {
 
 impl Conversation {
     /// Returns the assistant's message at the end, added if missing.
-    fn assistant(&mut self) -> (&mut String, &mut Vec<WrittenCall>, &mut Vec<OpaqueData>) {
+    fn assistant(&mut self) -> (&mut String, &mut Vec<RawToolCall>, &mut Vec<OpaqueData>) {
         if !matches!(self.messages.last(), Some(Message::Assistant { .. })) {
             self.begin_assistant();
         }
@@ -166,7 +166,7 @@ impl Conversation {
         self.assistant().0.push_str(said);
     }
 
-    pub(super) fn call(&mut self, call: WrittenCall) {
+    pub(super) fn call(&mut self, call: RawToolCall) {
         self.assistant().1.push(call);
     }
 
@@ -187,7 +187,7 @@ impl Conversation {
         (object, key): (&Object<'_>, &str),
         content: Vec<ContentBlock>,
         is_error: bool,
-    ) -> Read<()> {
+    ) -> ReadResult<()> {
         let call_id = object.needed_text(key)?;
         let name = match name_of(&self.messages, call_id) {
             Some(name) => name,
@@ -207,8 +207,8 @@ impl Conversation {
 pub(super) fn content(
     object: &Object<'_>,
     key: &str,
-    part: impl Fn(&Object<'_>) -> Read<ContentBlock>,
-) -> Read<Vec<ContentBlock>> {
+    part: impl Fn(&Object<'_>) -> ReadResult<ContentBlock>,
+) -> ReadResult<Vec<ContentBlock>> {
     match object.get(key) {
         None => Ok(Vec::new()),
         Some(Value::String(text)) => Ok(vec![ContentBlock::text(text)]),
@@ -224,7 +224,7 @@ fn data_url(url: &str) -> Option<(&str, &str)> {
 }
 
 /// An image by its URL.
-pub(super) fn image_by_url(object: &Object<'_>, key: &str, url: &str) -> Read<ContentBlock> {
+pub(super) fn image_by_url(object: &Object<'_>, key: &str, url: &str) -> ReadResult<ContentBlock> {
     match data_url(url) {
         Some((mime_type, data)) => image(object, (key, key), mime_type, data),
         None => Err(object.wrong(key, "images are taken as data URLs, like data:image/png;base64,…")),
@@ -237,7 +237,7 @@ pub(super) fn image(
     (type_key, data_key): (&str, &str),
     mime_type: &str,
     data: &str,
-) -> Read<ContentBlock> {
+) -> ReadResult<ContentBlock> {
     if !matches!(mime_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp") {
         let why = format!("no model takes an image of the type `{mime_type}`: send png, jpeg, gif or webp");
         return Err(object.wrong(type_key, why));
@@ -246,7 +246,7 @@ pub(super) fn image(
     Ok(ContentBlock::image(data, mime_type))
 }
 
-fn decoded(object: &Object<'_>, key: &str, data: &str) -> Read<Vec<u8>> {
+fn decoded(object: &Object<'_>, key: &str, data: &str) -> ReadResult<Vec<u8>> {
     STANDARD.decode(data).map_err(|_| object.wrong(key, "it is not base64"))
 }
 
@@ -257,7 +257,7 @@ pub(super) fn file(
     name: &str,
     data: &str,
     mime_type: Option<&str>,
-) -> Read<ContentBlock> {
+) -> ReadResult<ContentBlock> {
     let (found, data) = data_url(data).unwrap_or((mime_type.unwrap_or("text/plain"), data));
     let is_text =
         found.starts_with("text/") || matches!(found, "application/json" | "application/xml" | "application/yaml");
@@ -297,7 +297,7 @@ fn uri(name: &str) -> &str {
 }
 
 /// Checks the request's PDFs against `upstream`: an error names the field.
-pub(super) fn check_documents(messages: &[Message], upstream: Option<Api>, field: &'static str) -> Read<()> {
+pub(super) fn check_documents(messages: &[Message], upstream: Option<Api>, field: &'static str) -> ReadResult<()> {
     let has = |content: &[ContentBlock]| content.iter().any(|block| document(block).is_some());
     for message in messages {
         match message {
@@ -317,7 +317,7 @@ pub(super) fn check_documents(messages: &[Message], upstream: Option<Api>, field
 }
 
 /// A function of the client.
-pub(super) fn function(object: &Object<'_>, schema_key: &str) -> Read<ShownTool> {
+pub(super) fn function(object: &Object<'_>, schema_key: &str) -> ReadResult<ShownTool> {
     let name = object.needed_text("name")?;
     let is_legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || name.len() > 128 || !name.chars().all(is_legal) {
@@ -338,7 +338,7 @@ pub(super) fn function(object: &Object<'_>, schema_key: &str) -> Read<ShownTool>
 }
 
 /// Reads the answer's format: `{"type": "text" | "json_object" | "json_schema", …}`, with its schema in `inner`.
-pub(super) fn output(format: &Object<'_>, inner: &Object<'_>) -> Read<Option<OutputFormat>> {
+pub(super) fn output(format: &Object<'_>, inner: &Object<'_>) -> ReadResult<Option<OutputFormat>> {
     let name = inner.text("name")?.unwrap_or("answer").to_owned();
     match format.text("type")?.unwrap_or("text") {
         "text" => Ok(None),
@@ -352,7 +352,7 @@ pub(super) fn output(format: &Object<'_>, inner: &Object<'_>) -> Read<Option<Out
 }
 
 /// A name that two tools have is an error.
-pub(super) fn distinct(tools: &[ShownTool]) -> Read<()> {
+pub(super) fn distinct(tools: &[ShownTool]) -> ReadResult<()> {
     let mut seen = std::collections::HashSet::new();
     match tools.iter().position(|tool| !seen.insert(tool.name.as_str())) {
         Some(at) => {

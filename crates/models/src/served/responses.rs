@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;
-use toolwright_core::model::{Message, ModelRequest, ModelSettings, ShownTool, WrittenCall};
+use toolwright_core::model::{Message, ModelRequest, ModelSettings, RawToolCall, ShownTool};
 
 use super::chat::tool_choice;
-use super::reading::{Conversation, Object, Read, content, distinct, file, function, image_by_url, output};
+use super::reading::{Conversation, Object, ReadResult, content, distinct, file, function, image_by_url, output};
 use super::shapes::{check_fields, is_foreign, named, note};
 use super::{Namespaced, RequestError, ServedApi, ServedRequest};
 use crate::api::Api;
@@ -29,7 +29,7 @@ const WITHOUT_EFFECT: [&str; 7] = [
 /// Items that are added to a conversation at once, as the API bounds them.
 const MAX_NEW_ITEMS: usize = 20;
 
-pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
+pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
     let root = Object::root(body);
     let (mut system, mut approvals) = (Vec::new(), Vec::new());
     let items = items_of(body.get("input"));
@@ -98,7 +98,7 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
 }
 
 /// Whether encrypted reasoning is requested. Adds other values to `ignored`.
-fn includes(root: &Object<'_>, ignored: &mut Vec<String>) -> Read<bool> {
+fn includes(root: &Object<'_>, ignored: &mut Vec<String>) -> ReadResult<bool> {
     let mut wants_signatures = false;
     for (at, wanted) in root.list("include")?.iter().enumerate() {
         let wanted = wanted.as_str().unwrap_or_default();
@@ -128,7 +128,7 @@ pub fn check_include(value: &str) -> Result<(), RequestError> {
     is_signed(value).map(drop).map_err(|why| RequestError::new("include", why))
 }
 
-fn metadata(root: &Object<'_>) -> Read<Option<Metadata>> {
+fn metadata(root: &Object<'_>) -> ReadResult<Option<Metadata>> {
     let (entries, name, value) = METADATA;
     let Some(metadata) = root.object("metadata")? else { return Ok(None) };
     if metadata.map.len() > entries {
@@ -273,13 +273,13 @@ fn read_items(
     (field, goes_on): (&str, bool),
     system: &mut Vec<String>,
     approvals: &mut Vec<(String, bool, String)>,
-) -> Read<Vec<Message>> {
+) -> ReadResult<Vec<Message>> {
     let mut out = Conversation { goes_on, ..Conversation::default() };
     for (at, item) in items.iter().enumerate() {
         let item = Object::of(item, format!("{field}[{at}]"))?;
         match item.text("type")?.unwrap_or("message") {
             "message" => read_message(&item, system, &mut out)?,
-            "function_call" => out.call(WrittenCall {
+            "function_call" => out.call(RawToolCall {
                 id: item.needed_text("call_id")?.to_owned(),
                 name: match item.text("namespace")? {
                     Some(namespace) => {
@@ -290,7 +290,7 @@ fn read_items(
                 },
                 arguments: item.text("arguments")?.unwrap_or_default().to_owned(),
             }),
-            "custom_tool_call" => out.call(WrittenCall {
+            "custom_tool_call" => out.call(RawToolCall {
                 id: item.needed_text("call_id")?.to_owned(),
                 name: item.needed_text("name")?.to_owned(),
                 arguments: json!({"input": item.text("input")?.unwrap_or_default()}).to_string(),
@@ -319,7 +319,7 @@ fn read_items(
     Ok(out.messages)
 }
 
-fn read_message(message: &Object<'_>, system: &mut Vec<String>, out: &mut Conversation) -> Read<()> {
+fn read_message(message: &Object<'_>, system: &mut Vec<String>, out: &mut Conversation) -> ReadResult<()> {
     let said = content(message, "content", part)?;
     match message.needed_text("role")? {
         "system" | "developer" => system.push(toolwright_core::content::joined_text(&said)),
@@ -330,7 +330,7 @@ fn read_message(message: &Object<'_>, system: &mut Vec<String>, out: &mut Conver
     Ok(())
 }
 
-fn part(part: &Object<'_>) -> Read<ContentBlock> {
+fn part(part: &Object<'_>) -> ReadResult<ContentBlock> {
     match part.needed_text("type")? {
         "input_text" | "output_text" | "text" => Ok(ContentBlock::text(part.needed_text("text")?)),
         "refusal" => Ok(ContentBlock::text(part.needed_text("refusal")?)),
@@ -356,7 +356,7 @@ struct Tools {
 }
 
 impl Tools {
-    fn read(&mut self, tool: &Object<'_>) -> Read<()> {
+    fn read(&mut self, tool: &Object<'_>) -> ReadResult<()> {
         match tool.needed_text("type")? {
             "function" => self.shown.push(function(tool, "parameters")?),
             "namespace" => self.read_namespace(tool)?,
@@ -383,7 +383,7 @@ impl Tools {
     }
 
     /// Reads the functions of a namespace, as codex sends for its MCP servers.
-    fn read_namespace(&mut self, tool: &Object<'_>) -> Read<()> {
+    fn read_namespace(&mut self, tool: &Object<'_>) -> ReadResult<()> {
         let namespace = tool.needed_text("name")?;
         for inner in tool.objects("tools")? {
             let kind = inner.needed_text("type")?;

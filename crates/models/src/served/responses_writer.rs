@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
-use toolwright_core::model::{StopReason, Usage, WrittenCall};
+use toolwright_core::model::{RawToolCall, StopReason, Usage};
 
 use super::references::item_id;
 use super::writer::{Writer, event};
-use super::{End, Piece, ResponseHead};
+use super::{ResponseEnd, ResponseHead, ResponsePiece};
 use crate::api::Api;
 
 /// The server that calls which run here are shown under.
@@ -27,7 +27,7 @@ pub(super) struct ResponsesWriter {
     /// The items of calls that run here and have not ended, by the ids of the calls.
     running: HashMap<String, usize>,
     open: Option<Open>,
-    end: Option<End>,
+    end: Option<ResponseEnd>,
     error: Value,
     sequence: u64,
 }
@@ -156,9 +156,9 @@ impl ResponsesWriter {
     }
 
     /// A call for the client.
-    fn call(&mut self, call: &WrittenCall, out: &mut String) {
+    fn call(&mut self, call: &RawToolCall, out: &mut String) {
         self.close(out);
-        let WrittenCall { id: call_id, name, arguments } = call;
+        let RawToolCall { id: call_id, name, arguments } = call;
         let is_custom = self.head.custom_tools.contains(name);
         let (kind, prefix, key, event) = if is_custom {
             ("custom_tool_call", "ctc", "input", "response.custom_tool_call_input")
@@ -193,7 +193,7 @@ impl ResponsesWriter {
     }
 
     /// A call that runs here has begun.
-    fn began(&mut self, call: &WrittenCall, out: &mut String) {
+    fn began(&mut self, call: &RawToolCall, out: &mut String) {
         self.close(out);
         let id = self.item_id("mcp", self.output.len());
         let item = json!({
@@ -219,7 +219,7 @@ impl ResponsesWriter {
         self.done(index, out);
     }
 
-    fn question(&mut self, id: &str, call: &WrittenCall, out: &mut String) {
+    fn question(&mut self, id: &str, call: &RawToolCall, out: &mut String) {
         self.close(out);
         let item = json!({
             "id": id, "type": "mcp_approval_request", "server_label": SERVER, "name": call.name,
@@ -234,8 +234,10 @@ impl ResponsesWriter {
             _ if !self.error.is_null() => ("failed", Value::Null),
             None => ("in_progress", Value::Null),
             Some(end) if end.pending => ("in_progress", Value::Null),
-            Some(End { stop: StopReason::MaxTokens, .. }) => ("incomplete", json!({"reason": "max_output_tokens"})),
-            Some(End { stop: StopReason::Refusal, .. }) => ("incomplete", json!({"reason": "content_filter"})),
+            Some(ResponseEnd { stop: StopReason::MaxTokens, .. }) => {
+                ("incomplete", json!({"reason": "max_output_tokens"}))
+            }
+            Some(ResponseEnd { stop: StopReason::Refusal, .. }) => ("incomplete", json!({"reason": "content_filter"})),
             Some(_) => ("completed", Value::Null),
         }
     }
@@ -256,22 +258,22 @@ impl Writer for ResponsesWriter {
         self.event("response.in_progress", json!({"response": response}), out);
     }
 
-    fn piece(&mut self, piece: &Piece, out: &mut String) {
+    fn piece(&mut self, piece: &ResponsePiece, out: &mut String) {
         match piece {
-            Piece::Text(text) => self.grow(Open::Message, text, out),
-            Piece::Reasoning(text) => self.grow(Open::Reasoning, text, out),
-            Piece::Break => self.close(out),
-            Piece::Call(call) => self.call(call, out),
-            Piece::Began(_) if !self.head.shows_calls => self.close(out),
-            Piece::Began(call) => self.began(call, out),
-            Piece::Ended { id, ok, text } => self.ended(id, *ok, text, out),
-            Piece::Question { id, call } => self.question(id, call, out),
-            Piece::Opaque(data) if data.api == Api::OpenAiResponses.as_str() => self.signed(&data.data, out),
-            Piece::Opaque(_) => {}
+            ResponsePiece::Text(text) => self.grow(Open::Message, text, out),
+            ResponsePiece::Reasoning(text) => self.grow(Open::Reasoning, text, out),
+            ResponsePiece::Break => self.close(out),
+            ResponsePiece::Call(call) => self.call(call, out),
+            ResponsePiece::Began(_) if !self.head.shows_calls => self.close(out),
+            ResponsePiece::Began(call) => self.began(call, out),
+            ResponsePiece::Ended { id, ok, text } => self.ended(id, *ok, text, out),
+            ResponsePiece::Question { id, call } => self.question(id, call, out),
+            ResponsePiece::Opaque(data) if data.api == Api::OpenAiResponses.as_str() => self.signed(&data.data, out),
+            ResponsePiece::Opaque(_) => {}
         }
     }
 
-    fn end(&mut self, end: End, out: &mut String) {
+    fn end(&mut self, end: ResponseEnd, out: &mut String) {
         self.close(out);
         self.end = Some(end);
         let kind = match self.status().0 {

@@ -191,12 +191,12 @@ const MAX_NAME: usize = 64;
 
 /// A place in a request.
 #[derive(Clone, Copy)]
-pub(super) enum Place<'a> {
-    Field(Option<&'a Place<'a>>, &'a str),
-    At(&'a Place<'a>, usize),
+pub(super) enum FieldPath<'a> {
+    Field(Option<&'a FieldPath<'a>>, &'a str),
+    At(&'a FieldPath<'a>, usize),
 }
 
-impl Place<'_> {
+impl FieldPath<'_> {
     /// Its path; with `[]` for every place of a list unless `is_exact`.
     fn path(&self, is_exact: bool) -> String {
         match self {
@@ -220,14 +220,14 @@ pub(super) fn named(name: &str) -> String {
 /// `ignored`, each path once.
 pub(super) fn check(
     (api, name, in_answer): (ServedApi, &str, bool),
-    place: &Place<'_>,
+    place: &FieldPath<'_>,
     value: &Value,
     ignored: &mut Vec<String>,
 ) -> Result<(), RequestError> {
     match value {
         Value::Array(values) => {
             let mut values = values.iter().enumerate();
-            values.try_for_each(|(at, value)| check((api, name, in_answer), &Place::At(place, at), value, ignored))
+            values.try_for_each(|(at, value)| check((api, name, in_answer), &FieldPath::At(place, at), value, ignored))
         }
         Value::Object(map) => check_fields((api, name, in_answer), Some(place), map, ignored),
         _ => Ok(()),
@@ -244,7 +244,7 @@ pub(super) fn note(path: String, ignored: &mut Vec<String>) {
 /// Checks the fields of an object of this shape; `place` is its path, unless it is the whole body.
 pub(super) fn check_fields(
     (api, name, in_answer): (ServedApi, &str, bool),
-    place: Option<&Place<'_>>,
+    place: Option<&FieldPath<'_>>,
     map: &Map<String, Value>,
     ignored: &mut Vec<String>,
 ) -> Result<(), RequestError> {
@@ -254,13 +254,13 @@ pub(super) fn check_fields(
     // The reader reports objects of another kind.
     let Some(shape) = SHAPES.iter().find(|shape| shape.matches(api, name, kind)) else {
         if is_foreign(api, name, kind) {
-            note(format!("{}={kind}", Place::Field(place, "type").path(false)), ignored);
+            note(format!("{}={kind}", FieldPath::Field(place, "type").path(false)), ignored);
         }
         return Ok(());
     };
     let in_answer = in_answer || shape.is_answer;
     for (field, value) in map.iter().filter(|(_, value)| !value.is_null()) {
-        let place = Place::Field(place, field);
+        let place = FieldPath::Field(place, field);
         let is_in = |names: &str| names.split(' ').any(|name| name == field);
         if let Some(inner) = shape.inner(field) {
             check((api, inner, in_answer), &place, value, ignored)?;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::chat::ChatWriter;
 use super::messages::MessagesWriter;
 use super::responses_writer::ResponsesWriter;
-use super::{End, Piece, ResponseHead, ServedApi};
+use super::{ResponseEnd, ResponseHead, ResponsePiece, ServedApi};
 
 /// Writes the answers of one API.
 pub(super) trait Writer: Send {
@@ -13,10 +13,10 @@ pub(super) trait Writer: Send {
     fn begin(&mut self, out: &mut String);
 
     /// Adds a piece.
-    fn piece(&mut self, piece: &Piece, out: &mut String);
+    fn piece(&mut self, piece: &ResponsePiece, out: &mut String);
 
     /// Ends the stream.
-    fn end(&mut self, end: End, out: &mut String);
+    fn end(&mut self, end: ResponseEnd, out: &mut String);
 
     /// Ends the stream with an error, and the answer with it.
     fn fail(&mut self, error: &Value, out: &mut String) {
@@ -74,14 +74,14 @@ impl ResponseWriter {
     }
 
     /// Adds a piece.
-    pub fn piece(&mut self, piece: &Piece) -> String {
+    pub fn piece(&mut self, piece: &ResponsePiece) -> String {
         let mut out = String::new();
         self.writer.piece(piece, &mut out);
         out
     }
 
     /// Ends the answer.
-    pub fn end(&mut self, end: End) -> String {
+    pub fn end(&mut self, end: ResponseEnd) -> String {
         let mut out = String::new();
         self.writer.end(end, &mut out);
         out

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    CallResult, Exposed, IgnoreModelEvents, Message, ModelClient, ModelRequest, ShownTool, ToolChoice, WrittenCall,
+    CallResult, IgnoreModelEvents, Message, ModelClient, ModelRequest, RawToolCall, ShownTool, ToolChoice,
+    ToolVisibility,
 };
 use toolwright_models::dialect::translate;
 use toolwright_models::{
@@ -24,7 +25,7 @@ const SEARCH: &str = "tools__search";
 fn tools() -> Arc<[ShownTool]> {
     let text = |key: &str| json!({"type": "object", "properties": {key: {"type": "string"}}, "required": [key]});
     let deferred = |name: &str, namespace: &str, parameters| ShownTool {
-        exposed: Exposed::Deferred,
+        exposed: ToolVisibility::Deferred,
         namespace: namespace.into(),
         ..tool(name, "One of many.", parameters)
     };
@@ -32,7 +33,7 @@ fn tools() -> Arc<[ShownTool]> {
     let strict = ShownTool { strict: Some(true), ..deferred("hub__issue", "hub", text("title")) };
     [
         deferred("hub__pull", "hub", text("branch")),
-        ShownTool { exposed: Exposed::Search, ..tool(SEARCH, "Finds tools.", text("query")) },
+        ShownTool { exposed: ToolVisibility::Search, ..tool(SEARCH, "Finds tools.", text("query")) },
         tool("fs__read", "Reads a file.", text("path")),
         strict,
         deferred("clock", "", json!({"type": "object", "properties": {}})),
@@ -41,7 +42,7 @@ fn tools() -> Arc<[ShownTool]> {
     .into()
 }
 
-fn assistant(calls: Vec<WrittenCall>) -> Message {
+fn assistant(calls: Vec<RawToolCall>) -> Message {
     Message::Assistant { text: String::new(), calls, opaque: Vec::new() }
 }
 
@@ -116,7 +117,7 @@ fn sent_requests_keep_api_rules() {
 fn other_transports_are_sent_no_deferred_tools() {
     for api in [Api::OpenAiChat, Api::Gemini, Api::Ollama] {
         let shown = ModelRequest {
-            tools: tools().iter().filter(|tool| tool.exposed != Exposed::Deferred).cloned().collect(),
+            tools: tools().iter().filter(|tool| tool.exposed != ToolVisibility::Deferred).cloned().collect(),
             ..conversation(2)
         };
         assert_eq!(body(api, &conversation(2)), body(api, &shown), "{api}");
@@ -125,7 +126,8 @@ fn other_transports_are_sent_no_deferred_tools() {
     }
     let prompt = toolwright_textcalls::by_name("hermes").unwrap().prompt(&tools());
     assert!(prompt.contains(SEARCH) && prompt.contains("fs__read") && !prompt.contains("hub__"), "{prompt}");
-    let only: Vec<ShownTool> = tools().iter().filter(|tool| tool.exposed == Exposed::Deferred).cloned().collect();
+    let only: Vec<ShownTool> =
+        tools().iter().filter(|tool| tool.exposed == ToolVisibility::Deferred).cloned().collect();
     assert_eq!(toolwright_textcalls::by_name("hermes").unwrap().prompt(&only), "");
 }
 
@@ -186,7 +188,7 @@ fn deferred_tools_use_no_strict_budget() {
         ..tool(&format!("t{at}"), "d", json!({"type": "object", "properties": {}, "additionalProperties": false}))
     };
     let tools: Vec<ShownTool> =
-        (0..30).map(|at| strict(Exposed::Deferred, at)).chain([strict(Exposed::Shown, 30)]).collect();
+        (0..30).map(|at| strict(ToolVisibility::Deferred, at)).chain([strict(ToolVisibility::Shown, 30)]).collect();
     let set = translate(Api::Anthropic.dialect(), &tools, false);
     assert_eq!(set.tools.iter().filter(|tool| tool.strict).count(), 20);
     assert!(set.get("t30").unwrap().strict);
@@ -194,7 +196,7 @@ fn deferred_tools_use_no_strict_budget() {
 
 const SEARCHED: &str = include_str!("../fixtures/openai_responses/tool_search_call.chunks.txt");
 
-fn decode(stream: &[u8], tools: &[ShownTool], chunk: usize) -> (Vec<WrittenCall>, usize) {
+fn decode(stream: &[u8], tools: &[ShownTool], chunk: usize) -> (Vec<RawToolCall>, usize) {
     let set = Arc::new(translate(Api::OpenAiResponses.dialect(), tools, false));
     let mut decoder = Decoder::detecting(Api::OpenAiResponses).with_tools(set);
     let mut calls = 0;

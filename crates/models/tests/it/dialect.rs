@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 use toolwright_core::model::ShownTool;
 use toolwright_core::schema::CompiledSchema;
-use toolwright_models::dialect::{Dialect, Portable, Toolset, translate};
+use toolwright_models::dialect::{Dialect, PortableSchema, Toolset, translate};
 use toolwright_testkit::test_data;
 
 fn catalogue(path: &str, schema: &str) -> Option<Vec<ShownTool>> {
@@ -185,7 +185,7 @@ fn real_tools_stay_callable_in_portable_form() {
     let Some(tools) = catalogue("mcp_catalogue/tools.jsonl", "inputSchema") else { return };
     let (mut changed, mut calls) = (0, 0);
     for tool in tools {
-        let portable = Portable::new(&tool.name, &tool.parameters);
+        let portable = PortableSchema::new(&tool.name, &tool.parameters);
         let view = portable.schema();
         let mut found = Vec::new();
         refused_by_clients(view, "", &mut found);

@@ -8,7 +8,7 @@ use toolwright_models::{Api, decode_whole, encode};
 /// Decodes `answer`, answers its calls, and returns what the next request holds after the first question.
 fn replayed(api: Api, answer: &Value, key: &str) -> Vec<Value> {
     let answer = decode_whole(api, answer.to_string().as_bytes()).unwrap();
-    let result = |call: &toolwright_core::model::WrittenCall| CallResult {
+    let result = |call: &toolwright_core::model::RawToolCall| CallResult {
         call_id: call.id.clone(),
         name: call.name.clone(),
         content: vec![ContentBlock::text("ok")],

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    CallResult, Message, ModelRequest, OpaqueData, OutputFormat, ShownTool, ToolChoice, WrittenCall,
+    CallResult, Message, ModelRequest, OpaqueData, OutputFormat, RawToolCall, ShownTool, ToolChoice,
 };
 use toolwright_models::dialect::translate;
 use toolwright_models::{Api, EncodedTools, encode, encode_with, tools_json};
 
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-pub(crate) fn call(id: &str, name: &str, arguments: &str) -> WrittenCall {
-    WrittenCall { id: id.into(), name: name.into(), arguments: arguments.into() }
+pub(crate) fn call(id: &str, name: &str, arguments: &str) -> RawToolCall {
+    RawToolCall { id: id.into(), name: name.into(), arguments: arguments.into() }
 }
 
 fn result(id: &str, name: &str, content: Vec<ContentBlock>, is_error: bool) -> CallResult {

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    CallResult, MAX_TOKENS, Message, ModelError, ModelErrorKind, ModelEvent, ModelRequest, ShownTool, Usage,
-    WrittenCall,
+    CallResult, MAX_TOKENS, Message, ModelError, ModelErrorKind, ModelEvent, ModelRequest, RawToolCall, ShownTool,
+    Usage,
 };
 use toolwright_models::{Api, Decoder, decode_whole, encode};
 
@@ -64,7 +64,7 @@ fn leading_byte_order_mark_is_skipped() {
 
 #[test]
 fn odd_usage_figures_lose_nothing() {
-    let check = |api: Api, events: &[&str], text: &str, calls: &[WrittenCall]| {
+    let check = |api: Api, events: &[&str], text: &str, calls: &[RawToolCall]| {
         let answer = decode_all(api, &sse(&events.join("\n"), false));
         assert_eq!((answer.text.as_str(), answer.calls.as_slice()), (text, calls), "{events:?}");
     };
@@ -287,7 +287,7 @@ fn message() -> impl Strategy<Value = Message> {
         (text(), prop_oneof![Just("image/png"), Just("x")]).prop_map(|(data, media)| ContentBlock::image(data, media)),
     ];
     let blocks = proptest::collection::vec(block, 0..3);
-    let call = (text(), text(), text()).prop_map(|(id, name, arguments)| WrittenCall { id, name, arguments });
+    let call = (text(), text(), text()).prop_map(|(id, name, arguments)| RawToolCall { id, name, arguments });
     let result = (text(), text(), blocks.clone(), any::<bool>()).prop_map(|(call_id, name, content, is_error)| {
         CallResult { call_id, name, content, is_error, loads: Vec::new() }
     });

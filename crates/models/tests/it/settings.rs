@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    CallResult, Effort, Exposed, IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelRequest, ModelSettings,
-    OpaqueData, Prices, PromptCache, Reuse, ShownTool, ToolChoice, Usage,
+    CallResult, Effort, IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelRequest, ModelSettings,
+    OpaqueData, Prices, PromptCache, PromptReuse, ShownTool, ToolChoice, ToolVisibility, Usage,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides, decode_whole, encode};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
@@ -30,7 +30,7 @@ fn settings() -> ModelSettings {
 
 /// Everything that can be said, in a conversation that goes on.
 fn reported() -> ModelRequest {
-    ModelRequest { settings: settings(), reuse: Reuse::Conversation, ..conversation() }
+    ModelRequest { settings: settings(), reuse: PromptReuse::Conversation, ..conversation() }
 }
 
 #[test]
@@ -149,7 +149,8 @@ fn marks(body: &Value) -> Vec<String> {
 
 #[test]
 fn anthropic_cache_marks_are_at_most_four() {
-    let deferred = |name: &str| ShownTool { exposed: Exposed::Deferred, ..crate::golden::tool(name, "d", json!({})) };
+    let deferred =
+        |name: &str| ShownTool { exposed: ToolVisibility::Deferred, ..crate::golden::tool(name, "d", json!({})) };
     let shown = |name: &str| crate::golden::tool(name, "quoted \" and all }]", json!({"type": "object"}));
     let three: Arc<[ShownTool]> = [shown("a"), shown("b"), deferred("c"), deferred("d")].into();
     let check = |reuse, cache, tools: &Arc<[ShownTool]>, expect: &[&str]| {
@@ -165,16 +166,16 @@ fn anthropic_cache_marks_are_at_most_four() {
     };
     let (off, hour) = (Some(PromptCache::Off), Some(PromptCache::Hour));
     let all = ["/messages/2/content/2", "/messages/4/content/1", "/system/0", "/tools/1"];
-    check(Reuse::Conversation, None, &three, &all);
-    check(Reuse::Conversation, hour, &three, &all);
-    check(Reuse::Conversation, off, &three, &[]);
-    check(Reuse::Prompt, None, &three, &["/system/0", "/tools/1"]);
-    check(Reuse::Once, hour, &three, &[]);
+    check(PromptReuse::Conversation, None, &three, &all);
+    check(PromptReuse::Conversation, hour, &three, &all);
+    check(PromptReuse::Conversation, off, &three, &[]);
+    check(PromptReuse::Prompt, None, &three, &["/system/0", "/tools/1"]);
+    check(PromptReuse::Once, hour, &three, &[]);
     let last: Arc<[ShownTool]> = [deferred("c"), shown("a")].into();
     // Deferred tools are sent behind the others.
-    check(Reuse::Prompt, None, &last, &["/system/0", "/tools/0"]);
+    check(PromptReuse::Prompt, None, &last, &["/system/0", "/tools/0"]);
     // Past calls make tools of their own that are kept by nobody.
-    check(Reuse::Prompt, None, &Arc::default(), &["/system/0"]);
+    check(PromptReuse::Prompt, None, &Arc::default(), &["/system/0"]);
 }
 
 #[test]
@@ -182,7 +183,7 @@ fn openai_gets_the_conversation_cache_key() {
     let key = |request: &ModelRequest, api, model: &str| {
         encode(api, request, model).body()["prompt_cache_key"].as_str().map(str::to_owned)
     };
-    let request = ModelRequest { reuse: Reuse::Conversation, ..conversation() };
+    let request = ModelRequest { reuse: PromptReuse::Conversation, ..conversation() };
     let first = key(&request, Api::OpenAiChat, "gpt-5").unwrap();
     assert!(first.len() <= 64, "{first}");
     let mut grown = request.clone();
@@ -194,7 +195,7 @@ fn openai_gets_the_conversation_cache_key() {
     for (request, model) in [
         (&request, "some-model"),
         (&request, "gpt-oss:20b"),
-        (&ModelRequest { reuse: Reuse::Once, ..request.clone() }, "gpt-5"),
+        (&ModelRequest { reuse: PromptReuse::Once, ..request.clone() }, "gpt-5"),
         (&ModelRequest { settings: off, ..request.clone() }, "gpt-5"),
     ] {
         assert_eq!(key(request, Api::OpenAiChat, model), None, "{model}");
@@ -228,7 +229,7 @@ pub(crate) fn prompt(api: Api, body: &Value) -> (String, Vec<String>) {
 #[test]
 fn each_prompt_extends_the_one_before() {
     // The conversation of the goldens has thoughts, images, a failure and a broken call in it.
-    let whole = ModelRequest { reuse: Reuse::Conversation, ..conversation() };
+    let whole = ModelRequest { reuse: PromptReuse::Conversation, ..conversation() };
     for api in Api::ALL {
         let turns =
             (1..=whole.messages.len()).filter(|&end| !matches!(whole.messages[end - 1], Message::Assistant { .. }));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     Effort, IgnoreModelEvents, Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest,
-    ModelSettings, OutputFormat, ShownTool, Traffic,
+    ModelSettings, OutputFormat, RequestProgress, ShownTool,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
@@ -92,7 +92,7 @@ async fn refused_temperature_is_sent_only_once() {
     let warm = ModelRequest { messages: vec![Message::user("q")], temperature: Some(0.5), ..ModelRequest::default() };
     let ask = async |model: &str| client.complete(model, &warm, &IgnoreModelEvents, &Cancel::new()).await;
     let error = ask("p/m").await.unwrap_err();
-    assert!(error.wants_another_form(), "{error}");
+    assert!(error.is_retried_differently(), "{error}");
     for model in ["p/m", "p/m", "p/n"] {
         ask(model).await.unwrap();
     }
@@ -136,7 +136,7 @@ async fn sent(
     for request in [request, &other] {
         for _ in 0..4 {
             match client.complete(model, request, &IgnoreModelEvents, &Cancel::new()).await {
-                Err(error) if error.wants_another_form() => {}
+                Err(error) if error.is_retried_differently() => {}
                 _ => break,
             }
         }
@@ -247,7 +247,7 @@ async fn refused_room_is_not_made_again() {
     for helps in [true, false] {
         let answer = client.complete("p/gpt-oss-20b", &plain(1000), &IgnoreModelEvents, &Cancel::new()).await;
         let error = answer.unwrap_err();
-        assert_eq!(error.wants_another_form(), helps, "{error}");
+        assert_eq!(error.is_retried_differently(), helps, "{error}");
         kinds.push(error.kind);
     }
     assert_eq!(kinds, [ModelErrorKind::ContextOverflow; 2]);
@@ -314,12 +314,12 @@ async fn refused_combination_is_sent_without_one_part() {
 }
 
 #[derive(Default)]
-struct Received(Mutex<Vec<Traffic>>);
+struct Received(Mutex<Vec<RequestProgress>>);
 
 impl ModelEvents for Received {
     fn on_event(&self, _event: ModelEvent) {}
 
-    fn on_traffic(&self, traffic: Traffic) {
+    fn on_traffic(&self, traffic: RequestProgress) {
         self.0.lock().unwrap().push(traffic);
     }
 }
@@ -335,6 +335,6 @@ async fn shortened_conversation_is_reported_once() {
         client.complete(model, &request, &reported, &Cancel::new()).await.unwrap();
     }
     let reported = reported.0.into_inner().unwrap();
-    let shortened: Vec<_> = reported.iter().filter(|traffic| **traffic != Traffic::FirstByte).collect();
-    assert_eq!(shortened, [&Traffic::Shortened { sent: 2000, read: 10 }; 2], "once a model");
+    let shortened: Vec<_> = reported.iter().filter(|traffic| **traffic != RequestProgress::FirstByte).collect();
+    assert_eq!(shortened, [&RequestProgress::Shortened { sent: 2000, read: 10 }; 2], "once a model");
 }

@@ -86,7 +86,7 @@ fn stop_sequences_that_apis_tell_reach_clients() {
         let stop = decode_all(api, &sse(&lines.join("\n"), false)).stop;
         assert_eq!(stop, expect, "{api}");
         let mut writer = ResponseWriter::new(ServedApi::Messages, ResponseHead::default());
-        let stream = writer.begin() + &writer.end(served::End { stop, ..served::End::default() });
+        let stream = writer.begin() + &writer.end(served::ResponseEnd { stop, ..served::ResponseEnd::default() });
         let (reason, sequence) =
             if expect == End { ("end_turn", Value::Null) } else { ("stop_sequence", json!("END")) };
         let written = json!({"stop_reason": reason, "stop_sequence": sequence});

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use toolwright_core::model::{
-    Message, ModelError, ModelErrorKind, ModelEvent, ModelRequest, ModelResponse, StopReason, Usage, WrittenCall,
+    Message, ModelError, ModelErrorKind, ModelEvent, ModelRequest, ModelResponse, RawToolCall, StopReason, Usage,
 };
 use toolwright_models::{Api, Decoder, EncodedTools, decode_whole, encode_with};
 
@@ -51,8 +51,8 @@ pub(crate) fn sse(data: &str, done: bool) -> String {
     stream
 }
 
-pub(crate) fn call(id: &str, name: &str, arguments: &str) -> WrittenCall {
-    WrittenCall { id: id.into(), name: name.into(), arguments: arguments.into() }
+pub(crate) fn call(id: &str, name: &str, arguments: &str) -> RawToolCall {
+    RawToolCall { id: id.into(), name: name.into(), arguments: arguments.into() }
 }
 
 pub(crate) fn usage(input_tokens: u64, output_tokens: u64, cached_tokens: u64) -> Usage {

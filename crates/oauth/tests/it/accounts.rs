@@ -10,13 +10,13 @@ use toolwright_mcp::client::{McpProvider, McpServerOptions, McpTransport};
 use toolwright_net::{Authorizer as _, Retry};
 use toolwright_oauth::{ClientProof, CredentialStore, Grant, Logout, OAuth, Revocation};
 
-use super::world::World;
+use super::world::ServerFixture;
 use super::{deps, parts, person, refusal};
 
 #[tokio::test]
 async fn logouts_revoke_and_forget_tokens() {
     for (revocation, expect) in [(Some(200), "Revoked"), (Some(400), "unsupported_token_type"), (None, "NotOffered")] {
-        let world = World::start(|world| world.revocation = revocation).await;
+        let world = ServerFixture::start(|world| world.revocation = revocation).await;
         let store = CredentialStore::memory();
         person(parts(&world, &store)).login(&[]).await.expect("logged in");
         // Another process than the one that logged in.
@@ -36,7 +36,7 @@ async fn logouts_revoke_and_forget_tokens() {
         assert_eq!(sent, both[..count], "{revocation:?}");
     }
     // A client with a secret proves itself.
-    let world = World::start(|world| world.revocation = Some(200)).await;
+    let world = ServerFixture::start(|world| world.revocation = Some(200)).await;
     let store = CredentialStore::memory();
     let with_secret = || {
         let mut parts = parts(&world, &store);
@@ -53,7 +53,7 @@ async fn logouts_revoke_and_forget_tokens() {
 
 #[tokio::test]
 async fn logins_are_distinct_renewals_are_not() {
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     let folder = tempfile::tempdir().expect("a folder");
     let store = CredentialStore::folder(folder.path());
     let open = || OAuth::new(parts(&world, &store));
@@ -83,7 +83,7 @@ async fn logins_are_distinct_renewals_are_not() {
 
 #[tokio::test]
 async fn logins_of_other_processes_count_at_once() {
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     let folder = tempfile::tempdir().expect("a folder");
     // One store for each process.
     for open in [
@@ -111,7 +111,7 @@ async fn logins_of_other_processes_count_at_once() {
 
 #[tokio::test]
 async fn two_addresses_have_a_login_each() {
-    let world = World::start(|world| world.revocation = Some(200)).await;
+    let world = ServerFixture::start(|world| world.revocation = Some(200)).await;
     let folder = tempfile::tempdir().expect("a folder");
     let store = CredentialStore::folder(folder.path());
     person(parts(&world, &store)).login(&[]).await.expect("logged in");

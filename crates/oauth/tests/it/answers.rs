@@ -5,21 +5,21 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 use toolwright_oauth::{CredentialStore, LoginState, OAuthConfig, OAuthError};
 
-use super::world::World;
+use super::world::ServerFixture;
 use super::{parts, person};
 
-async fn login(world: &World) -> Result<LoginState, OAuthError> {
+async fn login(world: &ServerFixture) -> Result<LoginState, OAuthError> {
     person(parts(world, &CredentialStore::memory())).login(&[]).await
 }
 
 #[tokio::test]
 async fn pages_instead_of_metadata_are_skipped() {
-    let world = World::start(|world| world.is_silent = true).await;
+    let world = ServerFixture::start(|world| world.is_silent = true).await;
     world.no_metadata.store(200, Ordering::SeqCst);
     world.no_server_metadata.store(200, Ordering::SeqCst);
     login(&world).await.expect("the metadata lies at the next places");
     // Where no place is left, it is said which one cannot be read.
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     world.no_metadata.store(200, Ordering::SeqCst);
     let error = login(&world).await.expect_err("no metadata").to_string();
     let place = format!("{}/.well-known/oauth-protected-resource/mcp cannot be read", world.base);
@@ -29,7 +29,7 @@ async fn pages_instead_of_metadata_are_skipped() {
 
 #[tokio::test]
 async fn optional_members_of_answers_may_be_null() {
-    let world = World::start(|world| {
+    let world = ServerFixture::start(|world| {
         world.says.resource = json!({"scopes_supported": null});
         world.says.server = json!({
             "scopes_supported": null,
@@ -53,7 +53,7 @@ async fn optional_members_of_answers_may_be_null() {
         (json!({"authorization_servers": null}), json!({}), "names no authorization server"),
         (json!({}), json!({"code_challenge_methods_supported": null}), "PKCE"),
     ] {
-        let world = World::start(|world| (world.says.resource, world.says.server) = (resource, server)).await;
+        let world = ServerFixture::start(|world| (world.says.resource, world.says.server) = (resource, server)).await;
         let error = login(&world).await.expect_err("no login").to_string();
         assert!(error.contains(expect), "{error}");
     }
@@ -63,7 +63,7 @@ async fn optional_members_of_answers_may_be_null() {
 async fn fractional_lifetimes_and_scope_lists_are_read() {
     for lifetime in [json!(3600.5), json!(3600.0), json!("3600.5"), json!("3600")] {
         let says = json!({"expires_in": lifetime, "scope": ["a", "b c"]});
-        let world = World::start(|world| world.says.token = says).await;
+        let world = ServerFixture::start(|world| world.says.token = says).await;
         let token = login(&world).await.expect("logged in").token.expect("a token");
         assert!(token.expires_at.is_some(), "{lifetime} is an end");
         assert_eq!(token.scopes, ["a", "b", "c"]);
@@ -77,14 +77,14 @@ async fn unreadable_members_of_answers_are_named() {
         (json!({"scope": {"sesame": 1}}), "its `scope` cannot be an object"),
         (json!({"refresh_token": ["sesame"]}), "its `refresh_token` cannot be this list"),
     ] {
-        let world = World::start(|world| world.says.token = says).await;
+        let world = ServerFixture::start(|world| world.says.token = says).await;
         let error = login(&world).await.expect_err("no token").to_string();
         assert!(error.contains(expect) && !error.contains("sesame"), "{error}");
     }
-    let world = World::start(|world| world.registered = Some(json!({"client_secret": 7}))).await;
+    let world = ServerFixture::start(|world| world.registered = Some(json!({"client_secret": 7}))).await;
     let error = login(&world).await.expect_err("no client").to_string();
     assert!(error.contains("its `client_secret` cannot be this number"), "{error}");
-    let world = World::start(|world| {
+    let world = ServerFixture::start(|world| {
         let says = json!({"client_secret": "s", "client_secret_expires_at": 0.0});
         world.registered = Some(says);
     })
@@ -94,7 +94,7 @@ async fn unreadable_members_of_answers_are_named() {
 
 #[tokio::test]
 async fn server_texts_lose_deceptive_characters() {
-    let world = World::start(|world| {
+    let world = ServerFixture::start(|world| {
         world.says.server = json!({"issuer": "https://a\u{202e}b\u{200b}c\u{1b}]0;d\u{7}\u{9b}e\u{e0041}f"});
     })
     .await;
@@ -104,7 +104,7 @@ async fn server_texts_lose_deceptive_characters() {
 
 #[tokio::test]
 async fn private_authorization_servers_are_refused_with_remedy() {
-    let world = World::start(|world| {
+    let world = ServerFixture::start(|world| {
         let issuer = world.base.replace("127.0.0.1", "localhost");
         world.says.server = json!({"issuer": issuer});
         world.issuer = Some(issuer);

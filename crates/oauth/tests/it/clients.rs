@@ -10,18 +10,18 @@ use toolwright_net::{Authorizer as _, Retry};
 use toolwright_oauth::{ClientProof, CredentialStore, Grant, OAuth, OAuthConfig, OAuthOptions};
 
 use super::people::{Denies, GivesUp, SeesErrors};
-use super::world::World;
+use super::world::ServerFixture;
 use super::{bearer, parts, person, refusal};
 
 /// A client that the settings name.
-fn configured(world: &World, store: &CredentialStore, id: &str) -> OAuthOptions {
+fn configured(world: &ServerFixture, store: &CredentialStore, id: &str) -> OAuthOptions {
     let mut parts = parts(world, store);
     parts.settings.client_id = Some(id.into());
     parts
 }
 
 /// `Authorization`, `client_id` and `client_secret` of what a login asked the token endpoint.
-fn proof(world: &World) -> [Option<String>; 3] {
+fn proof(world: &ServerFixture) -> [Option<String>; 3] {
     let form = world.asked("authorization_code").remove(0);
     ["Authorization", "client_id", "client_secret"].map(|name| form.get(name).filter(|text| !text.is_empty()).cloned())
 }
@@ -32,7 +32,7 @@ async fn secrets_default_to_http_basic() {
     for methods in [json!(null), json!([])] {
         let silent = |registered: Option<serde_json::Value>| {
             let methods = methods.clone();
-            World::start(move |world| (world.auth_methods, world.registered) = (Some(methods), registered))
+            ServerFixture::start(move |world| (world.auth_methods, world.registered) = (Some(methods), registered))
         };
         // One that registers says so, and is as good as its word (RFC 8414 section 2, RFC 6749 section 2.3.1).
         let world =
@@ -60,7 +60,7 @@ async fn secrets_default_to_http_basic() {
 
 #[tokio::test]
 async fn registered_clients_show_their_secret() {
-    let world = World::start(|world| world.registered = Some(json!({"client_secret": "sesame"}))).await;
+    let world = ServerFixture::start(|world| world.registered = Some(json!({"client_secret": "sesame"}))).await;
     person(parts(&world, &CredentialStore::memory())).login(&[]).await.expect("logged in");
     assert_eq!(world.registrations.lock().expect("registrations")[0]["token_endpoint_auth_method"], "none");
     assert_eq!(proof(&world)[0].as_deref(), Some("Basic cmVnaXN0ZXJlZDpzZXNhbWU="));
@@ -69,7 +69,7 @@ async fn registered_clients_show_their_secret() {
 #[tokio::test]
 async fn forgotten_registrations_are_made_anew() {
     // The login page says so, to the person alone.
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
     let login = || async {
         OAuth::new(OAuthOptions { consent: Some(Arc::new(SeesErrors)), ..parts(&world, &store) }).login(&[]).await
@@ -84,7 +84,7 @@ async fn forgotten_registrations_are_made_anew() {
     assert_eq!(world.registrations.lock().expect("registrations").len(), 2);
 
     // The token endpoint says so when a token is renewed.
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     world.forgets.store(true, Ordering::SeqCst);
@@ -98,7 +98,7 @@ async fn forgotten_registrations_are_made_anew() {
 
 #[tokio::test]
 async fn unknown_configured_clients_need_the_operator() {
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
     let configured = || configured(&world, &store, "ours");
     person(configured()).login(&[]).await.expect("logged in");
@@ -116,7 +116,7 @@ async fn clients_without_renewal_ask_anew() {
     for code in ["unauthorized_client", "invalid_client"] {
         // Once because the token is at its end, once because the server refuses it.
         for lifetime in [Some(1), None] {
-            let world = World::start(|world| world.lifetime = lifetime).await;
+            let world = ServerFixture::start(|world| world.lifetime = lifetime).await;
             world.refuses_refresh(400, json!({"error": code}));
             let mut parts = configured(&world, &CredentialStore::memory(), "me");
             parts.settings.grant = Grant::ClientCredentials;
@@ -137,7 +137,7 @@ async fn clients_without_renewal_ask_anew() {
 
 #[tokio::test]
 async fn configured_clients_without_renewal_need_logins() {
-    let world = World::start(|world| world.lifetime = Some(1)).await;
+    let world = ServerFixture::start(|world| world.lifetime = Some(1)).await;
     let store = CredentialStore::memory();
     let configured = || configured(&world, &store, "ours");
     person(configured()).login(&[]).await.expect("logged in");
@@ -153,7 +153,7 @@ async fn configured_clients_without_renewal_need_logins() {
 
 #[tokio::test]
 async fn clients_no_longer_configured_renew_nothing() {
-    let world = World::start(|world| world.lifetime = Some(1)).await;
+    let world = ServerFixture::start(|world| world.lifetime = Some(1)).await;
     let store = CredentialStore::memory();
     let configured = |id: &str| configured(&world, &store, id);
     person(configured("ours")).login(&[]).await.expect("logged in");
@@ -167,7 +167,7 @@ async fn clients_no_longer_configured_renew_nothing() {
 
 #[tokio::test]
 async fn known_clients_log_in_again() {
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     // The page sends back that the person does not agree.
@@ -186,7 +186,7 @@ async fn known_clients_log_in_again() {
 
 #[tokio::test]
 async fn clients_with_own_rights_ask_nobody() {
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     let reported = Arc::new(Mutex::new(Vec::new()));
     let hear = Arc::clone(&reported);
     let oauth = OAuth::new(OAuthOptions {

@@ -9,12 +9,12 @@ use toolwright_net::{Authorizer as _, Retry};
 use toolwright_oauth::{CredentialStore, OAuth, OAuthOptions};
 
 use super::people::{GivesUp, Pastes};
-use super::world::World;
+use super::world::ServerFixture;
 use super::{bearer, parts, person, refusal};
 
 #[tokio::test]
 async fn one_login_serves_every_process() {
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     let folder = tempfile::tempdir().expect("a folder");
     let store = CredentialStore::folder(folder.path());
     let state = person(parts(&world, &store)).login(&["write".into()]).await.expect("logged in");
@@ -49,8 +49,8 @@ async fn one_login_serves_every_process() {
 
 #[tokio::test]
 async fn missing_metadata_does_not_change_the_server() {
-    let elsewhere = World::start(|_| {}).await;
-    let world = World::start(|world| world.issuer = Some(elsewhere.base.clone())).await;
+    let elsewhere = ServerFixture::start(|_| {}).await;
+    let world = ServerFixture::start(|world| world.issuer = Some(elsewhere.base.clone())).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     for (status, expect) in [(503, "503"), (403, "403"), (401, "401"), (404, "is gone"), (410, "is gone")] {
@@ -64,7 +64,7 @@ async fn missing_metadata_does_not_change_the_server() {
 #[tokio::test]
 async fn refused_metadata_is_sought_elsewhere() {
     for (status, found) in [(403, true), (401, true), (400, true), (404, true), (503, false), (429, false)] {
-        let world = World::start(|_| {}).await;
+        let world = ServerFixture::start(|_| {}).await;
         world.no_server_metadata.store(status, Ordering::SeqCst);
         let login = person(parts(&world, &CredentialStore::memory())).login(&[]).await;
         assert_eq!(login.is_ok(), found, "{status}: {login:?}");
@@ -73,7 +73,7 @@ async fn refused_metadata_is_sought_elsewhere() {
 
 #[tokio::test]
 async fn an_address_can_be_pasted() {
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     let oauth =
         OAuth::new(OAuthOptions { consent: Some(Arc::new(Pastes)), ..parts(&world, &CredentialStore::memory()) });
     oauth.login(&[]).await.expect("logged in");
@@ -82,7 +82,7 @@ async fn an_address_can_be_pasted() {
 
 #[tokio::test]
 async fn abandoned_logins_keep_renewed_tokens() {
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     let gives_up = OAuth::new(OAuthOptions { consent: Some(Arc::new(GivesUp)), ..parts(&world, &store) });
@@ -101,7 +101,7 @@ async fn abandoned_logins_keep_renewed_tokens() {
 
 #[tokio::test]
 async fn extra_scopes_are_remembered_for_login() {
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     let oauth = OAuth::new(parts(&world, &store));
@@ -124,7 +124,7 @@ async fn extra_scopes_are_remembered_for_login() {
 
 #[tokio::test]
 async fn missing_logins_name_the_remedy() {
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     let oauth = OAuth::new(parts(&world, &CredentialStore::memory()));
     for (header, expect) in
         [("Bearer scope=\"read\"", "the scopes `read`"), ("Basic realm=\"x\"", "headers.Authorization")]

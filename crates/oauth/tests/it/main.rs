@@ -21,10 +21,10 @@ use toolwright_oauth::{CredentialStore, OAuth, OAuthConfig, OAuthOptions};
 use url::Url;
 
 use people::Agrees;
-use world::World;
+use world::ServerFixture;
 
 /// Parts of one server's OAuth.
-fn parts(world: &World, store: &CredentialStore) -> OAuthOptions {
+fn parts(world: &ServerFixture, store: &CredentialStore) -> OAuthOptions {
     OAuthOptions {
         server: "srv".into(),
         url: Url::parse(&format!("{}/mcp", world.base)).expect("a URL"),

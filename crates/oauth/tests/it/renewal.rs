@@ -8,12 +8,12 @@ use serde_json::json;
 use toolwright_net::{Authorizer as _, Retry};
 use toolwright_oauth::{CredentialStore, Grant, OAuth};
 
-use super::world::World;
+use super::world::ServerFixture;
 use super::{bearer, parts, person, refusal};
 
 #[tokio::test]
 async fn tokens_renew_early_and_once() {
-    let world = World::start(|world| {
+    let world = ServerFixture::start(|world| {
         world.lifetime = Some(2);
         world.pause = Duration::from_millis(100);
     })
@@ -36,7 +36,7 @@ async fn tokens_renew_early_and_once() {
 
 #[tokio::test]
 async fn renewals_outlive_their_call() {
-    let world = World::start(|world| {
+    let world = ServerFixture::start(|world| {
         world.lifetime = Some(1);
         world.pause = Duration::from_millis(300);
     })
@@ -53,7 +53,7 @@ async fn renewals_outlive_their_call() {
 
 #[tokio::test]
 async fn refused_renewals_need_a_person() {
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     let oauth = OAuth::new(parts(&world, &store));
@@ -61,7 +61,7 @@ async fn refused_renewals_need_a_person() {
     assert_eq!(oauth.challenged(refusal(401, "Bearer error=\"invalid_token\""), sent).await, Ok(Retry::Yes));
     assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t2"));
 
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     world.refuses_refresh(400, json!({"error": "invalid_grant"}));
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
@@ -76,7 +76,7 @@ async fn refused_renewals_need_a_person() {
 async fn failing_requests_are_shared_by_all_waiting() {
     // Once the metadata, once the token.
     for is_metadata in [true, false] {
-        let world = World::start(|world| {
+        let world = ServerFixture::start(|world| {
             (world.metadata_pause, world.pause) = (Duration::from_millis(100), Duration::from_millis(100));
         })
         .await;
@@ -113,7 +113,7 @@ async fn only_ended_refresh_tokens_are_forgotten() {
     ] {
         // Once because the server refuses the token, once because it is at its end.
         for lifetime in [None, Some(1)] {
-            let world = World::start(|world| world.lifetime = lifetime).await;
+            let world = ServerFixture::start(|world| world.lifetime = lifetime).await;
             let store = CredentialStore::memory();
             person(parts(&world, &store)).login(&[]).await.expect("logged in");
             world.refuses_refresh(status, json!({"error": code}));

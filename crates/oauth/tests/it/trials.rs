@@ -9,14 +9,14 @@ use toolwright_mcp::client::{McpProvider, McpServerOptions, McpTransport};
 use toolwright_net::{Authorizer as _, Retry};
 use toolwright_oauth::{CredentialStore, Grant, OAuth};
 
-use super::world::World;
+use super::world::ServerFixture;
 use super::{bearer, deps, parts, person, refusal};
 
 #[tokio::test]
 async fn refusing_servers_get_no_further_tokens() {
     for is_client in [false, true] {
         // Its MCP server takes none.
-        let world = World::start(|_| {}).await;
+        let world = ServerFixture::start(|_| {}).await;
         let store = CredentialStore::memory();
         let mut parts = parts(&world, &store);
         if is_client {
@@ -43,7 +43,7 @@ async fn refusing_servers_get_no_further_tokens() {
 
 #[tokio::test]
 async fn accepted_tokens_renew_when_refused_later() {
-    let world = World::start(|_| {}).await;
+    let world = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     let oauth = OAuth::new(parts(&world, &store));
@@ -72,7 +72,7 @@ async fn accepted_tokens_renew_when_refused_later() {
 
 #[tokio::test]
 async fn refused_ending_tokens_wait_for_renewal() {
-    let world = World::start(|world| world.lifetime = Some(2)).await;
+    let world = ServerFixture::start(|world| world.lifetime = Some(2)).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     let oauth = OAuth::new(parts(&world, &store));

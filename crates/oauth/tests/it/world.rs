@@ -15,7 +15,7 @@ use url::Url;
 
 /// What an authorization server was asked, and how it answers.
 #[derive(Default)]
-pub(super) struct World {
+pub(super) struct ServerFixture {
     pub(super) base: String,
     /// Forms of token requests, with `Authorization`.
     pub(super) tokens: Mutex<Vec<HashMap<String, String>>>,
@@ -47,7 +47,7 @@ pub(super) struct World {
     /// Forms that were sent there, with `Authorization`.
     pub(super) revoked: Mutex<Vec<HashMap<String, String>>>,
     /// Members of its answers that are other than usual.
-    pub(super) says: Says,
+    pub(super) says: AnswerOverrides,
     /// Whether the resource's challenge says nothing.
     pub(super) is_silent: bool,
     /// Pause before its own metadata where it is looked for first.
@@ -60,7 +60,7 @@ pub(super) struct World {
 
 /// Members of answers that are other than usual.
 #[derive(Default)]
-pub(super) struct Says {
+pub(super) struct AnswerOverrides {
     /// Of the resource's metadata.
     pub(super) resource: Value,
     /// Of its own metadata.
@@ -77,7 +77,7 @@ fn with(mut usual: Value, says: &Value) -> Value {
     usual
 }
 
-impl World {
+impl ServerFixture {
     pub(super) async fn start(change: impl FnOnce(&mut Self)) -> Arc<Self> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let base = format!("http://{}", listener.local_addr().expect("an address"));
@@ -113,9 +113,9 @@ impl World {
     }
 }
 
-type Shared = State<Arc<World>>;
+type FixtureState = State<Arc<ServerFixture>>;
 
-async fn challenge(State(world): Shared) -> Response {
+async fn challenge(State(world): FixtureState) -> Response {
     if world.is_silent {
         return (StatusCode::UNAUTHORIZED, [("WWW-Authenticate", "Bearer")]).into_response();
     }
@@ -124,14 +124,14 @@ async fn challenge(State(world): Shared) -> Response {
     (StatusCode::UNAUTHORIZED, [("WWW-Authenticate", header)]).into_response()
 }
 
-async fn resource(State(world): Shared) -> Response {
+async fn resource(State(world): FixtureState) -> Response {
     match world.no_metadata.load(Ordering::SeqCst) {
         0 => resource_at_root(State(world)).await.into_response(),
         status => page(status),
     }
 }
 
-async fn resource_at_root(State(world): Shared) -> Json<Value> {
+async fn resource_at_root(State(world): FixtureState) -> Json<Value> {
     let issuer = world.issuer.as_ref().unwrap_or(&world.base);
     let metadata = json!({"resource": format!("{}/mcp", world.base), "authorization_servers": [issuer]});
     Json(with(metadata, &world.says.resource))
@@ -142,7 +142,7 @@ fn page(status: u16) -> Response {
     (StatusCode::from_u16(status).expect("a status"), Html("<!doctype html>")).into_response()
 }
 
-async fn server_first(State(world): Shared) -> Response {
+async fn server_first(State(world): FixtureState) -> Response {
     world.looked_for.fetch_add(1, Ordering::SeqCst);
     tokio::time::sleep(world.metadata_pause).await;
     match world.no_server_metadata.load(Ordering::SeqCst) {
@@ -151,7 +151,7 @@ async fn server_first(State(world): Shared) -> Response {
     }
 }
 
-async fn server(State(world): Shared) -> Json<Value> {
+async fn server(State(world): FixtureState) -> Json<Value> {
     let at = |path: &str| format!("{}{path}", world.base);
     let mut metadata = json!({
         "issuer": world.base,
@@ -175,7 +175,7 @@ async fn server(State(world): Shared) -> Json<Value> {
 }
 
 async fn revoke(
-    State(world): Shared,
+    State(world): FixtureState,
     headers: HeaderMap,
     Form(mut form): Form<HashMap<String, String>>,
 ) -> (StatusCode, Json<Value>) {
@@ -187,7 +187,7 @@ async fn revoke(
     (status, Json(answer))
 }
 
-async fn authorize(State(world): Shared, Query(query): Query<HashMap<String, String>>) -> Response {
+async fn authorize(State(world): FixtureState, Query(query): Query<HashMap<String, String>>) -> Response {
     if !world.knows(query.get("client_id")) {
         // It must not send back there (RFC 6749 section 4.1.2.1).
         return (StatusCode::BAD_REQUEST, Json(json!({"error": "invalid_client"}))).into_response();
@@ -204,7 +204,7 @@ async fn authorize(State(world): Shared, Query(query): Query<HashMap<String, Str
     Redirect::to(back.expect("a URL").as_str()).into_response()
 }
 
-async fn register(State(world): Shared, Json(metadata): Json<Value>) -> (StatusCode, Json<Value>) {
+async fn register(State(world): FixtureState, Json(metadata): Json<Value>) -> (StatusCode, Json<Value>) {
     let mut registrations = world.registrations.lock().expect("registrations");
     registrations.push(metadata);
     let id =
@@ -215,7 +215,7 @@ async fn register(State(world): Shared, Json(metadata): Json<Value>) -> (StatusC
 }
 
 async fn token(
-    State(world): Shared,
+    State(world): FixtureState,
     headers: HeaderMap,
     Form(mut form): Form<HashMap<String, String>>,
 ) -> (StatusCode, Json<Value>) {

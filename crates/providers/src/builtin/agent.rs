@@ -16,7 +16,7 @@ use toolwright_core::session::Session;
 use toolwright_core::store::todo::{MAX_ID, MAX_ITEMS, MAX_TEXT, TODO_ID, TODO_ROOT, TodoList, TodoPatch};
 use toolwright_core::tool::Tool;
 
-use super::kept::{KeptValues, refused_as_failure};
+use super::session_subtree::{SessionSubtree, refused_as_failure};
 use super::{define, parse};
 
 /// Time limit of a change to the list.
@@ -98,7 +98,7 @@ impl Tool for Todo {
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let Changes { items } = parse(arguments)?;
         let is_change = !items.is_empty();
-        let kept = KeptValues::of_session(context, TODO_ROOT);
+        let kept = SessionSubtree::of_session(context, TODO_ROOT);
         let changed = kept.change(|standing| {
             let mut list = TodoList::of_value(standing.value.clone());
             let before = list.text();

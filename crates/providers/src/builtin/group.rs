@@ -12,7 +12,7 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::{Session, SessionId};
-use toolwright_core::store::channel::{ChannelConfig, Channels, Reach};
+use toolwright_core::store::channel::{ChannelConfig, ChannelScope, Channels};
 use toolwright_core::store::group::{Member, is_privileged};
 use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, StoreError};
 use toolwright_core::tool::Tool;
@@ -281,7 +281,7 @@ impl GroupTool {
     /// Returns the mailbox of a channel of the group. It is shared, because each member has its own session.
     async fn channel(&self, name: &str, context: &ToolContext) -> Result<SessionId, StoreError> {
         let channel = self.channels.get(name).map_err(StoreError::Refused)?;
-        let channel = ChannelConfig { reach: Reach::Shared, ..channel };
+        let channel = ChannelConfig { reach: ChannelScope::Shared, ..channel };
         channel.mailbox(name, &context.session, &*context.services.log).await
     }
 }

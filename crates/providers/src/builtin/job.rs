@@ -12,7 +12,7 @@ use toolwright_core::context::INFO_ID;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
-use toolwright_core::job::{JobRecord, JobScope, JobState, Listed};
+use toolwright_core::job::{JobFilter, JobRecord, JobScope, JobState};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
@@ -53,7 +53,7 @@ struct JobTool(Verb);
 pub(super) fn tools() -> Vec<Arc<dyn Tool>> {
     let verbs = [Verb::List, Verb::Status, Verb::Wait, Verb::Read, Verb::Send, Verb::Stop];
     let mut tools: Vec<Arc<dyn Tool>> = verbs.into_iter().map(|verb| Arc::new(JobTool(verb)) as _).collect();
-    tools.push(Arc::new(Info));
+    tools.push(Arc::new(ToolInfo));
     tools
 }
 
@@ -186,7 +186,7 @@ impl JobTool {
         let wait = |seconds| jobs.wait(scope, id, Duration::from_secs(seconds));
         match self.0 {
             Verb::List => {
-                let list = jobs.list(scope, Listed::All, MAX_LIST).await?;
+                let list = jobs.list(scope, JobFilter::All, MAX_LIST).await?;
                 let triggers = context.services.triggers.list(Some(&context.session)).await?;
                 let lines = list.iter().map(JobRecord::line).chain(triggers.iter().map(Trigger::line));
                 let lines: Vec<String> = lines.collect();
@@ -212,9 +212,9 @@ impl JobTool {
                 Ok(ToolOutput::text(format!("{}{note}", read.text)))
             }
             Verb::Wait if id.is_empty() => {
-                let mut newest = jobs.list(scope, Listed::Open, 1).await?;
+                let mut newest = jobs.list(scope, JobFilter::Open, 1).await?;
                 if newest.is_empty() {
-                    newest = jobs.list(scope, Listed::All, 1).await?;
+                    newest = jobs.list(scope, JobFilter::All, 1).await?;
                 }
                 let Some(newest) = newest.pop() else { return Ok(ToolOutput::failure(NO_JOBS)) };
                 let waited = jobs.wait(scope, &newest.id, Duration::from_secs(arguments.timeout)).await?;
@@ -277,7 +277,7 @@ fn unknown(id: &str) -> String {
 }
 
 /// Returns a tool's full manual.
-struct Info;
+struct ToolInfo;
 
 #[derive(Deserialize)]
 struct Named {
@@ -285,7 +285,7 @@ struct Named {
 }
 
 #[async_trait]
-impl Tool for Info {
+impl Tool for ToolInfo {
     fn definition(&self) -> ToolDefinition {
         let name = json!({"type": "string", "minLength": 1, "description": "The tool's name."});
         let mut definition = define(

@@ -11,10 +11,10 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
-use toolwright_core::store::{NewRow, Passage, SCRATCH as ROOT, SearchMode, StoreError, ValueAt, Written};
+use toolwright_core::store::{NewRow, Passage, SCRATCH as ROOT, SearchMode, StoreError, VersionedValue, WrittenValue};
 use toolwright_core::tool::Tool;
 
-use super::kept::refused_as_failure;
+use super::session_subtree::refused_as_failure;
 use super::{define, parse};
 
 /// The most characters of a key.
@@ -95,23 +95,23 @@ impl Note {
             }
             (Operation::Set, _, None) => Ok(ToolOutput::failure("`value` is missing: say what to keep.")),
             (Operation::Set, key, Some(value)) => {
-                keep(context, Written::set(path, value)).await?;
+                keep(context, WrittenValue::set(path, value)).await?;
                 Ok(done(format!("Kept `{key}`.")))
             }
             (Operation::Delete, key, _) => match read(context, &path).await?.value {
                 None => missing(key, context).await,
                 Some(_) => {
-                    keep(context, Written::delete(path)).await?;
+                    keep(context, WrittenValue::delete(path)).await?;
                     Ok(done(format!("Deleted `{key}`.")))
                 }
             },
             (Operation::Clear, ..) => {
-                keep(context, Written::delete(ROOT)).await?;
+                keep(context, WrittenValue::delete(ROOT)).await?;
                 Ok(done("The scratchpad is empty.".into()))
             }
             (Operation::List, ..) => list(context).await,
             (Operation::Get, "", _) => {
-                let ValueAt { value, taint, .. } = read(context, ROOT).await?;
+                let VersionedValue { value, taint, .. } = read(context, ROOT).await?;
                 let notes = value.unwrap_or_else(|| json!({}));
                 Ok(ToolOutput {
                     structured: Some(json!({"value": notes})),
@@ -120,8 +120,8 @@ impl Note {
                 })
             }
             (Operation::Get, key, _) => match read(context, &path).await? {
-                ValueAt { value: None, .. } => missing(key, context).await,
-                ValueAt { value: Some(value), taint, .. } => {
+                VersionedValue { value: None, .. } => missing(key, context).await,
+                VersionedValue { value: Some(value), taint, .. } => {
                     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                     Ok(ToolOutput { structured: Some(json!({"value": value})), taint, ..ToolOutput::text(text) })
                 }
@@ -139,15 +139,15 @@ fn done(message: String) -> ToolOutput {
 }
 
 /// Writes a value, replacing any earlier one.
-async fn keep(context: &ToolContext, written: Written) -> Result<(), StoreError> {
-    let written = Written { taint: context.taint.clone(), ..written };
+async fn keep(context: &ToolContext, written: WrittenValue) -> Result<(), StoreError> {
+    let written = WrittenValue { taint: context.taint.clone(), ..written };
     context.services.log.append(NewRow::value(&context.session, &context.call_id, written)).await.map(drop)
 }
 
 /// Returns the value at a path of the session's values.
-async fn read(context: &ToolContext, path: &str) -> Result<ValueAt, StoreError> {
+async fn read(context: &ToolContext, path: &str) -> Result<VersionedValue, StoreError> {
     let rows = context.services.log.values(&context.session.id, path).await?;
-    Ok(ValueAt::of(rows, path))
+    Ok(VersionedValue::of(rows, path))
 }
 
 async fn keys(context: &ToolContext) -> Result<Vec<String>, StoreError> {

@@ -16,10 +16,10 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::{Session, SessionId};
-use toolwright_core::store::{Written, decoded_name, encoded_name};
+use toolwright_core::store::{WrittenValue, decoded_name, encoded_name};
 use toolwright_core::tool::Tool;
 
-use super::kept::{KeptValues, refused_as_failure};
+use super::session_subtree::{SessionSubtree, refused_as_failure};
 use super::{define, parse};
 
 /// The folder of all files.
@@ -52,7 +52,7 @@ sees them. They are not files of the workspace.
 View `/memories` before you begin: earlier work may be noted there. Keep what helps later, not a log of what was said.";
 
 /// The tool.
-pub(super) struct Files;
+pub(super) struct MemoryFilesTool;
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -80,7 +80,7 @@ struct Arguments {
 }
 
 #[async_trait]
-impl Tool for Files {
+impl Tool for MemoryFilesTool {
     fn definition(&self) -> ToolDefinition {
         let text = |about: &str| json!({"type": "string", "description": about});
         let mut definition = define(
@@ -117,7 +117,7 @@ impl Tool for Files {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let arguments: Arguments = parse(arguments)?;
-        let kept = KeptValues::at(mailbox(&context.session), context, PATH);
+        let kept = SessionSubtree::at(mailbox(&context.session), context, PATH);
         let changed = kept.change(|standing| {
             let (text, changes) = plan(&tree(standing.value.clone()), arguments.clone())?;
             Ok::<_, String>((changes.into_iter().map(written).collect(), text))
@@ -150,11 +150,11 @@ fn tree(value: Option<Value>) -> Tree {
     members.into_iter().filter_map(file).collect()
 }
 
-fn written((path, content): (String, Option<String>)) -> Written {
+fn written((path, content): (String, Option<String>)) -> WrittenValue {
     let at = format!("{PATH}.{}", encoded_name(&path));
     match content {
-        Some(content) => Written::set(at, content.into()),
-        None => Written::delete(at),
+        Some(content) => WrittenValue::set(at, content.into()),
+        None => WrittenValue::delete(at),
     }
 }
 

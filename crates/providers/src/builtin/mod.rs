@@ -8,13 +8,13 @@ mod channel;
 mod fs;
 mod group;
 mod job;
-mod kept;
 mod manuals;
 mod memory;
 mod memory_files;
 pub mod native;
 mod output;
 mod pattern;
+mod session_subtree;
 mod shell;
 mod skill;
 mod trigger;
@@ -102,7 +102,7 @@ impl OptionalTool {
         match self {
             Self::Todo => Arc::new(agent::Todo),
             Self::AskUser => Arc::new(agent::AskUser),
-            Self::MemoryFiles => Arc::new(memory_files::Files),
+            Self::MemoryFiles => Arc::new(memory_files::MemoryFilesTool),
         }
     }
 }

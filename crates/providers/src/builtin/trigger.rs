@@ -13,7 +13,9 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::tool::Tool;
 use toolwright_core::trigger::webhook::{DELIVERY, SIGNATURE, TIMESTAMP};
-use toolwright_core::trigger::{Creator, Installed, Target, TriggerConfig, TriggerKind, TriggerRequest, WEBHOOKS};
+use toolwright_core::trigger::{
+    Creator, InstalledTrigger, Target, TriggerConfig, TriggerKind, TriggerRequest, WEBHOOKS,
+};
 
 use super::{BuiltinOptions, define};
 
@@ -189,7 +191,7 @@ impl Tool for TriggerTool {
 }
 
 /// Returns an installed trigger, equally in text and structure.
-fn installed_output(installed: &Installed) -> ToolOutput {
+fn installed_output(installed: &InstalledTrigger) -> ToolOutput {
     let trigger = &installed.trigger;
     let next: Vec<String> = installed.next.iter().map(|slot| iso(*slot)).collect();
     let mut message = format!("{}.", trigger.line());

@@ -65,12 +65,12 @@ pub struct VerifyOptions<'a> {
     /// The largest document, in bytes.
     pub max_bytes: usize,
     /// The last accepted document.
-    pub seen: Option<Seen>,
+    pub seen: Option<SeenVersion>,
 }
 
 /// Identifies a document that was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct SeenVersion {
     /// Its version.
     pub version: u64,
     /// The hash of the signed part.
@@ -87,7 +87,7 @@ pub struct Verified {
     /// The key's signature, in base64.
     pub signature: String,
     /// The record to keep of it.
-    pub seen: Seen,
+    pub seen: SeenVersion,
 }
 
 /// The reason why a document is refused.
@@ -158,7 +158,7 @@ pub fn verify(bytes: &[u8], options: &VerifyOptions<'_>) -> Result<Verified, Ref
     if document.namespace != options.namespace {
         return Err(Refusal::Namespace { found: document.namespace, expected: options.namespace.to_owned() });
     }
-    let seen = Seen { version: document.version, hash: ContentHash::of_bytes(message.as_bytes()) };
+    let seen = SeenVersion { version: document.version, hash: ContentHash::of_bytes(message.as_bytes()) };
     check_time(Times { issued: document.issued, expires: document.expires }, options.now)?;
     check_version(seen, options.seen)?;
     Ok(Verified { document, key, signature, seen })
@@ -189,7 +189,7 @@ pub(super) fn check_time(times: Times, now: u64) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Refusal::Rollback`] and [`Refusal::SameVersion`].
-pub(super) fn check_version(offered: Seen, before: Option<Seen>) -> Result<(), Refusal> {
+pub(super) fn check_version(offered: SeenVersion, before: Option<SeenVersion>) -> Result<(), Refusal> {
     match before {
         Some(before) if before.version > offered.version => {
             Err(Refusal::Rollback { offered: offered.version, seen: before.version })
@@ -455,7 +455,7 @@ mod tests {
         check(same, |options| options.now = NOW - 2 * CLOCK_SKEW, Some("check the clocks"));
         check(same, |options| options.namespace = "other", Some("for the namespace `acme`"));
         check(same, |options| options.max_bytes = 10, Some("larger than 10 bytes"));
-        let seen = |version| Some(Seen { version, hash: ContentHash::of_bytes(b"x") });
+        let seen = |version| Some(SeenVersion { version, hash: ContentHash::of_bytes(b"x") });
         check(same, |options| options.seen = seen(2), None);
         check(same, |options| options.seen = seen(4), Some("version 4 was accepted before"));
         check(same, |options| options.seen = seen(3), Some("under the same version 3"));

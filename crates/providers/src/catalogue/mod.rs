@@ -22,7 +22,7 @@ mod provider;
 mod tool;
 
 pub use config::CatalogueConfig;
-pub use document::{Document, FORMAT, Refusal, Seen, Verified, VerifyOptions, sign, verify};
+pub use document::{Document, FORMAT, Refusal, SeenVersion, Verified, VerifyOptions, sign, verify};
 pub use document::{KeyError, PublicKey, SigningKey};
 pub use provider::{CatalogueProvider, forget};
 pub use provider::{FetchError, fetch};

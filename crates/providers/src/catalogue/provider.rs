@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolwright_core::catalogue::{CallLimits, ChangeNotifier, PromptQuestion, PromptSize, Withheld};
+use toolwright_core::catalogue::{CallLimits, ChangeNotifier, PromptSize, PromptSizeQuery, WithheldTool};
 use toolwright_core::event::{CATALOGUE_KEPT, Event};
 use toolwright_core::llm::LlmDefinition;
 use toolwright_core::pattern::allowed_by;
@@ -22,7 +22,7 @@ use toolwright_net::{Bounds, HttpClient, HttpRequest, NetError};
 use crate::DocumentOptions;
 use crate::catalogue::config::{CatalogueConfig, is_secure};
 use crate::catalogue::document::{
-    PublicKey, Refusal, Seen, Times, Verified, VerifyOptions, check_time, check_version, verify,
+    PublicKey, Refusal, SeenVersion, Times, Verified, VerifyOptions, check_time, check_version, verify,
 };
 use crate::catalogue::tool::{Grants, Implementation, RefusedTool, make, registered};
 use crate::retry::ListRetry;
@@ -43,7 +43,7 @@ pub struct CatalogueProvider {
     options: DocumentOptions,
     client: HttpClient,
     credential_scope: ContentHash,
-    loaded: RwLock<Loaded>,
+    loaded: RwLock<LoadedCatalogue>,
     outcome: Mutex<Option<Result<(), String>>>,
     retry: ListRetry,
     /// Held by a call that precedes the first list.
@@ -52,33 +52,33 @@ pub struct CatalogueProvider {
 
 /// The state of the last accepted document.
 #[derive(Default)]
-struct Loaded {
+struct LoadedCatalogue {
     /// The tools by name: the hash of the definition, and the implementation of that definition.
     tools: HashMap<String, (ContentHash, Arc<Implementation>)>,
     listed: Vec<Arc<RegisteredTool>>,
-    withheld: Vec<Withheld>,
+    withheld: Vec<WithheldTool>,
     /// The refused tools, as a sentence.
     refused: Option<String>,
     /// The document; `None` before the first.
-    document: Option<Accepted>,
+    document: Option<AcceptedDocument>,
 }
 
 /// A document that was verified under this entry's keys, and its tools.
 #[derive(Clone, Copy)]
-struct Accepted {
+struct AcceptedDocument {
     /// The hash of all of its bytes.
     bytes: ContentHash,
     times: Times,
-    seen: Seen,
+    seen: SeenVersion,
 }
 
 /// A document to use.
-struct Believed {
-    accepted: Accepted,
-    tools: Tools,
+struct CurrentDocument {
+    accepted: AcceptedDocument,
+    tools: DocumentTools,
 }
 
-enum Tools {
+enum DocumentTools {
     /// The same document as before, so its tools are reused.
     Loaded(Vec<Arc<RegisteredTool>>),
     /// A new document, whose tools must be built.
@@ -91,7 +91,7 @@ struct StoredDocument {
     text: String,
     /// The newest accepted version, by the key that was trusted then: each publisher is checked against its own
     /// versions only.
-    seen: BTreeMap<String, Seen>,
+    seen: BTreeMap<String, SeenVersion>,
 }
 
 /// Forgets the last accepted document of the catalogue of this name, so that an older version is accepted the next
@@ -108,7 +108,7 @@ fn key_of(namespace: &str) -> String {
 }
 
 /// Returns the message that the published document is not used, and which one is used instead.
-fn kept(why: &str, Accepted { times, seen, .. }: Accepted) -> String {
+fn kept(why: &str, AcceptedDocument { times, seen, .. }: AcceptedDocument) -> String {
     let (version, until) = (seen.version, duration::iso(times.expires.saturating_mul(1000)));
     format!(
         "the published version is not used: {}; version {version}, which was accepted before, stays in use until \
@@ -199,40 +199,40 @@ impl CatalogueProvider {
         kept
     }
 
-    fn verify(&self, bytes: &[u8], seen: Option<Seen>) -> Result<Believed, Refusal> {
+    fn verify(&self, bytes: &[u8], seen: Option<SeenVersion>) -> Result<CurrentDocument, Refusal> {
         let hash = ContentHash::of_bytes(bytes);
-        let is_it = |accepted: &Accepted| accepted.bytes == hash;
+        let is_same_document = |accepted: &AcceptedDocument| accepted.bytes == hash;
         let loaded = {
             let loaded = self.loaded();
-            loaded.document.filter(is_it).map(|accepted| (accepted, loaded.listed.clone()))
+            loaded.document.filter(is_same_document).map(|accepted| (accepted, loaded.listed.clone()))
         };
         if let Some((accepted, listed)) = loaded {
             check_time(accepted.times, now())?;
             check_version(accepted.seen, seen)?;
-            return Ok(Believed { accepted, tools: Tools::Loaded(listed) });
+            return Ok(CurrentDocument { accepted, tools: DocumentTools::Loaded(listed) });
         }
         let CatalogueConfig { keys, namespace, max_bytes, .. } = &self.spec;
         let verified = verify(bytes, &VerifyOptions { keys, namespace, now: now(), max_bytes: *max_bytes, seen })?;
         let times = Times { issued: verified.document.issued, expires: verified.document.expires };
-        let accepted = Accepted { bytes: hash, times, seen: verified.seen };
-        Ok(Believed { accepted, tools: Tools::Of(Box::new(verified)) })
+        let accepted = AcceptedDocument { bytes: hash, times, seen: verified.seen };
+        Ok(CurrentDocument { accepted, tools: DocumentTools::Of(Box::new(verified)) })
     }
 
-    fn loaded(&self) -> RwLockReadGuard<'_, Loaded> {
+    fn loaded(&self) -> RwLockReadGuard<'_, LoadedCatalogue> {
         self.loaded.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the newest version that was accepted under the present keys.
-    fn seen(&self, kept: Option<&StoredDocument>) -> Option<Seen> {
+    fn newest_accepted(&self, kept: Option<&StoredDocument>) -> Option<SeenVersion> {
         let of_key = |key: &PublicKey| kept?.seen.get(&key.to_string()).copied();
         self.spec.keys.iter().filter_map(of_key).max_by_key(|seen| seen.version)
     }
 
     /// Returns the document to use: the fetched one, or else the stored one with the reason.
-    async fn current(&self) -> Result<(Believed, Option<String>), String> {
+    async fn current(&self) -> Result<(CurrentDocument, Option<String>), String> {
         let kept = self.kept().await?;
         let fetched = match fetch(&self.client, &self.spec).await {
-            Ok(bytes) => self.verify(&bytes, self.seen(kept.as_ref())).map(|believed| (believed, bytes)),
+            Ok(bytes) => self.verify(&bytes, self.newest_accepted(kept.as_ref())).map(|believed| (believed, bytes)),
             Err(error) => return self.instead(kept.as_ref(), error.to_string()),
         };
         match fetched {
@@ -247,7 +247,7 @@ impl CatalogueProvider {
         }
     }
 
-    fn instead(&self, kept: Option<&StoredDocument>, why: String) -> Result<(Believed, Option<String>), String> {
+    fn instead(&self, kept: Option<&StoredDocument>, why: String) -> Result<(CurrentDocument, Option<String>), String> {
         let Some(kept) = kept else { return Err(why) };
         match self.verify(kept.text.as_bytes(), None) {
             Ok(believed) => Ok((believed, Some(why))),
@@ -273,10 +273,10 @@ impl CatalogueProvider {
     }
 
     /// Builds the tools of a document, and replaces the previous ones.
-    fn load(&self, Believed { accepted, tools }: Believed) -> Vec<Arc<RegisteredTool>> {
+    fn load(&self, CurrentDocument { accepted, tools }: CurrentDocument) -> Vec<Arc<RegisteredTool>> {
         let verified = match tools {
-            Tools::Loaded(listed) => return listed,
-            Tools::Of(verified) => verified,
+            DocumentTools::Loaded(listed) => return listed,
+            DocumentTools::Of(verified) => verified,
         };
         let grants = Grants {
             secrets: self.spec.secrets.clone(),
@@ -286,18 +286,18 @@ impl CatalogueProvider {
         };
         let (made, refused) = make(&verified, &grants);
         let refusals = refusals(&refused, made.len() + refused.len());
-        let mut loaded = Loaded { document: Some(accepted), refused: refusals, ..Loaded::default() };
+        let mut loaded = LoadedCatalogue { document: Some(accepted), refused: refusals, ..LoadedCatalogue::default() };
         // By the name that other withheld tools have.
         let name =
             |id: &str| id.split_once(':').map_or(id, |(_, rest)| rest.split('@').next().unwrap_or(rest)).to_owned();
-        loaded.withheld.extend(refused.into_iter().map(|refused| Withheld::new(name(&refused.id), refused.why)));
+        loaded.withheld.extend(refused.into_iter().map(|refused| WithheldTool::new(name(&refused.id), refused.why)));
         loaded.listed.reserve(made.len());
         for tool in made {
             let name = tool.definition.id.name().to_owned();
             if !allowed_by(&self.spec.tools_allowed, &[], &name) {
-                loaded.withheld.push(Withheld::new(name, "filtered by tools_allowed"));
+                loaded.withheld.push(WithheldTool::new(name, "filtered by tools_allowed"));
             } else if !allowed_by(&[], &self.spec.tools_denied, &name) {
-                loaded.withheld.push(Withheld::new(name, "filtered by tools_denied"));
+                loaded.withheld.push(WithheldTool::new(name, "filtered by tools_denied"));
             } else {
                 let entry = registered(&tool, self.spec.tools.get(&name));
                 loaded.tools.insert(name, (entry.source_hash(), Arc::new(tool.implementation)));
@@ -381,7 +381,7 @@ impl Provider for CatalogueProvider {
             }
             Err(why) => {
                 self.ended(Err(why.clone()));
-                *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = Loaded::default();
+                *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = LoadedCatalogue::default();
                 Err(ProviderError::new(format!("catalogue {name}: {why}")))
             }
         }
@@ -437,7 +437,7 @@ impl Provider for CatalogueProvider {
         }
     }
 
-    fn prompt_size(&self, tool: &ToolId, asked: PromptQuestion<'_>) -> PromptSize {
+    fn prompt_size(&self, tool: &ToolId, asked: PromptSizeQuery<'_>) -> PromptSize {
         match self.implementation(tool).as_deref() {
             Some(Implementation::Llm(tool)) => tool.prompt_size(asked.arguments, asked.model, asked.mode, asked.tokens),
             _ => PromptSize::default(),
@@ -472,7 +472,7 @@ impl Provider for CatalogueProvider {
         self.retry.listen(notify);
     }
 
-    fn withheld(&self) -> Vec<Withheld> {
+    fn withheld(&self) -> Vec<WithheldTool> {
         self.loaded().withheld.clone()
     }
 

@@ -70,7 +70,7 @@ pub(super) struct VerifiedTool {
 /// A tool as written in the document.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-enum Written {
+enum RawTool {
     /// An HTTP endpoint, as in `rest_tools`.
     Rest { id: String, rest: Value },
     /// A text with placeholders `${parameters.x}`.
@@ -117,10 +117,10 @@ fn one(
     grants: &Grants,
     clients: &mut Vec<Arc<HttpClient>>,
 ) -> Result<VerifiedTool, String> {
-    let written: Written = serde_json::from_value(entry.clone()).map_err(|error| error.to_string())?;
+    let written: RawTool = serde_json::from_value(entry.clone()).map_err(|error| error.to_string())?;
     let mut made = match written {
-        Written::Rest { id, rest } => self::rest(own_id(verified, &id)?, &rest, grants, clients)?,
-        Written::Template { id, title, description, parameters, template, tags } => {
+        RawTool::Rest { id, rest } => self::rest(own_id(verified, &id)?, &rest, grants, clients)?,
+        RawTool::Template { id, title, description, parameters, template, tags } => {
             let compiled = TextTemplate::compile(&template, &parameters)?;
             let definition = ToolDefinition {
                 title,
@@ -131,7 +131,7 @@ fn one(
             };
             VerifiedTool { definition, implementation: Implementation::Template(compiled) }
         }
-        Written::Llm(definition) => llm(verified, *definition)?,
+        RawTool::Llm(definition) => llm(verified, *definition)?,
     };
     declare_settings(&mut made.definition, entry);
     // As strict as for local tools, because its author meant it to be valid.

@@ -7,12 +7,12 @@ use serde_json::{Map, Value, json};
 use toolwright_core::tool_id::short_hash;
 
 use crate::openapi::body;
-use crate::openapi::document::{Document, Part};
+use crate::openapi::document::{Document, DocumentPart};
 use crate::openapi::schema::{Binary, Direction, Schemas, file, file_of_range};
 use crate::openapi::schema_walk::{of_text, of_value};
 use crate::rest::{
     CookiePart, CookieStyle, Explode, HeaderPart, JsonTemplate, Kinds, Need, Pair, Parameter, PathStyle, PayloadKind,
-    Reserved, Segment, Style, Template, Writing,
+    Reserved, Segment, Style, Template, ValueEncoding,
 };
 
 /// The most parts of the argument schemas of one tool.
@@ -52,7 +52,7 @@ impl<'d> Arguments<'d> {
     ///
     /// # Errors
     /// Its schema cannot be resolved, or there are too many arguments.
-    pub(super) fn add(&mut self, stated: &Stated<'d>) -> Result<Parameter, String> {
+    pub(super) fn add(&mut self, stated: &DeclaredParameter<'d>) -> Result<Parameter, String> {
         if let Some(made) = self.made.get(&(stated.place, stated.name.to_owned())) {
             return Ok(made.clone());
         }
@@ -107,7 +107,7 @@ impl<'d> Arguments<'d> {
     ///
     /// # Errors
     /// As [`Arguments::add`].
-    pub(super) fn add_body(&mut self, body: &body::Chosen<'d>) -> Result<Parameter, String> {
+    pub(super) fn add_body(&mut self, body: &body::ChosenBody<'d>) -> Result<Parameter, String> {
         let mut schema = match (body.schema, body.binary) {
             (_, Binary::File) => match &body.kind {
                 PayloadKind::Bytes(Kinds::Said(range)) => file_of_range(range),
@@ -209,7 +209,7 @@ fn distinct(stated: &[(Place, &str)]) -> Vec<String> {
     for form in [Form::Own, Form::Spelled, Form::Placed, Form::Hashed] {
         let written = |(place, stated): &(Place, &str)| match form {
             Form::Own => legal_argument(stated),
-            Form::Spelled => legal_argument(&spelled(stated)),
+            Form::Spelled => legal_argument(&readable_name(stated)),
             Form::Placed => legal_argument(&format!("{}_{stated}", place.as_str())),
             Form::Hashed => {
                 let hash = short_hash(&format!("{} {stated}", place.as_str()), 8);
@@ -248,7 +248,7 @@ fn distinct(stated: &[(Place, &str)]) -> Vec<String> {
 }
 
 /// Returns a name with words for invalid characters: `StartTime_lt` for `StartTime<`.
-fn spelled(name: &str) -> String {
+fn readable_name(name: &str) -> String {
     let mut spelled = String::new();
     for c in name.chars() {
         let word = match c {
@@ -335,18 +335,18 @@ impl Place {
 
 /// A declared parameter.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stated<'d> {
+pub(super) struct DeclaredParameter<'d> {
     pub(super) name: &'d str,
     pub(super) place: Place,
     pub(super) need: Need,
-    pub(super) part: Part<'d>,
+    pub(super) part: DocumentPart<'d>,
     /// Its schema: its own, or that of its media type.
-    pub(super) schema: Option<Part<'d>>,
+    pub(super) schema: Option<DocumentPart<'d>>,
     pub(super) description: Option<&'d str>,
     style: Option<&'d str>,
     explode: Option<bool>,
     reserved: Reserved,
-    writing: Writing,
+    writing: ValueEncoding,
 }
 
 /// Returns the parameters of an operation: its own, and those of its path item and the latter's references that it does
@@ -356,10 +356,10 @@ pub(super) struct Stated<'d> {
 /// A parameter cannot be sent.
 pub(super) fn stated<'d>(
     document: &'d Document,
-    path_item: &[Part<'d>],
-    operation: Part<'d>,
-) -> Result<Vec<Stated<'d>>, String> {
-    let mut all: Vec<Stated<'d>> = Vec::new();
+    path_item: &[DocumentPart<'d>],
+    operation: DocumentPart<'d>,
+) -> Result<Vec<DeclaredParameter<'d>>, String> {
+    let mut all: Vec<DeclaredParameter<'d>> = Vec::new();
     let mut known: HashMap<(Place, &str), usize> = HashMap::new();
     let levels = path_item.iter().rev().copied().chain([operation]);
     for list in levels.filter_map(|level| level.get("parameters")) {
@@ -381,7 +381,7 @@ pub(super) fn stated<'d>(
     Ok(all)
 }
 
-fn read<'d>(document: &'d Document, part: Part<'d>) -> Result<Option<Stated<'d>>, String> {
+fn read<'d>(document: &'d Document, part: DocumentPart<'d>) -> Result<Option<DeclaredParameter<'d>>, String> {
     let name = part.text("name").ok_or("a parameter has no name")?;
     let place = match part.text("in") {
         Some("path") => Place::Path,
@@ -401,10 +401,10 @@ fn read<'d>(document: &'d Document, part: Part<'d>) -> Result<Option<Stated<'d>>
             let content = document.follow(content)?;
             (content.get("schema"), writing_of(name, media)?)
         }
-        None => (part.get("schema"), Writing::Styled),
+        None => (part.get("schema"), ValueEncoding::Styled),
     };
     let is_required = place == Place::Path || flag("required") == Some(true);
-    Ok(Some(Stated {
+    Ok(Some(DeclaredParameter {
         name,
         place,
         need: if is_required { Need::Required } else { Need::Optional },
@@ -418,18 +418,18 @@ fn read<'d>(document: &'d Document, part: Part<'d>) -> Result<Option<Stated<'d>>
     }))
 }
 
-fn writing_of(name: &str, media: &str) -> Result<Writing, String> {
+fn writing_of(name: &str, media: &str) -> Result<ValueEncoding, String> {
     let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if essence == "application/json" || essence.ends_with("+json") {
-        return Ok(Writing::Json);
+        return Ok(ValueEncoding::Json);
     }
     if essence.starts_with("text/") {
-        return Ok(Writing::Styled);
+        return Ok(ValueEncoding::Styled);
     }
     Err(format!("the parameter `{name}` is written as `{media}`; JSON and text are"))
 }
 
-impl Stated<'_> {
+impl DeclaredParameter<'_> {
     fn unknown_style<T>(&self) -> Result<T, String> {
         let (name, style, place) = (self.name, self.style.unwrap_or_default(), self.place.as_str());
         Err(format!("the parameter `{name}` has the style `{style}`, which does not exist in a {place}"))
@@ -443,7 +443,7 @@ impl Stated<'_> {
     ///
     /// # Errors
     /// Its style is invalid.
-    pub(super) fn path_style(&self) -> Result<(PathStyle, Explode, Writing), String> {
+    pub(super) fn path_style(&self) -> Result<(PathStyle, Explode, ValueEncoding), String> {
         let style = match self.style {
             None | Some("simple") => PathStyle::Simple,
             Some("label") => PathStyle::Label,
@@ -508,7 +508,7 @@ pub(super) fn unstated_pair(name: &str, argument: Parameter) -> Pair {
         style: Style::Form,
         explode: None,
         reserved: Reserved::Encoded,
-        writing: Writing::Styled,
+        writing: ValueEncoding::Styled,
     }
 }
 

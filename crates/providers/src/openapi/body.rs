@@ -9,19 +9,19 @@ use http::header::{CONTENT_TYPE, HeaderName};
 use serde_json::Value;
 
 use crate::openapi::arguments::query_style;
-use crate::openapi::document::{Document, Part};
+use crate::openapi::document::{Document, DocumentPart};
 use crate::openapi::schema::{Binary, only_type};
-use crate::openapi::schema_walk::{Bytes, Steps, bytes_of, combined, of_text, properties};
+use crate::openapi::schema_walk::{BytesPresence, StepBudget, bytes_of, combined, of_text, properties};
 use crate::rest::{
     Explode, FRAMING, FieldWriting, Kinds, Need, PartContent, PartList, PartWriting, PayloadKind, Reserved, Style,
     XmlBody, XmlList, XmlNode, XmlPlace, XmlSchema, is_xml_name,
 };
 
 /// The chosen form of a body.
-pub(super) struct Chosen<'d> {
+pub(super) struct ChosenBody<'d> {
     pub(super) need: Need,
     pub(super) description: Option<&'d str>,
-    pub(super) schema: Option<Part<'d>>,
+    pub(super) schema: Option<DocumentPart<'d>>,
     /// How binary strings in its schema are given.
     pub(super) binary: Binary,
     pub(super) content_type: HeaderValue,
@@ -35,16 +35,16 @@ pub(super) struct Chosen<'d> {
 /// None of its media types can be written.
 pub(super) fn chosen<'d>(
     document: &'d Document,
-    operation: Part<'d>,
+    operation: DocumentPart<'d>,
     wanted: Option<&str>,
-) -> Result<Option<Chosen<'d>>, String> {
+) -> Result<Option<ChosenBody<'d>>, String> {
     let Some(written) = operation.get("requestBody") else { return Ok(None) };
     let body = document.follow(written)?;
     let Some(content) = body.get("content") else { return Ok(None) };
     // Fields beside a reference override its target (OpenAPI 3.1, "Reference Object").
     let beside = written.text("description").filter(|_| document.version.has_json_schema());
     let description = beside.or(body.text("description"));
-    let media: Vec<(&String, Part<'d>)> = content.members().collect();
+    let media: Vec<(&String, DocumentPart<'d>)> = content.members().collect();
     if media.is_empty() {
         return Ok(None);
     }
@@ -72,12 +72,12 @@ pub(super) fn chosen<'d>(
 }
 
 /// A media type in which a body may be sent.
-struct Candidate<'d> {
+struct BodyCandidate<'d> {
     /// The lower, the better it preserves types.
     rank: u8,
     /// The document's name for it.
     media: &'d str,
-    part: Part<'d>,
+    part: DocumentPart<'d>,
     /// The name that is sent.
     stated: &'d str,
     /// The allowed media types of its bytes.
@@ -92,19 +92,19 @@ enum Kind<'d> {
     Form,
     Parts,
     /// With this schema.
-    Xml(Part<'d>),
+    Xml(DocumentPart<'d>),
     Text,
     Bytes,
 }
 
-fn candidate<'d>(document: &'d Document, media: &'d str, part: Part<'d>) -> Result<Candidate<'d>, String> {
+fn candidate<'d>(document: &'d Document, media: &'d str, part: DocumentPart<'d>) -> Result<BodyCandidate<'d>, String> {
     let part = document.follow(part)?;
     let resolved = part.get("schema").map(|schema| document.follow(schema)).transpose()?;
     let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let only = resolved.and_then(|schema| only_type(schema.value));
     let is_text = resolved.is_none() || only == Some("string");
     let is_bytes = match resolved.filter(|_| !has_values(&essence) && only != Some("array")) {
-        Some(schema) => bytes_of(document, schema)?.0 == Bytes::Always,
+        Some(schema) => bytes_of(document, schema)?.0 == BytesPresence::Always,
         None => false,
     };
     let mut stated = media.trim();
@@ -170,19 +170,19 @@ fn candidate<'d>(document: &'d Document, media: &'d str, part: Part<'d>) -> Resu
             }
         },
     };
-    Ok(Candidate { rank, media, part, stated, kinds, writing })
+    Ok(BodyCandidate { rank, media, part, stated, kinds, writing })
 }
 
-impl<'d> Candidate<'d> {
+impl<'d> BodyCandidate<'d> {
     fn build(
         &self,
         document: &'d Document,
-        body: Part<'d>,
+        body: DocumentPart<'d>,
         description: Option<&'d str>,
-    ) -> Result<Chosen<'d>, String> {
+    ) -> Result<ChosenBody<'d>, String> {
         let Self { media, part, stated, writing, kinds, .. } = self;
         let (media, part, stated, writing) = (*media, *part, *stated, *writing);
-        let (schema, mut steps) = (part.get("schema"), Steps::new());
+        let (schema, mut steps) = (part.get("schema"), StepBudget::new());
         let (kind, binary) = match writing {
             Kind::Json => (PayloadKind::Json, Binary::Text),
             Kind::Form => (PayloadKind::Form(fields(document, part, schema, &mut steps)?), Binary::Text),
@@ -196,7 +196,7 @@ impl<'d> Candidate<'d> {
         };
         let content_type = HeaderValue::from_str(stated).map_err(|_| format!("`{media}` is not a media type"))?;
         let is_required = body.value.get("required").and_then(Value::as_bool) == Some(true);
-        Ok(Chosen {
+        Ok(ChosenBody {
             need: if is_required { Need::Required } else { Need::Optional },
             description,
             schema,
@@ -225,9 +225,9 @@ fn is_binary(essence: &str) -> bool {
 /// "Encoding Object").
 fn fields<'d>(
     document: &'d Document,
-    media: Part<'d>,
-    schema: Option<Part<'d>>,
-    steps: &mut Steps,
+    media: DocumentPart<'d>,
+    schema: Option<DocumentPart<'d>>,
+    steps: &mut StepBudget,
 ) -> Result<Vec<(String, FieldWriting)>, String> {
     let mut fields = Vec::new();
     for (name, _) in properties(document, schema, steps)? {
@@ -252,7 +252,7 @@ fn fields<'d>(
 
 /// Returns the style of an encoding, if it names one. It applies to parts too, as in OpenAPI 3.1: 3.0 ignores it there,
 /// but authors who write it mean it.
-fn styled(encoding: Part<'_>) -> Option<(Option<Style>, Explode)> {
+fn styled(encoding: DocumentPart<'_>) -> Option<(Option<Style>, Explode)> {
     if !["style", "explode", "allowReserved"].iter().any(|key| encoding.value.get(key).is_some()) {
         return None;
     }
@@ -271,17 +271,17 @@ fn is_xml(essence: &str) -> bool {
 /// list, with `prefixEncoding` and `itemEncoding` (OpenAPI 3.2, "Media Type Object").
 fn part_list<'d>(
     document: &'d Document,
-    media: Part<'d>,
-    schema: Option<Part<'d>>,
-    steps: &mut Steps,
+    media: DocumentPart<'d>,
+    schema: Option<DocumentPart<'d>>,
+    steps: &mut StepBudget,
 ) -> Result<PartList, String> {
     let resolved = schema.map(|schema| document.follow(schema)).transpose()?;
     if let Some(list) = resolved.filter(|schema| only_type(schema.value) == Some("array")) {
         let items = list.get("items");
         let mut first = Vec::new();
-        let before = list.get("prefixItems").into_iter().flat_map(Part::items);
+        let before = list.get("prefixItems").into_iter().flat_map(DocumentPart::items);
         let schemas: Vec<_> = before.map(Some).collect();
-        let encodings: Vec<_> = media.get("prefixEncoding").into_iter().flat_map(Part::items).collect();
+        let encodings: Vec<_> = media.get("prefixEncoding").into_iter().flat_map(DocumentPart::items).collect();
         document.budget.take(schemas.len().max(encodings.len()))?;
         for at in 0..schemas.len().max(encodings.len()) {
             let schema = schemas.get(at).copied().flatten().or(items);
@@ -297,21 +297,26 @@ fn part_list<'d>(
         let part = writing(document, &name, Some(property), encoding)?;
         parts.push((name, part));
     }
-    let content = others(document, schema, steps)?;
+    let content = other_members(document, schema, steps)?;
     Ok(PartList::Named(parts, PartWriting { content, ..PartWriting::default() }))
 }
 
 /// Returns the content of a multipart body's members without a declared property.
-fn others<'d>(document: &'d Document, schema: Option<Part<'d>>, steps: &mut Steps) -> Result<PartContent, String> {
+fn other_members<'d>(
+    document: &'d Document,
+    schema: Option<DocumentPart<'d>>,
+    steps: &mut StepBudget,
+) -> Result<PartContent, String> {
     let mut content = None;
     let Some(schema) = schema else { return Ok(PartContent::Value) };
     for schema in combined(document, schema, &["allOf", "anyOf", "oneOf"], steps)? {
         let more = ["additionalProperties", "unevaluatedProperties"].iter().filter_map(|key| schema.get(key));
-        let by_pattern = schema.get("patternProperties").into_iter().flat_map(Part::members).map(|(_, member)| member);
+        let by_pattern =
+            schema.get("patternProperties").into_iter().flat_map(DocumentPart::members).map(|(_, member)| member);
         for member in more.chain(by_pattern).filter(|member| member.value.is_object()) {
             content = Some(match (bytes_of(document, member)?.0, content) {
-                (Bytes::Never, None | Some(PartContent::Value)) => PartContent::Value,
-                (Bytes::Always, None | Some(PartContent::File)) => PartContent::File,
+                (BytesPresence::Never, None | Some(PartContent::Value)) => PartContent::Value,
+                (BytesPresence::Always, None | Some(PartContent::File)) => PartContent::File,
                 _ => PartContent::FileOrValue,
             });
         }
@@ -323,26 +328,27 @@ fn others<'d>(document: &'d Document, schema: Option<Part<'d>>, steps: &mut Step
 fn writing<'d>(
     document: &'d Document,
     name: &str,
-    schema: Option<Part<'d>>,
-    encoding: Option<Part<'d>>,
+    schema: Option<DocumentPart<'d>>,
+    encoding: Option<DocumentPart<'d>>,
 ) -> Result<PartWriting, String> {
     let property = schema.map(|schema| document.follow(schema)).transpose()?;
     let items = property.and_then(|property| property.get("items"));
     let single = items.map(|items| document.follow(items)).transpose()?;
-    let (bytes, media) = property.map(|schema| bytes_of(document, schema)).transpose()?.unwrap_or((Bytes::Never, None));
+    let (bytes, media) =
+        property.map(|schema| bytes_of(document, schema)).transpose()?.unwrap_or((BytesPresence::Never, None));
     let stated = encoding.and_then(|encoding| encoding.text("contentType"));
     // The first of several; a range names none.
     let stated = stated.map(|stated| stated.split(',').next().unwrap_or_default().trim());
     let content_type = stated.filter(|stated| !stated.contains('*') && !stated.is_empty()).map(str::to_owned);
     let media = property.and_then(|property| property.text("contentMediaType")).or(media);
-    let media = media.filter(|media| bytes != Bytes::Sometimes && !media.contains('*')).map(str::to_owned);
+    let media = media.filter(|media| bytes != BytesPresence::Sometimes && !media.contains('*')).map(str::to_owned);
     let content_type = content_type.or(media);
     let essence = content_type.as_deref().and_then(|kind| kind.split(';').next()).unwrap_or_default();
     // The author of a part's text also writes its syntax.
     let is_text = single.or(property).and_then(|schema| only_type(schema.value)) == Some("string");
     let content = match encoding.and_then(styled) {
-        _ if bytes == Bytes::Always => PartContent::File,
-        _ if bytes == Bytes::Sometimes => PartContent::FileOrValue,
+        _ if bytes == BytesPresence::Always => PartContent::File,
+        _ if bytes == BytesPresence::Sometimes => PartContent::FileOrValue,
         Some((style, explode)) => {
             let style = style.ok_or_else(|| format!("the part `{name}` of its body has an unknown style"))?;
             PartContent::Styled(style, explode)
@@ -359,11 +365,11 @@ fn writing<'d>(
 fn headers(
     document: &Document,
     name: &str,
-    encoding: Option<Part<'_>>,
+    encoding: Option<DocumentPart<'_>>,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let mut found = Vec::new();
     let stated = encoding.and_then(|encoding| encoding.get("headers"));
-    for (key, header) in stated.into_iter().flat_map(Part::members) {
+    for (key, header) in stated.into_iter().flat_map(DocumentPart::members) {
         let wrong = || format!("the part `{name}` of its body has a header `{key}` that cannot be sent");
         let header_name = HeaderName::from_bytes(key.as_bytes()).map_err(|_| wrong())?;
         if header_name == CONTENT_TYPE || FRAMING.contains(&header_name.as_str()) {
@@ -416,12 +422,16 @@ impl XmlSchemas {
 ///
 /// # Errors
 /// A name is invalid, or the root has none.
-pub(super) fn xml_body(document: &Document, schema: Part<'_>, otherwise: Option<&str>) -> Result<XmlBody, String> {
-    let part = meant(document, schema)?;
+pub(super) fn xml_body(
+    document: &Document,
+    schema: DocumentPart<'_>,
+    otherwise: Option<&str>,
+) -> Result<XmlBody, String> {
+    let part = written_schema(document, schema)?;
     let key: *const Value = part.value;
     let known = document.xml.0.borrow().get(&key).cloned();
     let made = known.unwrap_or_else(|| {
-        let schema = graph(document, part, &mut Steps::new()).map(Arc::new);
+        let schema = graph(document, part, &mut StepBudget::new()).map(Arc::new);
         let mut all = document.xml.0.borrow_mut();
         let made = NumberedSchema { before: all.len(), schema };
         all.insert(key, made.clone());
@@ -438,12 +448,12 @@ pub(super) fn xml_body(document: &Document, schema: Part<'_>, otherwise: Option<
 }
 
 /// Returns the schema that determines the XML form: the target of a reference, unless fields are beside it.
-fn meant<'d>(document: &'d Document, part: Part<'d>) -> Result<Part<'d>, String> {
+fn written_schema<'d>(document: &'d Document, part: DocumentPart<'d>) -> Result<DocumentPart<'d>, String> {
     let says_more = document.version.has_json_schema() && part.get("xml").is_some();
     if says_more { Ok(part) } else { document.follow(part) }
 }
 
-fn graph(document: &Document, part: Part<'_>, steps: &mut Steps) -> Result<XmlSchema, String> {
+fn graph(document: &Document, part: DocumentPart<'_>, steps: &mut StepBudget) -> Result<XmlSchema, String> {
     let mut graph = Graph { document, steps, nodes: Vec::new(), known: HashMap::new(), waiting: Vec::new() };
     let root = graph.node(part)?;
     while let Some((index, part)) = graph.waiting.pop() {
@@ -464,17 +474,17 @@ fn graph(document: &Document, part: Part<'_>, steps: &mut Steps) -> Result<XmlSc
 
 struct Graph<'d, 's> {
     document: &'d Document,
-    steps: &'s mut Steps,
+    steps: &'s mut StepBudget,
     nodes: Vec<XmlNode>,
     /// By the address of the value, because the document is not moved while it is read.
     known: HashMap<*const Value, usize>,
-    waiting: Vec<(usize, Part<'d>)>,
+    waiting: Vec<(usize, DocumentPart<'d>)>,
 }
 
 impl<'d> Graph<'d, '_> {
     /// Returns the node of a schema; a new one is filled later.
-    fn node(&mut self, part: Part<'d>) -> Result<usize, String> {
-        let part = meant(self.document, part)?;
+    fn node(&mut self, part: DocumentPart<'d>) -> Result<usize, String> {
+        let part = written_schema(self.document, part)?;
         let key: *const Value = part.value;
         if let Some(index) = self.known.get(&key) {
             return Ok(*index);
@@ -490,7 +500,7 @@ impl<'d> Graph<'d, '_> {
         Ok(index)
     }
 
-    fn fill(&mut self, index: usize, part: Part<'d>) -> Result<(), String> {
+    fn fill(&mut self, index: usize, part: DocumentPart<'d>) -> Result<(), String> {
         let schema = self.document.follow(part)?;
         // Its own `xml`, or that of the first schema in `allOf`.
         let xml = match part.get("xml") {
@@ -570,7 +580,7 @@ mod tests {
         let document = Document::read(&text, Origin::File("api.json".into())).expect("a document");
         let made = |name: &str| {
             let reference = json!({"$ref": format!("#/components/schemas/{name}")});
-            let part = Part { file: 0, value: &reference };
+            let part = DocumentPart { file: 0, value: &reference };
             xml_body(&document, part, None).expect("a body")
         };
         let (one, other, third) = (made("S"), made("S"), made("T"));

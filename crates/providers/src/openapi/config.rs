@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use toolwright_core::Effects;
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::definition::{Guidance, OwnLimits};
-use toolwright_core::setting::{CacheTtl, Written};
+use toolwright_core::definition::{Guidance, ToolLimits};
+use toolwright_core::setting::{CacheTtl, LiteralText};
 
 use super::document::Origin;
 use crate::rest::ResponseFormat;
@@ -39,7 +39,7 @@ pub struct OpenApiConfig {
     #[schemars(with = "Option<String>", extend("x-variables" = "setting"))]
     pub document: Origin,
     /// Headers of the request for a document at an address; `${VAR}` is filled in.
-    #[schemars(with = "IndexMap<String, Written>", extend("x-variables" = "pair"))]
+    #[schemars(with = "IndexMap<String, LiteralText>", extend("x-variables" = "pair"))]
     pub document_headers: IndexMap<String, String>,
     /// Namespace of the tools. Default: the entry's name.
     pub prefix: Option<String>,
@@ -48,7 +48,7 @@ pub struct OpenApiConfig {
     #[schemars(extend("x-variables" = "setting"))]
     pub base_url: Option<String>,
     /// Values for the variables of the document's servers. Default: the document's own.
-    #[schemars(with = "BTreeMap<String, Written>", extend("x-variables" = "setting"))]
+    #[schemars(with = "BTreeMap<String, LiteralText>", extend("x-variables" = "setting"))]
     pub server_variables: BTreeMap<String, String>,
     /// Which operations are offered.
     #[serde(flatten)]
@@ -57,7 +57,7 @@ pub struct OpenApiConfig {
     pub group_by: GroupBy,
     /// Headers of every request; `${VAR}` is filled in. A parameter of the same name is then not an argument of the
     /// tool.
-    #[schemars(with = "IndexMap<String, Written>", extend("x-variables" = "pair"))]
+    #[schemars(with = "IndexMap<String, LiteralText>", extend("x-variables" = "pair"))]
     pub headers: IndexMap<String, String>,
     /// Credentials, by the name that the document gives the security scheme.
     pub auth: BTreeMap<String, Auth>,
@@ -143,7 +143,7 @@ pub enum GroupBy {
 
 /// The credentials of a security scheme.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "WrittenAuth")]
+#[serde(try_from = "RawAuth")]
 pub enum Auth {
     /// The key, bearer token or other value, as it is sent.
     Token(String),
@@ -183,7 +183,7 @@ impl JsonSchema for Auth {
     }
 
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        WrittenAuth::json_schema(generator)
+        RawAuth::json_schema(generator)
     }
 }
 
@@ -191,21 +191,21 @@ impl JsonSchema for Auth {
 /// is filled in.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-struct WrittenAuth {
+struct RawAuth {
     /// API key or bearer token.
-    #[schemars(with = "Option<Written>", extend("x-variables" = "secret"))]
+    #[schemars(with = "Option<LiteralText>", extend("x-variables" = "secret"))]
     token: Option<String>,
     /// User, for `basic`.
-    #[schemars(with = "Option<Written>", extend("x-variables" = "own_pair"))]
+    #[schemars(with = "Option<LiteralText>", extend("x-variables" = "own_pair"))]
     username: Option<String>,
     /// Password, for `basic`.
-    #[schemars(with = "Option<Written>", extend("x-variables" = "secret"))]
+    #[schemars(with = "Option<LiteralText>", extend("x-variables" = "secret"))]
     password: Option<String>,
     /// Client, for tokens by the client credentials grant of `OAuth` 2.0.
-    #[schemars(with = "Option<Written>", extend("x-variables" = "own_pair"))]
+    #[schemars(with = "Option<LiteralText>", extend("x-variables" = "own_pair"))]
     client_id: Option<String>,
     /// The client's secret.
-    #[schemars(with = "Option<Written>", extend("x-variables" = "secret"))]
+    #[schemars(with = "Option<LiteralText>", extend("x-variables" = "secret"))]
     client_secret: Option<String>,
     /// The token endpoint. Default: what a document in a file says.
     #[schemars(extend("x-variables" = "setting"))]
@@ -214,11 +214,11 @@ struct WrittenAuth {
     scopes: Option<Vec<String>>,
 }
 
-impl TryFrom<WrittenAuth> for Auth {
+impl TryFrom<RawAuth> for Auth {
     type Error = &'static str;
 
-    fn try_from(written: WrittenAuth) -> Result<Self, &'static str> {
-        let WrittenAuth { token, username, password, client_id, client_secret, token_url, scopes } = written;
+    fn try_from(written: RawAuth) -> Result<Self, &'static str> {
+        let RawAuth { token, username, password, client_id, client_secret, token_url, scopes } = written;
         match (token, (username, password), (client_id, client_secret)) {
             (Some(token), (None, None), (None, None)) => Ok(Self::Token(token)),
             (None, (Some(username), Some(password)), (None, None)) => Ok(Self::Basic { username, password }),
@@ -268,7 +268,7 @@ pub struct CallConfig {
     pub response: Option<ResponseFormat>,
     /// The limits of calls.
     #[serde(flatten)]
-    pub limits: OwnLimits,
+    pub limits: ToolLimits,
     /// How long a successful result is cached: a duration, or `off`, the default. For a whole document it applies only
     /// to operations that only read.
     pub cache: Option<CacheTtl>,

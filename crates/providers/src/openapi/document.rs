@@ -69,12 +69,12 @@ impl Version {
 
 /// A part of a document, and its file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part<'d> {
+pub(super) struct DocumentPart<'d> {
     pub(super) file: usize,
     pub(super) value: &'d Value,
 }
 
-impl<'d> Part<'d> {
+impl<'d> DocumentPart<'d> {
     pub(super) fn get(self, key: &str) -> Option<Self> {
         Some(Self { file: self.file, value: self.value.get(key)? })
     }
@@ -128,15 +128,15 @@ impl Document {
     }
 
     /// Returns the whole document.
-    pub(super) fn root(&self) -> Part<'_> {
-        Part { file: 0, value: self.files.whole(0) }
+    pub(super) fn root(&self) -> DocumentPart<'_> {
+        DocumentPart { file: 0, value: self.files.whole(0) }
     }
 
     /// Follows the references of `part` to their target.
     ///
     /// # Errors
     /// A reference cannot be resolved.
-    pub(super) fn follow<'d>(&'d self, part: Part<'d>) -> Result<Part<'d>, String> {
+    pub(super) fn follow<'d>(&'d self, part: DocumentPart<'d>) -> Result<DocumentPart<'d>, String> {
         let mut part = part;
         for _ in 0..MAX_HOPS {
             let Some(reference) = part.text("$ref") else { return Ok(part) };
@@ -147,7 +147,7 @@ impl Document {
 
     /// Returns `part` and the targets of its references, the nearest first and each once, and the error of an
     /// unresolvable reference.
-    pub(super) fn chain<'d>(&'d self, part: Part<'d>) -> (Vec<Part<'d>>, Option<String>) {
+    pub(super) fn chain<'d>(&'d self, part: DocumentPart<'d>) -> (Vec<DocumentPart<'d>>, Option<String>) {
         let mut chain = vec![part];
         let mut part = part;
         while let Some(reference) = part.text("$ref") {
@@ -167,7 +167,7 @@ impl Document {
     ///
     /// # Errors
     /// The reference cannot be resolved.
-    pub(super) fn target(&self, file: usize, reference: &str) -> Result<Part<'_>, String> {
+    pub(super) fn target(&self, file: usize, reference: &str) -> Result<DocumentPart<'_>, String> {
         let (path, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let file = match path {
             "" => file,
@@ -179,12 +179,12 @@ impl Document {
         };
         let whole = self.files.whole(file);
         if fragment.is_empty() {
-            return Ok(Part { file, value: whole });
+            return Ok(DocumentPart { file, value: whole });
         }
         let pointer = percent_decode_str(fragment).decode_utf8_lossy();
         let value =
             whole.pointer(&pointer).ok_or_else(|| format!("$ref `{reference}` names nothing in the document"))?;
-        Ok(Part { file, value })
+        Ok(DocumentPart { file, value })
     }
 }
 
@@ -242,7 +242,7 @@ const NAMED: [&str; 19] = [
 
 /// The location of a schema, or of a whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct SchemaLocation {
     file: usize,
     /// A JSON Pointer.
     pointer: String,
@@ -258,11 +258,11 @@ struct Scope {
 
 /// All declared names of a document.
 #[derive(Debug, Default)]
-struct Names {
+struct SchemaNames {
     /// Resources by address.
-    resources: HashMap<String, Place>,
+    resources: HashMap<String, SchemaLocation>,
     /// Anchors by the resource's address and the anchor's name.
-    anchors: HashMap<(String, String), Place>,
+    anchors: HashMap<(String, String), SchemaLocation>,
     /// The number of schemas with each `$dynamicAnchor`.
     dynamic: HashMap<String, usize>,
     /// The number of schemas with a `$dynamicRef`.
@@ -291,13 +291,13 @@ struct Change {
 
 /// Resolves the references in all files to schemas by the names that these declare.
 pub(super) fn settle(files: &mut Files) {
-    let mut names = Names::default();
+    let mut names = SchemaNames::default();
     let mut scopes = Vec::new();
     for (file, (value, found)) in files.iter().enumerate() {
         let Some(address) = own_address(file, value, found) else { return };
         let scope = Scope { address, pointer: String::new() };
-        names.resources.entry(key(&scope.address)).or_insert(Place { file, pointer: String::new() });
-        each(value, &scope, &mut String::new(), Role::Keywords, 0, &mut |members, scope, pointer| {
+        names.resources.entry(key(&scope.address)).or_insert(SchemaLocation { file, pointer: String::new() });
+        visit_objects(value, &scope, &mut String::new(), Role::Keywords, 0, &mut |members, scope, pointer| {
             names.collect(members, scope, file, pointer);
         });
         scopes.push(scope);
@@ -308,9 +308,16 @@ pub(super) fn settle(files: &mut Files) {
     }
     let mut changes = Changes::default();
     for (file, scope) in scopes.iter().enumerate() {
-        each(files.whole(file), scope, &mut String::new(), Role::Keywords, 0, &mut |members, scope, pointer| {
-            names.changes(files, members, scope, (file, pointer), &mut changes);
-        });
+        visit_objects(
+            files.whole(file),
+            scope,
+            &mut String::new(),
+            Role::Keywords,
+            0,
+            &mut |members, scope, pointer| {
+                names.changes(files, members, scope, (file, pointer), &mut changes);
+            },
+        );
         for change in std::mem::take(&mut changes.all) {
             if let Some(other) = change.other {
                 files.name(file, name_of(other), other);
@@ -326,7 +333,7 @@ pub(super) fn settle(files: &mut Files) {
     }
 }
 
-impl Names {
+impl SchemaNames {
     /// Collects the declared names of an object. Objects without a name get no location, because a document has many
     /// and their locations may be long.
     fn collect(&mut self, members: &Map<String, Value>, scope: &Scope, file: usize, pointer: &str) {
@@ -337,7 +344,7 @@ impl Names {
             let kept = self.kept.saturating_add(bytes);
             (kept <= MAX_BYTES).then(|| {
                 self.kept = kept;
-                Place { file, pointer: pointer.to_owned() }
+                SchemaLocation { file, pointer: pointer.to_owned() }
             })
         };
         for name in ["$anchor", "$dynamicAnchor"] {
@@ -364,7 +371,7 @@ impl Names {
         (file, at): (usize, &str),
         changes: &mut Changes,
     ) {
-        let mut note = |pointer: &str, key: &str, meant: Option<Place>| {
+        let mut note = |pointer: &str, key: &str, meant: Option<SchemaLocation>| {
             let Some(meant) = meant else { return };
             let other = Some(meant.file).filter(|other| *other != file);
             // References are percent-decoded when they are read.
@@ -377,7 +384,7 @@ impl Names {
             }
         };
         if let Some(Value::String(reference)) = members.get("$ref") {
-            note(at, "$ref", self.meant(files, reference, scope, file));
+            note(at, "$ref", self.special_target(files, reference, scope, file));
         } else if let Some(Value::String(reference)) = members.get("$dynamicRef") {
             let anchor = reference.split_once('#').map_or("", |(_, anchor)| anchor);
             if self.dynamic.get(anchor).is_none_or(|count| *count == 1) {
@@ -387,13 +394,13 @@ impl Names {
         let mapping = members.get("discriminator").and_then(|discriminator| discriminator.get("mapping"));
         for (value, target) in mapping.and_then(Value::as_object).into_iter().flatten() {
             if let Some(target) = target.as_str().filter(|target| target.contains(['#', '/', ':'])) {
-                note(&format!("{at}/discriminator/mapping"), value, self.meant(files, target, scope, file));
+                note(&format!("{at}/discriminator/mapping"), value, self.special_target(files, target, scope, file));
             }
         }
     }
 
     /// Returns the target of a reference, if it differs from its plain reading.
-    fn meant(&self, files: &Files, reference: &str, scope: &Scope, file: usize) -> Option<Place> {
+    fn special_target(&self, files: &Files, reference: &str, scope: &Scope, file: usize) -> Option<SchemaLocation> {
         let (path, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let is_by_place = fragment.is_empty() || fragment.starts_with('/');
         let is_own = path.is_empty() && scope.pointer.is_empty();
@@ -405,12 +412,12 @@ impl Names {
     }
 
     /// Returns the target of a reference in this scope.
-    fn place(&self, files: &Files, reference: &str, scope: &Scope, file: usize) -> Option<Place> {
+    fn place(&self, files: &Files, reference: &str, scope: &Scope, file: usize) -> Option<SchemaLocation> {
         let (path, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let fragment = percent_decode_str(fragment).decode_utf8_lossy();
         let address = if path.is_empty() { key(&scope.address) } else { key(&scope.address.join(path).ok()?) };
         let root = match path {
-            "" => Place { file, pointer: scope.pointer.clone() },
+            "" => SchemaLocation { file, pointer: scope.pointer.clone() },
             _ => self.resources.get(&address)?.clone(),
         };
         if !fragment.is_empty() && !fragment.starts_with('/') {
@@ -419,7 +426,7 @@ impl Names {
         // A reference meant from the file's root, although the enclosing schema has an `$id`, is not replaced.
         let pointer = format!("{}{fragment}", root.pointer);
         files.whole(root.file).pointer(&pointer)?;
-        Some(Place { pointer, ..root })
+        Some(SchemaLocation { pointer, ..root })
     }
 }
 
@@ -433,7 +440,7 @@ enum Role {
 }
 
 /// Visits each object whose members are keywords, with its resource and its location in the file.
-fn each<V>(value: &Value, scope: &Scope, pointer: &mut String, role: Role, depth: usize, visit: &mut V)
+fn visit_objects<V>(value: &Value, scope: &Scope, pointer: &mut String, role: Role, depth: usize, visit: &mut V)
 where
     V: FnMut(&Map<String, Value>, &Scope, &str),
 {
@@ -442,7 +449,7 @@ where
     }
     match value {
         Value::Object(members) => {
-            let own = own_scope(members, scope, pointer).filter(|_| role == Role::Keywords);
+            let own = resource_scope(members, scope, pointer).filter(|_| role == Role::Keywords);
             let scope = own.as_ref().unwrap_or(scope);
             if role == Role::Keywords {
                 visit(members, scope, pointer);
@@ -456,7 +463,7 @@ where
                 let length = pointer.len();
                 pointer.push('/');
                 pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
-                each(member, scope, pointer, inside, depth + 1, visit);
+                visit_objects(member, scope, pointer, inside, depth + 1, visit);
                 pointer.truncate(length);
             }
         }
@@ -464,7 +471,7 @@ where
             for (at, item) in items.iter().enumerate() {
                 let length = pointer.len();
                 pointer.push_str(&format!("/{at}"));
-                each(item, scope, pointer, Role::Keywords, depth + 1, visit);
+                visit_objects(item, scope, pointer, Role::Keywords, depth + 1, visit);
                 pointer.truncate(length);
             }
         }
@@ -473,7 +480,7 @@ where
 }
 
 /// Returns the resource that begins with a schema with an `$id`.
-fn own_scope(members: &Map<String, Value>, scope: &Scope, pointer: &str) -> Option<Scope> {
+fn resource_scope(members: &Map<String, Value>, scope: &Scope, pointer: &str) -> Option<Scope> {
     let stated = members.get("$id")?.as_str().filter(|_| !pointer.is_empty())?;
     Some(Scope { address: scope.address.join(stated).ok()?, pointer: pointer.to_owned() })
 }

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use http::{HeaderName, Method};
 use serde_json::Value;
-use toolwright_core::catalogue::{ToolOverride, Withheld};
+use toolwright_core::catalogue::{ToolOverride, WithheldTool};
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::{Effects, ToolDefinition, ToolId};
 use toolwright_net::{HttpClient, NetError};
 
 use crate::openapi::arguments::header_name;
 use crate::openapi::config::{OpenApiConfig, Operation};
-use crate::openapi::document::{Document, Origin, Part, Version};
-use crate::openapi::operation::{self, Answers, Source};
-use crate::openapi::provider::Named;
+use crate::openapi::document::{Document, DocumentPart, Origin, Version};
+use crate::openapi::operation::{self, ResponseSpec, Source};
+use crate::openapi::provider::DocumentNames;
 use crate::openapi::schema_walk::{of_text, of_value};
 use crate::openapi::security::{self, Keyring};
 use crate::openapi::swagger::UNREADABLE;
-use crate::rest::{Credential, HttpTool, Reading, RequestTemplate, Selection};
+use crate::rest::{Credential, HttpTool, RequestTemplate, ResponseReading, Selection};
 
 /// The most operations of one document that become tools.
 const MAX_OPERATIONS: usize = 10_000;
@@ -51,7 +51,7 @@ pub struct Import {
     /// The tools, in the document's order.
     pub tools: Vec<Imported>,
     /// The operations that are not tools, and why.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedOperation>,
     /// Warnings for the operator.
     pub warnings: Vec<String>,
     /// Errors for the operator: settings that match nothing in the document, with suggestions.
@@ -79,7 +79,7 @@ pub struct Imported {
 pub(super) struct RequestParts {
     request: RequestTemplate,
     credentials: Vec<Credential>,
-    reading: Reading,
+    reading: ResponseReading,
 }
 
 impl RequestParts {
@@ -96,7 +96,7 @@ impl std::fmt::Debug for Imported {
 
 /// An operation that is not a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedOperation {
     /// Its `operationId`, or method and path.
     pub operation: String,
     /// The reason.
@@ -105,30 +105,30 @@ pub struct Refused {
     pub is_unreadable: bool,
 }
 
-impl Refused {
+impl RefusedOperation {
     fn unreadable(operation: impl Into<String>, reason: String) -> Self {
         Self { operation: operation.into(), reason, is_unreadable: true }
     }
 }
 
-impl From<Refused> for Withheld {
-    fn from(Refused { operation, reason, is_unreadable }: Refused) -> Self {
+impl From<RefusedOperation> for WithheldTool {
+    fn from(RefusedOperation { operation, reason, is_unreadable }: RefusedOperation) -> Self {
         Self { name: operation, why: reason, is_unreadable }
     }
 }
 
 /// An operation before it is compiled.
-pub(super) struct Found<'d> {
+pub(super) struct FoundOperation<'d> {
     pub(super) method: Method,
     pub(super) path: &'d str,
     /// Its path item, with referenced ones.
-    pub(super) path_item: Arc<[Part<'d>]>,
-    pub(super) operation: Part<'d>,
+    pub(super) path_item: Arc<[DocumentPart<'d>]>,
+    pub(super) operation: DocumentPart<'d>,
     settings: Operation,
     pub(super) name: String,
 }
 
-impl Found<'_> {
+impl FoundOperation<'_> {
     pub(super) fn label(&self) -> String {
         let stated = self.operation.text("operationId").filter(|id| !id.trim().is_empty());
         stated.map_or_else(|| format!("{} {}", self.method, self.path), str::to_owned)
@@ -147,7 +147,7 @@ pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import
     let headers = headers(spec)?;
     let mut import = Import { about: about(&document), ..Import::default() };
     let mut found = Vec::new();
-    let mut named = Named::default();
+    let mut named = DocumentNames::default();
     for entry in operations(&document, spec) {
         if import.operations == MAX_SHOWN {
             import.warnings.push(format!("the document has more than {MAX_SHOWN} operations; the others are left out"));
@@ -157,10 +157,10 @@ pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import
         match entry {
             Ok(entry) => {
                 named.note(&entry, spec, &document);
-                if let Some(reason) = left_out(spec, &entry) {
-                    import.refused.push(Refused { operation: entry.label(), reason, is_unreadable: false });
+                if let Some(reason) = exclusion_reason(spec, &entry) {
+                    import.refused.push(RefusedOperation { operation: entry.label(), reason, is_unreadable: false });
                 } else if let Some(reason) = unreadable(&entry, import.operations) {
-                    import.refused.push(Refused::unreadable(entry.label(), reason));
+                    import.refused.push(RefusedOperation::unreadable(entry.label(), reason));
                 } else {
                     found.push(entry);
                 }
@@ -179,7 +179,7 @@ pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import
             Err(reason) => {
                 document.budget.give_back(mark);
                 document.xml.forget(xml);
-                import.refused.push(Refused::unreadable(operation, reason));
+                import.refused.push(RefusedOperation::unreadable(operation, reason));
             }
         }
     }
@@ -200,19 +200,22 @@ fn headers(spec: &OpenApiConfig) -> Result<Vec<(HeaderName, String)>, OpenApiErr
 }
 
 /// Returns every operation of the document, in its order.
-fn operations<'d>(document: &'d Document, spec: &'d OpenApiConfig) -> impl Iterator<Item = Result<Found<'d>, Refused>> {
-    let paths = document.root().get("paths").into_iter().flat_map(Part::members);
+fn operations<'d>(
+    document: &'d Document,
+    spec: &'d OpenApiConfig,
+) -> impl Iterator<Item = Result<FoundOperation<'d>, RefusedOperation>> {
+    let paths = document.root().get("paths").into_iter().flat_map(DocumentPart::members);
     paths.filter(|(path, _)| !path.starts_with("x-")).flat_map(move |(path, written)| {
         // Fields beside a reference count too, and override the target's.
         let (items, broken) = document.chain(written);
         let broken = broken.or_else(|| items.last().and_then(|last| no_object(written, *last)));
-        let items: Arc<[Part<'d>]> = items.into();
-        let broken = broken.map(|reason| Refused::unreadable(path, reason));
+        let items: Arc<[DocumentPart<'d>]> = items.into();
+        let broken = broken.map(|reason| RefusedOperation::unreadable(path, reason));
         let own = METHODS.iter().filter_map(|(name, method)| Some((method.clone(), first(&items, name)?)));
         let (more, refused) = more_operations(document, path, &items);
-        let of = |(method, written): (Method, Part<'d>)| {
+        let of = |(method, written): (Method, DocumentPart<'d>)| {
             // Large documents keep each operation in its own file.
-            let refuse = |reason| Refused::unreadable(format!("{method} {path}"), reason);
+            let refuse = |reason| RefusedOperation::unreadable(format!("{method} {path}"), reason);
             let operation = document.follow(written).map_err(refuse)?;
             if let Some(reason) = no_object(written, operation) {
                 return Err(refuse(reason));
@@ -224,14 +227,14 @@ fn operations<'d>(document: &'d Document, spec: &'d OpenApiConfig) -> impl Itera
             let settings = Operation { calls: own.calls.or(&spec.calls), ..own };
             let name = settings.name.clone().or_else(|| stated.map(str::to_owned));
             let name = name.unwrap_or_else(|| operation::method_and_path(&method, path));
-            Ok(Found { method, path, path_item: Arc::clone(&items), operation, settings, name })
+            Ok(FoundOperation { method, path, path_item: Arc::clone(&items), operation, settings, name })
         };
         own.chain(more).map(of).chain(refused.into_iter().chain(broken).map(Err)).collect::<Vec<_>>()
     })
 }
 
 /// Returns why a value in the place of a path or an operation is invalid.
-fn no_object(written: Part<'_>, found: Part<'_>) -> Option<String> {
+fn no_object(written: DocumentPart<'_>, found: DocumentPart<'_>) -> Option<String> {
     let what = match found.value {
         Value::Object(_) => return None,
         Value::Null => "nothing",
@@ -244,13 +247,17 @@ fn no_object(written: Part<'_>, found: Part<'_>) -> Option<String> {
 }
 
 /// Returns the first value of these under a name.
-fn first<'d>(items: &[Part<'d>], name: &str) -> Option<Part<'d>> {
+fn first<'d>(items: &[DocumentPart<'d>], name: &str) -> Option<DocumentPart<'d>> {
     items.iter().find_map(|item| item.get(name))
 }
 
 /// Returns the operations of a path under methods that OpenAPI 3.2 adds (`query`, `additionalOperations`), and those
 /// with an invalid method.
-fn more_operations<'d>(document: &Document, path: &str, items: &[Part<'d>]) -> (Vec<(Method, Part<'d>)>, Vec<Refused>) {
+fn more_operations<'d>(
+    document: &Document,
+    path: &str,
+    items: &[DocumentPart<'d>],
+) -> (Vec<(Method, DocumentPart<'d>)>, Vec<RefusedOperation>) {
     let (mut more, mut refused) = (Vec::new(), Vec::new());
     if document.version != Version::V32 {
         return (more, refused);
@@ -258,26 +265,26 @@ fn more_operations<'d>(document: &Document, path: &str, items: &[Part<'d>]) -> (
     let query = first(items, "query").map(|operation| (QUERY, operation));
     let additional: Vec<_> = items.iter().filter_map(|item| item.get("additionalOperations")).collect();
     let mut known = HashSet::new();
-    let additional = additional.into_iter().flat_map(Part::members);
+    let additional = additional.into_iter().flat_map(DocumentPart::members);
     let additional = additional.map(|(name, operation)| (name.as_str(), operation));
     let additional = additional.filter(move |(name, _)| items.len() == 1 || known.insert(*name));
     for (at, (name, operation)) in query.into_iter().chain(additional).enumerate() {
         if at > MAX_ADDITIONAL {
             let reason = format!("it has more than {MAX_ADDITIONAL} additional operations; the others are left out");
-            refused.push(Refused::unreadable(path, reason));
+            refused.push(RefusedOperation::unreadable(path, reason));
             break;
         }
         let is_taken = METHODS.iter().any(|(known, _)| name.eq_ignore_ascii_case(known));
         match Method::from_bytes(name.as_bytes()) {
             Ok(Method::CONNECT) => {
                 let reason = "CONNECT opens a tunnel, which is no request".into();
-                refused.push(Refused::unreadable(format!("{name} {path}"), reason));
+                refused.push(RefusedOperation::unreadable(format!("{name} {path}"), reason));
             }
             Ok(method) if !is_taken && more.iter().all(|(have, _)| *have != method) => more.push((method, operation)),
             _ => {
                 let name: String = name.chars().take(100).collect();
                 let reason = format!("`{name}` cannot be the name of an additional method of its path");
-                refused.push(Refused::unreadable(format!("{name} {path}"), reason));
+                refused.push(RefusedOperation::unreadable(format!("{name} {path}"), reason));
             }
         }
     }
@@ -285,14 +292,14 @@ fn more_operations<'d>(document: &Document, path: &str, items: &[Part<'d>]) -> (
 }
 
 /// Returns why the operation with number `count` cannot be imported, as far as that is known at once.
-fn unreadable(entry: &Found<'_>, count: usize) -> Option<String> {
+fn unreadable(entry: &FoundOperation<'_>, count: usize) -> Option<String> {
     let too_many = || format!("it comes after the first {MAX_OPERATIONS} operations of the document");
     let unsaid = entry.operation.text(UNREADABLE).map(|reason| head(reason, MAX_DESCRIPTION));
     unsaid.or_else(|| (count > MAX_OPERATIONS).then(too_many))
 }
 
 /// Returns why an operation is excluded, if a setting or its method does so.
-fn left_out(spec: &OpenApiConfig, entry: &Found<'_>) -> Option<String> {
+fn exclusion_reason(spec: &OpenApiConfig, entry: &FoundOperation<'_>) -> Option<String> {
     let filter = &spec.filter;
     let id = entry.operation.text("operationId").unwrap_or(&entry.name);
     let passes =
@@ -319,8 +326,8 @@ fn left_out(spec: &OpenApiConfig, entry: &Found<'_>) -> Option<String> {
     None
 }
 
-pub(super) fn tags(operation: Part<'_>) -> Vec<&str> {
-    operation.get("tags").into_iter().flat_map(Part::items).filter_map(|tag| tag.value.as_str()).collect()
+pub(super) fn tags(operation: DocumentPart<'_>) -> Vec<&str> {
+    operation.get("tags").into_iter().flat_map(DocumentPart::items).filter_map(|tag| tag.value.as_str()).collect()
 }
 
 fn compile<'d>(
@@ -328,7 +335,7 @@ fn compile<'d>(
     spec: &OpenApiConfig,
     headers: &[(HeaderName, String)],
     keyring: &mut Keyring<'d>,
-    entry: Found<'d>,
+    entry: FoundOperation<'d>,
     id: ToolId,
 ) -> Result<Imported, String> {
     let base = security::base(spec, document, &entry.path_item, entry.operation)?;
@@ -346,7 +353,7 @@ fn compile<'d>(
     let text = description(entry.operation);
     let own = ["summary", "tags"].iter().filter_map(|key| entry.operation.value.get(key)).map(of_value);
     document.budget.take(1 + 2 * of_text(&text) + own.sum::<usize>() + 2 * of_text(&base.stated))?;
-    let Answers { accept, schema, streams } = operation::answers(document, entry.operation);
+    let ResponseSpec { accept, schema, streams } = operation::answers(document, entry.operation);
     document.budget.take(accept.as_ref().and_then(|accept| accept.to_str().ok()).map_or(0, of_text))?;
     let source = Source {
         document,
@@ -373,7 +380,7 @@ fn compile<'d>(
     let calls = settings.calls;
     let is_kept = spec.output_schemas && select.is_none() && calls.response.is_none();
     let schema = schema.filter(|_| is_kept);
-    let reading = Reading {
+    let reading = ResponseReading {
         format: calls.response.unwrap_or_default(),
         max_bytes: spec.max_bytes.unwrap_or(crate::rest::MAX_BYTES).max(1),
         structured: schema.is_some(),
@@ -399,7 +406,7 @@ fn compile<'d>(
     if streams {
         definition.capabilities.insert("streaming".into(), Value::Bool(true));
     }
-    let otherwise = unsaid(entry.operation, &entry.method, entry.path);
+    let otherwise = default_description(entry.operation, &entry.method, entry.path);
     document.budget.take(otherwise.as_deref().map_or(0, of_text))?;
     let shown = ToolOverride {
         title: settings.title,
@@ -432,12 +439,12 @@ fn effects(method: &Method) -> Effects {
 }
 
 /// Returns the document's summary and description of an operation, if present.
-fn said<'d>(operation: Part<'d>) -> [Option<&'d str>; 2] {
+fn summary_and_description<'d>(operation: DocumentPart<'d>) -> [Option<&'d str>; 2] {
     ["summary", "description"].map(|key| operation.text(key).map(str::trim).filter(|text| !text.is_empty()))
 }
 
-fn description(operation: Part<'_>) -> String {
-    let whole = match said(operation) {
+fn description(operation: DocumentPart<'_>) -> String {
+    let whole = match summary_and_description(operation) {
         [Some(summary), Some(description)] if description.starts_with(summary) => description.to_owned(),
         [Some(summary), Some(description)] => format!("{summary}\n\n{description}"),
         [Some(only), None] | [None, Some(only)] => only.to_owned(),
@@ -447,12 +454,12 @@ fn description(operation: Part<'_>) -> String {
 }
 
 /// Returns a description of an operation for which the document has none.
-fn unsaid(operation: Part<'_>, method: &Method, path: &str) -> Option<String> {
+fn default_description(operation: DocumentPart<'_>, method: &Method, path: &str) -> Option<String> {
     let whole = || format!("Sends the HTTP request `{method} {}`.", head(path, MAX_DESCRIPTION));
-    (said(operation) == [None, None]).then(|| deprecated(operation, whole()))
+    (summary_and_description(operation) == [None, None]).then(|| deprecated(operation, whole()))
 }
 
-fn deprecated(operation: Part<'_>, whole: String) -> String {
+fn deprecated(operation: DocumentPart<'_>, whole: String) -> String {
     match operation.value.get("deprecated") {
         Some(Value::Bool(true)) => format!("Deprecated. {whole}").trim_end().to_owned(),
         _ => whole,

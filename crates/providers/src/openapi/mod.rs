@@ -22,5 +22,5 @@ pub use config::{Auth, CallConfig, Filter, GroupBy, OpenApiConfig, Operation};
 pub use document::Origin;
 pub use files::{content_hash, server_addresses};
 pub use import::OpenApiError;
-pub use import::{Import, Imported, Refused, import};
-pub use provider::{Fetched, OpenApiProvider, text};
+pub use import::{Import, Imported, RefusedOperation, import};
+pub use provider::{FetchedDocument, OpenApiProvider, text};

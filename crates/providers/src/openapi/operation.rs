@@ -10,18 +10,18 @@ use toolwright_core::ToolId;
 use toolwright_core::catalogue::foreign_ids;
 use toolwright_core::tool_id::short_hash;
 
-use crate::openapi::arguments::{self, Arguments, MAX_ARGUMENTS, Place, Stated};
+use crate::openapi::arguments::{self, Arguments, DeclaredParameter, MAX_ARGUMENTS, Place};
 use crate::openapi::body;
 use crate::openapi::config::{GroupBy, OpenApiConfig};
-use crate::openapi::document::{Document, Part};
+use crate::openapi::document::{Document, DocumentPart};
 use crate::openapi::import::OpenApiError;
-use crate::openapi::import::{Found, tags};
+use crate::openapi::import::{FoundOperation, tags};
 use crate::openapi::schema::{Binary, Direction, Schemas};
-use crate::openapi::security::Admission;
 use crate::openapi::security::Base;
+use crate::openapi::security::OperationAuth;
 use crate::rest::{
     BodyTemplate, CookiePart, Explode, HeaderPart, Need, Pair, PathPart, PathStyle, Payload, RequestTemplate, Segment,
-    Template, Writing,
+    Template, ValueEncoding,
 };
 
 /// The operation to compile, and what was determined about it.
@@ -30,20 +30,20 @@ pub(super) struct Source<'d> {
     pub(super) method: Method,
     pub(super) path: &'d str,
     /// Its path item and referenced ones, the nearest first.
-    pub(super) path_item: &'d [Part<'d>],
-    pub(super) operation: Part<'d>,
+    pub(super) path_item: &'d [DocumentPart<'d>],
+    pub(super) operation: DocumentPart<'d>,
     pub(super) base: Base,
     /// Configured headers.
     pub(super) headers: &'d [(HeaderName, String)],
     /// Places that credentials fill.
-    pub(super) admission: &'d Admission,
+    pub(super) admission: &'d OperationAuth,
     /// The configured media type of its body.
     pub(super) content_type: Option<&'d str>,
     pub(super) accept: Option<HeaderValue>,
 }
 
 /// The compiled operation.
-pub(super) struct Compiled {
+pub(super) struct CompiledOperation {
     pub(super) parameters: Value,
     pub(super) request: RequestTemplate,
     /// The executable part of the definition.
@@ -54,7 +54,7 @@ pub(super) struct Compiled {
 ///
 /// # Errors
 /// Its requests cannot be made.
-pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
+pub(super) fn compile(source: &Source<'_>) -> Result<CompiledOperation, String> {
     let mut stated = arguments::stated(source.document, source.path_item, source.operation)?;
     stated.retain(|parameter| !is_filled(parameter, source));
     // A fragment is not sent; documents use it to distinguish operations of one path.
@@ -126,7 +126,7 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
         body,
         filled: source.admission.places.clone(),
     };
-    Ok(Compiled { parameters: arguments.schema()?, request, declaration })
+    Ok(CompiledOperation { parameters: arguments.schema()?, request, declaration })
 }
 
 /// Returns whether a body of this operation is meaningless: OpenAPI 3.0 ignores it, later versions allow it for GET.
@@ -139,7 +139,7 @@ fn is_senseless(source: &Source<'_>) -> bool {
 }
 
 /// Returns whether a credential or a configured header takes the place of a parameter.
-fn is_filled(parameter: &Stated<'_>, source: &Source<'_>) -> bool {
+fn is_filled(parameter: &DeclaredParameter<'_>, source: &Source<'_>) -> bool {
     let is_header = parameter.place == Place::Header;
     let by_credential = source.admission.places.iter().any(|(place, name)| {
         *place == parameter.place.as_str()
@@ -162,7 +162,11 @@ fn literal((name, value): &(HeaderName, String)) -> (HeaderName, HeaderPart) {
 ///
 /// # Errors
 /// The path has more than a tool may have.
-fn named<'a>(path_template: &'a str, query: &'a str, stated: &[Stated<'a>]) -> Result<Vec<(Place, &'a str)>, String> {
+fn named<'a>(
+    path_template: &'a str,
+    query: &'a str,
+    stated: &[DeclaredParameter<'a>],
+) -> Result<Vec<(Place, &'a str)>, String> {
     let mut named: Vec<(Place, &str)> = stated.iter().map(|parameter| (parameter.place, parameter.name)).collect();
     let mut known: HashSet<(Place, &str)> = named.iter().copied().collect();
     let shown = path_template.split('{').skip(1).filter_map(|rest| Some((Place::Path, rest.split_once('}')?.0)));
@@ -187,7 +191,7 @@ fn placeholder(written: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns the parameter that a query pair means.
-fn find<'s, 'd>(stated: &'s [Stated<'d>], name: &str) -> Option<&'s Stated<'d>> {
+fn find<'s, 'd>(stated: &'s [DeclaredParameter<'d>], name: &str) -> Option<&'s DeclaredParameter<'d>> {
     let of = |place: Place| stated.iter().find(|known| known.place == place && known.name == name);
     of(Place::Query).or_else(|| of(Place::Path))
 }
@@ -196,8 +200,8 @@ fn find<'s, 'd>(stated: &'s [Stated<'d>], name: &str) -> Option<&'s Stated<'d>> 
 /// to it.
 fn pair<'d>(
     written: &str,
-    admission: &Admission,
-    stated: &[Stated<'d>],
+    admission: &OperationAuth,
+    stated: &[DeclaredParameter<'d>],
     arguments: &mut Arguments<'d>,
     seen: &mut HashSet<(Place, &'d str)>,
 ) -> Result<Option<Pair>, String> {
@@ -232,7 +236,11 @@ fn pair<'d>(
 }
 
 /// Returns a path segment with its parameters.
-fn segment<'d>(written: &str, stated: &[Stated<'d>], arguments: &mut Arguments<'d>) -> Result<Vec<PathPart>, String> {
+fn segment<'d>(
+    written: &str,
+    stated: &[DeclaredParameter<'d>],
+    arguments: &mut Arguments<'d>,
+) -> Result<Vec<PathPart>, String> {
     let mut parts = Vec::new();
     let mut rest = written;
     while let Some((before, after)) = rest.split_once('{') {
@@ -244,7 +252,9 @@ fn segment<'d>(written: &str, stated: &[Stated<'d>], arguments: &mut Arguments<'
         let (parameter, (style, explode, writing)) = match known {
             Some(parameter) => (arguments.add(parameter)?, parameter.path_style()?),
             // Documents sometimes omit the declaration of a parameter in the path.
-            None => (arguments.add_unstated(Place::Path, name)?, (PathStyle::Simple, Explode::No, Writing::Styled)),
+            None => {
+                (arguments.add_unstated(Place::Path, name)?, (PathStyle::Simple, Explode::No, ValueEncoding::Styled))
+            }
         };
         parts.push(PathPart::Value { parameter, name: name.to_owned(), style, explode, writing });
         rest = after;
@@ -263,7 +273,7 @@ const MAX_MEDIA: usize = 64;
 
 /// The answers of an operation.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
+pub(super) struct ResponseSpec {
     pub(super) accept: Option<HeaderValue>,
     /// The schema of all successful answers, if they are of one kind: one status, JSON, an object.
     pub(super) schema: Option<Value>,
@@ -272,16 +282,16 @@ pub(super) struct Answers {
 }
 
 /// Returns the declared answers of an operation. Invalid declarations are ignored.
-pub(super) fn answers(document: &Document, operation: Part<'_>) -> Answers {
-    let successes: Vec<Part<'_>> = operation
+pub(super) fn answers(document: &Document, operation: DocumentPart<'_>) -> ResponseSpec {
+    let successes: Vec<DocumentPart<'_>> = operation
         .get("responses")
         .into_iter()
-        .flat_map(Part::members)
+        .flat_map(DocumentPart::members)
         .filter(|(status, _)| status.starts_with('2'))
         .filter_map(|(_, response)| document.follow(response).ok())
         .collect();
     let mut media: Vec<&String> = Vec::new();
-    for (name, _) in successes.iter().filter_map(|response| response.get("content")).flat_map(Part::members) {
+    for (name, _) in successes.iter().filter_map(|response| response.get("content")).flat_map(DocumentPart::members) {
         if media.len() == MAX_MEDIA {
             break;
         }
@@ -302,7 +312,7 @@ pub(super) fn answers(document: &Document, operation: Part<'_>) -> Answers {
     if schema.is_none() {
         document.budget.give_back(mark);
     }
-    Answers { accept, schema, streams }
+    ResponseSpec { accept, schema, streams }
 }
 
 fn is_json(media: &str) -> bool {
@@ -321,7 +331,7 @@ fn is_stream(media: &str) -> bool {
     STREAMS.contains(&media.split(';').next().unwrap_or_default().trim())
 }
 
-fn schema(document: &Document, response: Part<'_>) -> Option<Value> {
+fn schema(document: &Document, response: DocumentPart<'_>) -> Option<Value> {
     let mut kinds = response.get("content")?.members();
     let (media, content) = kinds.next()?;
     if kinds.next().is_some() || !is_json(media) {
@@ -349,7 +359,7 @@ fn schema(document: &Document, response: Part<'_>) -> Option<Value> {
 ///
 /// # Errors
 /// The namespace is invalid.
-pub(super) fn settle(spec: &OpenApiConfig, found: &mut [Found<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
+pub(super) fn settle(spec: &OpenApiConfig, found: &mut [FoundOperation<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
     let named: Vec<Named<'_>> =
         found.iter().map(|entry| Named { name: &entry.name, method: &entry.method, path: entry.path }).collect();
     let names = distinct(&named);
@@ -445,7 +455,7 @@ fn distinct(named: &[Named<'_>]) -> Vec<String> {
     names.into_iter().zip(named).map(numbered).collect()
 }
 
-fn ids(spec: &OpenApiConfig, found: &[Found<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
+fn ids(spec: &OpenApiConfig, found: &[FoundOperation<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
     let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
     for (index, entry) in found.iter().enumerate() {
         let namespace = match spec.group_by {

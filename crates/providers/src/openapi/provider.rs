@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
-use toolwright_core::catalogue::{CallLimits, ChangeNotifier, Withheld};
+use toolwright_core::catalogue::{CallLimits, ChangeNotifier, WithheldTool};
 use toolwright_core::event::{Event, NoEvents};
 use toolwright_core::pattern::{glob_match, nearest};
 use toolwright_core::store::NoStore;
@@ -24,7 +24,7 @@ use crate::DocumentOptions;
 use crate::openapi::config::{Auth, Filter, GroupBy, OpenApiConfig};
 use crate::openapi::document::{Document, Origin};
 use crate::openapi::files::{MAX_BYTES, read_file};
-use crate::openapi::import::{Found, Import, OpenApiError, import, tags};
+use crate::openapi::import::{FoundOperation, Import, OpenApiError, import, tags};
 use crate::openapi::security;
 use crate::rest::{HttpTool, RETRIES};
 use crate::retry::ListRetry;
@@ -64,12 +64,12 @@ struct State {
     listed: Vec<Arc<RegisteredTool>>,
     health: Option<Health>,
     about: Option<String>,
-    withheld: Vec<Withheld>,
+    withheld: Vec<WithheldTool>,
     issues: Vec<String>,
 }
 
 /// The basis of a list.
-enum Current {
+enum ListBasis {
     /// A document that was read for it.
     Read(Import),
     /// The result of the previous list.
@@ -78,7 +78,7 @@ enum Current {
 
 /// A document that was read or fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedDocument {
     /// Its text.
     pub text: String,
     /// Its location: its file, or the final address after redirects.
@@ -124,19 +124,19 @@ impl OpenApiProvider {
     }
 
     /// Returns the present import of the document, or else the last one with the reason.
-    async fn current(&self) -> Result<(Current, Option<String>), OpenApiError> {
+    async fn current(&self) -> Result<(ListBasis, Option<String>), OpenApiError> {
         let error = match self.fetched().await {
             Ok((import, fetched)) => {
                 self.keep(&fetched).await;
-                return Ok((Current::Read(import), None));
+                return Ok((ListBasis::Read(import), None));
             }
             Err(error) => error,
         };
         let Origin::Url(address) = &self.spec.document else { return Err(error) };
         let last = match self.listed() {
-            Some(listed) => Current::Listed(listed),
+            Some(listed) => ListBasis::Listed(listed),
             None => match self.kept(address).await {
-                Some(import) => Current::Read(import),
+                Some(import) => ListBasis::Read(import),
                 None => return Err(error),
             },
         };
@@ -149,13 +149,13 @@ impl OpenApiProvider {
         state.tools.is_some().then(|| state.listed.clone())
     }
 
-    async fn fetched(&self) -> Result<(Import, Fetched), OpenApiError> {
+    async fn fetched(&self) -> Result<(Import, FetchedDocument), OpenApiError> {
         let fetched = text(&self.spec, &self.client).await?;
         let import = self.read(fetched.clone()).await?;
         Ok((import, fetched))
     }
 
-    async fn read(&self, fetched: Fetched) -> Result<Import, OpenApiError> {
+    async fn read(&self, fetched: FetchedDocument) -> Result<Import, OpenApiError> {
         let spec = self.spec.clone();
         let alone = Arc::clone(&self.reading).lock_owned().await;
         // Importing a large document would block other tasks.
@@ -184,14 +184,14 @@ impl OpenApiProvider {
         };
         let field = |key: &str| kept.get(key).and_then(Value::as_str);
         let origin = Origin::Url(Url::parse(field("found")?).ok()?);
-        let read = self.read(Fetched { text: field("text")?.to_owned(), origin }).await;
+        let read = self.read(FetchedDocument { text: field("text")?.to_owned(), origin }).await;
         read.inspect_err(|error| tracing::warn!("the stored copy of openapi.{} is not used: {error}", self.spec.name))
             .ok()
     }
 
     /// Stores the fetched document each time, because stored ones expire. A document that is too large also replaces an
     /// older one.
-    async fn keep(&self, fetched: &Fetched) {
+    async fn keep(&self, fetched: &FetchedDocument) {
         let (Origin::Url(address), Origin::Url(found)) = (&self.spec.document, &fetched.origin) else { return };
         let (key, manifests) = (self.key(address), &self.options.manifests);
         let kept = match fetched.text.len() > MAX_KEPT {
@@ -203,10 +203,10 @@ impl OpenApiProvider {
         }
     }
 
-    fn settle(&self, current: Current, health: Health) -> Vec<Arc<RegisteredTool>> {
+    fn settle(&self, current: ListBasis, health: Health) -> Vec<Arc<RegisteredTool>> {
         let import = match current {
-            Current::Read(import) => import,
-            Current::Listed(listed) => {
+            ListBasis::Read(import) => import,
+            ListBasis::Listed(listed) => {
                 self.state().health = Some(health);
                 return listed;
             }
@@ -234,7 +234,7 @@ impl OpenApiProvider {
     }
 
     /// Records how the last list ended. Returns whether that is new.
-    fn is_news(&self, health: &Health) -> bool {
+    fn record_health(&self, health: &Health) -> bool {
         self.state().health.as_ref() != Some(health)
     }
 
@@ -261,7 +261,7 @@ impl OpenApiProvider {
 ///
 /// # Errors
 /// [`OpenApiError::Unreadable`] and [`OpenApiError::Unfetchable`].
-pub async fn text(spec: &OpenApiConfig, client: &HttpClient) -> Result<Fetched, OpenApiError> {
+pub async fn text(spec: &OpenApiConfig, client: &HttpClient) -> Result<FetchedDocument, OpenApiError> {
     let url = match &spec.document {
         Origin::File(path) => {
             let read = {
@@ -270,7 +270,7 @@ pub async fn text(spec: &OpenApiConfig, client: &HttpClient) -> Result<Fetched, 
             };
             let read = read.unwrap_or_else(|error| Err(std::io::Error::other(error)));
             let unreadable = |error| OpenApiError::Unreadable { path: path.display().to_string(), error };
-            return Ok(Fetched { text: read.map_err(unreadable)?, origin: spec.document.clone() });
+            return Ok(FetchedDocument { text: read.map_err(unreadable)?, origin: spec.document.clone() });
         }
         Origin::Url(url) => url,
     };
@@ -299,7 +299,7 @@ pub async fn text(spec: &OpenApiConfig, client: &HttpClient) -> Result<Fetched, 
     if body.cut {
         return Err(failed(format!("it is larger than {MAX_BYTES} bytes"), None));
     }
-    Ok(Fetched { text: decode_text(&body.bytes, media_type.as_ref()), origin: Origin::Url(found) })
+    Ok(FetchedDocument { text: decode_text(&body.bytes, media_type.as_ref()), origin: Origin::Url(found) })
 }
 
 /// Returns a hash of the settings that affect calls or results but are not part of a definition: credentials, and the
@@ -359,7 +359,7 @@ impl Provider for OpenApiProvider {
                 let message = format!("openapi.{name}: {reason}; the document that was read before stays in use");
                 let health = Health::Failed { reason };
                 // Each new reason is reported once.
-                if self.is_news(&health) {
+                if self.record_health(&health) {
                     self.options.events.emit(Event::Warning { code: "openapi_kept".to_owned(), message });
                 }
                 Ok(self.settle(current, health))
@@ -419,7 +419,7 @@ impl Provider for OpenApiProvider {
         self.state().issues.clone()
     }
 
-    fn withheld(&self) -> Vec<Withheld> {
+    fn withheld(&self) -> Vec<WithheldTool> {
         self.state().withheld.clone()
     }
 
@@ -443,7 +443,7 @@ const SAID: usize = 8;
 
 /// The document's names that settings may use, collected operation by operation.
 #[derive(Default)]
-pub(super) struct Named {
+pub(super) struct DocumentNames {
     tags: BTreeSet<String>,
     methods: BTreeSet<String>,
     /// `operationId`s and names of operations.
@@ -456,8 +456,8 @@ pub(super) struct Named {
     wrong_values: BTreeSet<String>,
 }
 
-impl Named {
-    pub(super) fn note(&mut self, found: &Found<'_>, spec: &OpenApiConfig, document: &Document) {
+impl DocumentNames {
+    pub(super) fn note(&mut self, found: &FoundOperation<'_>, spec: &OpenApiConfig, document: &Document) {
         self.tags.extend(tags(found.operation).into_iter().map(str::to_owned));
         self.methods.insert(found.method.to_string());
         self.names.extend([found.name.clone(), found.label()]);
@@ -533,7 +533,7 @@ mod tests {
     async fn documents_are_read_one_at_a_time() {
         let provider =
             OpenApiProvider::new(OpenApiConfig::new("api", Origin::File("a".into())), HttpOptions::default());
-        let of = |text: String| Fetched { text, origin: Origin::File("a".into()) };
+        let of = |text: String| FetchedDocument { text, origin: Origin::File("a".into()) };
         let large = format!("[{}1]", "1,".repeat(4 << 20));
         let waited = tokio::time::timeout(Duration::from_millis(1), provider.read(of(large))).await;
         assert!(waited.is_err(), "it takes longer");

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 
-use super::document::{Document, Part, Version};
-use super::schema_walk::{Bytes, bytes_of, is_said_of_branches};
+use super::document::{Document, DocumentPart, Version};
+use super::schema_walk::{BytesPresence, applies_to_branches, bytes_of};
 use super::schema_walk::{of_text, of_value};
 
 /// The deepest nesting of schemas, not counting references.
@@ -72,13 +72,13 @@ pub(super) struct Schemas<'d> {
     /// By the address of the value, because the document is not moved while it is read.
     names: HashMap<(*const Value, Binary), String>,
     taken: HashSet<String>,
-    waiting: VecDeque<(String, Part<'d>, Binary)>,
+    waiting: VecDeque<(String, DocumentPart<'d>, Binary)>,
     /// The schemas being converted inline, with the number of enclosing lists.
     open: Vec<(*const Value, usize)>,
     /// The number of file lists around the present schema.
     lists: usize,
     /// The schemas that combine the present one by `allOf`, the innermost last.
-    pub(super) wholes: Vec<Part<'d>>,
+    pub(super) wholes: Vec<DocumentPart<'d>>,
     nodes: usize,
     max_nodes: usize,
 }
@@ -104,7 +104,7 @@ impl<'d> Schemas<'d> {
     ///
     /// # Errors
     /// It cannot be converted.
-    pub(super) fn convert(&mut self, part: Part<'d>, binary: Binary) -> Result<Value, String> {
+    pub(super) fn convert(&mut self, part: DocumentPart<'d>, binary: Binary) -> Result<Value, String> {
         self.schema(part, binary, 0)
     }
 
@@ -124,7 +124,7 @@ impl<'d> Schemas<'d> {
         Ok(definitions)
     }
 
-    fn schema(&mut self, part: Part<'d>, binary: Binary, depth: usize) -> Result<Value, String> {
+    fn schema(&mut self, part: DocumentPart<'d>, binary: Binary, depth: usize) -> Result<Value, String> {
         self.document.budget.take(1)?;
         self.nodes += 1;
         if self.nodes > self.max_nodes {
@@ -155,7 +155,7 @@ impl<'d> Schemas<'d> {
             });
         }
         let mut out = self.keywords(part, binary, depth)?;
-        if binary == Binary::File && is_said_of_branches(part.value) && self.holds_bytes(part)? {
+        if binary == Binary::File && applies_to_branches(part.value) && self.holds_bytes(part)? {
             for key in ["type", "format", "minLength", "maxLength", "pattern"] {
                 out.shift_remove(key);
             }
@@ -169,12 +169,12 @@ impl<'d> Schemas<'d> {
         })
     }
 
-    fn holds_bytes(&self, part: Part<'d>) -> Result<bool, String> {
-        Ok(bytes_of(self.document, part)?.0 != Bytes::Never)
+    fn holds_bytes(&self, part: DocumentPart<'d>) -> Result<bool, String> {
+        Ok(bytes_of(self.document, part)?.0 != BytesPresence::Never)
     }
 
     /// Returns the schema's own keywords, without referenced ones.
-    fn keywords(&mut self, part: Part<'d>, binary: Binary, depth: usize) -> Result<Map<String, Value>, String> {
+    fn keywords(&mut self, part: DocumentPart<'d>, binary: Binary, depth: usize) -> Result<Map<String, Value>, String> {
         let mut out = Map::new();
         for (key, member) in part.members().filter(|(key, _)| *key != "$ref") {
             let inside = match key.as_str() {
@@ -199,7 +199,13 @@ impl<'d> Schemas<'d> {
         Ok(out)
     }
 
-    fn reference(&mut self, part: Part<'d>, reference: &str, binary: Binary, depth: usize) -> Result<Value, String> {
+    fn reference(
+        &mut self,
+        part: DocumentPart<'d>,
+        reference: &str,
+        binary: Binary,
+        depth: usize,
+    ) -> Result<Value, String> {
         let target = self.document.target(part.file, reference)?;
         // A multipart body gets its own schema, because its bytes are text elsewhere.
         let is_repeated = is_leaf(target.value)
@@ -225,7 +231,7 @@ impl<'d> Schemas<'d> {
     }
 
     /// Returns the name of a definition; a new one is converted later.
-    fn name(&mut self, target: Part<'d>, reference: &str, binary: Binary) -> String {
+    fn name(&mut self, target: DocumentPart<'d>, reference: &str, binary: Binary) -> String {
         let key: (*const Value, Binary) = (target.value, binary);
         if let Some(name) = self.names.get(&key) {
             return name.clone();
@@ -251,7 +257,7 @@ impl<'d> Schemas<'d> {
         &mut self,
         out: &mut Map<String, Value>,
         key: &str,
-        part: Part<'d>,
+        part: DocumentPart<'d>,
         binary: Binary,
         depth: usize,
     ) -> Result<(), String> {
@@ -281,7 +287,13 @@ impl<'d> Schemas<'d> {
     }
 
     /// Converts the value of a keyword; `None` if nothing of it is left.
-    fn member(&mut self, key: &str, part: Part<'d>, inside: Binary, depth: usize) -> Result<Option<Value>, String> {
+    fn member(
+        &mut self,
+        key: &str,
+        part: DocumentPart<'d>,
+        inside: Binary,
+        depth: usize,
+    ) -> Result<Option<Value>, String> {
         Ok(Some(match key {
             _ if DROPPED.contains(&key) || key.starts_with("x-") => return Ok(None),
             _ if SCHEMAS_BY_NAME.contains(&key) => {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::openapi::document::{Document, Part};
+use crate::openapi::document::{Document, DocumentPart};
 use crate::openapi::schema::{Direction, Schemas};
 use crate::openapi::schema::{is_bytes, only_type};
 
@@ -13,9 +13,9 @@ use crate::openapi::schema::{is_bytes, only_type};
 const MAX_STEPS: usize = 100_000;
 
 /// The remaining steps for one body.
-pub(super) struct Steps(usize);
+pub(super) struct StepBudget(usize);
 
-impl Steps {
+impl StepBudget {
     /// Creates the full number for one body.
     pub(super) const fn new() -> Self {
         Self(MAX_STEPS)
@@ -36,10 +36,10 @@ impl Steps {
 /// A reference cannot be resolved, or there are too many.
 pub(super) fn combined<'d>(
     document: &'d Document,
-    schema: Part<'d>,
+    schema: DocumentPart<'d>,
     keys: &[&str],
-    steps: &mut Steps,
-) -> Result<Vec<Part<'d>>, String> {
+    steps: &mut StepBudget,
+) -> Result<Vec<DocumentPart<'d>>, String> {
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     let mut waiting = vec![schema];
     while let Some(part) = waiting.pop() {
@@ -51,7 +51,7 @@ pub(super) fn combined<'d>(
         }
         found.push(schema);
         // The first of them is taken next.
-        let inside: Vec<_> = keys.iter().filter_map(|key| schema.get(key)).flat_map(Part::items).collect();
+        let inside: Vec<_> = keys.iter().filter_map(|key| schema.get(key)).flat_map(DocumentPart::items).collect();
         steps.take(document, inside.len())?;
         waiting.extend(inside.into_iter().rev());
     }
@@ -64,14 +64,14 @@ pub(super) fn combined<'d>(
 /// As [`combined`].
 pub(super) fn properties<'d>(
     document: &'d Document,
-    schema: Option<Part<'d>>,
-    steps: &mut Steps,
-) -> Result<Vec<(String, Part<'d>)>, String> {
+    schema: Option<DocumentPart<'d>>,
+    steps: &mut StepBudget,
+) -> Result<Vec<(String, DocumentPart<'d>)>, String> {
     let Some(schema) = schema else { return Ok(Vec::new()) };
     let (mut found, mut names) = (Vec::new(), HashSet::new());
     for schema in combined(document, schema, &["allOf", "anyOf", "oneOf"], steps)? {
         let stated = schema.get("properties");
-        for (name, property) in stated.into_iter().flat_map(Part::members) {
+        for (name, property) in stated.into_iter().flat_map(DocumentPart::members) {
             steps.take(document, 1)?;
             if names.insert(name) {
                 found.push((name.clone(), property));
@@ -83,7 +83,7 @@ pub(super) fn properties<'d>(
 
 /// Whether the values of a schema are bytes. A list counts as its items, and `null` is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bytes {
+pub(super) enum BytesPresence {
     /// No value is.
     Never,
     /// Some values are.
@@ -94,7 +94,7 @@ pub(super) enum Bytes {
 
 /// Properties found in a schema.
 #[derive(Debug, Default)]
-struct Found<'d> {
+struct SchemaFindings<'d> {
     bytes: bool,
     others: bool,
     media: Option<&'d str>,
@@ -104,22 +104,25 @@ struct Found<'d> {
 ///
 /// # Errors
 /// A reference cannot be resolved, or it takes too long.
-pub(super) fn bytes_of<'d>(document: &'d Document, schema: Part<'d>) -> Result<(Bytes, Option<&'d str>), String> {
-    let mut found = Found::default();
+pub(super) fn bytes_of<'d>(
+    document: &'d Document,
+    schema: DocumentPart<'d>,
+) -> Result<(BytesPresence, Option<&'d str>), String> {
+    let mut found = SchemaFindings::default();
     look(document, schema, &mut HashSet::new(), &mut found)?;
     let bytes = match (found.bytes, found.others) {
-        (false, _) => Bytes::Never,
-        (true, true) => Bytes::Sometimes,
-        (true, false) => Bytes::Always,
+        (false, _) => BytesPresence::Never,
+        (true, true) => BytesPresence::Sometimes,
+        (true, false) => BytesPresence::Always,
     };
     Ok((bytes, found.media))
 }
 
 fn look<'d>(
     document: &'d Document,
-    schema: Part<'d>,
+    schema: DocumentPart<'d>,
     seen: &mut HashSet<*const Value>,
-    found: &mut Found<'d>,
+    found: &mut SchemaFindings<'d>,
 ) -> Result<(), String> {
     let mut waiting = vec![schema];
     while let Some(part) = waiting.pop() {
@@ -139,7 +142,7 @@ fn look<'d>(
         }
         let before = waiting.len();
         for list in ["anyOf", "oneOf", "allOf", "prefixItems"] {
-            waiting.extend(schema.get(list).into_iter().flat_map(Part::items));
+            waiting.extend(schema.get(list).into_iter().flat_map(DocumentPart::items));
         }
         waiting.extend(schema.get("items").filter(|items| items.value.is_object()));
         // A schema of annotations only adds no value, as beside a reference.
@@ -156,7 +159,7 @@ fn look<'d>(
 }
 
 /// Returns whether a `string` type beside binary branches is about these.
-pub(super) fn is_said_of_branches(schema: &Value) -> bool {
+pub(super) fn applies_to_branches(schema: &Value) -> bool {
     only_type(schema) == Some("string") && ["anyOf", "oneOf", "allOf"].iter().any(|key| schema.get(*key).is_some())
 }
 
@@ -164,7 +167,7 @@ impl<'d> Schemas<'d> {
     /// Restricts the discriminator in each branch to its own values, because the schemas' names do not. A branch's own
     /// declaration of that property has precedence. Responses are unchanged, and so is the branch for unknown or
     /// missing values (OpenAPI 3.2, `defaultMapping`).
-    pub(super) fn discriminate(&self, out: &mut Map<String, Value>, part: Part<'d>) -> Result<(), String> {
+    pub(super) fn discriminate(&self, out: &mut Map<String, Value>, part: DocumentPart<'d>) -> Result<(), String> {
         let Some(discriminator) = part.get("discriminator") else { return Ok(()) };
         let Some(name) = discriminator.text("propertyName") else { return Ok(()) };
         if matches!(self.direction, Direction::Response) {
@@ -174,7 +177,7 @@ impl<'d> Schemas<'d> {
         let default = discriminator.text("defaultMapping");
         for key in ["oneOf", "anyOf"] {
             let Some(Value::Array(converted)) = out.get_mut(key) else { continue };
-            for (branch, stated) in converted.iter_mut().zip(part.get(key).into_iter().flat_map(Part::items)) {
+            for (branch, stated) in converted.iter_mut().zip(part.get(key).into_iter().flat_map(DocumentPart::items)) {
                 let Some(reference) = stated.text("$ref") else { continue };
                 if default.is_some_and(|default| [reference, last(reference)].contains(&default)) {
                     continue;
@@ -198,9 +201,9 @@ impl<'d> Schemas<'d> {
 }
 
 /// Returns the values of a discriminator by their target, each with its position in the mapping.
-fn mapped(discriminator: Part<'_>) -> HashMap<&str, Vec<(usize, &str)>> {
+fn mapped(discriminator: DocumentPart<'_>) -> HashMap<&str, Vec<(usize, &str)>> {
     let mut mapped: HashMap<&str, Vec<(usize, &str)>> = HashMap::new();
-    let mapping = discriminator.get("mapping").into_iter().flat_map(Part::members);
+    let mapping = discriminator.get("mapping").into_iter().flat_map(DocumentPart::members);
     for (at, (value, target)) in mapping.enumerate() {
         if let Some(target) = target.value.as_str() {
             mapped.entry(target).or_default().push((at, value));
@@ -235,13 +238,13 @@ impl<'d> Schemas<'d> {
     /// It takes too long.
     pub(super) fn property(
         &self,
-        part: Part<'d>,
+        part: DocumentPart<'d>,
         name: &str,
         seen: &mut HashSet<*const Value>,
-    ) -> Result<Option<Part<'d>>, String> {
+    ) -> Result<Option<DocumentPart<'d>>, String> {
         let mut waiting = vec![part];
         while let Some(part) = waiting.pop() {
-            if !self.is_news(part, seen)? {
+            if !self.is_unvisited(part, seen)? {
                 continue;
             }
             if !self.await_target(part, &mut waiting) {
@@ -257,21 +260,21 @@ impl<'d> Schemas<'d> {
     }
 
     /// Returns whether a schema was not `seen`, which takes a step.
-    fn is_news(&self, part: Part<'d>, seen: &mut HashSet<*const Value>) -> Result<bool, String> {
+    fn is_unvisited(&self, part: DocumentPart<'d>, seen: &mut HashSet<*const Value>) -> Result<bool, String> {
         self.document.budget.look(1 + part.text("$ref").map_or(0, of_text))?;
         let key: *const Value = part.value;
         Ok(seen.insert(key))
     }
 
     /// Adds the target of a schema's reference. Returns whether the keywords beside it apply too.
-    fn await_target(&self, part: Part<'d>, waiting: &mut Vec<Part<'d>>) -> bool {
+    fn await_target(&self, part: DocumentPart<'d>, waiting: &mut Vec<DocumentPart<'d>>) -> bool {
         let Some(reference) = part.text("$ref") else { return true };
         waiting.extend(self.document.target(part.file, reference).ok());
         self.document.version.has_json_schema()
     }
 
     /// Adds the `allOf` schemas of a schema, the first to be taken next.
-    fn await_wholes(&self, part: Part<'d>, waiting: &mut Vec<Part<'d>>) -> Result<(), String> {
+    fn await_wholes(&self, part: DocumentPart<'d>, waiting: &mut Vec<DocumentPart<'d>>) -> Result<(), String> {
         let Some(all) = part.get("allOf") else { return Ok(()) };
         let from = waiting.len();
         self.document.budget.look(all.value.as_array().map_or(0, Vec::len))?;
@@ -284,13 +287,13 @@ impl<'d> Schemas<'d> {
 
     /// Returns whether a schema, itself or by `allOf`, requires a property that only the enclosing schemas declare and
     /// that does not apply in this direction: as a shared definition it would still require it.
-    pub(super) fn asks_for_hidden(&self, target: Part<'d>) -> Result<bool, String> {
+    pub(super) fn asks_for_hidden(&self, target: DocumentPart<'d>) -> Result<bool, String> {
         if self.wholes.is_empty() {
             return Ok(false);
         }
         let (mut waiting, mut seen, mut known) = (vec![target], HashSet::new(), HashSet::new());
         while let Some(part) = waiting.pop() {
-            if !self.is_news(part, &mut seen)? {
+            if !self.is_unvisited(part, &mut seen)? {
                 continue;
             }
             if !self.await_target(part, &mut waiting) {
@@ -320,7 +323,7 @@ impl<'d> Schemas<'d> {
     }
 
     /// Returns the names in `required`, each once.
-    fn names_required(&self, part: Part<'d>) -> Result<Vec<&'d str>, String> {
+    fn names_required(&self, part: DocumentPart<'d>) -> Result<Vec<&'d str>, String> {
         let names = part.value.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         self.document.budget.look(names.len())?;
         let mut seen = HashSet::new();
@@ -328,17 +331,17 @@ impl<'d> Schemas<'d> {
     }
 
     /// Returns whether a property does not apply in this direction.
-    pub(super) fn is_hidden(&self, schema: Part<'d>) -> bool {
+    pub(super) fn is_hidden(&self, schema: DocumentPart<'d>) -> bool {
         let mark = match self.direction {
             Direction::Request => "readOnly",
             Direction::Response => "writeOnly",
         };
-        let is_marked = |part: Part<'_>| part.value.get(mark).and_then(Value::as_bool) == Some(true);
+        let is_marked = |part: DocumentPart<'_>| part.value.get(mark).and_then(Value::as_bool) == Some(true);
         is_marked(schema) || self.document.follow(schema).is_ok_and(is_marked)
     }
 
     /// Writes `required` without left-out properties of any schema that this combines or is combined in.
-    pub(super) fn required(&self, out: &mut Map<String, Value>, part: Part<'d>) -> Result<(), String> {
+    pub(super) fn required(&self, out: &mut Map<String, Value>, part: DocumentPart<'d>) -> Result<(), String> {
         let mut kept = Vec::new();
         for name in self.names_required(part)? {
             let own = part.get("properties").and_then(|properties| properties.get(name));

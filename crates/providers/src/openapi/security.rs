@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use crate::openapi::config::{Auth, OpenApiConfig};
-use crate::openapi::document::{Document, Origin, Part};
+use crate::openapi::document::{Document, DocumentPart, Origin};
 use crate::rest::{Credential, TokenSource};
 
 /// Builds credentials from settings, each once.
@@ -24,7 +24,7 @@ pub(super) struct Keyring<'d> {
 
 /// The credentials of an operation.
 #[derive(Debug, Default)]
-pub(super) struct Admission {
+pub(super) struct OperationAuth {
     pub(super) credentials: Vec<Credential>,
     /// Places that credentials fill, so that arguments cannot: (`query`, `header` or `cookie`; name).
     pub(super) places: Vec<(&'static str, String)>,
@@ -50,9 +50,9 @@ impl<'d> Keyring<'d> {
     ///
     /// # Errors
     /// No configured credential can be used.
-    pub(super) fn admission(&mut self, operation: Part<'d>) -> Result<Admission, String> {
+    pub(super) fn admission(&mut self, operation: DocumentPart<'d>) -> Result<OperationAuth, String> {
         let requirements = operation.get("security").or_else(|| self.document.root().get("security"));
-        let Some(requirements) = requirements else { return Ok(Admission::default()) };
+        let Some(requirements) = requirements else { return Ok(OperationAuth::default()) };
         let mut missing = Vec::new();
         let mut is_optional = false;
         let mut unusable = None;
@@ -78,11 +78,11 @@ impl<'d> Keyring<'d> {
         if !is_optional && !missing.is_empty() && !self.unmet.contains(&missing) {
             self.unmet.push(missing);
         }
-        Ok(Admission::default())
+        Ok(OperationAuth::default())
     }
 
-    fn all(&mut self, names: &[&String]) -> Result<Admission, String> {
-        let mut admission = Admission::default();
+    fn all(&mut self, names: &[&String]) -> Result<OperationAuth, String> {
+        let mut admission = OperationAuth::default();
         for name in names {
             let scheme = self.scheme(name)?;
             if let Some(place) = place(scheme) {
@@ -106,14 +106,14 @@ impl<'d> Keyring<'d> {
         Ok(admission)
     }
 
-    fn scheme(&self, name: &str) -> Result<Part<'d>, String> {
+    fn scheme(&self, name: &str) -> Result<DocumentPart<'d>, String> {
         let schemes = self.document.root().get("components").and_then(|components| components.get("securitySchemes"));
         let scheme = schemes.and_then(|schemes| schemes.get(name));
         let scheme = scheme.ok_or_else(|| format!("its security scheme `{name}` is not in the document"))?;
         self.document.follow(scheme)
     }
 
-    fn make(&self, name: &str, scheme: Part<'d>) -> Result<Credential, String> {
+    fn make(&self, name: &str, scheme: DocumentPart<'d>) -> Result<Credential, String> {
         let Some(auth) = self.spec.auth.get(name) else { return Err("is not configured".into()) };
         let kind = scheme.text("type").unwrap_or_default();
         match (kind, auth) {
@@ -153,7 +153,7 @@ impl<'d> Keyring<'d> {
     }
 
     /// Returns the address of tokens. A document from the network must not choose who gets the secret.
-    fn token_url(&self, scheme: Part<'d>, configured: Option<&str>) -> Result<Url, String> {
+    fn token_url(&self, scheme: DocumentPart<'d>, configured: Option<&str>) -> Result<Url, String> {
         if let Some(configured) = configured {
             return Url::parse(configured).map_err(|error| format!("token_url: {error}"));
         }
@@ -168,10 +168,11 @@ impl<'d> Keyring<'d> {
     /// Returns every scope that the document requires for a scheme.
     fn required_scopes(&self, name: &str) -> Vec<String> {
         let root = self.document.root();
-        let operations = root.get("paths").into_iter().flat_map(Part::members).flat_map(|(_, item)| item.members());
+        let operations =
+            root.get("paths").into_iter().flat_map(DocumentPart::members).flat_map(|(_, item)| item.members());
         let own = operations.filter_map(|(_, operation)| operation.get("security"));
         let mut scopes = Vec::new();
-        for requirement in root.get("security").into_iter().chain(own).flat_map(Part::items) {
+        for requirement in root.get("security").into_iter().chain(own).flat_map(DocumentPart::items) {
             let listed = requirement.value.get(name).and_then(Value::as_array).into_iter().flatten();
             for scope in listed.filter_map(Value::as_str) {
                 if scopes.iter().all(|have| have != scope) {
@@ -184,7 +185,7 @@ impl<'d> Keyring<'d> {
 }
 
 /// Returns the place that a scheme's credential fills.
-fn place(scheme: Part<'_>) -> Option<(&'static str, String)> {
+fn place(scheme: DocumentPart<'_>) -> Option<(&'static str, String)> {
     match (scheme.text("type")?, scheme.text("in")) {
         ("apiKey", Some("query")) => Some(("query", scheme.text("name")?.to_owned())),
         ("apiKey", Some("header")) => Some(("header", scheme.text("name")?.to_ascii_lowercase())),
@@ -194,7 +195,7 @@ fn place(scheme: Part<'_>) -> Option<(&'static str, String)> {
     }
 }
 
-fn api_key(scheme: Part<'_>, key: &str) -> Result<Credential, String> {
+fn api_key(scheme: DocumentPart<'_>, key: &str) -> Result<Credential, String> {
     let name = scheme.text("name").ok_or("the document does not name the key")?;
     match scheme.text("in") {
         Some("query") => Ok(Credential::Query(name.to_owned(), key.to_owned())),
@@ -239,15 +240,15 @@ pub(super) struct Base {
 pub(super) fn base(
     spec: &OpenApiConfig,
     document: &Document,
-    path_item: &[Part<'_>],
-    operation: Part<'_>,
+    path_item: &[DocumentPart<'_>],
+    operation: DocumentPart<'_>,
 ) -> Result<Base, String> {
     if let Some(configured) = &spec.base_url {
         return split(configured, String::new(), true).map_err(|reason| format!("base_url: {reason}"));
     }
-    let Filled { url, mut stated } = match server_of(document, path_item, operation) {
+    let FilledUrl { url, mut stated } = match server_of(document, path_item, operation) {
         Some(server) => filled(server, spec)?,
-        None => Filled { url: "/".to_owned(), stated: "/".to_owned() },
+        None => FilledUrl { url: "/".to_owned(), stated: "/".to_owned() },
     };
     // The found address, after redirects, and the configured one.
     let (own, named) = (address(&document.origin), address(&spec.document));
@@ -268,7 +269,7 @@ pub(super) fn base(
     };
     let server = Url::parse(&absolute).ok();
     let is_vouched_for = match (named.or(own), &server) {
-        (Some(named), Some(server)) => vouches(named, server),
+        (Some(named), Some(server)) => trusts_server(named, server),
         (None, _) => true,
         (Some(_), None) => false,
     };
@@ -284,7 +285,11 @@ pub(super) fn base(
 }
 
 /// Returns the server that the document declares for an operation.
-pub(super) fn server_of<'d>(document: &'d Document, path_item: &[Part<'d>], operation: Part<'d>) -> Option<&'d Value> {
+pub(super) fn server_of<'d>(
+    document: &'d Document,
+    path_item: &[DocumentPart<'d>],
+    operation: DocumentPart<'d>,
+) -> Option<&'d Value> {
     let mut levels = [operation].into_iter().chain(path_item.iter().copied()).chain([document.root()]);
     let servers = levels.find_map(|part| part.value.get("servers")?.as_array().filter(|list| !list.is_empty()));
     servers.and_then(|list| list.first())
@@ -292,7 +297,7 @@ pub(super) fn server_of<'d>(document: &'d Document, path_item: &[Part<'d>], oper
 
 /// Returns whether the operator's choice of an address covers this server: the same origin, or the same host and port
 /// over `https`, to which `http` servers redirect.
-fn vouches(named: &Url, server: &Url) -> bool {
+fn trusts_server(named: &Url, server: &Url) -> bool {
     let is_upgrade = (named.scheme(), server.scheme()) == ("http", "https")
         && named.host() == server.host()
         // The ports must be equal, explicit or the default of the scheme.
@@ -308,14 +313,14 @@ fn address(origin: &Origin) -> Option<&Url> {
 }
 
 /// A server's URL with its variables filled in.
-struct Filled {
+struct FilledUrl {
     /// With all variables filled in.
     url: String,
     /// With only the variables filled in whose values are the document's.
     stated: String,
 }
 
-fn filled(server: &Value, spec: &OpenApiConfig) -> Result<Filled, String> {
+fn filled(server: &Value, spec: &OpenApiConfig) -> Result<FilledUrl, String> {
     let template = server.get("url").and_then(Value::as_str).unwrap_or("/");
     let (mut url, mut stated) = (String::new(), String::new());
     let mut rest = template;
@@ -340,7 +345,7 @@ fn filled(server: &Value, spec: &OpenApiConfig) -> Result<Filled, String> {
     }
     url.push_str(rest);
     stated.push_str(rest);
-    Ok(Filled { url, stated })
+    Ok(FilledUrl { url, stated })
 }
 
 /// Returns the variables in a server's address by name, each with its declaration.

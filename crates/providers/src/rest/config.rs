@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use toolwright_core::Effects;
-use toolwright_core::definition::{Concurrency, Guidance, OwnLimits};
-use toolwright_core::setting::{CacheTtl, Written};
+use toolwright_core::definition::{Concurrency, Guidance, ToolLimits};
+use toolwright_core::setting::{CacheTtl, LiteralText};
 
 use super::request::query::Style;
 
@@ -30,7 +30,7 @@ pub struct RestToolConfig {
     pub url: String,
     /// Request headers. A header whose placeholder has no value is left out.
     #[serde(default)]
-    #[schemars(with = "IndexMap<String, Written>", extend("x-variables" = "pair"))]
+    #[schemars(with = "IndexMap<String, LiteralText>", extend("x-variables" = "pair"))]
     pub headers: IndexMap<String, String>,
     /// Query pairs: a template, a scalar, a list, or `{value, style, explode}` in `OpenAPI`'s sense. A pair whose
     /// placeholder has no value is left out.
@@ -64,7 +64,7 @@ pub struct RestToolConfig {
     pub stream: Option<StreamConfig>,
     /// The limits of its calls.
     #[serde(flatten)]
-    pub limits: OwnLimits,
+    pub limits: ToolLimits,
     /// How many bytes of a response are read at most. Default 2 MiB.
     #[serde(alias = "maxBytes")]
     #[schemars(range(min = 256))]

@@ -7,11 +7,11 @@ use url::Url;
 
 use super::config::RestToolConfig;
 use super::request::body::{BodyTemplate, JsonTemplate};
-use super::request::place::{Explode, PathStyle, Writing};
+use super::request::place::{Explode, PathStyle, ValueEncoding};
 use super::request::query::{Reserved, Style};
 use super::request::template::{Segment, Template};
 use super::request::{HeaderPart, Pair, PathPart, RequestTemplate};
-use crate::rest::Complaint;
+use crate::rest::FieldError;
 
 /// Headers that frame the message, so they cannot be set.
 pub(crate) const FRAMING: [&str; 5] = ["connection", "content-length", "te", "transfer-encoding", "upgrade"];
@@ -20,7 +20,7 @@ pub(crate) const FRAMING: [&str; 5] = ["connection", "content-length", "te", "tr
 ///
 /// # Errors
 /// The first invalid field.
-pub(super) fn compile(spec: &RestToolConfig, schema: &Value) -> Result<RequestTemplate, Complaint> {
+pub(super) fn compile(spec: &RestToolConfig, schema: &Value) -> Result<RequestTemplate, FieldError> {
     let (origin, path, mut pairs) = compile_url(&Template::compile(&spec.url, "url", schema)?)?;
     for (name, query) in &spec.query {
         let value = JsonTemplate::compile(&query.value, &format!("query.{name}"), schema, 0)?;
@@ -30,7 +30,7 @@ pub(super) fn compile(spec: &RestToolConfig, schema: &Value) -> Result<RequestTe
             style: query.style,
             explode: query.explode,
             reserved: Reserved::Encoded,
-            writing: Writing::Styled,
+            writing: ValueEncoding::Styled,
         });
     }
     let headers = compile_headers(spec, schema)?;
@@ -64,15 +64,15 @@ fn path_parts(segment: Template) -> Vec<PathPart> {
             parameter,
             style: PathStyle::Simple,
             explode: Explode::No,
-            writing: Writing::Styled,
+            writing: ValueEncoding::Styled,
         },
     };
     segment.segments.into_iter().map(part).collect()
 }
 
 /// Splits a URL into origin, path and query.
-fn compile_url(template: &Template) -> Result<(String, Vec<Template>, Vec<Pair>), Complaint> {
-    let fail = |reason: &str| Complaint::new("url", reason);
+fn compile_url(template: &Template) -> Result<(String, Vec<Template>, Vec<Pair>), FieldError> {
+    let fail = |reason: &str| FieldError::new("url", reason);
     let (template, fragment) = split_once(template, '#');
     if fragment.is_some_and(|fragment| fragment.literal().is_none()) {
         return Err(fail("a placeholder after `#` is never sent"));
@@ -110,7 +110,7 @@ fn compile_url(template: &Template) -> Result<(String, Vec<Template>, Vec<Pair>)
     Ok((origin.to_owned(), split(&path, '/'), pairs))
 }
 
-fn compile_pair(pair: &Template) -> Result<Pair, Complaint> {
+fn compile_pair(pair: &Template) -> Result<Pair, FieldError> {
     if let Some(literal) = pair.literal() {
         return Ok(Pair::Literal(literal.to_owned()));
     }
@@ -122,29 +122,29 @@ fn compile_pair(pair: &Template) -> Result<Pair, Complaint> {
             style: Style::Form,
             explode: None,
             reserved: Reserved::Encoded,
-            writing: Writing::Styled,
+            writing: ValueEncoding::Styled,
         }),
         (Some(name), Some(value)) => Ok(Pair::Mixed(name.to_owned(), value)),
-        _ => Err(Complaint::new("url", "a placeholder in the query stands after a `name=`")),
+        _ => Err(FieldError::new("url", "a placeholder in the query stands after a `name=`")),
     }
 }
 
-fn compile_headers(spec: &RestToolConfig, schema: &Value) -> Result<Vec<(HeaderName, Template)>, Complaint> {
+fn compile_headers(spec: &RestToolConfig, schema: &Value) -> Result<Vec<(HeaderName, Template)>, FieldError> {
     let mut headers = Vec::with_capacity(spec.headers.len());
     for (written, value) in &spec.headers {
         let field = format!("headers.{written}");
         let name = HeaderName::from_bytes(written.as_bytes())
-            .map_err(|_| Complaint::new(&field, "it is not a header's name"))?;
+            .map_err(|_| FieldError::new(&field, "it is not a header's name"))?;
         let template = Template::compile(value, &field, schema)?;
         if FRAMING.contains(&name.as_str()) || (name == http::header::HOST && template.literal().is_none()) {
-            return Err(Complaint::new(field, "this header frames the message and cannot be set"));
+            return Err(FieldError::new(field, "this header frames the message and cannot be set"));
         }
         let literals = template.segments.iter().filter_map(|segment| match segment {
             Segment::Literal(text) => Some(text),
             Segment::Parameter(_) => None,
         });
         if literals.into_iter().any(|text| HeaderValue::from_bytes(text.as_bytes()).is_err()) {
-            return Err(Complaint::new(field, "its value holds a line break or another control character"));
+            return Err(FieldError::new(field, "its value holds a line break or another control character"));
         }
         headers.push((name, template));
     }

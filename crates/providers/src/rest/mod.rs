@@ -16,11 +16,11 @@ pub(crate) use entry::FRAMING;
 pub(crate) use provider::HttpTool;
 pub(crate) use provider::{MAX_BYTES, RETRIES, compile};
 pub use provider::{RestOptions, RestProvider};
-pub(crate) use reply::Reading;
+pub(crate) use reply::ResponseReading;
 pub use reply::Selection;
 pub(crate) use request::body::{BodyTemplate, JsonTemplate};
 pub(crate) use request::payload::{FieldWriting, Kinds, PartContent, PartList, PartWriting, Payload, PayloadKind};
-pub(crate) use request::place::{CookieStyle, Explode, PathStyle, Writing};
+pub(crate) use request::place::{CookieStyle, Explode, PathStyle, ValueEncoding};
 pub(crate) use request::query::Reserved;
 pub use request::query::Style;
 pub(crate) use request::template::{Need, Parameter, Segment, Template};
@@ -62,12 +62,12 @@ pub enum RestError {
 
 /// An error of one field, before it is known which tool has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Complaint {
+pub(super) struct FieldError {
     pub(super) field: String,
     pub(super) reason: String,
 }
 
-impl Complaint {
+impl FieldError {
     pub(super) fn new(field: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { field: field.into(), reason: reason.into() }
     }

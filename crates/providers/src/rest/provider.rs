@@ -17,9 +17,9 @@ use toolwright_net::{AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest
 use crate::rest::config::{ResponseFormat, RestToolConfig};
 use crate::rest::credential::Credential;
 use crate::rest::entry::{self, declaration};
-use crate::rest::reply::{Assembly, Reading, Selection};
+use crate::rest::reply::{ResponseReading, Selection, StreamAssembly};
 use crate::rest::request::RequestTemplate;
-use crate::rest::{Complaint, RestError};
+use crate::rest::{FieldError, RestError};
 
 const NAME: &str = "rest";
 const VERSION: &str = "1.0.0";
@@ -92,7 +92,7 @@ impl RestProvider {
             }
             provider.hosts.extend(host.map(|host| (definition.id.clone(), host)));
             provider.warnings.extend(unused(&name, &definition, &tool.request));
-            let registered = RegisteredTool::own_as(definition, &*name)
+            let registered = RegisteredTool::own_named(definition, &*name)
                 .map_err(|error| RestError::Registration { tool: name.clone(), error })?;
             provider.listed.push(registered);
             provider.tools.insert(name, tool);
@@ -178,19 +178,22 @@ pub(crate) fn compile(
         allowed_hosts: spec.allowed_hosts.clone().unwrap_or_else(|| options.address.allowed_hosts.clone()),
     };
     let select = spec.select.as_deref().map(Selection::parse).transpose();
-    let select = select.map_err(|reason| Complaint::new("select", reason).of_tool(name))?;
+    let select = select.map_err(|reason| FieldError::new("select", reason).of_tool(name))?;
     let stream = spec.stream.as_ref().map(|stream| {
         let parse = |(field, path): (&str, &Option<String>)| {
             let path = path.as_deref().map(Selection::parse).transpose();
-            path.map_err(|reason| Complaint::new(field, reason).of_tool(name))
+            path.map_err(|reason| FieldError::new(field, reason).of_tool(name))
         };
-        Ok(Assembly { answer: parse(("stream.answer", &stream.answer))?, done: parse(("stream.done", &stream.done))? })
+        Ok(StreamAssembly {
+            answer: parse(("stream.answer", &stream.answer))?,
+            done: parse(("stream.done", &stream.done))?,
+        })
     });
     let stream = stream.transpose()?;
-    without_effect(&spec).map_err(|(field, reason)| Complaint::new(field, reason).of_tool(name))?;
+    without_effect(&spec).map_err(|(field, reason)| FieldError::new(field, reason).of_tool(name))?;
     let client = client_of(policy, options, clients);
     let tool = HttpTool {
-        reading: Reading {
+        reading: ResponseReading {
             format: spec.response,
             max_bytes: spec.max_bytes.unwrap_or(options.max_bytes).max(1),
             structured: spec.output_schema.is_some(),
@@ -292,7 +295,7 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(crate) struct HttpTool {
     pub(crate) request: RequestTemplate,
     pub(crate) credentials: Vec<Credential>,
-    pub(crate) reading: Reading,
+    pub(crate) reading: ResponseReading,
     pub(crate) client: Arc<HttpClient>,
     /// The configuration section of its settings, for remedies.
     pub(crate) settings: Arc<str>,

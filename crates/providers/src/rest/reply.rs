@@ -19,7 +19,7 @@ const DONE: &str = "[DONE]";
 
 /// How a tool reads responses.
 #[derive(Debug, Clone)]
-pub(crate) struct Reading {
+pub(crate) struct ResponseReading {
     pub(crate) format: ResponseFormat,
     pub(crate) max_bytes: usize,
     /// Whether JSON is also returned as a structured value, because there is a schema for it.
@@ -27,19 +27,19 @@ pub(crate) struct Reading {
     /// Selects the part of the JSON that is the result.
     pub(crate) select: Option<Selection>,
     /// How the parts of a stream are joined.
-    pub(crate) stream: Option<Assembly>,
+    pub(crate) stream: Option<StreamAssembly>,
 }
 
 /// How the parts of a stream are joined to one text.
 #[derive(Debug, Clone)]
-pub(crate) struct Assembly {
+pub(crate) struct StreamAssembly {
     /// Selects the text of a part.
     pub(crate) answer: Option<Selection>,
     /// Selects the field by which a part is marked as the last.
     pub(crate) done: Option<Selection>,
 }
 
-impl Reading {
+impl ResponseReading {
     /// Reads a response to its end or limit.
     ///
     /// # Errors
@@ -102,17 +102,17 @@ impl Reading {
         context: &ToolContext,
     ) -> Result<ToolOutput, NetError> {
         let bounds = Bounds::of(context);
-        let mut came = Came::default();
+        let mut items_read = StreamItems::default();
         let mut room = self.max_bytes;
         // Whether the stream has its end marker.
-        let emit = |found: Vec<String>, came: &mut Came| {
+        let emit = |found: Vec<String>, items_read: &mut StreamItems| {
             for item in found {
                 let Part { text, is_last } = self.part(&item);
                 if let Some(text) = text {
                     context.partials.send(Partial::Text(text.clone()));
-                    came.items.push(text);
-                } else if came.unused.is_none() && item.trim() != DONE {
-                    came.unused = Some(item);
+                    items_read.items.push(text);
+                } else if items_read.unused.is_none() && item.trim() != DONE {
+                    items_read.unused = Some(item);
                 }
                 if is_last {
                     return true;
@@ -123,17 +123,17 @@ impl Reading {
         let mut end = loop {
             match response.chunk(bounds).await {
                 Ok(Some(chunk)) if chunk.len() > room => {
-                    emit(splitter.push(&chunk[..room]), &mut came);
+                    emit(splitter.push(&chunk[..room]), &mut items_read);
                     break End::Full;
                 }
                 Ok(Some(chunk)) => {
                     room -= chunk.len();
-                    if emit(splitter.push(&chunk), &mut came) {
+                    if emit(splitter.push(&chunk), &mut items_read) {
                         break End::Said;
                     }
                 }
                 Ok(None) => break End::Whole,
-                Err(error) if came.items.is_empty() => return Err(error),
+                Err(error) if items_read.items.is_empty() => return Err(error),
                 Err(NetError::Timeout | NetError::Canceled(CancelCause::Deadline)) => break End::TimedOut,
                 Err(error @ NetError::Canceled(_)) => return Err(error),
                 Err(error) => break End::Broken(error),
@@ -141,13 +141,13 @@ impl Reading {
         };
         // The last line of a stream that ended early may be incomplete.
         if matches!(end, End::Whole | End::Full) {
-            let is_said = emit(splitter.finish(), &mut came);
+            let is_said = emit(splitter.finish(), &mut items_read);
             let should_say = self.stream.as_ref().is_some_and(|stream| stream.done.is_some());
             if matches!(end, End::Whole) && should_say && !is_said {
                 end = End::Unsaid;
             }
         }
-        let Came { items, unused } = came;
+        let StreamItems { items, unused } = items_read;
         let events = items.len();
         let answer = self.stream.as_ref().and_then(|stream| stream.answer.as_ref());
         let is_assembled = answer.is_some();
@@ -272,7 +272,7 @@ impl Reading {
 
 /// The items read from a stream.
 #[derive(Default)]
-struct Came {
+struct StreamItems {
     /// The parts of the result.
     items: Vec<String>,
     /// The first part that adds nothing to the result.

@@ -114,7 +114,7 @@ async fn signed_tools_run_within_their_grants() {
     let tools = provider.list().await.expect("listed");
     // An address inside is refused when it is dialled, as for every REST tool.
     assert_eq!(names(&tools), ["acme:status@1.0.0", "acme:greet@1.0.0", "acme:inside@1.0.0", "acme:title@1.0.0"]);
-    assert!(tools.iter().all(|tool| tool.origin() == toolwright_core::catalogue::Origin::Foreign));
+    assert!(tools.iter().all(|tool| tool.origin() == toolwright_core::catalogue::DefinitionOrigin::Foreign));
     assert_eq!(tools[0].definition().signed_by.as_deref(), Some(publisher.key.public().to_string().as_str()));
     assert!(!tools[0].definition().declaration.as_ref().expect("declared").to_string().contains("s3cret"));
     let withheld = provider.withheld();

@@ -54,13 +54,13 @@ impl LastList {
 
 /// The lists of one provider that are due.
 #[derive(Debug, Default)]
-pub(super) struct Due {
+pub(super) struct DueLists {
     wake: [Notify; 3],
     /// When each list was last requested.
     asked: Mutex<[Option<Instant>; 3]>,
 }
 
-impl Due {
+impl DueLists {
     /// Requests the list again, now or after the request in progress.
     pub(super) fn set(&self, kind: ListKind) {
         self.wake[kind as usize].notify_one();
@@ -88,7 +88,7 @@ impl Due {
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     pub(super) last: [LastList; 3],
-    pub(super) due: Arc<Due>,
+    pub(super) due: Arc<DueLists>,
     /// The provider's announced capabilities when it was listed. The object differs for each connection.
     announced: Option<Arc<Map<String, Value>>>,
     /// Tasks that request the lists; dropping this ends them.
@@ -124,7 +124,7 @@ impl Lists {
 }
 
 /// Lists at once, and then whenever the list is due. Retries failures with growing pauses.
-async fn keep_listed(catalogue: Weak<Catalogue>, provider: Arc<dyn Provider>, kind: ListKind, due: Arc<Due>) {
+async fn keep_listed(catalogue: Weak<Catalogue>, provider: Arc<dyn Provider>, kind: ListKind, due: Arc<DueLists>) {
     let mut failures = 0;
     loop {
         let Some(catalogue) = catalogue.upgrade() else { return };
@@ -148,7 +148,7 @@ async fn keep_listed(catalogue: Weak<Catalogue>, provider: Arc<dyn Provider>, ki
 pub struct SourceLists {
     provider: Arc<dyn Provider>,
     last: [LastList; 3],
-    due: Arc<Due>,
+    due: Arc<DueLists>,
     /// Whether its tools could not be listed, so that nothing is requested of it.
     has_failed: bool,
 }

@@ -18,12 +18,12 @@ use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{Event, EventSink, NoEvents};
 use toolwright_core::pins::Change;
 
-use self::lists::Due;
+use self::lists::DueLists;
 pub use self::lists::SourceLists;
 pub use self::pins::Pins;
 use self::pins::UnpinnedTool;
 use self::provider_slot::{ProviderSlot, reuse};
-use self::publish::{Current, Sources};
+use self::publish::{CurrentSnapshot, Sources};
 
 /// How long one provider may take to list before it counts as failed.
 pub const DEFAULT_LIST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -55,7 +55,7 @@ pub struct Catalogue {
     events: Arc<dyn EventSink>,
     redactor: Arc<dyn Redactor>,
     list_timeout: Duration,
-    current: Arc<Current>,
+    current: Arc<CurrentSnapshot>,
     slots: Mutex<Vec<ProviderSlot>>,
     absent: RwLock<Vec<(String, String)>>,
     /// Whether calls may become jobs although their tools do not ask for it.
@@ -127,7 +127,7 @@ impl Catalogue {
             self.publish(&slots);
         }
         drop(slots);
-        self.warn_of_held(held);
+        self.warn_withheld(held);
     }
 
     /// Returns the current snapshot. A run keeps the snapshot of its turn.
@@ -218,7 +218,7 @@ impl Catalogue {
             self.publish(&slots);
             held
         };
-        self.warn_of_held(held);
+        self.warn_withheld(held);
         self.listen_to(&*provider, due);
         Ok(())
     }
@@ -272,7 +272,7 @@ impl Catalogue {
         }
         self.publish(&slots);
         drop(slots);
-        held.into_iter().for_each(|held| self.warn_of_held(held));
+        held.into_iter().for_each(|held| self.warn_withheld(held));
         old
     }
 
@@ -308,7 +308,7 @@ impl Catalogue {
     }
 
     /// Lists a provider again whenever it reports a change.
-    fn listen_to(self: &Arc<Self>, provider: &dyn Provider, due: Arc<Due>) {
+    fn listen_to(self: &Arc<Self>, provider: &dyn Provider, due: Arc<DueLists>) {
         let (catalogue, runtime) = (Arc::downgrade(self), tokio::runtime::Handle::current());
         let name = provider.name().to_owned();
         provider.on_change(Arc::new(move || {
@@ -382,7 +382,7 @@ impl Catalogue {
         self.publish(&slots);
         drop(slots);
         self.events.emit(event);
-        self.warn_of_held(held);
+        self.warn_withheld(held);
     }
 
     /// Lists one kind of a provider's items other than tools again; if that fails, the last list stays.
@@ -411,7 +411,7 @@ impl Catalogue {
     }
 
     /// Reports definitions that differ from the pinned ones.
-    fn warn_of_held(&self, held: Vec<UnpinnedTool>) {
+    fn warn_withheld(&self, held: Vec<UnpinnedTool>) {
         let rest = held.len().saturating_sub(MAX_NOTICES);
         let provider = held.first().map(|held| held.provider.clone());
         for held in held.into_iter().take(MAX_NOTICES) {

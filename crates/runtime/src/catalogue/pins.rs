@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::Value;
-use toolwright_core::catalogue::{Origin, RegisteredTool};
+use toolwright_core::catalogue::{DefinitionOrigin, RegisteredTool};
 use toolwright_core::pins::{
-    Change, CurrentTool, Decision, Note, Pin, PinConfig, PinIndex, PinSource, Verdict, Weight, decide, diff, judge,
-    renamed,
+    Change, ChangeSeverity, CurrentTool, Pin, PinConfig, PinIndex, PinOutcome, PinSource, PinStatus, PinUpdate, decide,
+    diff, judge, renamed,
 };
-use toolwright_core::store::{PinNote, PinStore};
+use toolwright_core::store::{PinStore, PinWrite};
 
 /// The most pinned tools of one source. Further tools are withheld, so that a source with ever new names does not fill
 /// the store.
@@ -42,17 +42,17 @@ pub(crate) struct UnpinnedTool {
 
 /// A provider's tools, checked.
 #[derive(Debug, Default)]
-pub(crate) struct Judged {
+pub(crate) struct JudgedTools {
     pub(crate) offered: Vec<Arc<RegisteredTool>>,
     pub(crate) held: Vec<UnpinnedTool>,
 }
 
 /// A tool whose definition must be compared or recorded.
-struct Open<'a> {
+struct PinCandidate<'a> {
     tool: &'a Arc<RegisteredTool>,
     pin: Option<&'a Pin>,
-    verdict: Verdict,
-    decision: Decision,
+    verdict: PinStatus,
+    decision: PinOutcome,
 }
 
 impl std::fmt::Debug for Pins {
@@ -86,10 +86,10 @@ impl Pins {
 
     /// Checks the tools of a source, and records new or waiting definitions. Built-in tools are not pinned. If the
     /// store cannot be read, third-party tools are withheld; if it cannot be written, they are not.
-    pub(crate) async fn judge(&self, source: &PinSource, tools: &[Arc<RegisteredTool>]) -> Judged {
+    pub(crate) async fn judge(&self, source: &PinSource, tools: &[Arc<RegisteredTool>]) -> JudgedTools {
         let provider = source.provider.as_str();
         if !tools.iter().any(is_foreign) {
-            return Judged { offered: tools.to_vec(), held: Vec::new() };
+            return JudgedTools { offered: tools.to_vec(), held: Vec::new() };
         }
         let pins = match self.store.pins(Some(source)).await {
             Ok(pins) => pins,
@@ -98,7 +98,7 @@ impl Pins {
         let book = PinIndex::new(&pins);
         let config = self.config();
         let mut room = MAX_PINS.saturating_sub(pins.len());
-        let mut judged = Judged::default();
+        let mut judged = JudgedTools::default();
         let mut notes = Vec::new();
         let mut open = Vec::new();
         for tool in tools {
@@ -109,7 +109,7 @@ impl Pins {
             let pin = book.of(tool.raw_name(), &tool.definition().id);
             let now = CurrentTool { tool: tool.raw_name(), hash: tool.source_hash() };
             let verdict = judge(pin, now);
-            if verdict == Verdict::New {
+            if verdict == PinStatus::New {
                 if room == 0 {
                     judged.held.push(too_many(provider, tool));
                     continue;
@@ -118,12 +118,12 @@ impl Pins {
             }
             let decision = decide(config, verdict, pin, now);
             match verdict {
-                Verdict::Drifted | Verdict::Unapproved => open.push(Open { tool, pin, verdict, decision }),
-                Verdict::New if !decision.offered => open.push(Open { tool, pin, verdict, decision }),
-                Verdict::Same | Verdict::New => judged.offered.push(Arc::clone(tool)),
+                PinStatus::Drifted | PinStatus::Unapproved => open.push(PinCandidate { tool, pin, verdict, decision }),
+                PinStatus::New if !decision.offered => open.push(PinCandidate { tool, pin, verdict, decision }),
+                PinStatus::Same | PinStatus::New => judged.offered.push(Arc::clone(tool)),
             }
-            if verdict != Verdict::Drifted {
-                notes.extend(noted(tool, pin, decision.note));
+            if verdict != PinStatus::Drifted {
+                notes.extend(pin_write(tool, pin, decision.note));
             }
         }
         let offered_in_order = open.is_empty();
@@ -141,7 +141,13 @@ impl Pins {
     }
 
     /// Compares definitions whose hash differs. Differences in form only are offered; others are held.
-    async fn compare(&self, source: &PinSource, open: Vec<Open<'_>>, judged: &mut Judged, notes: &mut Vec<PinNote>) {
+    async fn compare(
+        &self,
+        source: &PinSource,
+        open: Vec<PinCandidate<'_>>,
+        judged: &mut JudgedTools,
+        notes: &mut Vec<PinWrite>,
+    ) {
         if open.is_empty() {
             return;
         }
@@ -152,29 +158,29 @@ impl Pins {
             Vec::new()
         });
         let mut contracts = contracts.into_iter();
-        for Open { tool, pin, verdict, decision } in open {
+        for PinCandidate { tool, pin, verdict, decision } in open {
             let approved = contracts.next().unwrap_or_default().approved;
             let mut changes = match (verdict, &approved) {
-                (Verdict::Drifted, Some(approved)) => diff(approved, &tool.source_contract()),
+                (PinStatus::Drifted, Some(approved)) => diff(approved, &tool.source_contract()),
                 _ => Vec::new(),
             };
             let before = pinned_name(tool, pin);
             if before != tool.raw_name() {
                 changes.insert(0, renamed(before, tool.raw_name()));
             }
-            if verdict == Verdict::Drifted && approved.is_some() && changes.is_empty() {
+            if verdict == PinStatus::Drifted && approved.is_some() && changes.is_empty() {
                 judged.offered.push(Arc::clone(tool));
                 // The waiting definition is no longer the source's.
                 notes.extend(pin.filter(|pin| pin.waiting.is_some()).and_then(|pin| settled(tool, pin)));
                 continue;
             }
-            if verdict == Verdict::Drifted {
-                notes.extend(noted(tool, pin, decision.note));
+            if verdict == PinStatus::Drifted {
+                notes.extend(pin_write(tool, pin, decision.note));
             }
             if decision.offered {
                 judged.offered.push(Arc::clone(tool));
             }
-            let why = why(tool, verdict, decision.offered, &changes);
+            let why = withheld_reason(tool, verdict, decision.offered, &changes);
             let (provider, tool) = (provider.clone(), Arc::clone(tool));
             judged.held.push(UnpinnedTool { provider, tool, withheld: !decision.offered, why, changes });
         }
@@ -182,7 +188,7 @@ impl Pins {
 }
 
 fn is_foreign(tool: &Arc<RegisteredTool>) -> bool {
-    tool.origin() == Origin::Foreign
+    tool.origin() == DefinitionOrigin::Foreign
 }
 
 /// Returns the name under which it is pinned.
@@ -190,24 +196,24 @@ fn pinned_name<'a>(tool: &'a RegisteredTool, pin: Option<&'a Pin>) -> &'a str {
     pin.map_or(tool.raw_name(), |pin| &pin.tool)
 }
 
-fn noted(tool: &RegisteredTool, pin: Option<&Pin>, note: Note) -> Option<PinNote> {
+fn pin_write(tool: &RegisteredTool, pin: Option<&Pin>, note: PinUpdate) -> Option<PinWrite> {
     // The contract of a settled pin is known already.
     let contract = match note {
-        Note::Nothing => return None,
-        Note::Settle => Value::Null,
-        Note::Pin | Note::Wait => tool.source_contract(),
+        PinUpdate::Nothing => return None,
+        PinUpdate::Settle => Value::Null,
+        PinUpdate::Pin | PinUpdate::Wait => tool.source_contract(),
     };
     let (name, id) = (pinned_name(tool, pin).to_owned(), tool.definition().id.clone());
     let renamed = (name != tool.raw_name()).then(|| tool.raw_name().to_owned());
-    Some(PinNote { tool: name, renamed, id, note, hash: tool.source_hash(), contract })
+    Some(PinWrite { tool: name, renamed, id, note, hash: tool.source_hash(), contract })
 }
 
-fn settled(tool: &RegisteredTool, pin: &Pin) -> Option<PinNote> {
+fn settled(tool: &RegisteredTool, pin: &Pin) -> Option<PinWrite> {
     let (name, hash, id) = (pin.tool.clone(), pin.approved.as_ref()?.hash, tool.definition().id.clone());
-    Some(PinNote { tool: name, renamed: None, id, note: Note::Settle, hash, contract: Value::Null })
+    Some(PinWrite { tool: name, renamed: None, id, note: PinUpdate::Settle, hash, contract: Value::Null })
 }
 
-fn unreadable(provider: &str, tools: &[Arc<RegisteredTool>], error: &str) -> Judged {
+fn unreadable(provider: &str, tools: &[Arc<RegisteredTool>], error: &str) -> JudgedTools {
     let (foreign, own): (Vec<_>, Vec<_>) = tools.iter().cloned().partition(is_foreign);
     let why = format!("withheld: its pins cannot be read: {error}");
     let held = |tool| UnpinnedTool {
@@ -217,7 +223,7 @@ fn unreadable(provider: &str, tools: &[Arc<RegisteredTool>], error: &str) -> Jud
         why: why.clone(),
         changes: Vec::new(),
     };
-    Judged { offered: own, held: foreign.into_iter().map(held).collect() }
+    JudgedTools { offered: own, held: foreign.into_iter().map(held).collect() }
 }
 
 fn too_many(provider: &str, tool: &Arc<RegisteredTool>) -> UnpinnedTool {
@@ -229,9 +235,9 @@ fn too_many(provider: &str, tool: &Arc<RegisteredTool>) -> UnpinnedTool {
 
 /// Returns the reason with the remedy. Commands name the tool by its id, which contains no character special to a
 /// shell.
-fn why(tool: &RegisteredTool, verdict: Verdict, offered: bool, changes: &[Change]) -> String {
+fn withheld_reason(tool: &RegisteredTool, verdict: PinStatus, offered: bool, changes: &[Change]) -> String {
     let name = tool.definition().id.without_version();
-    if verdict != Verdict::Drifted {
+    if verdict != PinStatus::Drifted {
         return format!(
             "withheld: nobody has approved its definition; `toolwright pins show {name}` shows it, \
              `toolwright pins approve {name}` lets it in"
@@ -241,7 +247,7 @@ fn why(tool: &RegisteredTool, verdict: Verdict, offered: bool, changes: &[Change
         true => ("changed", "accepts it"),
         false => ("withheld", "lets it in"),
     };
-    let dangers = changes.iter().filter(|change| change.weight == Weight::Danger).count();
+    let dangers = changes.iter().filter(|change| change.weight == ChangeSeverity::Danger).count();
     let count = match (changes.len(), dangers) {
         (0, _) => String::new(),
         (1, 0) => " (1 change)".to_owned(),

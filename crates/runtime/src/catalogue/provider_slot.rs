@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use toolwright_core::catalogue::{Provider, RegisteredTool, Unapproved};
+use toolwright_core::catalogue::{Provider, RegisteredTool, UnapprovedTool};
 use toolwright_core::pins::PinSource;
 
 use super::lists::Lists;
@@ -75,9 +75,9 @@ impl ProviderSlot {
 }
 
 /// Returns the definitions that pins withhold.
-pub(super) fn held_back(slot: &ProviderSlot) -> impl Iterator<Item = Unapproved> {
+pub(super) fn unapproved_tools(slot: &ProviderSlot) -> impl Iterator<Item = UnapprovedTool> {
     let held = slot.held.iter().filter(|held| held.withheld && slot.error.is_none());
-    held.map(|held| Unapproved {
+    held.map(|held| UnapprovedTool {
         provider: slot.provider.name().to_owned(),
         raw_name: held.tool.raw_name().to_owned(),
         shown_name: held.tool.shown_name().to_owned(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::watch;
 use toolwright_core::catalogue::{
-    CatalogueIssue, ListKind, Listing, Provider, RegisteredTool, Snapshot, Unapproved, Withheld,
+    CatalogueIssue, ListKind, Listing, Provider, RegisteredTool, Snapshot, UnapprovedTool, WithheldTool,
 };
 use toolwright_core::context::INFO_ID;
 use toolwright_core::definition::{Mode, ToolDefinition};
@@ -15,11 +15,11 @@ use toolwright_core::tool_id::wire_candidate;
 
 use super::Catalogue;
 use super::lists::SourceLists;
-use super::provider_slot::{ProviderSlot, held_back, still_starting};
+use super::provider_slot::{ProviderSlot, still_starting, unapproved_tools};
 
 /// The state that readers see.
 #[derive(Default)]
-pub(super) struct Current {
+pub(super) struct CurrentSnapshot {
     snapshot: RwLock<Published>,
     pub(super) generation: watch::Sender<u64>,
     /// Publications so far. Each gets its number while the slots are locked.
@@ -58,7 +58,7 @@ impl Sources {
     }
 }
 
-impl Current {
+impl CurrentSnapshot {
     /// Returns the current snapshot.
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner).snapshot)
@@ -126,11 +126,11 @@ impl Catalogue {
             tools: slot.tools.iter().filter(|tool| is_idle(tool).is_none()).cloned().collect(),
             error: slot.error.clone(),
             withheld: {
-                let held = held_back(slot).map(|held| Withheld::new(held.raw_name, held.why));
+                let held = unapproved_tools(slot).map(|held| WithheldTool::new(held.raw_name, held.why));
                 slot.provider.withheld().into_iter().chain(held).collect()
             },
         };
-        let unapproved: Vec<Unapproved> = slots.iter().flat_map(held_back).collect();
+        let unapproved: Vec<UnapprovedTool> = slots.iter().flat_map(unapproved_tools).collect();
         let listings: Vec<Listing> = slots.iter().map(listing).collect();
         let issues: Vec<CatalogueIssue> = slots.iter().flat_map(|slot| self.issues_of(slot)).collect();
         let mut absent = self.absent.read().unwrap_or_else(PoisonError::into_inner).clone();

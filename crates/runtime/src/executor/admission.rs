@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use toolwright_core::approval::{AlwaysCovers, Answers, ApprovalDecision, ApprovalRequest, EXPIRED, StandingApproval};
+use toolwright_core::approval::{
+    AlwaysScope, AnswerSource, ApprovalDecision, ApprovalRequest, EXPIRED, StandingApproval,
+};
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{CallScope, Entry};
 use toolwright_core::context::{INFO_ID, unread};
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::event::{Event, Refused};
+use toolwright_core::event::{Event, RefusedCall};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput};
 use toolwright_core::policy::{Decision, Effect};
@@ -23,7 +25,7 @@ use toolwright_core::redact::shown_arguments;
 use super::call_record::{ApprovalAnswer, CallRecord};
 use super::context::rewrite;
 use super::pipeline::{CallState, EarlyExit, Stage};
-use super::{Before, Executor, GuardBinding, GuardContext, Guarded, RunContext, Verdict};
+use super::{Executor, GuardBinding, GuardContext, GuardMode, GuardVerdict, InterceptorDecision, RunContext};
 use crate::approvals::new_id;
 
 /// How long an interceptor may take.
@@ -33,7 +35,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const UNASKED: &str = "denied: the call needs a person's approval, and nobody can be asked";
 
 /// The wait of a call for approval, which becomes the job's own.
-pub(super) type Asking = BoxFuture<'static, JobAdmission>;
+pub(super) type PendingAdmission = BoxFuture<'static, JobAdmission>;
 
 /// The decision whether a job may run.
 pub(super) struct JobAdmission {
@@ -53,7 +55,7 @@ pub(super) enum JobStart {
     /// It may run.
     Admitted(Admitted),
     /// A person must still be asked, for this reason.
-    AwaitsApproval(Asking, String),
+    AwaitsApproval(PendingAdmission, String),
 }
 
 /// Whether an earlier `always` answers the question.
@@ -101,8 +103,8 @@ impl Judgement {
 impl Executor {
     /// Decides whether the call may run, and with which arguments. Asks the person here, unless the call waits for the
     /// answer as a job.
-    pub(super) async fn admission(self: &Arc<Self>, it: &mut CallState) -> Result<Judgement, EarlyExit> {
-        let CallState { call, run, record } = it;
+    pub(super) async fn admission(self: &Arc<Self>, call_state: &mut CallState) -> Result<Judgement, EarlyExit> {
+        let CallState { call, run, record } = call_state;
         self.in_flight.is_open()?;
         refuse(call, run)?;
         self.unread_manual(call, run)?;
@@ -202,7 +204,7 @@ impl Executor {
         };
         // If the store cannot answer, nothing counts as approved and the person is asked again.
         let approvals = &self.options.approvals;
-        let mut reaches = [Some(request.always_covers()), Some(AlwaysCovers::ThisCall)];
+        let mut reaches = [Some(request.always_covers()), Some(AlwaysScope::ThisCall)];
         if reaches[0] == reaches[1] {
             reaches[1] = None;
         }
@@ -238,12 +240,16 @@ impl Executor {
         self.options.jobs.is_some()
             && run.agents.is_empty()
             && run.job.is_none()
-            && run.approver.answers() == Answers::Elsewhere
+            && run.approver.answers() == AnswerSource::Elsewhere
     }
 
     /// Turns the call into a job that asks the person, and runs if approved. The caller gets the job's id.
-    pub(super) async fn ask_later(self: &Arc<Self>, it: Box<CallState>, request: Box<ApprovalRequest>) -> Outcome {
-        let CallState { call, run, record } = &*it;
+    pub(super) async fn ask_later(
+        self: &Arc<Self>,
+        call_state: Box<CallState>,
+        request: Box<ApprovalRequest>,
+    ) -> Outcome {
+        let CallState { call, run, record } = &*call_state;
         let (executor, asked) = (Arc::clone(self), Arc::clone(call));
         // The job's own token ends the wait; the caller's token would end it with the caller.
         let without_cancel = RunContext { cancel: Cancel::new(), ..(**run).clone() };
@@ -255,12 +261,12 @@ impl Executor {
         };
         let how = JobStart::AwaitsApproval(Box::pin(asking), reason);
         let started = self.start_job(Arc::clone(call), how, run, &record.op).await;
-        self.conclude(it, started).await
+        self.conclude(call_state, started).await
     }
 
-    fn refused(&self, call: &ValidCall) -> Refused {
+    fn refused(&self, call: &ValidCall) -> RefusedCall {
         let arguments = shown_arguments(&call.entry, &call.arguments, &*self.options.services.redactor);
-        Refused { name: call.entry.wire_name.clone(), arguments }
+        RefusedCall { name: call.entry.wire_name.clone(), arguments }
     }
 
     async fn answer(
@@ -309,10 +315,10 @@ impl Executor {
                 Ok(())
             }
             ApprovalDecision::AlwaysThese => {
-                self.remember(&request, AlwaysCovers::ThisCall).await;
+                self.remember(&request, AlwaysScope::ThisCall).await;
                 Ok(())
             }
-            ApprovalDecision::Deny { reason } if run.approver.answers() == Answers::Nobody => {
+            ApprovalDecision::Deny { reason } if run.approver.answers() == AnswerSource::Nobody => {
                 // Only the operator is told what would allow the call.
                 Err(denied(&call.entry, &reason).with_model_message(UNASKED).into())
             }
@@ -323,7 +329,7 @@ impl Executor {
     }
 
     /// Stores an `always`. The present call runs even if storing fails.
-    async fn remember(&self, request: &ApprovalRequest, covers: AlwaysCovers) {
+    async fn remember(&self, request: &ApprovalRequest, covers: AlwaysScope) {
         let now_ms = self.options.services.clock.wall_ms();
         let standing = StandingApproval::of(request, covers, new_id("always"), now_ms);
         if let Err(error) = self.options.approvals.approve_always(&standing).await {
@@ -358,15 +364,15 @@ impl Executor {
     async fn intercept(&self, call: &mut Arc<ValidCall>, run: &RunContext) -> Result<(), EarlyExit> {
         for interceptor in &self.options.interceptors {
             match heard(interceptor.name(), run, interceptor.before(call, run)).await? {
-                Before::Continue => {}
-                Before::Skip(mut output) => {
+                InterceptorDecision::Continue => {}
+                InterceptorDecision::Skip(mut output) => {
                     // A text result from an interceptor is not checked against the tool's output schema.
                     if output.structured.is_none() {
                         output.extras.entry(STANDS_IN).or_insert_with(|| "skipped".into());
                     }
                     return Err(EarlyExit::Answered(Box::new(output.with_extra("skipped_by", interceptor.name()))));
                 }
-                Before::Override(arguments) => {
+                InterceptorDecision::Override(arguments) => {
                     rewrite(Arc::make_mut(call), arguments, &format!("interceptor {}", interceptor.name()))?;
                 }
             }
@@ -402,7 +408,7 @@ impl Executor {
         record: &CallRecord,
     ) -> Result<Option<String>, ToolError> {
         let mut ask = None;
-        if run.guarded == Guarded::No {
+        if run.guarded == GuardMode::No {
             return Ok(ask);
         }
         for binding in &self.options.guards {
@@ -410,10 +416,10 @@ impl Executor {
                 continue;
             }
             match self.judgement(binding, call, run, &record.op).await? {
-                Verdict::Allow => {}
-                Verdict::Deny(reason) => return Err(denied(&call.entry, &reason)),
-                Verdict::Ask(reason) => ask = ask.or(Some(reason)),
-                Verdict::Rewrite(arguments) => {
+                GuardVerdict::Allow => {}
+                GuardVerdict::Deny(reason) => return Err(denied(&call.entry, &reason)),
+                GuardVerdict::Ask(reason) => ask = ask.or(Some(reason)),
+                GuardVerdict::Rewrite(arguments) => {
                     rewrite(Arc::make_mut(call), arguments, &format!("guard {}", binding.name))?
                 }
             }
@@ -428,12 +434,12 @@ impl Executor {
         call: &ValidCall,
         run: &RunContext,
         parent: &Op,
-    ) -> Result<Verdict, ToolError> {
+    ) -> Result<GuardVerdict, ToolError> {
         let op = self.begin(&parent.inside());
         let started = self.options.services.clock.now();
         let inner_run = RunContext {
             lineage: op.inside(),
-            guarded: Guarded::No,
+            guarded: GuardMode::No,
             journal: None,
             timeout: None,
             partials: None,
@@ -451,7 +457,7 @@ impl Executor {
                 Err(format!("no answer within {}", toolwright_core::duration::format(binding.timeout)))
             }
         };
-        let status = judged.as_ref().map_or("error", Verdict::as_str);
+        let status = judged.as_ref().map_or("error", GuardVerdict::as_str);
         self.record_guard(op, &binding.name, status, started, run);
         judged.map_err(|why| denied(&call.entry, &format!("guard {} could not judge it: {why}", binding.name)))
     }

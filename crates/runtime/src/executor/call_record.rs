@@ -12,13 +12,13 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{CallScope, Entry, ProviderKind};
 use toolwright_core::context::{Redactor, UsageRecorder};
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::event::{Event, Refused};
+use toolwright_core::event::{Event, RefusedCall};
 use toolwright_core::model::{Cost, PriceTable, Usage};
 use toolwright_core::operation::{Op, OpKind};
 use toolwright_core::outcome::{Outcome, Validated};
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::redact::{learn_secrets, shown_arguments};
-use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, MAX_KEPT, RUNNING, note};
+use toolwright_core::store::{AppendStatus, LedgerEntry, LedgerMode, MAX_KEPT, RUNNING, note};
 
 use super::context::Partials;
 use super::llm_call::{FAILED_MODELS, asks_by_model};
@@ -62,7 +62,7 @@ pub(super) struct CallRecord {
     /// Whether its result came from the response cache.
     pub(super) cached: bool,
     /// The refused request, if the call never started.
-    pub(super) refused: Option<Refused>,
+    pub(super) refused: Option<RefusedCall>,
     /// The changes to its name and arguments, redacted.
     pub(super) provenance: Provenance,
     /// The arguments that it ran with, redacted, if they were changed.
@@ -158,7 +158,7 @@ impl Executor {
             characters_in,
             arguments: kept_arguments(characters_in, || arguments.clone()),
             decided_by: Cow::Borrowed("check"),
-            refused: Some(Refused { name: redactor.redact(&rejection.name).into_owned(), arguments }),
+            refused: Some(RefusedCall { name: redactor.redact(&rejection.name).into_owned(), arguments }),
             provenance: rejection.provenance.redacted(redactor),
             ..CallRecord::begin(self.begin(&run.lineage), services.clock.now())
         };
@@ -238,7 +238,7 @@ impl Executor {
             result: entry
                 .filter(|entry| entry.tool.secret_schema().is_none())
                 .and_then(|_| kept_result(outcome, &*services.redactor)),
-            note: remark(outcome, record).and_then(|text| note(text, &*services.redactor)),
+            note: failure_note(outcome, record).and_then(|text| note(text, &*services.redactor)),
             ..LedgerEntry::new(
                 record.op.clone(),
                 services.clock.wall_ms(),
@@ -248,7 +248,7 @@ impl Executor {
                 name.unwrap_or_else(|| Arc::from("")),
             )
         });
-        if appended == Appended::Full {
+        if appended == AppendStatus::Full {
             self.options.ledger.room().await;
         }
     }
@@ -317,7 +317,7 @@ fn queue(entry: &Entry) -> Arc<str> {
 }
 
 /// Returns why a call failed, or why the first models that it asked gave no result.
-fn remark<'a>(outcome: &'a Outcome, record: &CallRecord) -> Option<&'a str> {
+fn failure_note<'a>(outcome: &'a Outcome, record: &CallRecord) -> Option<&'a str> {
     let failed_models = || outcome.extras.get(FAILED_MODELS).filter(|_| !record.cached).and_then(Value::as_str);
     outcome.error.as_ref().map(ToolError::message).or_else(failed_models)
 }

@@ -7,21 +7,21 @@ use toolwright_core::call::{Caller, RawArguments, Rejection, ToolCall, ValidCall
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
-use toolwright_core::indirect_call::carried;
+use toolwright_core::indirect_call::wrapped_call;
 use toolwright_core::model::{ModelRequest, ModelResponse, Usage};
-use toolwright_core::model_repair::{self, RepairEnd, RepairRecord};
+use toolwright_core::model_repair::{self, RepairOutcome, RepairRecord};
 use toolwright_core::policy::{Decision, Effect};
 use toolwright_core::redact::{learn_secrets, learn_written};
 use toolwright_core::session::CallId;
 use toolwright_core::taint::as_whole;
-use toolwright_core::variables::Except;
+use toolwright_core::variables::ExceptPaths;
 
 use super::context::mark;
-use super::pipeline::catch_panic_now;
+use super::pipeline::catch_panic_sync;
 use super::{Executor, RepairOptions, RunContext};
 
 /// A call after the check.
-type Checked = Result<ValidCall, Box<Rejection>>;
+type CheckResult = Result<ValidCall, Box<Rejection>>;
 
 /// The calls of a turn after the check.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Executor {
         if refers || awaits || call.unvalidated.is_some() {
             return None;
         }
-        let is_allowed = catch_panic_now(|| {
+        let is_allowed = catch_panic_sync(|| {
             let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
             run.policy.decide(&run.query(&call, scope)).effect == Effect::Allow
         });
@@ -76,7 +76,7 @@ impl Executor {
             let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
             run.policy.decide(&run.query(call, scope))
         };
-        let judged = catch_panic_now(|| call.judge(&run.snapshot, caller(run), decide));
+        let judged = catch_panic_sync(|| call.judge(&run.snapshot, caller(run), decide));
         let judged = judged.map_err(|_| ToolError::new(ErrorKind::InternalError, "it cannot be judged"))?;
         judged.map_err(|rejection| rejection.error)
     }
@@ -99,12 +99,12 @@ impl Executor {
             // A value that an earlier call of the turn writes does not exist yet.
             let except = run.variables.as_deref().filter(|_| !written.is_empty());
             let places = written.iter().map(|(path, instance)| (path.as_str(), instance.as_deref()));
-            let except = except.map(|variables| Except::new(variables, places));
+            let except = except.map(|variables| ExceptPaths::new(variables, places));
             let mut caller = caller(run);
             if let Some(except) = &except {
                 caller.variables = Some(except);
             }
-            let is_beside = run.beside.iter().any(|(id, _)| *id == call.id);
+            let is_excluded = run.excluded.iter().any(|(id, _)| *id == call.id);
             let record = mended.iter().find(|(id, _)| *id == call.id).map(|(_, record)| record);
             learn_written(&call, snapshot, &*self.options.services.redactor);
             let ended = match record.and_then(|record| Some((record, record.candidate.clone()?))) {
@@ -116,7 +116,7 @@ impl Executor {
                 Err(rejection) => &rejection.meta,
             };
             written.extend(meta.writes().map(|(path, instance)| (path.to_owned(), instance.map(str::to_owned))));
-            if let Some(options) = self.options.repair.as_ref().filter(|_| left > 0 && !is_beside)
+            if let Some(options) = self.options.repair.as_ref().filter(|_| left > 0 && !is_excluded)
                 && let Some(request) = ended.as_ref().err().and_then(|rejection| model_repair::request(rejection))
             {
                 left -= 1;
@@ -124,7 +124,7 @@ impl Executor {
             }
             checked.push(ended);
         }
-        let usage = if asks.is_empty() { Usage::default() } else { self.mend(&mut checked, asks, run).await };
+        let usage = if asks.is_empty() { Usage::default() } else { self.repair_calls(&mut checked, asks, run).await };
         checked.iter().flatten().for_each(|call| self.warn_of_schema(call));
         checked.iter_mut().flatten().for_each(|call| mark(call, &run.read_taint));
         if let Some(outer) = &run.inner {
@@ -134,9 +134,9 @@ impl Executor {
     }
 
     /// Repairs the given calls concurrently. Returns the usage.
-    fn mend<'a>(
+    fn repair_calls<'a>(
         &'a self,
-        checked: &'a mut [Checked],
+        checked: &'a mut [CheckResult],
         asks: Vec<(usize, &'a RepairOptions, ModelRequest)>,
         run: &'a RunContext,
     ) -> BoxFuture<'a, Usage> {
@@ -161,7 +161,7 @@ impl Executor {
         options: &RepairOptions,
         request: ModelRequest,
         run: &RunContext,
-    ) -> (Checked, Usage) {
+    ) -> (CheckResult, Usage) {
         let mut record = RepairRecord::begin(options.model.as_str(), &rejection);
         // Arguments that could not be parsed before may be now, so their secrets are learnt before the answer is
         // recorded.
@@ -179,13 +179,13 @@ impl Executor {
                 Some(check(model_repair::retry(&rejection, candidate), &run.snapshot, caller(run)))
             }
             Err(why) => {
-                record.end = RepairEnd::Failed(why);
+                record.end = RepairOutcome::Failed(why);
                 None
             }
         };
         match &checked {
-            Some(Ok(_)) => record.end = RepairEnd::Accepted,
-            Some(Err(again)) => record.end = RepairEnd::Rejected(again.violations.clone()),
+            Some(Ok(_)) => record.end = RepairOutcome::Accepted,
+            Some(Err(again)) => record.end = RepairOutcome::Rejected(again.violations.clone()),
             None => {}
         }
         self.report_repair(&rejection, &record, run);
@@ -234,7 +234,7 @@ fn check_mended(
     caller: Caller<'_>,
 ) -> Result<ValidCall, Box<Rejection>> {
     // The candidate is for the rejected tool: the inner one, if the call carries another.
-    let name = carried(&call, snapshot).map_or(call.name, |inside| inside.name);
+    let name = wrapped_call(&call, snapshot).map_or(call.name, |inside| inside.name);
     let call = ToolCall::new(call.id, name, RawArguments::Value(candidate)).with_meta(call.meta);
     let mut checked = check(call, snapshot, caller);
     let provenance = match &mut checked {

@@ -3,8 +3,8 @@
 use tokio::time::Instant;
 use toolwright_core::call::PendingCall;
 use toolwright_core::outcome::Outcome;
-use toolwright_core::plan::{Beside, FailedCall, Graph, Plan, Planned, Schedule, land};
-use toolwright_core::variables::Outlook;
+use toolwright_core::plan::{CallDisposition, ExclusionReason, FailedCall, Graph, Plan, Schedule, land};
+use toolwright_core::variables::Completeness;
 
 use super::RunContext;
 
@@ -27,7 +27,7 @@ pub(super) struct Flow {
     graph: Graph,
     schedule: Schedule,
     /// The calls that have not started.
-    calls: Vec<Option<Planned>>,
+    calls: Vec<Option<CallDisposition>>,
     /// How to name each call that others depend on, if it yields no value.
     names: Vec<FailedCall>,
     /// Whether each ended call yielded no value.
@@ -43,9 +43,9 @@ pub(super) struct Flow {
 impl Flow {
     /// Creates the flow of a plan of which nothing has started.
     pub(super) fn of(plan: Plan) -> Self {
-        let Plan { calls, beside, graph } = plan;
+        let Plan { calls, excluded, graph } = plan;
         // Other calls can only wait for calls that write.
-        let name = |planned: &Planned| {
+        let name = |planned: &CallDisposition| {
             let writes = planned.meta().writes();
             FailedCall {
                 id: planned.call_id().clone(),
@@ -68,11 +68,11 @@ impl Flow {
             is_held: false,
             graph,
         };
-        for (index, end) in beside {
+        for (index, end) in excluded {
             flow.calls[index] = None;
             match end {
-                Beside::Held => flow.hold(index),
-                Beside::Lost(why) => {
+                ExclusionReason::Held => flow.hold(index),
+                ExclusionReason::Lost(why) => {
                     flow.lost[index] = true;
                     flow.schedule.ended(index);
                     flow.names.get_mut(index).into_iter().for_each(|name| name.why.clone_from(&why));
@@ -87,9 +87,9 @@ impl Flow {
 
     /// Returns the next call to start, with its references resolved. If no call runs (`is_idle`) or is ready, nothing
     /// more will be written: calls that still wait use their defaults or are rejected.
-    pub(super) fn next(&mut self, is_idle: bool, run: &RunContext) -> Option<(usize, Planned)> {
+    pub(super) fn next(&mut self, is_idle: bool, run: &RunContext) -> Option<(usize, CallDisposition)> {
         while let Some(index) = self.ready.pop() {
-            if let Some(started) = self.start(index, Outlook::Open, run) {
+            if let Some(started) = self.start(index, Completeness::Open, run) {
                 self.started[index] = Some(Instant::now());
                 return Some((index, started));
             }
@@ -99,26 +99,26 @@ impl Flow {
         }
         let index = self.stuck.pop().or_else(|| self.calls.iter().position(Option::is_some))?;
         self.started[index] = Some(Instant::now());
-        Some((index, self.start(index, Outlook::Closed, run)?))
+        Some((index, self.start(index, Completeness::Closed, run)?))
     }
 
-    fn start(&mut self, index: usize, outlook: Outlook, run: &RunContext) -> Option<Planned> {
+    fn start(&mut self, index: usize, completeness: Completeness, run: &RunContext) -> Option<CallDisposition> {
         let call = match self.calls.get_mut(index)?.take()? {
-            Planned::Run(call) if !call.pending.is_empty() => *call,
+            CallDisposition::Run(call) if !call.pending.is_empty() => *call,
             planned => return Some(planned),
         };
         let failed: Vec<FailedCall> =
             self.graph.producers(index).filter_map(|producer| self.failed(producer)).collect();
         let is_known = !self.graph.is_open(index) && self.graph.producers(index).next().is_some();
-        let outlook = if is_known { Outlook::Closed } else { outlook };
-        match land(call, run.variables.as_deref(), outlook, &failed) {
-            Ok(PendingCall::Ready(call)) => Some(Planned::Run(Box::new(call))),
+        let completeness = if is_known { Completeness::Closed } else { completeness };
+        match land(call, run.variables.as_deref(), completeness, &failed) {
+            Ok(PendingCall::Ready(call)) => Some(CallDisposition::Run(Box::new(call))),
             Ok(PendingCall::Waits(call)) => {
-                self.calls[index] = Some(Planned::Run(Box::new(call)));
+                self.calls[index] = Some(CallDisposition::Run(Box::new(call)));
                 self.stuck.insert(0, index);
                 None
             }
-            Err(rejection) => Some(Planned::Reject(rejection)),
+            Err(rejection) => Some(CallDisposition::Reject(rejection)),
         }
     }
 

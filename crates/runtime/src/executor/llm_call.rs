@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::Cancel;
-use toolwright_core::catalogue::{Entry, PromptQuestion, PromptSize};
+use toolwright_core::catalogue::{Entry, PromptSize, PromptSizeQuery};
 use toolwright_core::content::joined_text;
 use toolwright_core::context::{Services, TokenCounter, ToolContext, UsageRecorder};
 use toolwright_core::definition::{ModelPreference, OnOutputMismatch};
@@ -184,7 +184,8 @@ impl LlmCall {
             tried += 1;
             let variant = self.variant(entry, &known_as(model, &services));
             let started = services.clock.now();
-            let attempt = Attempt { tool: &tool, model, number: tried, variant: variant.clone(), of: &self, started };
+            let attempt =
+                LlmAttempt { tool: &tool, model, number: tried, variant: variant.clone(), of: &self, started };
             services.events.emit_routine(|| attempt.began(&shown));
             let usage = Arc::new(CallUsage::default());
             attempts.context.services = Arc::new(self.services(&services, model, counter, variant, &usage));
@@ -218,7 +219,7 @@ impl LlmCall {
                     all_failed(entry, failures)
                 });
             }
-            if was_not_recorded(&error) {
+            if is_unrecorded(&error) {
                 missed.push(failure(model, error));
                 continue;
             }
@@ -257,7 +258,7 @@ impl LlmCall {
         let thinking =
             services.model.longest_answer(model, Some(1), &size.settings, 1).saturating_sub(1).min(LEAST_THINKING);
         let least = size.max_answer.unwrap_or(LEAST_ANSWER).min(LEAST_ANSWER) + thinking;
-        let left = card.left_beside(size.input)?;
+        let left = card.output_room(size.input)?;
         (left < least).then(|| {
             let message = format!(
                 "its input of {} tokens leaves {left} of the model's window of {window} to an answer, which needs {least}",
@@ -283,7 +284,7 @@ impl LlmCall {
     ) -> Services {
         let mut run = self.run.clone();
         run.llm.variant = variant;
-        let client = Accounted { executor: Arc::clone(&self.executor), run, used: Arc::clone(usage) };
+        let client = AccountedClient { executor: Arc::clone(&self.executor), run, used: Arc::clone(usage) };
         Services {
             tokens: counter.unwrap_or_else(|| Arc::clone(&services.tokens)),
             model: Arc::new(client),
@@ -339,7 +340,7 @@ fn known_as(model: &str, services: &Services) -> Arc<str> {
 }
 
 fn size_of(entry: &Entry, arguments: &Value, model: &str, mode: Option<&str>, tokens: &dyn TokenCounter) -> PromptSize {
-    entry.provider.prompt_size(entry.id(), PromptQuestion { arguments, model, mode, tokens })
+    entry.provider.prompt_size(entry.id(), PromptSizeQuery { arguments, model, mode, tokens })
 }
 
 /// Returns whether an error is about the model, and not about the call or its input.
@@ -348,7 +349,7 @@ fn blames_the_model(error: &ToolError) -> bool {
 }
 
 /// Returns whether it failed because the recording lacks the request.
-fn was_not_recorded(error: &ToolError) -> bool {
+fn is_unrecorded(error: &ToolError) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = error.source();
     while let Some(error) = cause {
         if error.is::<NotRecorded>() {
@@ -384,7 +385,7 @@ fn all_failed(entry: &Entry, failures: Vec<Failure>) -> ToolError {
 }
 
 /// One attempt, for its events.
-struct Attempt<'a> {
+struct LlmAttempt<'a> {
     tool: &'a ToolId,
     model: &'a str,
     number: u32,
@@ -393,7 +394,7 @@ struct Attempt<'a> {
     started: Instant,
 }
 
-impl Attempt<'_> {
+impl LlmAttempt<'_> {
     fn began(&self, shown: &Value) -> Event {
         Event::LlmAttemptStarted {
             op: self.of.op.clone(),
@@ -445,14 +446,14 @@ impl Attempt<'_> {
 }
 
 /// The model client of one attempt. Reports and records each request as an operation inside the call.
-struct Accounted {
+struct AccountedClient {
     executor: Arc<Executor>,
     run: RunContext,
     used: Arc<CallUsage>,
 }
 
 #[async_trait]
-impl ModelClient for Accounted {
+impl ModelClient for AccountedClient {
     async fn complete(
         &self,
         model: &str,

@@ -33,7 +33,7 @@ use toolwright_core::error::ToolError;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, ModelResponse};
 use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::outcome::Outcome;
-use toolwright_core::plan::{Plan, Planned, plan, plan_beside};
+use toolwright_core::plan::{CallDisposition, Plan, plan, plan_excluding};
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::LedgerStore;
 
@@ -48,9 +48,9 @@ pub use self::background::{DrivenRun, RecoveryOptions};
 pub use self::call_record::ENDED_MS;
 pub use self::checking::CheckedCalls;
 pub use self::context::{
-    Before, CallDefaults, CallerNames, ExecutorOptions, GuardBinding, GuardConfig, GuardContext, Guarded, HandedOver,
-    HandoffOptions, InnerTaint, InputGuard, Interceptor, LlmOptions, ModelGuard, Nested, NestedCallLimits, PartialsFor,
-    PromotedTo, Promotion, Recommends, RepairOptions, RunContext, Verdict,
+    CallDefaults, CallerNames, ExecutorOptions, GuardBinding, GuardConfig, GuardContext, GuardMode, GuardVerdict,
+    HandoffOptions, HandoffSource, InnerTaint, InputGuard, Interceptor, InterceptorDecision, LlmOptions, ModelGuard,
+    ModelRecommender, NestedCallLimits, NestedContext, PartialsFor, PromotedTo, Promotion, RepairOptions, RunContext,
 };
 pub use self::flow::EndedCall;
 pub use self::result::{BUDGET_EXCEEDED, is_denied, readers};
@@ -149,8 +149,8 @@ impl Executor {
     ) -> Vec<Outcome> {
         let plan = match &run.inner {
             Some(bound) => plan(bound.apply(checked), usize::MAX, 0),
-            None if run.is_plan => plan_beside(checked, &run.beside, usize::MAX, 0),
-            None => plan_beside(checked, &run.beside, self.options.defaults.calls_per_turn, run.started_before),
+            None if run.is_plan => plan_excluding(checked, &run.excluded, usize::MAX, 0),
+            None => plan_excluding(checked, &run.excluded, self.options.defaults.calls_per_turn, run.started_before),
         };
         pin!(self.execute(plan, run)).await
     }
@@ -181,7 +181,7 @@ impl Executor {
     /// running calls, which still end properly.
     pub async fn execute(self: &Arc<Self>, mut plan: Plan, run: &RunContext) -> Vec<Outcome> {
         if plan.calls.len() == 1
-            && plan.beside.is_empty()
+            && plan.excluded.is_empty()
             && !plan.graph.is_open(0)
             && let Some(planned) = plan.calls.pop()
         {
@@ -213,10 +213,10 @@ impl Executor {
         flow.outcomes.into_iter().flatten().collect()
     }
 
-    fn one(self: &Arc<Self>, planned: Planned, run: &RunContext) -> pipeline::Detached {
+    fn one(self: &Arc<Self>, planned: CallDisposition, run: &RunContext) -> pipeline::Detached {
         match planned {
-            Planned::Run(call) => self.run_one(*call, run),
-            Planned::Reject(rejection) => self.reject_one(*rejection, run),
+            CallDisposition::Run(call) => self.run_one(*call, run),
+            CallDisposition::Reject(rejection) => self.reject_one(*rejection, run),
         }
     }
 

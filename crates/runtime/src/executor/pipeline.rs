@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, TryFutureExt as _};
-use toolwright_core::approval::{ApprovalRequest, AwaitsDecision, SKIPPED_TEXT};
+use toolwright_core::approval::{ApprovalRequest, DecisionPending, SKIPPED_TEXT};
 use toolwright_core::call::{Rejection, ValidCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::Entry;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::definition::Mode;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::event::{Attention, Event, EventSink};
+use toolwright_core::event::{Event, EventDetail, EventSink};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput, Validated};
 use toolwright_core::session::CallId;
@@ -28,7 +28,7 @@ use super::admission::{Admitted, JobStart, Judgement};
 use super::call_record::CallRecord;
 use super::{Executor, Promotion, RunContext};
 use crate::jobs::JobManager;
-use crate::outputs::cache::Place;
+use crate::outputs::cache::CacheSlot;
 
 /// How a call ended before its tool had an output.
 pub(super) enum EarlyExit {
@@ -78,8 +78,8 @@ impl Executor {
     pub(super) fn run_one(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Detached {
         let (executor, run) = (Arc::clone(self), Arc::new(run.for_one_call()));
         let (record, cancel) = (self.open_record(&call, &run), run.cancel.clone());
-        let it = Box::new(CallState { call: Arc::new(call), run, record });
-        Detached::new(cancel, executor.admit_and_run(it).boxed())
+        let call_state = Box::new(CallState { call: Arc::new(call), run, record });
+        Detached::new(cancel, executor.admit_and_run(call_state).boxed())
     }
 
     /// Ends a call that the check has rejected.
@@ -89,25 +89,30 @@ impl Executor {
     }
 
     /// Admits the call, then awaits it or starts it as a job. Without jobs in the application every call is awaited.
-    async fn admit_and_run(self: Arc<Self>, mut it: Box<CallState>) -> Outcome {
-        let judged = catch_panic(pin!(self.admission(&mut it))).await;
-        let admitted = match judged.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry))) {
+    async fn admit_and_run(self: Arc<Self>, mut call_state: Box<CallState>) -> Outcome {
+        let judged = catch_panic(pin!(self.admission(&mut call_state))).await;
+        let admitted = match judged
+            .unwrap_or_else(|panicked| Err(call_state.record.panic_exit(&panicked, &call_state.call.entry)))
+        {
             Ok(Judgement::Admitted(admitted)) => admitted,
-            Ok(Judgement::Asks(request)) => return self.ask_later(it, request).boxed().await,
-            Err(stop) => return self.conclude(it, Err(stop)).await,
+            Ok(Judgement::Asks(request)) => return self.ask_later(call_state, request).boxed().await,
+            Err(stop) => return self.conclude(call_state, Err(stop)).await,
         };
-        let is_awaited =
-            it.call.entry.definition().mode == Mode::Direct && it.run.background_after != Some(Duration::ZERO);
-        match self.options.jobs.as_ref().filter(|_| it.run.promotion == Promotion::May) {
-            None => self.carry_out(it, admitted).boxed().await,
+        let is_awaited = call_state.call.entry.definition().mode == Mode::Direct
+            && call_state.run.background_after != Some(Duration::ZERO);
+        match self.options.jobs.as_ref().filter(|_| call_state.run.promotion == Promotion::May) {
+            None => self.run_admitted(call_state, admitted).boxed().await,
             Some(jobs) if is_awaited => {
                 let jobs = Arc::clone(jobs);
-                self.await_or_promote(&jobs, it, admitted).boxed().await
+                self.await_or_promote(&jobs, call_state, admitted).boxed().await
             }
             Some(_) => {
                 let how = JobStart::Admitted(admitted);
-                let started = self.start_job(Arc::clone(&it.call), how, &it.run, &it.record.op).boxed().await;
-                self.conclude(it, started).await
+                let started = self
+                    .start_job(Arc::clone(&call_state.call), how, &call_state.run, &call_state.record.op)
+                    .boxed()
+                    .await;
+                self.conclude(call_state, started).await
             }
         }
     }
@@ -117,14 +122,18 @@ impl Executor {
     async fn await_or_promote(
         self: Arc<Self>,
         jobs: &Arc<JobManager>,
-        it: Box<CallState>,
+        call_state: Box<CallState>,
         admitted: Admitted,
     ) -> Outcome {
-        let kept = PromotableCall { call: Arc::clone(&it.call), run: Arc::clone(&it.run), op: it.record.op.clone() };
-        let in_flight = it.record.in_flight();
+        let kept = PromotableCall {
+            call: Arc::clone(&call_state.call),
+            run: Arc::clone(&call_state.run),
+            op: call_state.record.op.clone(),
+        };
+        let in_flight = call_state.record.in_flight();
         let promotable = in_flight.as_ref().map(|call| call.promotable());
         let after = kept.run.background_after.or_else(|| self.background_after(&kept.call));
-        let mut work = Arc::clone(&self).carry_out(it, admitted).boxed();
+        let mut work = Arc::clone(&self).run_admitted(call_state, admitted).boxed();
         let wanted = async {
             match &promotable {
                 Some(promotable) => promotable.wanted().await,
@@ -150,20 +159,25 @@ impl Executor {
     }
 
     /// Runs an admitted call to its end. Owns all its data, so it can outlive the turn that made the call.
-    pub(super) async fn carry_out(self: Arc<Self>, mut it: Box<CallState>, admitted: Admitted) -> Outcome {
-        let performed = catch_panic(pin!(self.perform(&mut it, admitted))).await;
-        let performed = performed.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry)));
-        self.conclude(it, performed).await
+    pub(super) async fn run_admitted(self: Arc<Self>, mut call_state: Box<CallState>, admitted: Admitted) -> Outcome {
+        let performed = catch_panic(pin!(self.perform(&mut call_state, admitted))).await;
+        let performed =
+            performed.unwrap_or_else(|panicked| Err(call_state.record.panic_exit(&panicked, &call_state.call.entry)));
+        self.conclude(call_state, performed).await
     }
 
     /// Gets the output of an admitted call from the cache, or from its tool once it has a slot.
-    async fn perform(self: &Arc<Self>, it: &mut CallState, admitted: Admitted) -> Result<ToolOutput, EarlyExit> {
-        let CallState { call, run, record } = it;
+    async fn perform(
+        self: &Arc<Self>,
+        call_state: &mut CallState,
+        admitted: Admitted,
+    ) -> Result<ToolOutput, EarlyExit> {
+        let CallState { call, run, record } = call_state;
         record.scope = admitted.scope();
         record.stage = Stage::Cache;
         let is_approved = matches!(admitted, Admitted::Approved(_));
         let cache = self.options.cache.as_ref().filter(|_| !is_approved);
-        let place = cache.and_then(|cache| Some((cache, Place::of(call, &run.session)?)));
+        let place = cache.and_then(|cache| Some((cache, CacheSlot::of(call, &run.session)?)));
         if let Some((cache, place)) = &place
             && let Some(output) = cache.get(&place.key, place.ttl).await
         {
@@ -186,7 +200,7 @@ impl Executor {
             self.end_writing(writing, call, run).boxed().await;
         }
         let output = ran.map_err(|error| {
-            let request = AwaitsDecision::of(&error).cloned();
+            let request = DecisionPending::of(&error).cloned();
             match request {
                 Some(request) => EarlyExit::Pending(Box::new(ApprovalRequest { call_id: call.id.clone(), ..request })),
                 None => EarlyExit::Failed(error),
@@ -198,7 +212,7 @@ impl Executor {
         record.stage = Stage::Cache;
         // Not cached if the credentials have changed meanwhile, because the output may belong to either.
         if let Some((cache, place)) =
-            place.filter(|(_, place)| !output.is_error && place.is_still_of(call, &run.session))
+            place.filter(|(_, place)| !output.is_error && place.matches_credentials(call, &run.session))
         {
             cache.put(&place.key, place.ttl, &output).await;
         }
@@ -206,21 +220,27 @@ impl Executor {
     }
 
     /// Makes the outcome, reports it to observers and writes it to the ledger.
-    pub(super) async fn conclude(&self, mut it: Box<CallState>, performed: Result<ToolOutput, EarlyExit>) -> Outcome {
-        it.record.stage = Stage::Shaping;
+    pub(super) async fn conclude(
+        &self,
+        mut call_state: Box<CallState>,
+        performed: Result<ToolOutput, EarlyExit>,
+    ) -> Outcome {
+        call_state.record.stage = Stage::Shaping;
         let kept = match &performed {
-            Ok(output) => Self::account_for(&it.call, output, &it.run),
-            Err(EarlyExit::Answered(output)) => Self::account_for(&it.call, output, &it.run),
+            Ok(output) => Self::account_for(&call_state.call, output, &call_state.run),
+            Err(EarlyExit::Answered(output)) => Self::account_for(&call_state.call, output, &call_state.run),
             Err(_) => None,
         };
-        let shaped = catch_panic(pin!(self.shape(&it.call, performed, &it.run, Destination::WithCall))).await;
-        let mut outcome = shaped
-            .unwrap_or_else(|panicked| Outcome::failed(it.call.id.clone(), panicked.error(it.record.stage.whose())));
-        outcome.validated = validated(&it.call);
+        let shaped =
+            catch_panic(pin!(self.shape(&call_state.call, performed, &call_state.run, Destination::WithCall))).await;
+        let mut outcome = shaped.unwrap_or_else(|panicked| {
+            Outcome::failed(call_state.call.id.clone(), panicked.error(call_state.record.stage.code_owner()))
+        });
+        outcome.validated = validated(&call_state.call);
         if let Some(kept) = kept {
-            self.keep(kept, &it.call, &mut outcome, &it.run).boxed().await;
+            self.keep(kept, &call_state.call, &mut outcome, &call_state.run).boxed().await;
         }
-        pin!(self.finish(&mut outcome, Some(&it.call.entry), &mut it.record, &it.run)).await;
+        pin!(self.finish(&mut outcome, Some(&call_state.call.entry), &mut call_state.record, &call_state.run)).await;
         outcome
     }
 
@@ -236,7 +256,7 @@ impl Executor {
             Ok(output) => pin!(self.cap(id, output, entry, run)).await,
             Err(EarlyExit::Answered(output)) => self.cap(id, *output, entry, run).boxed().await,
             Err(EarlyExit::Failed(error)) => self.cap_failure(Outcome::failed(id, error), entry, run).boxed().await,
-            Err(EarlyExit::Skipped) => neutral(id),
+            Err(EarlyExit::Skipped) => placeholder_outcome(id),
             Err(EarlyExit::Pending(request)) => Outcome {
                 pending: Some(request),
                 ..Outcome::failed(id, ToolError::new(ErrorKind::Denied, "a person has not decided yet"))
@@ -255,7 +275,7 @@ pub(super) fn validated(call: &ValidCall) -> Validated {
     Validated(call.unvalidated.is_none())
 }
 
-fn neutral(id: CallId) -> Outcome {
+fn placeholder_outcome(id: CallId) -> Outcome {
     let mut outcome = Outcome::failed(id, ToolError::new(ErrorKind::Denied, "skipped"));
     outcome.ok = true;
     outcome.error = None;
@@ -321,7 +341,7 @@ pub(super) enum Stage {
 
 impl Stage {
     /// Returns whose code runs in the stage.
-    pub(super) fn whose(self) -> &'static str {
+    pub(super) fn code_owner(self) -> &'static str {
         match self {
             Self::Begin | Self::Slot => "the executor",
             Self::Interceptors => "an interceptor",
@@ -336,8 +356,8 @@ impl Stage {
 
 impl CallRecord {
     /// Ends a call whose present stage panicked.
-    pub(super) fn blame(&self, panicked: &Panic, entry: &Entry) -> EarlyExit {
-        let error = panicked.error(self.stage.whose());
+    pub(super) fn panic_exit(&self, panicked: &Panic, entry: &Entry) -> EarlyExit {
+        let error = panicked.error(self.stage.code_owner());
         tracing::error!(tool = %entry.id(), "{error}");
         EarlyExit::Failed(error)
     }
@@ -368,7 +388,7 @@ impl Panic {
 }
 
 /// Runs code that may panic.
-pub(super) fn catch_panic_now<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
+pub(super) fn catch_panic_sync<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
     catch_unwind(AssertUnwindSafe(work)).map_err(Panic::from)
 }
 
@@ -388,13 +408,13 @@ impl EventSink for PanicSafeEvents {
     }
 
     fn emit_shared(&self, event: Arc<Event>) {
-        if let Err(panicked) = catch_panic_now(|| self.0.emit_shared(event)) {
+        if let Err(panicked) = catch_panic_sync(|| self.0.emit_shared(event)) {
             tracing::error!("an observer of events panicked: {}", panicked.0);
         }
     }
 
-    fn attention(&self) -> Attention {
-        catch_panic_now(|| self.0.attention()).unwrap_or(Attention::Nothing)
+    fn event_detail(&self) -> EventDetail {
+        catch_panic_sync(|| self.0.event_detail()).unwrap_or(EventDetail::Nothing)
     }
 
     fn dropped(&self) -> u64 {

@@ -17,9 +17,9 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::outcome::{Outcome, SCHEMA_MISMATCH, STANDS_IN, ToolOutput, Validated};
 use toolwright_core::output::{
-    CUT_BYTES, DEFAULT_MAX_BYTES, EXTRACT_ID, GREP_ID, READ_ID, Readers, ResultsFor, TOOL_OUTPUT, add_note,
-    client_max_bytes, countable, countable_text, cut_message, head_and_tail, json_bytes, noted_outputs, stored_message,
-    stored_note, text_bytes,
+    CUT_BYTES, DEFAULT_MAX_BYTES, EXTRACT_ID, GREP_ID, OutputReaders, READ_ID, ResultAudience, TOOL_OUTPUT, add_note,
+    client_max_bytes, countable, countable_text, cut_message, head_and_tail, json_bytes, outputs_of_note,
+    stored_message, stored_note, text_bytes,
 };
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::policy::{Effect, Policy, PolicyQuery, UserRequest};
@@ -44,11 +44,11 @@ impl Executor {
     /// Returns the limit on the text of a tool's results, in bytes. A configured limit overrides the default, which
     /// depends on the recipient of the results.
     #[must_use]
-    pub fn max_output(&self, entry: &Entry, results_for: ResultsFor) -> usize {
+    pub fn max_output(&self, entry: &Entry, results_for: ResultAudience) -> usize {
         let definition = entry.definition();
         definition.max_output.or(self.options.defaults.tool_response_max_bytes).unwrap_or_else(|| match results_for {
-            ResultsFor::Conversation => DEFAULT_MAX_BYTES,
-            ResultsFor::Client => client_max_bytes(definition),
+            ResultAudience::Conversation => DEFAULT_MAX_BYTES,
+            ResultAudience::Client => client_max_bytes(definition),
         })
     }
 
@@ -72,7 +72,7 @@ impl Executor {
     /// whole, or the call fails.
     pub(super) async fn cap(&self, id: CallId, output: ToolOutput, entry: &Entry, run: &RunContext) -> Outcome {
         let whole = output.extras.get(METHOD_RESULT).map(json_bytes);
-        if let Some(error) = whole.and_then(|size| self.over_whole(size, "the result", entry)) {
+        if let Some(error) = whole.and_then(|size| self.whole_value_error(size, "the result", entry)) {
             return Outcome::failed(id, error);
         }
         let mut output = match self.conform(output, entry) {
@@ -124,7 +124,7 @@ impl Executor {
     }
 
     /// Returns the error for a value of `size` bytes that must be passed on whole but is too large.
-    fn over_whole(&self, size: usize, what: &str, entry: &Entry) -> Option<ToolError> {
+    fn whole_value_error(&self, size: usize, what: &str, entry: &Entry) -> Option<ToolError> {
         let limit = self.options.defaults.whole_result_max_bytes;
         let message = || {
             format!(
@@ -160,7 +160,7 @@ impl Executor {
         let max = self.cap_of(entry, run);
         let promised = entry.definition().output_schema.is_some();
         let size = json_bytes(output.structured.as_ref()?);
-        let error = if promised { self.over_whole(size, "the structured result", entry) } else { None };
+        let error = if promised { self.whole_value_error(size, "the structured result", entry) } else { None };
         if error.is_none() && (promised || size <= max) {
             // The model would otherwise get no content and no handle.
             if size > max && output.content.is_empty() {
@@ -223,14 +223,14 @@ fn describe_stored(stored: &StoredOutput, output: &mut ToolOutput, max: usize, r
 
 /// Returns the tools with which the caller can read stored outputs, by the caller's names.
 #[must_use]
-pub fn readers(run: &RunContext) -> Readers {
+pub fn readers(run: &RunContext) -> OutputReaders {
     let open = |id: &str| {
         let entry = run.snapshot.get(id)?;
         let name = run.names.as_ref().map_or_else(|| Some(entry.wire_name.clone()), |names| names(entry))?;
         let may = run.session.principal.may_use(&entry.definition().allowed_roles) && !denies(entry, run);
         may.then_some(name)
     };
-    Readers { read: open(READ_ID), grep: open(GREP_ID), extract: open(EXTRACT_ID) }
+    OutputReaders { read: open(READ_ID), grep: open(GREP_ID), extract: open(EXTRACT_ID) }
 }
 
 fn denies(entry: &Entry, run: &RunContext) -> bool {
@@ -441,7 +441,7 @@ struct StoredOutcome {
 impl StoredOutcome {
     /// Returns the parts of an outcome that were stored before.
     fn noted(outcome: &Outcome) -> Self {
-        let texts = outcome.extras.get(TOOL_OUTPUT).map(noted_outputs).unwrap_or_default();
+        let texts = outcome.extras.get(TOOL_OUTPUT).map(outputs_of_note).unwrap_or_default();
         Self { texts, files: Vec::new() }
     }
 
@@ -454,7 +454,7 @@ impl StoredOutcome {
     }
 
     /// Returns the message that replaces the outcome in the conversation.
-    fn message(&self, readers: &Readers) -> String {
+    fn message(&self, readers: &OutputReaders) -> String {
         let mut lines: Vec<String> = self.texts.iter().map(|stored| stored_message(stored, "", 0, readers)).collect();
         lines.extend(self.of_files());
         lines.join("\n")

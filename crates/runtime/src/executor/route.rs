@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use toolwright_core::approval::AwaitsDecision;
+use toolwright_core::approval::DecisionPending;
 use toolwright_core::call::meta::Route;
 use toolwright_core::call::{ToolCall, ValidCall};
 use toolwright_core::context::{DelegateRequest, ToolContext};
@@ -11,7 +11,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, ToolOutput};
 use toolwright_core::variables::KnownValue;
 
-use super::{Nested, RunContext};
+use super::{NestedContext, RunContext};
 
 /// The message to the author of a latent call, whose result is in the call itself.
 const ACCEPTED: &str = "Your result was accepted.";
@@ -23,7 +23,7 @@ pub(super) async fn routed(call: &ValidCall, context: &ToolContext) -> Option<Re
     }
     match &call.provenance.route {
         Route::Tool | Route::Activity(_) => None,
-        Route::Latent => Some(Ok(latent(call))),
+        Route::Latent => Some(Ok(latent_output(call))),
         Route::Delegate(delegate) => {
             let request = DelegateRequest {
                 delegate,
@@ -41,7 +41,7 @@ pub(super) async fn routed(call: &ValidCall, context: &ToolContext) -> Option<Re
 }
 
 /// Returns the result that the author of the call wrote, which was validated with the call. Nothing runs.
-fn latent(call: &ValidCall) -> ToolOutput {
+fn latent_output(call: &ValidCall) -> ToolOutput {
     let structured = call.meta.output.clone();
     ToolOutput { structured, ..ToolOutput::text(ACCEPTED) }.with_extra("executed", false)
 }
@@ -49,7 +49,7 @@ fn latent(call: &ValidCall) -> ToolOutput {
 /// Runs the activity as an inner call, which is checked, judged and recorded like any other.
 async fn act(call: &ValidCall, inner: ToolCall, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     let activity = inner.name.clone();
-    let nested = Nested::of(context)
+    let nested = NestedContext::of(context)
         .ok_or_else(|| ToolError::new(ErrorKind::InternalError, "an activity cannot be started from here"))?;
     let shown = call.meta.granted(nested.run.variables.as_deref())?;
     let (mut granted, mut read_taint) = (Map::new(), nested.run.read_taint.clone());
@@ -72,7 +72,7 @@ fn output(outcome: Outcome) -> Result<ToolOutput, ToolError> {
     let Outcome { ok, content, structured, error, meta, extras, pending, .. } = outcome;
     if let Some(request) = pending {
         let error = ToolError::new(ErrorKind::Denied, "a person has not decided yet");
-        return Err(error.with_source(AwaitsDecision(request)));
+        return Err(error.with_source(DecisionPending(request)));
     }
     match error {
         Some(error) if !ok => Err(error),

@@ -16,7 +16,7 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::definition::Concurrency;
 use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::event::{Attention, Event, EventSink};
+use toolwright_core::event::{Event, EventDetail, EventSink};
 use toolwright_core::model::Route;
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
@@ -25,22 +25,22 @@ use toolwright_core::session::CallId;
 use toolwright_core::tool_id::ToolId;
 
 use super::call_record::{CallRecord, CallUsage};
-use super::context::{Limits, Partials, Progress};
+use super::context::{CallTimeLimits, Partials, Progress};
 use super::llm_call::LlmCall;
-use super::pipeline::{Panic, catch_panic_now};
+use super::pipeline::{Panic, catch_panic_sync};
 use super::route::routed;
 use super::{Executor, RunContext};
 use crate::models::micros;
-use crate::queue::{HeldTurn, PausableSlot, PriorityQueue, Use, WaitBounds, WorkspaceTurn};
+use crate::queue::{HeldTurn, PausableSlot, PriorityQueue, WaitBounds, WorkspaceTurn, WorkspaceUse};
 
 /// How long a job waits before it tries again to get a slot or lock.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long a call that only waits for its source runs before observers with [`Attention::Brief`] are told of its
+/// How long a call that only waits for its source runs before observers with [`EventDetail::Brief`] are told of its
 /// start. Most calls end earlier.
 const REPORT_AFTER: Duration = Duration::from_millis(5);
 
 impl Executor {
-    /// Runs the tool, which keeps the call's slot and lock until it has ended. See [`Running`] for panics and tools
+    /// Runs the tool, which keeps the call's slot and lock until it has ended. See [`RunningTool`] for panics and tools
     /// that block their thread.
     pub(super) async fn run_tool(
         self: &Arc<Self>,
@@ -62,13 +62,13 @@ impl Executor {
             journal.call_dispatched(id, &call.id).await?;
         }
         self.enter_begun(call, run, record).await?;
-        let limits = Limits::of(&call.entry, run, &self.options);
+        let limits = CallTimeLimits::of(&call.entry, run, &self.options);
         let also = Progress::of(&call.id, run);
         let progress = Partials::new(&self.options.services, &record.op, &call.id, &call.entry, also);
         self.note_start(record);
         // Only the start of a call that does nothing but wait may be reported late; other tools first report parts of
         // the call.
-        let mut unreported = self.options.services.events.attention() == Attention::Brief
+        let mut unreported = self.options.services.events.event_detail() == EventDetail::Brief
             && call.entry.provider.only_waits()
             && limits.allow(REPORT_AFTER);
         if !unreported {
@@ -88,7 +88,7 @@ impl Executor {
             let _held = held;
             pin!(attempts.run()).await
         });
-        let mut running = Running::start(entry, work);
+        let mut running = RunningTool::start(entry, work);
         let stopped = tokio::select! {
             biased;
             ended = &mut running => {
@@ -102,7 +102,7 @@ impl Executor {
                     self.report_start(call, run, &record.op, progress.running_for());
                     unreported = false;
                 }
-                limits.reached(entry, &progress).await
+                limits.wait_for_limit(entry, &progress).await
             } => {
                 run.cancel.cancel(CancelCause::Deadline);
                 timeout
@@ -141,8 +141,8 @@ impl Executor {
             origin: run.origin,
             model: run.model.as_deref().unwrap_or_default().to_owned(),
             attempt: 1,
-            arguments: match services.events.attention() {
-                Attention::Whole => shown_arguments(&call.entry, &call.arguments, &*services.redactor),
+            arguments: match services.events.event_detail() {
+                EventDetail::Whole => shown_arguments(&call.entry, &call.arguments, &*services.redactor),
                 _ => Value::Null,
             },
             provenance: call.provenance.redacted(&*services.redactor),
@@ -221,8 +221,10 @@ impl Executor {
         let queue = self.options.queues.queue_of(queue, peer.as_deref().unwrap_or(provider.name()))?;
         match definition.concurrency {
             Concurrency::Safe if record.scope == CallScope::Anywhere => turn.0.leave_order(),
-            Concurrency::Safe => self.enter_workspace(Use::Reads, &turn.0, &queue, call, run, record).await?,
-            Concurrency::Exclusive => self.enter_workspace(Use::Writes, &turn.0, &queue, call, run, record).await?,
+            Concurrency::Safe => self.enter_workspace(WorkspaceUse::Reads, &turn.0, &queue, call, run, record).await?,
+            Concurrency::Exclusive => {
+                self.enter_workspace(WorkspaceUse::Writes, &turn.0, &queue, call, run, record).await?
+            }
         }
         let wait = Wait::of(self, call, record);
         let taken = queue.take(call.entry.id(), run.priority, &run.cancel, |queue| wait.begins(queue)).await;
@@ -237,7 +239,7 @@ impl Executor {
     /// limited to the call's own time limit or its queue's wait limit, whichever is longer.
     async fn enter_workspace(
         &self,
-        usage: Use,
+        usage: WorkspaceUse,
         turn: &WorkspaceTurn,
         queue: &PriorityQueue,
         call: &ValidCall,
@@ -245,16 +247,16 @@ impl Executor {
         record: &mut CallRecord,
     ) -> Result<(), ToolError> {
         let absolute =
-            Limits::of(&call.entry, run, &self.options).absolute.unwrap_or(self.options.defaults.tool_timeout);
+            CallTimeLimits::of(&call.entry, run, &self.options).absolute.unwrap_or(self.options.defaults.tool_timeout);
         let (bounds, began) = (queue.bounds(), Instant::now());
         let limit = absolute.max(bounds.limit);
-        if usage == Use::Reads {
+        if usage == WorkspaceUse::Reads {
             turn.note(usage);
         }
         let wait = Wait::of(self, call, record);
         let entered = async {
             wait.until_next(turn.after_others(usage), limit, run).await?;
-            if usage == Use::Writes {
+            if usage == WorkspaceUse::Writes {
                 let lock = self.locks.of(&run.session.root);
                 let on_wait = |name: &str| {
                     turn.note(usage);
@@ -368,7 +370,7 @@ impl Attempts {
     pub(super) async fn repeated(&self) -> Result<ToolOutput, ToolError> {
         for failed in 0..self.retries {
             match self.dispatch().await {
-                Err(error) if repeats_nothing(&error, &self.call.entry) => {
+                Err(error) if is_safe_to_retry(&error, &self.call.entry) => {
                     tracing::debug!(tool = %self.call.entry.id(), "attempt {} failed: {error}", failed + 1);
                     tokio::select! {
                         cause = self.context.cancel.cancelled() => {
@@ -407,7 +409,7 @@ impl Attempts {
 
 /// Returns whether a retry cannot repeat an effect: nothing was dispatched, or a trusted provider declares the tool
 /// read-only or idempotent.
-fn repeats_nothing(error: &ToolError, entry: &Entry) -> bool {
+fn is_safe_to_retry(error: &ToolError, entry: &Entry) -> bool {
     let is_lost = matches!(error.kind(), ErrorKind::TransportError | ErrorKind::Timeout);
     error.is_retryable() || (is_lost && entry.is_repeatable())
 }
@@ -420,33 +422,34 @@ fn pause(failed: u32, seed: u64) -> Duration {
 }
 
 /// The result of a tool.
-type Ended = Result<ToolOutput, ToolError>;
+type ToolResult = Result<ToolOutput, ToolError>;
 
 /// A running tool. A panic is contained and becomes the call's error.
-pub(super) struct Running<'e> {
+pub(super) struct RunningTool<'e> {
     entry: &'e Entry,
-    place: Place,
+    place: ToolFuture,
 }
 
-enum Place {
+enum ToolFuture {
     /// Runs on its own task, so that a tool that blocks its thread delays no other call.
-    Task(JoinHandle<Ended>),
+    Task(JoinHandle<ToolResult>),
     /// Runs inside the call, for a tool that only waits: saves a task and a task switch.
-    Call(BoxFuture<'static, Ended>),
+    Call(BoxFuture<'static, ToolResult>),
 }
 
-impl<'e> Running<'e> {
+impl<'e> RunningTool<'e> {
     /// Starts `work`, which runs the tool of `entry`. It is boxed because spawning copies a future twice.
-    pub(super) fn start(entry: &'e Entry, work: BoxFuture<'static, Ended>) -> Self {
-        let place = if entry.provider.only_waits() { Place::Call(work) } else { Place::Task(tokio::spawn(work)) };
+    pub(super) fn start(entry: &'e Entry, work: BoxFuture<'static, ToolResult>) -> Self {
+        let place =
+            if entry.provider.only_waits() { ToolFuture::Call(work) } else { ToolFuture::Task(tokio::spawn(work)) };
         Self { entry, place }
     }
 
     /// Ends the tool at its next await.
     pub(super) fn abandon(self) {
         match self.place {
-            Place::Task(task) => task.abort(),
-            Place::Call(work) => drop_contained(work),
+            ToolFuture::Task(task) => task.abort(),
+            ToolFuture::Call(work) => drop_contained(work),
         }
     }
 
@@ -456,22 +459,22 @@ impl<'e> Running<'e> {
 }
 
 /// Drops a tool's future. A panic while dropping is only logged.
-fn drop_contained(work: BoxFuture<'static, Ended>) {
-    if let Err(panicked) = catch_panic_now(|| drop(work)) {
+fn drop_contained(work: BoxFuture<'static, ToolResult>) {
+    if let Err(panicked) = catch_panic_sync(|| drop(work)) {
         tracing::error!("a tool panicked when it was dropped: {}", panicked.text());
     }
 }
 
-impl Future for Running<'_> {
-    type Output = Ended;
+impl Future for RunningTool<'_> {
+    type Output = ToolResult;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<ToolResult> {
         let died = match &mut self.place {
-            Place::Task(task) => match ready!(Pin::new(task).poll(context)) {
+            ToolFuture::Task(task) => match ready!(Pin::new(task).poll(context)) {
                 Ok(ended) => return Poll::Ready(ended),
                 Err(error) => error.try_into_panic().map(Panic::from),
             },
-            Place::Call(work) => match catch_panic_now(|| work.as_mut().poll(context)) {
+            ToolFuture::Call(work) => match catch_panic_sync(|| work.as_mut().poll(context)) {
                 Ok(ended) => return ended,
                 Err(panicked) => {
                     drop_contained(std::mem::replace(work, Box::pin(std::future::pending())));

@@ -14,7 +14,7 @@ use toolwright_core::output::{TOOL_OUTPUT, json_bytes};
 use toolwright_core::session::SessionId;
 use toolwright_core::store::{
     Author, FILES, FileNotes, FileTaint, FileUse, LogEntry, MAX_ROW_BYTES, NewRow, STATE, StoreError, StoredOutput,
-    WRITES, WriteNote, Written, files_mailbox, log_path, state_path,
+    WRITES, WriteNote, WrittenValue, files_mailbox, log_path, state_path,
 };
 use toolwright_core::taint::{Taint, of_all};
 
@@ -165,7 +165,7 @@ impl Executor {
     async fn note_files(
         &self,
         mailbox: &SessionId,
-        notes: Vec<Written>,
+        notes: Vec<WrittenValue>,
         call: &ValidCall,
         run: &RunContext,
     ) -> Result<(), StoreError> {
@@ -217,7 +217,8 @@ impl Executor {
         let kept = match output {
             Ok(output) => {
                 let instance = call.meta.instance.clone();
-                let written = Written { path, instance, method: call.meta.output_method, data: value, taint, output };
+                let written =
+                    WrittenValue { path, instance, method: call.meta.output_method, data: value, taint, output };
                 let row = NewRow::value(session, &call.id, written.clone()).once(idempotency_key(call, run));
                 match (services.log.append(row).await, &run.variables) {
                     // Without a log only the run knows the value.

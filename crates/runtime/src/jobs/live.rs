@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::context::{Clock, PartialSink, Redactor, Services};
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::event::{Attention, Event, EventSink};
+use toolwright_core::event::{Event, EventDetail, EventSink};
 use toolwright_core::job::{JobRecord, JobState};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::Outcome;
@@ -26,7 +26,7 @@ use crate::store::jobs::JobStep;
 const INPUT_WAIT: Duration = Duration::from_secs(30 * 60);
 
 /// A job of this process: its state beyond the store.
-pub(crate) struct Live {
+pub(crate) struct LiveJob {
     pub(crate) id: String,
     /// Ends it.
     pub(crate) cancel: Cancel,
@@ -44,7 +44,7 @@ pub(crate) struct Live {
     store: Arc<SqliteStore>,
 }
 
-impl Live {
+impl LiveJob {
     pub(super) fn new(
         id: String,
         state: JobState,
@@ -145,7 +145,7 @@ fn is_at_rest(state: JobState) -> bool {
 
 /// The journal of a job's own call. The job counts as dispatched before its tool is called.
 #[async_trait]
-impl RunStore for Live {
+impl RunStore for LiveJob {
     async fn call_dispatched(&self, _run: &str, _call: &CallId) -> Result<(), StoreError> {
         self.dispatched.store(true, Ordering::Release);
         self.step(&JobStep::Dispatched, JobState::Running).await
@@ -210,7 +210,7 @@ impl JobEvents {
 
     /// Returns the event of a step towards `state`, to be emitted after its commit; `None` without observers.
     fn of_step(&self, step: &JobStep, state: JobState) -> Option<Event> {
-        (self.events.attention() > Attention::Nothing).then(|| match step {
+        (self.events.event_detail() > EventDetail::Nothing).then(|| match step {
             JobStep::Ended(state, outcome) => self.finished(*state, outcome.error.as_ref()),
             _ => self.changed(state),
         })

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use toolwright_core::context::PartialSink;
 use toolwright_core::event::Partial;
-use toolwright_core::job::JobText;
+use toolwright_core::job::JobLogSlice;
 use toolwright_core::output::{head_and_tail, without_preview};
 
 /// Bytes that are kept of the log's beginning.
@@ -42,7 +42,7 @@ impl LogFiles {
     /// Reads `lines` lines of the log and of the rest of `result`, from `offset`, which counts from the end if
     /// negative. For a stored result it returns only the message about it, because the log has its text. Stops before
     /// the first line that does not fit, so that reading on misses none.
-    pub(super) fn read(&self, result: &str, offset: i64, lines: usize) -> io::Result<JobText> {
+    pub(super) fn read(&self, result: &str, offset: i64, lines: usize) -> io::Result<JobLogSlice> {
         let cut = self.before.exists();
         let note = "[toolwright: what stood here was not kept]";
         let mut end = Vec::new();
@@ -81,7 +81,7 @@ impl LogFiles {
             take(line);
         })?;
         more.lines().for_each(take);
-        Ok(JobText { text, first, total })
+        Ok(JobLogSlice { text, first, total })
     }
 
     /// Calls `tell` for each line, with whether it is from the beginning. Returns the number of lines.

@@ -24,7 +24,7 @@ use toolwright_core::store::StoreError;
 use crate::store::SqliteStore;
 use crate::store::jobs::{JobStep, NewJob, TakenJob};
 
-pub(crate) use live::{JobEvents, Live};
+pub(crate) use live::{JobEvents, LiveJob};
 use log::{JobLog, LogFiles};
 
 /// The most jobs of one process at once.
@@ -34,11 +34,11 @@ const MAX_LIVE: usize = 10_000;
 pub struct JobManager {
     store: Arc<SqliteStore>,
     logs: PathBuf,
-    live: Mutex<HashMap<String, Arc<Live>>>,
+    live: Mutex<HashMap<String, Arc<LiveJob>>>,
     keeping: AtomicBool,
     closed: AtomicBool,
     /// Ends of jobs that could not be committed yet.
-    unkept: Mutex<Vec<(Arc<Live>, JobStep)>>,
+    unkept: Mutex<Vec<(Arc<LiveJob>, JobStep)>>,
     /// Whether this process has ever had a job.
     begun: watch::Sender<bool>,
     /// Changes when a job of this process ends.
@@ -52,9 +52,9 @@ impl std::fmt::Debug for JobManager {
 }
 
 /// The result of beginning a job.
-pub(crate) enum Begun {
+pub(crate) enum JobBeginning {
     /// A new job of this process.
-    New(Arc<Live>),
+    New(Arc<LiveJob>),
     /// The id of the job that the call already has.
     Known(String),
 }
@@ -94,7 +94,7 @@ impl JobManager {
     /// other processes; the others are cancelled. A job that does not end becomes `unknown` after this process.
     pub async fn shut_down(&self, grace: Duration) {
         self.closed.store(true, Ordering::Release);
-        let live: Vec<Arc<Live>> = self.live().values().cloned().collect();
+        let live: Vec<Arc<LiveJob>> = self.live().values().cloned().collect();
         for job in &live {
             job.cancel.cancel(CancelCause::Shutdown);
         }
@@ -119,7 +119,7 @@ impl JobManager {
 
     /// Waits until ending this process would lose no work. Does not wait for jobs that another process may start or
     /// repeat, or that wait for input.
-    pub async fn none_at_stake(&self) {
+    pub async fn wait_until_safe_to_exit(&self) {
         loop {
             let at_stake = self.live().values().find(|job| job.is_at_stake()).cloned();
             let Some(job) = at_stake else { return };
@@ -133,7 +133,7 @@ impl JobManager {
         job: NewJob,
         cancel: Cancel,
         events: JobEvents,
-    ) -> Result<Begun, StoreError> {
+    ) -> Result<JobBeginning, StoreError> {
         if self.is_closed() {
             return Err(StoreError::Refused("no job begins any more: the program is shutting down".into()));
         }
@@ -152,11 +152,11 @@ impl JobManager {
             Ok(created) if created == id => {
                 self.keep();
                 live.events.started(state);
-                Ok(Begun::New(live))
+                Ok(JobBeginning::New(live))
             }
             Ok(known) => {
                 self.live().remove(&id);
-                Ok(Begun::Known(known))
+                Ok(JobBeginning::Known(known))
             }
             Err(error) => {
                 self.live().remove(&id);
@@ -170,7 +170,7 @@ impl JobManager {
         self: &Arc<Self>,
         ids: Vec<String>,
         events_of: impl Fn(&JobRecord) -> JobEvents,
-    ) -> Result<Vec<(TakenJob, Arc<Live>)>, StoreError> {
+    ) -> Result<Vec<(TakenJob, Arc<LiveJob>)>, StoreError> {
         let taken = self.store.take_jobs(ids).await?;
         self.keep();
         let entered = |job: TakenJob| {
@@ -184,21 +184,21 @@ impl JobManager {
 
     /// Ends a job of this process or releases it. If the state cannot be committed, it is retried later. If this
     /// process ends first, the job is settled as that of a dead process.
-    pub(crate) async fn leave(&self, live: &Arc<Live>, step: JobStep) {
+    pub(crate) async fn leave(&self, live: &Arc<LiveJob>, step: JobStep) {
         if let Err(step) = self.try_leave(live, step).await {
             self.unkept().push((Arc::clone(live), step));
         }
     }
 
     /// Commits the ends that could not be committed before.
-    async fn leave_again(&self) {
+    async fn retry_commits(&self) {
         let unkept = std::mem::take(&mut *self.unkept());
         for (live, step) in unkept {
             self.leave(&live, step).await;
         }
     }
 
-    async fn try_leave(&self, live: &Live, step: JobStep) -> Result<(), JobStep> {
+    async fn try_leave(&self, live: &LiveJob, step: JobStep) -> Result<(), JobStep> {
         let state = match &step {
             JobStep::Ended(state, _) => *state,
             _ => JobState::Pending,
@@ -246,23 +246,23 @@ impl JobManager {
         self.store.end_abandoned(id, state, outcome).await.map(drop)
     }
 
-    fn enter(&self, id: String, state: JobState, cancel: Cancel, resumable: bool, events: JobEvents) -> Arc<Live> {
+    fn enter(&self, id: String, state: JobState, cancel: Cancel, resumable: bool, events: JobEvents) -> Arc<LiveJob> {
         let log = JobLog::new(LogFiles::of(&self.logs, &id));
-        let live = Arc::new(Live::new(id.clone(), state, cancel, resumable, log, events, &self.store));
+        let live = Arc::new(LiveJob::new(id.clone(), state, cancel, resumable, log, events, &self.store));
         self.live().insert(id, Arc::clone(&live));
         self.begun.send_if_modified(|begun| !std::mem::replace(begun, true));
         live
     }
 
-    fn find(&self, id: &str) -> Option<Arc<Live>> {
+    fn find(&self, id: &str) -> Option<Arc<LiveJob>> {
         self.live().get(id).cloned()
     }
 
-    fn unkept(&self) -> MutexGuard<'_, Vec<(Arc<Live>, JobStep)>> {
+    fn unkept(&self) -> MutexGuard<'_, Vec<(Arc<LiveJob>, JobStep)>> {
         self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn live(&self) -> MutexGuard<'_, HashMap<String, Arc<Live>>> {
+    fn live(&self) -> MutexGuard<'_, HashMap<String, Arc<LiveJob>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

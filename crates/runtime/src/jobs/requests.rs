@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use toolwright_core::agents::{check_name, child_session};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::job::{JobPage, JobRecord, JobScope, JobState, JobText, Jobs, Listed};
+use toolwright_core::job::{JobFilter, JobLogSlice, JobPage, JobRecord, JobScope, JobState, Jobs};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, SessionLog as _, StoreError};
 
@@ -30,7 +30,7 @@ impl Jobs for JobManager {
     async fn page(
         &self,
         scope: JobScope<'_>,
-        listed: Listed,
+        listed: JobFilter,
         after: Option<&str>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
@@ -63,7 +63,7 @@ impl Jobs for JobManager {
         }
     }
 
-    async fn read(&self, scope: JobScope<'_>, id: &str, offset: i64, lines: usize) -> Result<JobText, StoreError> {
+    async fn read(&self, scope: JobScope<'_>, id: &str, offset: i64, lines: usize) -> Result<JobLogSlice, StoreError> {
         let job = self.get(scope, id).await?;
         let files = LogFiles::of(&self.logs, &job.id);
         let result = job.outcome.as_ref().map(Outcome::model_text).unwrap_or_default();
@@ -204,7 +204,7 @@ impl JobManager {
     }
 
     async fn handle_requests(&self) -> Result<(), StoreError> {
-        self.leave_again().await;
+        self.retry_commits().await;
         self.store.renew_lease().await?;
         for (number, id, request) in self.store.asked().await? {
             let answer = match self.handle_request(&id, request).await {

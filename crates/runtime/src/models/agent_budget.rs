@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolwright_core::agents::{
-    AgentLimits, AgentTree, NearLimit, NewAgent, Request, Seat, Spending, TimeLeft, TreeError, near_limits,
-    nearest_limits, time_left,
+    AgentAllowance, AgentLimits, AgentTree, LimitWarning, NewAgent, RequestEstimate, Spending, TimeLeft, TreeError,
+    near_limits, nearest_limits, time_left,
 };
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{ModelClient, ModelRequest, PriceTable, Usage};
@@ -50,7 +50,7 @@ impl AgentBudget {
     /// [`TreeError`] if an ancestor's limit forbids it, or the tree cannot be written.
     pub async fn begin(tree: Arc<dyn AgentTree>, new: NewAgent, prices: PriceTable) -> Result<Arc<Self>, TreeError> {
         let id = Arc::clone(&new.id);
-        let Seat { spent, limits, time } = tree.begin_agent(new).await?;
+        let AgentAllowance { spent, limits, time } = tree.begin_agent(new).await?;
         let state = Mutex::new(Balance { spent, ..Balance::default() });
         let has_children = AtomicBool::new(false);
         Ok(Arc::new(Self { tree, id, prices, limits, time, has_children, state }))
@@ -98,7 +98,7 @@ impl AgentBudget {
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn near_limits(&self) -> Result<Vec<NearLimit>, StoreError> {
+    pub async fn near_limits(&self) -> Result<Vec<LimitWarning>, StoreError> {
         if !self.limits.limits_spending() && !self.has_children.load(Ordering::Relaxed) {
             return Ok(Vec::new());
         }
@@ -130,7 +130,7 @@ impl AgentBudget {
         client: &dyn ModelClient,
         model: &str,
         request: &ModelRequest,
-    ) -> Result<HeldSpending, ToolError> {
+    ) -> Result<SpendingReservation, ToolError> {
         if !self.limits.limits_spending() {
             return Ok(self.hold(model, Spending::default()));
         }
@@ -141,7 +141,7 @@ impl AgentBudget {
         let Balance { spent, held } = *self.balance();
         // Held here first, so that concurrent requests count it. Dropping it frees it.
         let room = self.hold(model, Spending { tokens, cost_usd: cost_usd.unwrap_or_default() });
-        let wanted = Request { model, tokens, cost_usd };
+        let wanted = RequestEstimate { model, tokens, cost_usd };
         match self.tree.charge_agent(&self.id, spent, held, Some(wanted)).await {
             Ok(()) => Ok(room),
             Err(TreeError::Limit(limit)) => Err(ToolError::new(ErrorKind::LimitExceeded, limit.to_string())),
@@ -149,9 +149,9 @@ impl AgentBudget {
         }
     }
 
-    fn hold(self: &Arc<Self>, model: &str, held: Spending) -> HeldSpending {
+    fn hold(self: &Arc<Self>, model: &str, held: Spending) -> SpendingReservation {
         self.balance().held.add(held);
-        HeldSpending { agent_budget: Arc::clone(self), model: model.to_owned(), held, used: Usage::default() }
+        SpendingReservation { agent_budget: Arc::clone(self), model: model.to_owned(), held, used: Usage::default() }
     }
 
     /// Ends the agent, which then holds no room.
@@ -170,21 +170,21 @@ impl AgentBudget {
 
 /// Room for one request. Dropping it charges the known usage of the request and frees the rest.
 #[derive(Debug)]
-pub struct HeldSpending {
+pub struct SpendingReservation {
     agent_budget: Arc<AgentBudget>,
     model: String,
     held: Spending,
     used: Usage,
 }
 
-impl HeldSpending {
+impl SpendingReservation {
     /// Sets the actual usage of the request.
     pub fn settle(mut self, usage: Usage) {
         self.used = usage;
     }
 }
 
-impl Drop for HeldSpending {
+impl Drop for SpendingReservation {
     fn drop(&mut self) {
         let cost = self.agent_budget.prices.of(&self.model).map(|prices| prices.cost(self.used));
         let mut balance = self.agent_budget.balance();

@@ -13,7 +13,7 @@ use toolwright_core::event::Event;
 use toolwright_core::exposure::ExposureRecord;
 use toolwright_core::model::{
     Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse,
-    NativeOutput, Traffic, Usage, WrittenCall,
+    NativeOutput, RawToolCall, RequestProgress, Usage,
 };
 use toolwright_core::operation::{Op, OpKind};
 use toolwright_core::session::{CallId, Session};
@@ -137,7 +137,7 @@ impl ModelCallRecord<'_> {
     /// Returns the event sink for the request's client. It passes events on to `events`, and records attempts and waits
     /// here.
     pub fn watch<'e>(&'e self, events: &'e dyn ModelEvents) -> impl ModelEvents + 'e {
-        Watch { record: self, events }
+        WatchedEvents { record: self, events }
     }
 
     /// Sends the request by `client`, within the budget of its principal, until it is cancelled. `events` gets its
@@ -242,11 +242,11 @@ impl ModelCallRecord<'_> {
         self.requests.prices.of(self.ask.model)?.known_cost(usage)
     }
 
-    fn traffic(&self, traffic: &Traffic) {
+    fn traffic(&self, traffic: &RequestProgress) {
         let services = &self.requests.services;
         let mut state = self.state();
         match traffic {
-            Traffic::Waits { queue } => {
+            RequestProgress::Waits { queue } => {
                 state.waits = Some(Arc::clone(queue));
                 state.in_flight = false;
                 state.attempt = state.failed;
@@ -257,7 +257,7 @@ impl ModelCallRecord<'_> {
                     queue: queue.to_string(),
                 });
             }
-            Traffic::Began { attempt, waited_us } => {
+            RequestProgress::Began { attempt, waited_us } => {
                 if state.waits.is_none() {
                     state.since = services.clock.now();
                 }
@@ -266,7 +266,7 @@ impl ModelCallRecord<'_> {
                 state.waited_us = *waited_us;
                 self.waited(&mut state, true, *waited_us);
             }
-            Traffic::Failed { attempt, kind, message, unsent, usage, latency_us, again_in_ms } => {
+            RequestProgress::Failed { attempt, kind, message, unsent, usage, latency_us, again_in_ms } => {
                 let row = Row {
                     // An operation separate from that of the request.
                     op: self.requests.ids.begin(&self.ask.op.lineage),
@@ -297,7 +297,7 @@ impl ModelCallRecord<'_> {
                 });
                 self.enter(row);
             }
-            Traffic::Shortened { sent, read } => services.events.emit_with(|| Event::Warning {
+            RequestProgress::Shortened { sent, read } => services.events.emit_with(|| Event::Warning {
                 code: "prompt_truncated".to_owned(),
                 message: format!(
                     "{} read {read} tokens of about {sent} that were sent: its server has shortened the conversation, or \
@@ -305,7 +305,7 @@ impl ModelCallRecord<'_> {
                     self.ask.model
                 ),
             }),
-            Traffic::FirstByte | Traffic::Limits(_) => {}
+            RequestProgress::FirstByte | RequestProgress::Limits(_) => {}
         }
     }
 
@@ -386,17 +386,17 @@ impl Drop for ModelCallRecord<'_> {
     }
 }
 
-struct Watch<'e> {
+struct WatchedEvents<'e> {
     record: &'e ModelCallRecord<'e>,
     events: &'e dyn ModelEvents,
 }
 
-impl ModelEvents for Watch<'_> {
+impl ModelEvents for WatchedEvents<'_> {
     fn on_event(&self, event: ModelEvent) {
         self.events.on_event(event);
     }
 
-    fn on_traffic(&self, traffic: Traffic) {
+    fn on_traffic(&self, traffic: RequestProgress) {
         self.record.traffic(&traffic);
         self.events.on_traffic(traffic);
     }
@@ -419,6 +419,6 @@ fn answer_characters(answer: &ModelResponse) -> u64 {
     characters(&answer.text) + call_characters(&answer.calls)
 }
 
-fn call_characters(calls: &[WrittenCall]) -> u64 {
+fn call_characters(calls: &[RawToolCall]) -> u64 {
     calls.iter().map(|call| characters(&call.name) + characters(&call.arguments)).sum()
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use toolwright_core::model::{
-    ModelBounds, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, ModelSpent, PriceTable, Usage,
-    cost, used_by,
+    ModelBounds, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, ModelSpending, PriceTable,
+    Usage, cost, used_by,
 };
 use toolwright_core::session::Principal;
 use toolwright_core::store::{BudgetPeriod, BudgetStore, BudgetedRequest, StoreError};
@@ -23,11 +23,11 @@ pub struct Budgets {
 }
 
 /// Reserved room for one request.
-pub(super) struct BudgetRoom<'a> {
+pub(super) struct BudgetReservation<'a> {
     budgets: &'a Budgets,
     principal: &'a Principal,
     period: String,
-    reserved: ModelSpent,
+    reserved: ModelSpending,
 }
 
 impl Budgets {
@@ -42,7 +42,7 @@ impl Budgets {
         client: &dyn ModelClient,
         prices: &PriceTable,
         now_ms: u64,
-    ) -> Result<Option<BudgetRoom<'a>>, ModelError> {
+    ) -> Result<Option<BudgetReservation<'a>>, ModelError> {
         let budget = self.by_principal.get(&principal.id).filter(|_| !principal.owner);
         let Some((bounds, period)) = budget else { return Ok(None) };
         let answer = client.longest_answer(model, request.max_tokens, &request.settings, USUAL_ANSWER);
@@ -63,27 +63,27 @@ impl Budgets {
             ..ModelError::new(kind, message)
         };
         match self.store.reserve_budget(wanted).await {
-            Ok(Ok(reserved)) => Ok(Some(BudgetRoom { budgets: self, principal, period, reserved })),
+            Ok(Ok(reserved)) => Ok(Some(BudgetReservation { budgets: self, principal, period, reserved })),
             Ok(Err(error)) => {
                 let again = ends_ms.map(|ends| ends.saturating_sub(now_ms));
                 Err(unsent(ModelErrorKind::Quota, error.message().to_owned(), again))
             }
-            Err(error) => Err(unsent(ModelErrorKind::Unavailable, unkept(&error), None)),
+            Err(error) => Err(unsent(ModelErrorKind::Unavailable, store_failure(&error), None)),
         }
     }
 }
 
-impl BudgetRoom<'_> {
+impl BudgetReservation<'_> {
     /// Replaces the reserved amount by the actual one. If dropped instead, the reserved amount stays spent.
     pub(super) async fn settle(self, prices: &PriceTable, model: &str, answer: Result<&ModelResponse, &ModelError>) {
         let Some(used) = used_by(prices, model, answer) else { return };
         let store = &self.budgets.store;
         if let Err(error) = store.settle_budget(&self.principal.id, &self.period, self.reserved, used).await {
-            tracing::warn!("{}", unkept(&error));
+            tracing::warn!("{}", store_failure(&error));
         }
     }
 }
 
-fn unkept(error: &StoreError) -> String {
+fn store_failure(error: &StoreError) -> String {
     format!("the use of a budget cannot be recorded: {error}")
 }

@@ -16,11 +16,11 @@ use toolwright_core::model::{
 /// started. Cancelled requests are left out.
 #[derive(Debug, Default)]
 pub struct Recorder {
-    to: OnceLock<Mutex<Target>>,
+    to: OnceLock<Mutex<RecordingFile>>,
 }
 
 #[derive(Debug)]
-struct Target {
+struct RecordingFile {
     /// `None` once writing has failed.
     file: Option<File>,
     name: String,
@@ -35,7 +35,7 @@ impl Recorder {
     /// recording or transcript; or recording has started already.
     pub fn start(&self, path: &Path) -> io::Result<()> {
         if self.to.get().is_some() {
-            return Err(recorded_already());
+            return Err(already_recorded());
         }
         // Opening a pipe would block until it has a reader.
         if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
@@ -52,14 +52,14 @@ impl Recorder {
         }
         if bytes > 0 {
             match end(&std::fs::read(path)?)? {
-                End::Whole => {}
-                End::Open => file.write_all(b"\n")?,
+                RecordingEnd::Whole => {}
+                RecordingEnd::Open => file.write_all(b"\n")?,
                 // A file that is open for appending cannot be truncated on every system.
-                End::Torn(at) => OpenOptions::new().write(true).open(path)?.set_len(at as u64)?,
+                RecordingEnd::Torn(at) => OpenOptions::new().write(true).open(path)?.set_len(at as u64)?,
             }
         }
-        let target = Target { file: Some(file), name: path.display().to_string() };
-        self.to.set(Mutex::new(target)).map_err(|_| recorded_already())
+        let target = RecordingFile { file: Some(file), name: path.display().to_string() };
+        self.to.set(Mutex::new(target)).map_err(|_| already_recorded())
     }
 
     /// Returns the request as it will be written and looked up, with the secrets known now redacted; `None` if nothing
@@ -101,12 +101,12 @@ impl Recorder {
     }
 }
 
-fn recorded_already() -> io::Error {
+fn already_recorded() -> io::Error {
     io::Error::other("requests are recorded in another file already")
 }
 
 /// How an existing file ends.
-enum End {
+enum RecordingEnd {
     /// With a complete line.
     Whole,
     /// With a line that lacks only its end.
@@ -115,7 +115,7 @@ enum End {
     Torn(usize),
 }
 
-fn end(text: &[u8]) -> io::Result<End> {
+fn end(text: &[u8]) -> io::Result<RecordingEnd> {
     let is_line = |line: &[u8]| serde_json::from_slice::<RecordedLine>(line).is_ok();
     let mut lines = text.split(|byte| *byte == b'\n');
     // A line that is too long cannot be replayed, but does not prevent recording.
@@ -125,13 +125,13 @@ fn end(text: &[u8]) -> io::Result<End> {
     }
     let at = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     Ok(match &text[at..] {
-        [] => End::Whole,
-        last if is_line(last) => End::Open,
-        _ => End::Torn(at),
+        [] => RecordingEnd::Whole,
+        last if is_line(last) => RecordingEnd::Open,
+        _ => RecordingEnd::Torn(at),
     })
 }
 
-fn write(target: &mut Target, mut line: String) -> Result<(), String> {
+fn write(target: &mut RecordingFile, mut line: String) -> Result<(), String> {
     line.push('\n');
     let Some(file) = target.file.as_mut() else { return Ok(()) };
     if line.len() > MAX_RECORDED_LINE {

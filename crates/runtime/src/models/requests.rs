@@ -9,7 +9,7 @@ use toolwright_core::context::Services;
 use toolwright_core::event::Event;
 use toolwright_core::model::{
     AuxiliaryRequest, AuxiliarySender, IgnoreModelEvents, ModelError, ModelErrorKind, ModelPriority, ModelRequest,
-    ModelResponse, ModelSpent, PriceTable, Usage,
+    ModelResponse, ModelSpending, PriceTable, Usage,
 };
 use toolwright_core::operation::{Lineage, Op};
 use toolwright_core::session::Session;
@@ -75,7 +75,7 @@ impl ModelRequests {
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn spent(&self, principal: &str) -> Result<Option<(String, ModelSpent)>, StoreError> {
+    pub async fn spent(&self, principal: &str) -> Result<Option<(String, ModelSpending)>, StoreError> {
         let Some(budgets) = &self.budgets else { return Ok(None) };
         let Some((_, period)) = budgets.by_principal.get(principal) else { return Ok(None) };
         let (period, _) = period.at(self.services.clock.wall_ms());

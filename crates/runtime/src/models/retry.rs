@@ -15,7 +15,8 @@ use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{
     AuxiliaryRequest, MAX_REFUSED_FORMS, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents,
-    ModelPriority, ModelRequest, ModelResponse, RequestAllowance, RetryConfig, Traffic, Usability, Usage, pause, retry,
+    ModelPriority, ModelRequest, ModelResponse, RequestAllowance, RequestProgress, RetryConfig, Usability, Usage,
+    pause, retry,
 };
 use toolwright_core::setting::TimeSpan;
 
@@ -237,35 +238,39 @@ struct AttemptedRequest<'a> {
 }
 
 /// The right to make an attempt now.
-struct Turn<'a> {
+struct AttemptTurn<'a> {
     slot: Slot<Arc<str>>,
-    feedback: Feedback<'a>,
+    feedback: AttemptFeedback<'a>,
     began: Instant,
 }
 
 impl<'a> AttemptedRequest<'a> {
     /// Waits for the next attempt's turn.
-    async fn turn(&mut self) -> Result<Turn<'a>, ModelError> {
-        let waits = |_: &str| self.events.on_traffic(Traffic::Waits { queue: Arc::clone(&self.name) });
+    async fn turn(&mut self) -> Result<AttemptTurn<'a>, ModelError> {
+        let waits = |_: &str| self.events.on_traffic(RequestProgress::Waits { queue: Arc::clone(&self.name) });
         let taken = self.queue.take(&self.holder, self.priority, self.cancel, waits).await;
         let (slot, waited) = taken.map_err(|error| refused(error, self.before.as_ref()))?;
         if !self.room.take() {
             return Err(no_room(self.before.as_ref()));
         }
-        self.events.on_traffic(Traffic::Began { attempt: self.attempt, waited_us: micros(waited) });
-        let feedback = Feedback::of(self.events, Arc::clone(&self.queue), self.config.longest_wait);
-        Ok(Turn { slot, feedback, began: Instant::now() })
+        self.events.on_traffic(RequestProgress::Began { attempt: self.attempt, waited_us: micros(waited) });
+        let feedback = AttemptFeedback::of(self.events, Arc::clone(&self.queue), self.config.longest_wait);
+        Ok(AttemptTurn { slot, feedback, began: Instant::now() })
     }
 
     /// Handles the end of an attempt. Returns the result of the request; `None`, after the pause, if it is retried.
-    async fn ended<T>(&mut self, turn: Turn<'a>, answer: Result<T, ModelError>) -> Option<Result<T, ModelError>> {
-        let Turn { slot, feedback, began } = turn;
+    async fn ended<T>(
+        &mut self,
+        turn: AttemptTurn<'a>,
+        answer: Result<T, ModelError>,
+    ) -> Option<Result<T, ModelError>> {
+        let AttemptTurn { slot, feedback, began } = turn;
         let error = match answer {
             Ok(answer) => return Some(Ok(answer)),
             Err(error) => error,
         };
         let has_begun = feedback.has_begun();
-        let again = if error.wants_another_form() {
+        let again = if error.is_retried_differently() {
             // After the last of these there is no other form: the same request would be refused again.
             let is_one_more = self.refused_forms < MAX_REFUSED_FORMS && !has_begun;
             self.refused_forms += u32::from(is_one_more);
@@ -279,7 +284,7 @@ impl<'a> AttemptedRequest<'a> {
             let is_last = has_begun || self.attempt - self.refused_forms >= self.config.attempts;
             return Some(Err(if is_last { error } else { without_retry(error, self.config) }));
         };
-        self.events.on_traffic(Traffic::Failed {
+        self.events.on_traffic(RequestProgress::Failed {
             attempt: self.attempt,
             kind: error.kind,
             message: error.message.clone(),
@@ -345,14 +350,14 @@ fn seed() -> u64 {
 
 /// Passes on the events of one attempt, records whether an answer has begun, and pauses the queue if the provider
 /// reports an exhausted limit.
-struct Feedback<'a> {
+struct AttemptFeedback<'a> {
     events: &'a dyn ModelEvents,
     queue: Arc<ModelQueue>,
     longest: Duration,
     begun: AtomicBool,
 }
 
-impl<'a> Feedback<'a> {
+impl<'a> AttemptFeedback<'a> {
     /// Creates it. A provider can pause the queue for at most `longest`.
     pub(super) fn of(events: &'a dyn ModelEvents, queue: Arc<ModelQueue>, longest: Duration) -> Self {
         Self { events, queue, longest, begun: AtomicBool::new(false) }
@@ -381,16 +386,16 @@ impl<'a> Feedback<'a> {
     }
 }
 
-impl ModelEvents for Feedback<'_> {
+impl ModelEvents for AttemptFeedback<'_> {
     fn on_event(&self, event: ModelEvent) {
         self.begun.store(true, Ordering::Relaxed);
         self.events.on_event(event);
     }
 
-    fn on_traffic(&self, traffic: Traffic) {
+    fn on_traffic(&self, traffic: RequestProgress) {
         match &traffic {
-            Traffic::FirstByte => self.begun.store(true, Ordering::Relaxed),
-            Traffic::Limits(limits) => self.pause(pause(limits)),
+            RequestProgress::FirstByte => self.begun.store(true, Ordering::Relaxed),
+            RequestProgress::Limits(limits) => self.pause(pause(limits)),
             _ => {}
         }
         self.events.on_traffic(traffic);

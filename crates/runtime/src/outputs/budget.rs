@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Room for the results of a turn, in tokens. Every result reserves its part under one lock, so that concurrent results
 /// cannot take more than there is.
 #[derive(Debug, Default)]
-pub struct ContextBudget(Mutex<Room>);
+pub struct ContextBudget(Mutex<BudgetFigures>);
 
 /// The state of a budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Room {
+struct BudgetFigures {
     /// The limit of a request, in tokens.
     limit: usize,
     /// Tokens that the next request already has: conversation and tool definitions.
@@ -27,7 +27,7 @@ pub(crate) enum Compact {
     Yes,
 }
 
-impl Room {
+impl BudgetFigures {
     fn has(&self, tokens: usize, compact: Compact) -> bool {
         let removable = if compact == Compact::Yes { self.removable } else { 0 };
         let used = self.current.saturating_sub(removable);
@@ -39,7 +39,7 @@ impl ContextBudget {
     /// Creates a budget of `limit` tokens, all free.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self(Mutex::new(Room { limit, ..Room::default() }))
+        Self(Mutex::new(BudgetFigures { limit, ..BudgetFigures::default() }))
     }
 
     /// Sets the size of the next request without the results of this turn, and how much of it could be removed.
@@ -49,11 +49,11 @@ impl ContextBudget {
     }
 
     /// Reserves `tokens`; `None` if they do not fit.
-    pub(crate) fn reserve(self: &Arc<Self>, tokens: usize, compact: Compact) -> Option<Reserved> {
+    pub(crate) fn reserve(self: &Arc<Self>, tokens: usize, compact: Compact) -> Option<ContextReservation> {
         let mut room = self.room();
         room.has(tokens, compact).then(|| {
             room.pending += tokens;
-            Reserved { budget: Arc::clone(self), tokens }
+            ContextReservation { budget: Arc::clone(self), tokens }
         })
     }
 
@@ -69,24 +69,24 @@ impl ContextBudget {
         room.pending = room.pending.saturating_add(tokens);
     }
 
-    fn room(&self) -> MutexGuard<'_, Room> {
+    fn room(&self) -> MutexGuard<'_, BudgetFigures> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Reserved room. It is released unless kept: when a call fails or is dropped before its result is committed.
-pub(crate) struct Reserved {
+pub(crate) struct ContextReservation {
     budget: Arc<ContextBudget>,
     tokens: usize,
 }
 
-impl Reserved {
+impl ContextReservation {
     pub(crate) fn keep(mut self) {
         self.tokens = 0;
     }
 }
 
-impl Drop for Reserved {
+impl Drop for ContextReservation {
     fn drop(&mut self) {
         let mut room = self.budget.room();
         room.pending = room.pending.saturating_sub(self.tokens);
@@ -132,7 +132,8 @@ mod tests {
     fn results_that_land_at_once_never_overbook() {
         let budget = budget(1000, 100, 0);
         let fitted: usize = std::thread::scope(|scope| {
-            let land = || (0..100).filter(|_| budget.reserve(7, Compact::No).map(Reserved::keep).is_some()).count();
+            let land =
+                || (0..100).filter(|_| budget.reserve(7, Compact::No).map(ContextReservation::keep).is_some()).count();
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(land)).collect();
             threads.into_iter().map(|thread| thread.join().expect("thread")).sum()
         });

@@ -15,7 +15,7 @@ use toolwright_core::session::Session;
 use toolwright_core::store::StoreError;
 
 use crate::store::SqliteStore;
-use crate::store::caches::{CachedResponse, Room};
+use crate::store::caches::{CacheBounds, CachedResponse};
 
 /// Namespaces whose tools depend on state that is not part of the key: files, processes, notes and jobs.
 const NEVER: [&str; 4] = ["fs", "shell", "memory", "job"];
@@ -23,9 +23,9 @@ const NEVER: [&str; 4] = ["fs", "shell", "memory", "job"];
 /// The largest cached output, in bytes of JSON.
 const MAX_OUTPUT: usize = 256 << 10;
 /// The limits of the store.
-const STORED: Room = Room { entries: 5000, bytes: 64 << 20 };
+const STORED: CacheBounds = CacheBounds { entries: 5000, bytes: 64 << 20 };
 /// The limits of memory.
-const IN_MEMORY: Room = Room { entries: 256, bytes: 8 << 20 };
+const IN_MEMORY: CacheBounds = CacheBounds { entries: 256, bytes: 8 << 20 };
 
 /// Caches successful outputs of tools that have a `cache_ttl`.
 #[async_trait]
@@ -37,14 +37,14 @@ pub trait ResponseCache: Send + Sync {
 }
 
 /// The cache key of an output.
-pub(crate) struct Place {
+pub(crate) struct CacheSlot {
     pub(crate) key: ContentHash,
     pub(crate) ttl: Duration,
     /// The credentials in the key.
     credentials: Option<ContentHash>,
 }
 
-impl Place {
+impl CacheSlot {
     /// Returns the key of a call's output; `None` for a call whose output is never cached: no lifetime, not safe, not
     /// validated, or with an output that is not complete at once. Two equal concurrent calls both run.
     pub(crate) fn of(call: &ValidCall, session: &Session) -> Option<Self> {
@@ -71,7 +71,7 @@ impl Place {
     }
 
     /// Returns whether the call's credentials still equal those of the key.
-    pub(crate) fn is_still_of(&self, call: &ValidCall, session: &Session) -> bool {
+    pub(crate) fn matches_credentials(&self, call: &ValidCall, session: &Session) -> bool {
         call.entry.provider.credential_scope(&session.principal) == self.credentials
     }
 }
@@ -81,7 +81,7 @@ pub struct Responses {
     store: Arc<SqliteStore>,
     clock: Arc<dyn Clock>,
     memory: Mutex<Memory>,
-    stored: Room,
+    stored: CacheBounds,
 }
 
 impl std::fmt::Debug for Responses {
@@ -98,7 +98,7 @@ impl Responses {
         Self::within(store, clock, STORED, IN_MEMORY)
     }
 
-    fn within(store: Arc<SqliteStore>, clock: Arc<dyn Clock>, stored: Room, room: Room) -> Arc<Self> {
+    fn within(store: Arc<SqliteStore>, clock: Arc<dyn Clock>, stored: CacheBounds, room: CacheBounds) -> Arc<Self> {
         let memory = Mutex::new(Memory { room, entries: HashMap::new(), bytes: 0, uses: 0 });
         Arc::new(Self { store, clock, memory, stored })
     }
@@ -109,7 +109,7 @@ impl Responses {
 
     async fn stored(&self, key: &ContentHash, now: u64, ttl: Duration) -> Result<Option<Entry>, StoreError> {
         let Some(kept) = self.store.response(key).await? else { return Ok(None) };
-        let life = Life { saved_ms: kept.saved_ms, expires_ms: kept.expires_ms };
+        let life = CacheLifetime { saved_ms: kept.saved_ms, expires_ms: kept.expires_ms };
         if !life.holds(now, ttl) {
             return Ok(None);
         }
@@ -150,7 +150,7 @@ impl ResponseCache for Responses {
         let saved_ms = self.clock.wall_ms();
         let expires_ms = saved_ms.saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
         // SQLite's integers are signed.
-        let life = Life { saved_ms, expires_ms: expires_ms.min(i64::MAX as u64) };
+        let life = CacheLifetime { saved_ms, expires_ms: expires_ms.min(i64::MAX as u64) };
         self.memory().put(*key, Entry { output: output.clone(), bytes: json.len(), life, used: 0 });
         let kept = CachedResponse { output: json, saved_ms: life.saved_ms, expires_ms: life.expires_ms };
         if let Err(error) = self.store.keep_response(key, kept, self.stored).await {
@@ -161,12 +161,12 @@ impl ResponseCache for Responses {
 
 /// The time span in which an output may be served.
 #[derive(Debug, Clone, Copy)]
-struct Life {
+struct CacheLifetime {
     saved_ms: u64,
     expires_ms: u64,
 }
 
-impl Life {
+impl CacheLifetime {
     /// Returns whether it may be served now, by its stored lifetime and by the present `ttl`. An entry from the future
     /// may not.
     fn holds(self, now: u64, ttl: Duration) -> bool {
@@ -178,14 +178,14 @@ impl Life {
 struct Entry {
     output: ToolOutput,
     bytes: usize,
-    life: Life,
+    life: CacheLifetime,
     /// The number of the last use.
     used: u64,
 }
 
 /// The most recently used outputs.
 struct Memory {
-    room: Room,
+    room: CacheBounds,
     entries: HashMap<ContentHash, Entry>,
     bytes: u64,
     uses: u64,
@@ -237,12 +237,12 @@ mod tests {
     struct Fixture {
         dir: tempfile::TempDir,
         clock: Arc<FakeClock>,
-        stored: Room,
-        room: Room,
+        stored: CacheBounds,
+        room: CacheBounds,
     }
 
     impl Fixture {
-        fn new(stored: Room, room: Room) -> Self {
+        fn new(stored: CacheBounds, room: CacheBounds) -> Self {
             let clock = Arc::new(FakeClock::at(1_000_000));
             Self { dir: tempfile::tempdir().expect("dir"), clock, stored, room }
         }
@@ -280,13 +280,14 @@ mod tests {
         let fixture = Fixture::new(STORED, IN_MEMORY);
         let cache = fixture.open();
         cache.put(&key(1), MINUTE, &ToolOutput::text("x")).await;
-        fixture.clock.set_back(Duration::from_millis(1));
+        fixture.clock.rewind(Duration::from_millis(1));
         assert_eq!(cache.get(&key(1), MINUTE).await, None);
     }
 
     #[tokio::test]
     async fn the_store_drops_oldest_memory_drops_least_used() {
-        let fixture = Fixture::new(Room { entries: 3, bytes: 10_000 }, Room { entries: 2, bytes: 10_000 });
+        let fixture =
+            Fixture::new(CacheBounds { entries: 3, bytes: 10_000 }, CacheBounds { entries: 2, bytes: 10_000 });
         let cache = fixture.open();
         for n in 0..5 {
             cache.put(&key(n), MINUTE, &ToolOutput::text(n.to_string())).await;
@@ -301,14 +302,20 @@ mod tests {
         assert!(cache.memory().entries.len() == 2 && cache.memory().get(&key(3), 1_000_010, MINUTE).is_some());
         cache.memory().put(
             key(9),
-            Entry { used: 0, bytes: 1, life: Life { saved_ms: 0, expires_ms: 1 }, output: ToolOutput::default() },
+            Entry {
+                used: 0,
+                bytes: 1,
+                life: CacheLifetime { saved_ms: 0, expires_ms: 1 },
+                output: ToolOutput::default(),
+            },
         );
         assert!(cache.memory().entries.contains_key(&key(3)), "it was used after the other");
     }
 
     #[tokio::test]
     async fn neither_store_nor_memory_grows_past_its_bytes() {
-        let fixture = Fixture::new(Room { entries: 100, bytes: 3000 }, Room { entries: 100, bytes: 3000 });
+        let fixture =
+            Fixture::new(CacheBounds { entries: 100, bytes: 3000 }, CacheBounds { entries: 100, bytes: 3000 });
         let cache = fixture.open();
         for n in 0..20 {
             cache.put(&key(n), MINUTE, &ToolOutput::text("y".repeat(500))).await;

@@ -18,7 +18,7 @@ use toolwright_core::store::{LineRange, OpenOutput, OutputSlice, OutputStore, Ou
 use toolwright_core::tool_id::short_hash;
 
 use quota::Quota;
-use read::Opened;
+use read::OpenedOutput;
 use writer::Writer;
 
 /// The limit on all outputs together, in bytes; the oldest are deleted first.
@@ -74,7 +74,7 @@ impl OutputFiles {
         &self,
         session: &SessionId,
         handle: &str,
-        work: impl FnOnce(Opened) -> std::io::Result<T> + Send + 'static,
+        work: impl FnOnce(OpenedOutput) -> std::io::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let missing = || StoreError::NotFound(format!("output {}", handle.chars().take(100).collect::<String>()));
         if !writer::is_handle(handle) {
@@ -82,7 +82,7 @@ impl OutputFiles {
         }
         let (folder, file) = (self.room.dir().join(session_folder(session)), handle.to_owned());
         let answer = blocking("read an output", move || {
-            let Some(opened) = Opened::find(&folder, &file)? else { return Ok(None) };
+            let Some(opened) = OpenedOutput::find(&folder, &file)? else { return Ok(None) };
             work(opened).map(Some).map_err(failed("read an output"))
         });
         answer.await?.ok_or_else(missing)
@@ -92,9 +92,9 @@ impl OutputFiles {
         &self,
         session: &SessionId,
         handle: &str,
-        work: impl FnOnce(&mut Opened) -> std::io::Result<OutputSlice> + Send + 'static,
+        work: impl FnOnce(&mut OpenedOutput) -> std::io::Result<OutputSlice> + Send + 'static,
     ) -> Result<OutputSlice, StoreError> {
-        let read = move |mut opened: Opened| match opened.binary()? {
+        let read = move |mut opened: OpenedOutput| match opened.binary()? {
             Some(binary) => Ok(Err(binary)),
             None => work(&mut opened).map(Ok),
         };

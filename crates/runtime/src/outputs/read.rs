@@ -15,13 +15,13 @@ const SAMPLE: usize = 8192;
 const MAX_SUFFIX: usize = 100;
 
 /// An open stored output, which is not deleted while it is open.
-pub(super) struct Opened {
+pub(super) struct OpenedOutput {
     file: File,
     bytes: u64,
     media_type: Option<String>,
 }
 
-impl Opened {
+impl OpenedOutput {
     /// Finds the output `name` in a session's folder; file names of artifacts end with their media type.
     pub(super) fn find(folder: &Path, name: &str) -> Result<Option<Self>, StoreError> {
         let failed = failed("read an output");

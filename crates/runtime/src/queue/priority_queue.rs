@@ -24,18 +24,18 @@ const HANDICAPS: [Duration; 4] =
 const NAMED: usize = 5;
 
 /// A holder of a slot in a queue.
-pub(crate) trait Holder: Clone + std::fmt::Debug + Send + 'static {
+pub(crate) trait QueueMember: Clone + std::fmt::Debug + Send + 'static {
     /// Returns its name for waiters.
     fn name(&self) -> &str;
 }
 
-impl Holder for ToolId {
+impl QueueMember for ToolId {
     fn name(&self) -> &str {
         self.as_str()
     }
 }
 
-impl Holder for Arc<str> {
+impl QueueMember for Arc<str> {
     fn name(&self) -> &str {
         self
     }
@@ -43,7 +43,7 @@ impl Holder for Arc<str> {
 
 /// A queue for a limited resource. A refusal names the holders, of type `H`.
 #[derive(Debug)]
-pub(crate) struct PriorityQueue<H: Holder = ToolId> {
+pub(crate) struct PriorityQueue<H: QueueMember = ToolId> {
     /// Its name for events and counters, like `db`.
     name: String,
     /// The resource in words, like "queue `db`".
@@ -53,7 +53,7 @@ pub(crate) struct PriorityQueue<H: Holder = ToolId> {
 }
 
 #[derive(Debug)]
-struct State<H: Holder> {
+struct State<H: QueueMember> {
     handicaps: [Duration; HANDICAPS.len()],
     /// The number of the next caller. Numbers are in the order of arrival.
     next: u64,
@@ -80,7 +80,7 @@ fn handicaps(wait_timeout: Duration) -> [Duration; HANDICAPS.len()] {
 }
 
 #[derive(Debug)]
-struct Waiter<H: Holder> {
+struct Waiter<H: QueueMember> {
     holder: H,
     since: Instant,
     turn: oneshot::Sender<Slot<H>>,
@@ -97,12 +97,12 @@ pub(crate) struct WaitBounds {
 
 /// A slot of the resource, released on drop.
 #[derive(Debug)]
-pub(crate) struct Slot<H: Holder = ToolId> {
+pub(crate) struct Slot<H: QueueMember = ToolId> {
     queue: Arc<PriorityQueue<H>>,
     number: u64,
 }
 
-impl<H: Holder> Drop for Slot<H> {
+impl<H: QueueMember> Drop for Slot<H> {
     fn drop(&mut self) {
         self.queue.state().holders.remove(&self.number);
         self.queue.hand_out();
@@ -110,24 +110,24 @@ impl<H: Holder> Drop for Slot<H> {
 }
 
 /// A waiter's place in the queue, given up on drop.
-struct Place<'a, H: Holder> {
+struct WaiterPlace<'a, H: QueueMember> {
     queue: &'a PriorityQueue<H>,
     priority: ModelPriority,
     number: u64,
 }
 
-impl<H: Holder> Drop for Place<'_, H> {
+impl<H: QueueMember> Drop for WaiterPlace<'_, H> {
     fn drop(&mut self) {
         self.queue.state().waiting[self.priority as usize].remove(&self.number);
     }
 }
 
-enum Entered<H: Holder> {
+enum EnterResult<H: QueueMember> {
     At(Slot<H>),
     Waits(u64, oneshot::Receiver<Slot<H>>),
 }
 
-impl<H: Holder> PriorityQueue<H> {
+impl<H: QueueMember> PriorityQueue<H> {
     pub(crate) fn new(name: impl Into<String>, what: String, spec: QueueConfig) -> Arc<Self> {
         let rate = spec.per_minute.map(Rate::new);
         let state = State {
@@ -210,11 +210,11 @@ impl<H: Holder> PriorityQueue<H> {
             return Err(ToolError::canceled(cause).retryable());
         }
         let (number, mut turn) = match self.enter(holder, priority, bounds.others)? {
-            Entered::At(slot) => return Ok((slot, Duration::ZERO)),
-            Entered::Waits(number, turn) => (number, turn),
+            EnterResult::At(slot) => return Ok((slot, Duration::ZERO)),
+            EnterResult::Waits(number, turn) => (number, turn),
         };
         // Dropped before `turn`: a waiter outside of the queue cannot be given a slot any more.
-        let _place = Place { queue: self, priority, number };
+        let _place = WaiterPlace { queue: self, priority, number };
         let since = Instant::now();
         on_wait(&self.name);
         // A call of low priority may be the only waiter while the rate allows no start.
@@ -233,7 +233,12 @@ impl<H: Holder> PriorityQueue<H> {
         }
     }
 
-    fn enter(self: &Arc<Self>, holder: &H, priority: ModelPriority, others: usize) -> Result<Entered<H>, ToolError> {
+    fn enter(
+        self: &Arc<Self>,
+        holder: &H,
+        priority: ModelPriority,
+        others: usize,
+    ) -> Result<EnterResult<H>, ToolError> {
         // Dropped after the state is unlocked, which wakes the waiter.
         let _evicted;
         let mut state = self.state();
@@ -245,7 +250,7 @@ impl<H: Holder> PriorityQueue<H> {
         let now = Instant::now();
         if state.waiting.iter().all(BTreeMap::is_empty) && self.room(&mut state, now).is_ok() {
             state.admit(number, holder.clone(), now);
-            return Ok(Entered::At(Slot { queue: Arc::clone(self), number }));
+            return Ok(EnterResult::At(Slot { queue: Arc::clone(self), number }));
         }
         if state.waiting.iter().map(BTreeMap::len).sum::<usize>() >= others {
             _evicted = match state.evict_below(priority as usize) {
@@ -255,7 +260,7 @@ impl<H: Holder> PriorityQueue<H> {
         }
         let (sender, turn) = oneshot::channel();
         state.waiting[priority as usize].insert(number, Waiter { holder: holder.clone(), since: now, turn: sender });
-        Ok(Entered::Waits(number, turn))
+        Ok(EnterResult::Waits(number, turn))
     }
 
     /// Checks whether one more may start.
@@ -325,7 +330,7 @@ impl<H: Holder> PriorityQueue<H> {
     }
 
     fn refusal(&self, state: &State<H>, what: &str) -> ToolError {
-        let holders: Vec<&str> = state.holders.values().take(NAMED).map(Holder::name).collect();
+        let holders: Vec<&str> = state.holders.values().take(NAMED).map(QueueMember::name).collect();
         let more = state.holders.len().saturating_sub(NAMED);
         let held = match (holders.is_empty(), more) {
             (true, _) => "nobody".to_owned(),
@@ -337,7 +342,7 @@ impl<H: Holder> PriorityQueue<H> {
     }
 }
 
-impl<H: Holder> State<H> {
+impl<H: QueueMember> State<H> {
     fn admit(&mut self, number: u64, holder: H, now: Instant) {
         self.holders.insert(number, holder);
         if let Some(rate) = &mut self.rate {

@@ -27,7 +27,7 @@ const LONGEST_LOOK: Duration = Duration::from_millis(32);
 
 /// How a call uses the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum WorkspaceUse {
     /// It only reads, concurrently with other readers.
     Reads,
     /// It is exclusive.
@@ -44,7 +44,7 @@ pub struct CallOrder(Arc<watch::Sender<Calls>>);
 struct Calls {
     next: u64,
     /// How each call uses the workspace; `None` if not known yet.
-    open: BTreeMap<u64, Option<Use>>,
+    open: BTreeMap<u64, Option<WorkspaceUse>>,
 }
 
 impl Default for CallOrder {
@@ -94,7 +94,7 @@ impl WorkspaceTurn {
     }
 
     /// Records how this call uses the workspace, for later calls.
-    pub(crate) fn note(&self, usage: Use) {
+    pub(crate) fn note(&self, usage: WorkspaceUse) {
         if let Some((order, number)) = &self.order {
             order.0.send_if_modified(|calls| match calls.open.get_mut(number) {
                 Some(noted) => noted.replace(usage) != Some(usage),
@@ -104,7 +104,7 @@ impl WorkspaceTurn {
     }
 
     /// Waits until each earlier call has ended or is known to use the workspace in the same way.
-    pub(crate) async fn after_others(&self, usage: Use) {
+    pub(crate) async fn after_others(&self, usage: WorkspaceUse) {
         let Some((order, number)) = &self.order else { return };
         let is_next = |calls: &Calls| {
             !calls.open.contains_key(number) || calls.open.range(..number).all(|(_, other)| *other == Some(usage))
@@ -223,8 +223,8 @@ impl WorkspaceLock {
         let Some(files) = self.files().await else { return Ok(WorkspaceGuard { _file: None, _slot: slot }) };
         let locked = async {
             // The waiter for the lock holds the gate, so that a process with many calls cannot keep others out.
-            let gate = files.take(Part::Gate, &on_wait).await;
-            let held = files.take(Part::Held, &on_wait).await;
+            let gate = files.take(LockPart::Gate, &on_wait).await;
+            let held = files.take(LockPart::Held, &on_wait).await;
             drop(gate);
             held
         };
@@ -264,7 +264,7 @@ struct LockFiles {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Part {
+enum LockPart {
     /// Held by the next one to get the lock.
     Gate,
     /// The lock.
@@ -283,15 +283,15 @@ impl LockFiles {
         Ok(Self { gate: options.open(path.with_extension("gate"))?, held: options.open(path.with_extension("lock"))? })
     }
 
-    fn file(&self, part: Part) -> &File {
+    fn file(&self, part: LockPart) -> &File {
         match part {
-            Part::Gate => &self.gate,
-            Part::Held => &self.held,
+            LockPart::Gate => &self.gate,
+            LockPart::Held => &self.held,
         }
     }
 
     /// Waits for the lock on a file without blocking the thread. On file systems without locks, nothing is locked.
-    async fn take(self: &Arc<Self>, part: Part, on_wait: &impl Fn(&str)) -> FileGuard {
+    async fn take(self: &Arc<Self>, part: LockPart, on_wait: &impl Fn(&str)) -> FileGuard {
         let mut pause = FIRST_LOOK;
         while let Err(TryLockError::WouldBlock) = self.file(part).try_lock() {
             on_wait("exclusive");
@@ -304,7 +304,7 @@ impl LockFiles {
 
 /// A lock on a file, released on drop.
 #[derive(Debug)]
-struct FileGuard(Arc<LockFiles>, Part);
+struct FileGuard(Arc<LockFiles>, LockPart);
 
 impl Drop for FileGuard {
     fn drop(&mut self) {
@@ -328,9 +328,9 @@ mod tests {
 
     #[test]
     fn calls_wait_for_others_before_them() {
-        use Use::{Reads, Writes};
+        use WorkspaceUse::{Reads, Writes};
         // How the first two calls use the workspace, if known, and whether a third may continue that reads, or writes.
-        let check = |before: [Option<Use>; 2], reads: bool, writes: bool| {
+        let check = |before: [Option<WorkspaceUse>; 2], reads: bool, writes: bool| {
             for (usage, may_run) in [(Reads, reads), (Writes, writes)] {
                 let order = CallOrder::default();
                 let [first, second, third] = [order.arrive(), order.arrive(), order.arrive()];

@@ -75,15 +75,15 @@ impl Unescaped {
             out.text.push_str(&text[at..escape]);
             out.places.push((out.text.len(), escape));
             match read(&text[escape..]) {
-                Read::Character(c, length) => {
+                EscapeRead::Character(c, length) => {
                     out.text.push(c);
                     at = escape + length;
                 }
-                Read::None => {
+                EscapeRead::None => {
                     out.text.push('\\');
                     at = escape + 1;
                 }
-                Read::Open => {
+                EscapeRead::Open => {
                     out.open = Some(out.text.len());
                     out.text.push_str(&text[escape..]);
                     at = text.len();
@@ -103,7 +103,7 @@ impl Unescaped {
     }
 }
 
-enum Read {
+enum EscapeRead {
     /// A character, from an escape of this many bytes.
     Character(char, usize),
     /// Not a known escape.
@@ -113,10 +113,10 @@ enum Read {
 }
 
 /// Reads an escape at the beginning of a text (RFC 8259, section 7).
-fn read(text: &str) -> Read {
+fn read(text: &str) -> EscapeRead {
     let bytes = text.as_bytes();
     let c = match bytes.get(1) {
-        None => return Read::Open,
+        None => return EscapeRead::Open,
         Some(b'u') => return unit(bytes),
         Some(b'n') => '\n',
         Some(b'r') => '\r',
@@ -124,41 +124,41 @@ fn read(text: &str) -> Read {
         Some(b'b') => '\u{8}',
         Some(b'f') => '\u{c}',
         Some(c @ (b'"' | b'\\' | b'/')) => char::from(*c),
-        Some(_) => return Read::None,
+        Some(_) => return EscapeRead::None,
     };
-    Read::Character(c, 2)
+    EscapeRead::Character(c, 2)
 }
 
 /// Reads a UTF-16 unit, or two that form one character.
-fn unit(bytes: &[u8]) -> Read {
+fn unit(bytes: &[u8]) -> EscapeRead {
     let first = match hex(bytes.get(2..).unwrap_or_default()) {
         Ok(first) => first,
         Err(end) => return end,
     };
     if let Some(c) = char::from_u32(first) {
-        return Read::Character(c, 6);
+        return EscapeRead::Character(c, 6);
     }
     let rest = bytes.get(6..).unwrap_or_default();
     match (first, rest) {
-        (0xd800..=0xdbff, [] | [b'\\']) => Read::Open,
+        (0xd800..=0xdbff, [] | [b'\\']) => EscapeRead::Open,
         (0xd800..=0xdbff, [b'\\', b'u', low @ ..]) => match hex(low) {
             Ok(low @ 0xdc00..=0xdfff) => {
                 let c = 0x1_0000 + ((first - 0xd800) << 10) + (low - 0xdc00);
-                char::from_u32(c).map_or(Read::None, |c| Read::Character(c, 12))
+                char::from_u32(c).map_or(EscapeRead::None, |c| EscapeRead::Character(c, 12))
             }
-            Ok(_) => Read::None,
+            Ok(_) => EscapeRead::None,
             Err(end) => end,
         },
-        _ => Read::None,
+        _ => EscapeRead::None,
     }
 }
 
 /// Reads four hexadecimal digits.
-fn hex(bytes: &[u8]) -> Result<u32, Read> {
+fn hex(bytes: &[u8]) -> Result<u32, EscapeRead> {
     let mut value = 0;
     for at in 0..4 {
-        let Some(byte) = bytes.get(at) else { return Err(Read::Open) };
-        let Some(digit) = char::from(*byte).to_digit(16) else { return Err(Read::None) };
+        let Some(byte) = bytes.get(at) else { return Err(EscapeRead::Open) };
+        let Some(digit) = char::from(*byte).to_digit(16) else { return Err(EscapeRead::None) };
         value = value << 4 | digit;
     }
     Ok(value)

@@ -3,16 +3,16 @@
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 use toolwright_core::error::ToolError;
-use toolwright_core::model::ModelSpent;
+use toolwright_core::model::ModelSpending;
 use toolwright_core::store::{BudgetStore, BudgetedRequest, StoreError};
 
 use super::SqliteStore;
 
-fn spent(db: &Connection, owner: &str, period: &str) -> rusqlite::Result<ModelSpent> {
+fn spent(db: &Connection, owner: &str, period: &str) -> rusqlite::Result<ModelSpending> {
     let sql = "SELECT requests, tokens, cost_usd FROM budgets WHERE owner = ?1 AND period = ?2";
     let read = |row: &rusqlite::Row<'_>| {
         let tokens: i64 = row.get(1)?;
-        Ok(ModelSpent {
+        Ok(ModelSpending {
             requests: row.get(0)?,
             tokens: u64::try_from(tokens).unwrap_or_default(),
             cost_usd: row.get(2)?,
@@ -21,7 +21,7 @@ fn spent(db: &Connection, owner: &str, period: &str) -> rusqlite::Result<ModelSp
     Ok(db.prepare_cached(sql)?.query_row(params![owner, period], read).optional()?.unwrap_or_default())
 }
 
-fn keep(db: &Connection, owner: &str, period: &str, spent: ModelSpent) -> rusqlite::Result<()> {
+fn keep(db: &Connection, owner: &str, period: &str, spent: ModelSpending) -> rusqlite::Result<()> {
     let tokens = i64::try_from(spent.tokens).unwrap_or(i64::MAX);
     let sql = "INSERT OR REPLACE INTO budgets (owner, period, requests, tokens, cost_usd) VALUES (?1, ?2, ?3, ?4, ?5)";
     db.prepare_cached(sql)?.execute(params![owner, period, spent.requests, tokens, spent.cost_usd]).map(drop)
@@ -29,7 +29,7 @@ fn keep(db: &Connection, owner: &str, period: &str, spent: ModelSpent) -> rusqli
 
 #[async_trait]
 impl BudgetStore for SqliteStore {
-    async fn reserve_budget(&self, request: BudgetedRequest) -> Result<Result<ModelSpent, ToolError>, StoreError> {
+    async fn reserve_budget(&self, request: BudgetedRequest) -> Result<Result<ModelSpending, ToolError>, StoreError> {
         self.thread
             .run("reserve of a budget", move |db| {
                 let BudgetedRequest { owner, period, bounds, model, tokens, cost_usd } = &request;
@@ -47,7 +47,7 @@ impl BudgetStore for SqliteStore {
             .await
     }
 
-    async fn budget_spent(&self, owner: &str, period: &str) -> Result<ModelSpent, StoreError> {
+    async fn budget_spent(&self, owner: &str, period: &str) -> Result<ModelSpending, StoreError> {
         let (owner, period) = (owner.to_owned(), period.to_owned());
         self.thread.run("read a budget", move |db| spent(db, &owner, &period)).await
     }
@@ -56,8 +56,8 @@ impl BudgetStore for SqliteStore {
         &self,
         owner: &str,
         period: &str,
-        reserved: ModelSpent,
-        used: ModelSpent,
+        reserved: ModelSpending,
+        used: ModelSpending,
     ) -> Result<(), StoreError> {
         let (owner, period) = (owner.to_owned(), period.to_owned());
         self.thread
@@ -100,7 +100,7 @@ mod tests {
         let refused = other.reserve_budget(request("a", "2026-11", 30)).await.expect("read").expect_err("reserved");
         assert!(refused.message().contains("tokens"), "{refused}");
         assert!(other.reserve_budget(request("b", "2026-11", 30)).await.expect("kept").is_ok(), "another's");
-        let used = ModelSpent { requests: 1, tokens: 10, cost_usd: 0.1 };
+        let used = ModelSpending { requests: 1, tokens: 10, cost_usd: 0.1 };
         other.settle_budget("a", "2026-11", reserved, used).await.expect("settled");
         assert_eq!(store.budget_spent("a", "2026-11").await.expect("read"), used);
         assert!(store.reserve_budget(request("a", "2026-11", 90)).await.expect("kept").is_ok());

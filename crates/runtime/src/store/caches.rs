@@ -70,7 +70,7 @@ pub(crate) struct CachedResponse {
 
 /// The limits of the cache; the oldest entries are dropped first.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct CacheBounds {
     pub(crate) entries: u64,
     pub(crate) bytes: u64,
 }
@@ -97,7 +97,7 @@ impl SqliteStore {
         &self,
         key: &ContentHash,
         kept: CachedResponse,
-        room: Room,
+        room: CacheBounds,
     ) -> Result<(), StoreError> {
         let key = key.to_hex();
         self.thread
@@ -117,7 +117,7 @@ impl SqliteStore {
 }
 
 /// Deletes the oldest responses until the others fit.
-fn make_room(db: &Connection, room: Room) -> rusqlite::Result<()> {
+fn make_room(db: &Connection, room: CacheBounds) -> rusqlite::Result<()> {
     loop {
         let (entries, bytes) = db.query_row("SELECT COUNT(*), COALESCE(SUM(bytes), 0) FROM responses", [], |row| {
             Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, i64>(1)?.cast_unsigned()))

@@ -10,10 +10,10 @@ use toolwright_core::approval::AgentStep;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::definition::NoSchemaMode;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::job::{JobOwner, JobPage, JobRecord, JobState, Listed};
+use toolwright_core::job::{JobFilter, JobOwner, JobPage, JobRecord, JobState};
 use toolwright_core::model::{CallMeta, Route};
 use toolwright_core::outcome::Outcome;
-use toolwright_core::output::ResultsFor;
+use toolwright_core::output::ResultAudience;
 use toolwright_core::policy::{Policy, UserRequest};
 use toolwright_core::session::{CallId, Principal, SessionId};
 use toolwright_core::store::StoreError;
@@ -99,7 +99,7 @@ pub(crate) struct JobPlan {
     /// The agent of the session.
     pub(crate) agent: Option<String>,
     /// The recipient of its result.
-    pub(crate) results_for: ResultsFor,
+    pub(crate) results_for: ResultAudience,
     /// The terms of the run that began it.
     pub(crate) terms: JobRights,
     /// The policy's decision.
@@ -275,7 +275,7 @@ impl SqliteStore {
     pub(crate) async fn jobs(
         &self,
         of: Option<(&SessionId, &str)>,
-        listed: Listed,
+        listed: JobFilter,
         after: Option<&str>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
@@ -286,8 +286,8 @@ impl SqliteStore {
         };
         // Exactly the jobs that are over have an end time.
         let which = match listed {
-            Listed::All => "",
-            Listed::Open => "AND ended_ms IS NULL",
+            JobFilter::All => "",
+            JobFilter::Open => "AND ended_ms IS NULL",
         };
         self.thread
             .run("list jobs", move |db| {
@@ -426,7 +426,7 @@ impl SqliteStore {
     pub(crate) async fn settle_jobs(&self) -> Result<usize, StoreError> {
         self.thread
             .run("settle the jobs of dead processes", |db| {
-                let gone = owner::gone(db)?;
+                let gone = owner::dead_owners(db)?;
                 if gone.is_empty() {
                     return Ok(0);
                 }

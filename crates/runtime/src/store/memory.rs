@@ -6,8 +6,10 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::session::Session;
-use toolwright_core::store::{Found, Memory, Passage, SearchMode, StoreError};
-use toolwright_search::{Document, DocumentKey, LexicalIndex, Meaning, Query, Ranked, Searchable, VectorSource, auto};
+use toolwright_core::store::{FoundPassages, Memory, Passage, SearchMode, StoreError};
+use toolwright_search::{
+    Document, DocumentKey, LexicalIndex, Query, Ranked, Searchable, SemanticQuery, VectorSource, auto,
+};
 
 use super::SqliteStore;
 
@@ -49,12 +51,19 @@ impl StoredMemory {
     }
 
     /// Ranks by meaning, and by words too if `mode` says so. `Err`: why there are no vectors.
-    async fn by_meaning(&self, session: &Session, query: &str, mode: SearchMode, limit: usize) -> Result<Found, Why> {
-        let source = self.vectors.get().ok_or_else(|| Why::Vectors(NO_EMBEDDINGS.into()))?;
-        let because =
-            |error: toolwright_core::embedding::EmbeddingError| Why::Vectors(format!("ranked by words alone: {error}"));
+    async fn by_meaning(
+        &self,
+        session: &Session,
+        query: &str,
+        mode: SearchMode,
+        limit: usize,
+    ) -> Result<FoundPassages, NoVectorRanking> {
+        let source = self.vectors.get().ok_or_else(|| NoVectorRanking::Vectors(NO_EMBEDDINGS.into()))?;
+        let because = |error: toolwright_core::embedding::EmbeddingError| {
+            NoVectorRanking::Vectors(format!("ranked by words alone: {error}"))
+        };
         let vectors = source.tool_vectors().await.map_err(because)?;
-        let vectors = vectors.ok_or_else(|| Why::Vectors(NO_EMBEDDINGS.into()))?;
+        let vectors = vectors.ok_or_else(|| NoVectorRanking::Vectors(NO_EMBEDDINGS.into()))?;
         let mut passages = self.store.matching_passages(session, query, MATCHING).await?;
         passages.extend(self.store.newest_passages(session, NEWEST).await?);
         let mut seen = HashSet::new();
@@ -67,22 +76,22 @@ impl StoredMemory {
             SearchMode::Semantic => of_texts.rank(&of_query, limit, &keep),
             SearchMode::Text | SearchMode::Hybrid => {
                 let index = LexicalIndex::build(&texts, None);
-                let meaning = Meaning { vectors: &of_texts, query: &of_query };
+                let meaning = SemanticQuery { vectors: &of_texts, query: &of_query };
                 auto(&index, &Query::new(query), Some(meaning), limit, &keep)
             }
         };
         let passages = ranked.iter().filter_map(|one| passages.get(one.index).cloned()).collect();
-        Ok(Found { passages, note: None })
+        Ok(FoundPassages { passages, note: None })
     }
 }
 
 /// The reason why ranking by meaning is not possible.
-enum Why {
+enum NoVectorRanking {
     Vectors(String),
     Store(StoreError),
 }
 
-impl From<StoreError> for Why {
+impl From<StoreError> for NoVectorRanking {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
@@ -96,17 +105,17 @@ impl Memory for StoredMemory {
         query: &str,
         mode: SearchMode,
         limit: usize,
-    ) -> Result<Found, StoreError> {
+    ) -> Result<FoundPassages, StoreError> {
         self.store.read_runs(&session.principal.id).await?;
         let note = match mode {
             SearchMode::Text => None,
             _ => match self.by_meaning(session, query, mode, limit).await {
                 Ok(found) => return Ok(found),
-                Err(Why::Store(error)) => return Err(error),
-                Err(Why::Vectors(why)) => Some(why),
+                Err(NoVectorRanking::Store(error)) => return Err(error),
+                Err(NoVectorRanking::Vectors(why)) => Some(why),
             },
         };
-        Ok(Found { passages: self.store.matching_passages(session, query, limit).await?, note })
+        Ok(FoundPassages { passages: self.store.matching_passages(session, query, limit).await?, note })
     }
 }
 

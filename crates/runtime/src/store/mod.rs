@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use rusqlite::params;
     use serde_json::json;
-    use toolwright_core::approval::{AlwaysCovers, StandingApproval};
+    use toolwright_core::approval::{AlwaysScope, StandingApproval};
     use toolwright_core::arguments::Provenance;
     use toolwright_core::canonical::ContentHash;
     use toolwright_core::error::{ErrorKind, ToolError};
@@ -135,11 +135,11 @@ mod tests {
     use toolwright_core::model::Usage;
     use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
     use toolwright_core::outcome::Outcome;
-    use toolwright_core::pins::{Note, PinSource};
+    use toolwright_core::pins::{PinSource, PinUpdate};
     use toolwright_core::session::{CallId, SessionId};
     use toolwright_core::store::{
-        ApprovalStore as _, Claim, LedgerEntry, LedgerStore as _, ManifestCache as _, PinDecision, PinNote,
-        PinStore as _, RunStore as _,
+        ApprovalStore as _, Claim, LedgerEntry, LedgerStore as _, ManifestCache as _, PinDecision, PinStore as _,
+        PinWrite, RunStore as _,
     };
     use toolwright_core::tool_id::ToolId;
 
@@ -174,7 +174,7 @@ mod tests {
 
     fn standing(key: ContentHash) -> StandingApproval {
         let (id, scope, principal) = ("always_00000001".into(), "s".into(), "owner".into());
-        let covers = AlwaysCovers::Tool;
+        let covers = AlwaysScope::Tool;
         StandingApproval {
             id,
             scope,
@@ -209,7 +209,7 @@ mod tests {
         let hash = ContentHash::of_bytes(b"x");
         {
             let store = SqliteStore::open(dir.path()).expect("open");
-            store.note_pins(&source(), vec![noted(Note::Pin, "x")]).await.expect("pin");
+            store.note_pins(&source(), vec![noted(PinUpdate::Pin, "x")]).await.expect("pin");
             store.set_manifest("k", &json!({"tools": []})).await.expect("manifest");
             store.approve_always(&standing(hash)).await.expect("approval");
             store.save_run("r", &json!({"step": 1})).await.expect("run");
@@ -303,9 +303,9 @@ mod tests {
         PinSource { provider: "p".into(), scope: "/project/toolwright.yaml".into() }
     }
 
-    fn noted(note: Note, text: &str) -> PinNote {
+    fn noted(note: PinUpdate, text: &str) -> PinWrite {
         let (hash, contract) = (ContentHash::of_bytes(text.as_bytes()), json!(text));
-        PinNote { tool: "t".into(), renamed: None, id: tool(), note, hash, contract }
+        PinWrite { tool: "t".into(), renamed: None, id: tool(), note, hash, contract }
     }
 
     #[tokio::test]
@@ -326,30 +326,31 @@ mod tests {
             assert_eq!(contracts[1], toolwright_core::store::PinContracts::default());
             assert_eq!(store.pin_decisions().await.expect("decisions"), decisions);
         };
-        let note =
-            async |what: Note, text: &str| store.note_pins(&source(), vec![noted(what, text)]).await.expect("noted");
+        let note = async |what: PinUpdate, text: &str| {
+            store.note_pins(&source(), vec![noted(what, text)]).await.expect("noted")
+        };
         let decide =
             async |decision: PinDecision| store.decide_pin(&source(), "t", decision, "me").await.expect("decided");
         check(None, 0).await;
-        note(Note::Pin, "a").await;
-        note(Note::Pin, "b").await;
+        note(PinUpdate::Pin, "a").await;
+        note(PinUpdate::Pin, "b").await;
         check(Some((Some("a"), None)), 0).await;
-        note(Note::Wait, "b").await;
+        note(PinUpdate::Wait, "b").await;
         check(Some((Some("a"), Some("b"))), 0).await;
         assert!(!decide(PinDecision::Approve(Some(hash("c")))).await, "only what was looked at");
-        note(Note::Settle, "x").await;
+        note(PinUpdate::Settle, "x").await;
         check(Some((Some("a"), Some("b"))), 0).await;
         assert!(decide(PinDecision::Approve(Some(hash("b")))).await);
         check(Some((Some("b"), None)), 1).await;
         assert!(!decide(PinDecision::Approve(None)).await, "nothing waits");
-        note(Note::Wait, "c").await;
-        note(Note::Settle, "b").await;
+        note(PinUpdate::Wait, "c").await;
+        note(PinUpdate::Settle, "b").await;
         check(Some((Some("b"), None)), 1).await;
         assert!(decide(PinDecision::Revoke).await && !decide(PinDecision::Revoke).await);
         check(Some((None, Some("b"))), 2).await;
         assert!(decide(PinDecision::Forget).await);
         check(None, 3).await;
-        note(Note::Wait, "a").await;
+        note(PinUpdate::Wait, "a").await;
         check(Some((None, Some("a"))), 3).await;
     }
 

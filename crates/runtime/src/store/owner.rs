@@ -61,7 +61,7 @@ pub(super) fn renew(db: &Connection, owner: i64) -> rusqlite::Result<()> {
 }
 
 /// Returns the owners whose lease has expired and whose process is gone.
-pub(super) fn gone(db: &Connection) -> rusqlite::Result<Vec<i64>> {
+pub(super) fn dead_owners(db: &Connection) -> rusqlite::Result<Vec<i64>> {
     let over: Vec<(i64, Owner)> = db
         .prepare_cached("SELECT id, pid, boot, started FROM job_owners WHERE lease_ms < ?1")?
         .query_map([now_ms()], |row: &Row<'_>| {

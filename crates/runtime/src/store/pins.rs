@@ -3,16 +3,16 @@
 use async_trait::async_trait;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::pins::{Note, Pin, PinMark, PinSource};
-use toolwright_core::store::{PinContracts, PinDecision, PinNote, PinStore, StoreError};
+use toolwright_core::pins::{Pin, PinMark, PinSource, PinUpdate};
+use toolwright_core::store::{PinContracts, PinDecision, PinStore, PinWrite, StoreError};
 use toolwright_core::tool_id::ToolId;
 
 use super::SqliteStore;
 use super::{from_json, now_ms, to_json, unreadable};
 
 /// A note with its definition as text.
-struct Written {
-    note: PinNote,
+struct PinRow {
+    note: PinWrite,
     contract: String,
 }
 
@@ -60,11 +60,11 @@ impl PinStore for SqliteStore {
             .collect()
     }
 
-    async fn note_pins(&self, source: &PinSource, notes: Vec<PinNote>) -> Result<(), StoreError> {
+    async fn note_pins(&self, source: &PinSource, notes: Vec<PinWrite>) -> Result<(), StoreError> {
         let source = source.clone();
         let mut written = Vec::with_capacity(notes.len());
         for note in notes {
-            written.push(Written { contract: to_json(&note.contract)?, note });
+            written.push(PinRow { contract: to_json(&note.contract)?, note });
         }
         self.thread
             .run("note pins", move |db| {
@@ -130,19 +130,19 @@ impl PinStore for SqliteStore {
     }
 }
 
-fn note(db: &Transaction<'_>, source: &PinSource, Written { note, contract }: &Written) -> rusqlite::Result<()> {
+fn note(db: &Transaction<'_>, source: &PinSource, PinRow { note, contract }: &PinRow) -> rusqlite::Result<()> {
     let PinSource { provider, scope } = source;
     let (tool, id, hash) = (&note.tool, note.id.as_str(), note.hash.to_hex());
     match note.note {
-        Note::Nothing => Ok(()),
-        Note::Pin => db
+        PinUpdate::Nothing => Ok(()),
+        PinUpdate::Pin => db
             .prepare_cached(
                 "INSERT OR IGNORE INTO pins (provider, scope, tool, id, hash, contract, pinned_ms, pinned_by) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'first use')",
             )?
             .execute(params![provider, scope, tool, id, hash, contract, now_ms()])
             .map(drop),
-        Note::Wait => db
+        PinUpdate::Wait => db
             .prepare_cached(
                 "INSERT INTO pins (provider, scope, tool, id, next_hash, next_contract, next_ms, next_tool) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (provider, scope, tool) \
@@ -150,7 +150,7 @@ fn note(db: &Transaction<'_>, source: &PinSource, Written { note, contract }: &W
             )?
             .execute(params![provider, scope, tool, id, hash, contract, now_ms(), note.renamed])
             .map(drop),
-        Note::Settle => db
+        PinUpdate::Settle => db
             .prepare_cached(
                 "UPDATE pins SET next_hash = NULL, next_contract = NULL, next_ms = NULL, next_tool = NULL \
                  WHERE provider = ?1 AND scope = ?2 AND tool = ?3 AND hash = ?4",

@@ -8,8 +8,8 @@ use serde_json::json;
 use toolwright_core::catalogue::{ProviderKind, RegisteredTool, ToolOverride, foreign_ids};
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::EventSink;
-use toolwright_core::pins::{FirstUse, Note, OnDrift, PinConfig, PinSource};
-use toolwright_core::store::{PinDecision, PinNote, PinStore as _};
+use toolwright_core::pins::{FirstUse, OnDrift, PinConfig, PinSource, PinUpdate};
+use toolwright_core::store::{PinDecision, PinStore as _, PinWrite};
 use toolwright_core::{ContentHash, Effects, Event, ToolDefinition, ToolId};
 use toolwright_runtime::{Catalogue, Pins, SqliteStore};
 use toolwright_testkit::{FakeList, FakeProvider};
@@ -26,15 +26,15 @@ fn source(
 
 /// Keeps the events.
 #[derive(Default)]
-struct Heard(Mutex<Vec<Event>>);
+struct EventLog(Mutex<Vec<Event>>);
 
-impl EventSink for Heard {
+impl EventSink for EventLog {
     fn emit(&self, event: Event) {
         self.0.lock().expect("lock").push(event);
     }
 }
 
-impl Heard {
+impl EventLog {
     /// The notices since the last time, as tool and whether it is withheld.
     fn notices(&self) -> Vec<(String, bool)> {
         let events = std::mem::take(&mut *self.0.lock().expect("lock"));
@@ -63,7 +63,7 @@ struct Process {
     source: Arc<FakeProvider>,
     store: Arc<SqliteStore>,
     pins: Arc<Pins>,
-    heard: Arc<Heard>,
+    heard: Arc<EventLog>,
 }
 
 impl Process {
@@ -73,7 +73,7 @@ impl Process {
 
     /// One whose source is defined there.
     async fn of(dir: &Path, terms: PinConfig, cached: Vec<Arc<RegisteredTool>>, defined_in: &'static str) -> Self {
-        let (store, heard) = (SqliteStore::open(dir).expect("store"), Arc::new(Heard::default()));
+        let (store, heard) = (SqliteStore::open(dir).expect("store"), Arc::new(EventLog::default()));
         let catalogue = Catalogue::new(Arc::clone(&heard) as _, Arc::new(NoRedaction), Duration::from_secs(5));
         let pins = Pins::new(Arc::clone(&store) as _, terms);
         catalogue.keep_pins(Arc::clone(&pins));
@@ -171,7 +171,7 @@ async fn revisions_of_a_tool_share_one_pin() {
     let mut contract = definition("old", "Reads.").contract();
     contract["listed"] = json!({"execution": {"taskSupport": "forbidden"}});
     let (id, hash) = (ToolId::foreign("s", "old").expect("id"), ContentHash::of_value(&contract));
-    let note = PinNote { tool: "old".into(), renamed: None, id, note: Note::Pin, hash, contract };
+    let note = PinWrite { tool: "old".into(), renamed: None, id, note: PinUpdate::Pin, hash, contract };
     here.store.note_pins(&PinSource::unscoped("s"), vec![note]).await.expect("pinned");
     for support in [Some("forbidden"), None, Some("optional")] {
         here.list(vec![listed("old", support), listed("new", support)]).await;

@@ -9,11 +9,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::{io, ptr};
 
-use toolwright_core::sandbox::{Area, Grant, Wall};
+use toolwright_core::sandbox::{Area, Grant, Restriction};
 
 use super::seccomp::Instruction;
 use super::{Limits, Sandbox, grants};
-use crate::protected::{existing_in, folders_between};
+use crate::protected::{ancestor_folders, existing_in};
 
 /// Capabilities that root keeps: those over files, users and its own processes, and ports below 1024.
 /// Others would circumvent walls, such as reading any process's memory (CAP_PERFMON).
@@ -168,7 +168,7 @@ impl Mounts {
     /// # Errors
     /// `InvalidInput` for a path with a zero byte.
     pub(super) fn of(sandbox: &Sandbox, scratch: &Path, directory: &Path) -> io::Result<Option<Self>> {
-        if !sandbox.profile.walls().contains(&Wall::Protected) {
+        if !sandbox.profile.walls().contains(&Restriction::Protected) {
             return Ok(None);
         }
         let areas = sandbox.profile.grants().iter().filter_map(|grant| match grant {
@@ -179,7 +179,7 @@ impl Mounts {
         let root = sandbox.root.canonicalize().unwrap_or_else(|_| sandbox.root.clone());
         let protected = existing_in(&root, &sandbox.settings.protected);
         // A mount point cannot be renamed.
-        writable.extend(folders_between(&root, &protected));
+        writable.extend(ancestor_folders(&root, &protected));
         Ok(Some(Self {
             writable: c_strings(writable.iter().filter(|path| can_be_written(path)))?,
             protected: c_strings(protected.iter())?,

@@ -10,10 +10,10 @@ use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
     Scope, path_beneath_rules,
 };
-use toolwright_core::sandbox::{Area, Grant, Wall};
+use toolwright_core::sandbox::{Area, Grant, Restriction};
 
 use super::Sandbox;
-use crate::protected::{existing_in, folders_between};
+use crate::protected::{ancestor_folders, existing_in};
 
 /// Paths that programs and their libraries need to run. Services keep no secrets there.
 const PROGRAMS: &[&str] = &[
@@ -152,10 +152,10 @@ pub(super) fn bubblewrap_arguments(
         line.bind("--ro-bind-try", &[program.to_owned()]);
         line.bind("--ro-bind-try", &sandbox.settings.read);
     }
-    if sandbox.profile.walls().contains(&Wall::Protected) {
+    if sandbox.profile.walls().contains(&Restriction::Protected) {
         let protected = existing_in(&sandbox.root, &sandbox.settings.protected);
         // A mount point cannot be renamed.
-        line.bind("--bind-try", &folders_between(&sandbox.root, &protected));
+        line.bind("--bind-try", &ancestor_folders(&sandbox.root, &protected));
         line.bind("--ro-bind-try", &protected);
     }
     if let Some(filter) = filter {

@@ -20,7 +20,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::duration;
-use toolwright_core::sandbox::{Enforcement, Mechanism, SandboxProfile, Wall, enforcement};
+use toolwright_core::sandbox::{Enforcement, Mechanism, Restriction, SandboxProfile, enforcement};
 use toolwright_core::setting::TimeSpan;
 
 #[cfg(target_os = "linux")]
@@ -151,7 +151,7 @@ impl Limits {
 
 /// Everything that one start needs, made before the fork.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedSandbox {
     /// Which parts of the profile are enforced, and how.
     pub(crate) enforcement: Enforcement,
     /// The sandbox's temporary folder; `None` without a mechanism.
@@ -176,9 +176,9 @@ impl Sandbox {
     /// # Errors
     /// The kernel refuses a mechanism that it reported as available. The command never starts less protected than
     /// reported.
-    pub(crate) fn prepare(&self, program: &Path, directory: Option<&Path>) -> io::Result<Prepared> {
+    pub(crate) fn prepare(&self, program: &Path, directory: Option<&Path>) -> io::Result<PreparedSandbox> {
         let enforcement = self.enforcement();
-        let mut prepared = Prepared {
+        let mut prepared = PreparedSandbox {
             enforcement,
             scratch: None,
             wrapper: Vec::new(),
@@ -200,7 +200,7 @@ impl Sandbox {
         program: &Path,
         directory: Option<&Path>,
         scratch: &Path,
-        prepared: &mut Prepared,
+        prepared: &mut PreparedSandbox,
     ) -> io::Result<()> {
         let filter = seccomp::program(self.profile)?;
         let mut entry = Entry::new(&self.settings.limits);
@@ -222,9 +222,9 @@ impl Sandbox {
 
     /// Creates placeholders for missing configuration files, if mounts protect the existing ones.
     #[cfg(target_os = "linux")]
-    fn hold_names(&self, prepared: &mut Prepared) -> io::Result<()> {
+    fn hold_names(&self, prepared: &mut PreparedSandbox) -> io::Result<()> {
         let enforcement = &mut prepared.enforcement;
-        let Some(at) = enforcement.enforced.iter().position(|(wall, _)| *wall == Wall::Protected) else {
+        let Some(at) = enforcement.enforced.iter().position(|(wall, _)| *wall == Restriction::Protected) else {
             return Ok(());
         };
         let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
@@ -233,14 +233,14 @@ impl Sandbox {
         prepared.placeholders = placeholders;
         if !complete {
             enforcement.enforced.remove(at);
-            enforcement.not_enforced.push((Wall::Protected, NAMES_OPEN));
+            enforcement.not_enforced.push((Restriction::Protected, NAMES_OPEN));
         }
         Ok(())
     }
 
     #[cfg(not(target_os = "linux"))]
     #[expect(clippy::unused_self, reason = "the signature is that of Linux")]
-    fn build(&self, _: &Path, _: Option<&Path>, _: &Path, _: &mut Prepared) -> io::Result<()> {
+    fn build(&self, _: &Path, _: Option<&Path>, _: &Path, _: &mut PreparedSandbox) -> io::Result<()> {
         Ok(())
     }
 }

@@ -35,11 +35,11 @@ mod rules {
         BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
         SeccompRule, TargetArch,
     };
-    use toolwright_core::sandbox::{Grant, SandboxProfile, Wall};
+    use toolwright_core::sandbox::{Grant, Restriction, SandboxProfile};
 
     use super::Instruction;
 
-    /// Refused in every profile: [`Wall::Kernel`], and calls that reach into other processes.
+    /// Refused in every profile: [`Restriction::Kernel`], and calls that reach into other processes.
     const ALWAYS: &[c_long] = &[
         // Other processes' memory and descriptors.
         libc::SYS_ptrace,
@@ -93,7 +93,7 @@ mod rules {
         libc::SYS_clock_adjtime,
     ];
 
-    /// Permissions, owners, times and attributes of files: [`Wall::Metadata`], for profiles that write nowhere.
+    /// Permissions, owners, times and attributes of files: [`Restriction::Metadata`], for profiles that write nowhere.
     const METADATA: &[c_long] = &[
         libc::SYS_fchmod,
         libc::SYS_fchmodat,
@@ -206,11 +206,11 @@ mod rules {
             requests.extend([FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR]);
         }
         let walls = profile.walls();
-        if walls.contains(&Wall::Services) {
+        if walls.contains(&Restriction::Services) {
             refuse(&[libc::SYS_connect]);
             rules.insert(libc::SYS_sendto, vec![rule(4, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?]);
         }
-        if walls.contains(&Wall::Network) {
+        if walls.contains(&Restriction::Network) {
             for call in [libc::SYS_socket, libc::SYS_socketpair] {
                 rules.insert(call, vec![rule(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, libc::AF_UNIX as u64)?]);
             }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use toolwright_core::sandbox::SandboxProfile::{Network, Pure, ReadOnly, Workspace};
-use toolwright_core::sandbox::{Enforcement, Mechanism, Wall};
+use toolwright_core::sandbox::{Enforcement, Mechanism, Restriction};
 use toolwright_sandbox::enforce::Limits;
 use toolwright_sandbox::{Exceeded, SpawnError};
 
@@ -54,7 +54,7 @@ async fn limits_hold() {
 #[tokio::test]
 async fn configuration_names_are_held_during_commands() {
     let world = World::new();
-    let protected = |sandbox: &Enforcement| sandbox.enforced.iter().any(|(wall, _)| *wall == Wall::Protected);
+    let protected = |sandbox: &Enforcement| sandbox.enforced.iter().any(|(wall, _)| *wall == Restriction::Protected);
     let mut sandbox = world.sandbox(Workspace);
     if !protected(&sandbox.enforcement()) {
         return eprintln!("no mounts here, skipped");

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use tokio::io::AsyncReadExt as _;
 use toolwright_core::sandbox::SandboxProfile::{self, Full, Network, Pure, ReadOnly, Workspace};
-use toolwright_core::sandbox::{Enforcement, Wall};
+use toolwright_core::sandbox::{Enforcement, Restriction};
 use toolwright_sandbox::enforce::{Sandbox, SandboxConfig, support};
 use toolwright_sandbox::{Exit, Output, SpawnError, SupervisedChild, SupervisedCommand};
 
@@ -128,7 +128,7 @@ fn guarded(world: &World) -> Vec<String> {
 struct Attempt {
     what: &'static str,
     script: &'static str,
-    wall: Wall,
+    wall: Restriction,
     /// Profiles that allow it.
     allowed: &'static [SandboxProfile],
 }
@@ -140,203 +140,213 @@ const UNBOUND: &[SandboxProfile] = &[Full];
 const ALL: &[SandboxProfile] = &SandboxProfile::ALL;
 
 const ATTEMPTS: &[Attempt] = &[
-    Attempt { what: "computes", script: "echo $((6 * 7)) | grep -q 42", wall: Wall::Writes, allowed: ALL },
+    Attempt { what: "computes", script: "echo $((6 * 7)) | grep -q 42", wall: Restriction::Writes, allowed: ALL },
     Attempt {
         what: "writes to its temporary folder",
         script: "echo x > $TMPDIR/a && grep -q x $TMPDIR/a",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: ALL,
     },
     Attempt {
         what: "writes to /dev/null and pipes",
         script: "echo x > /dev/null; cat <(echo x)",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: ALL,
     },
-    Attempt { what: "reads the workspace", script: "cat $WS/file", wall: Wall::Reads, allowed: READERS },
-    Attempt { what: "lists the home", script: "ls $HOME/", wall: Wall::Reads, allowed: READERS },
-    Attempt { what: "reads a secret at home", script: "cat $HOME/secret", wall: Wall::Reads, allowed: READERS },
+    Attempt { what: "reads the workspace", script: "cat $WS/file", wall: Restriction::Reads, allowed: READERS },
+    Attempt { what: "lists the home", script: "ls $HOME/", wall: Restriction::Reads, allowed: READERS },
+    Attempt { what: "reads a secret at home", script: "cat $HOME/secret", wall: Restriction::Reads, allowed: READERS },
     Attempt {
         what: "reads it through a link",
         script: "ln -s $HOME/secret $TMPDIR/l; cat $TMPDIR/l",
-        wall: Wall::Reads,
+        wall: Restriction::Reads,
         allowed: READERS,
     },
     Attempt {
         what: "reads it through /proc",
         script: "cat /proc/self/root$HOME/secret",
-        wall: Wall::Reads,
+        wall: Restriction::Reads,
         allowed: READERS,
     },
     Attempt {
         what: "writes in the workspace",
         script: "echo x > $WS/sub/new && mkdir $WS/d && mv $WS/sub/new $WS/d/ && chmod +x $WS/d/new && rm -r $WS/d",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: WRITERS,
     },
     Attempt {
         what: "writes at home",
         script: "echo x > $HOME/new && rm $HOME/new",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "changes a file at home",
         script: "echo as it was >> $HOME/victim && printf 'as it was' > $HOME/victim",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "truncates without writing",
         script: "truncate -s 0 $HOME/victim && printf 'as it was' > $HOME/victim",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "deletes at home",
         script: "rm $HOME/victim && printf 'as it was' > $HOME/victim",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "renames at home",
         script: "mv $HOME/victim $HOME/v && mv $HOME/v $HOME/victim",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "takes a file out of home",
         script: "mv $HOME/victim $WS/v && mv $WS/v $HOME/victim",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "writes through a symbolic link",
         script: "ln -sf $HOME/victim $WS/l; printf 'as it was' > $WS/l",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "writes through a linked folder",
         script: "ln -sfn $HOME $WS/f; echo x > $WS/f/new && rm $WS/f/new",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "writes through a hard link",
         script: "ln $HOME/victim $WS/h && printf 'as it was' > $WS/h; s=$?; rm -f $WS/h; exit $s",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "writes through ..",
         script: "echo x > $WS/../home/new && rm $HOME/new",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "writes from the background",
         script: "(setsid bash -c 'echo x > $HOME/new' && rm $HOME/new) & wait $!",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "changes shared memory of others",
         script: "[ -e $SHM ] && echo x > $SHM",
-        wall: Wall::Writes,
+        wall: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "changes permissions at home",
         script: "chmod 600 $HOME/victim && chmod 644 $HOME/victim",
-        wall: Wall::Metadata,
+        wall: Restriction::Metadata,
         allowed: UNBOUND,
     },
     Attempt {
         what: "changes times at home",
         script: "touch -d 2001-01-01 $HOME/victim",
-        wall: Wall::Metadata,
+        wall: Restriction::Metadata,
         allowed: UNBOUND,
     },
     Attempt {
         what: "changes a hook",
         script: "printf hook > $WS/.git/hooks/pre-commit",
-        wall: Wall::Protected,
+        wall: Restriction::Protected,
         allowed: UNBOUND,
     },
     Attempt {
         what: "replaces the configuration",
         script: "printf policy > $WS/t && mv $WS/t $WS/toolwright.yaml",
-        wall: Wall::Protected,
+        wall: Restriction::Protected,
         allowed: UNBOUND,
     },
     Attempt {
         what: "makes configuration that is not there",
         script: "printf x > $WS/.mcp.json && rm $WS/.mcp.json",
-        wall: Wall::Protected,
+        wall: Restriction::Protected,
         allowed: UNBOUND,
     },
     Attempt {
         what: "moves the folder of a protected one away",
         script: "mv $WS/.github $WS/g && mv $WS/g $WS/.github",
-        wall: Wall::Protected,
+        wall: Restriction::Protected,
         allowed: UNBOUND,
     },
     Attempt {
         what: "puts another .git in place",
         script: "mv $WS/.git $WS/g && mv $WS/g $WS/.git",
-        wall: Wall::Protected,
+        wall: Restriction::Protected,
         allowed: UNBOUND,
     },
     Attempt {
         what: "connects over TCP",
         script: "exec 3<>/dev/tcp/127.0.0.1/$TCP",
-        wall: Wall::Network,
+        wall: Restriction::Network,
         allowed: NETWORKED,
     },
     Attempt {
         what: "sends over UDP",
         script: "echo x > /dev/udp/127.0.0.1/$UDP",
-        wall: Wall::Network,
+        wall: Restriction::Network,
         allowed: NETWORKED,
     },
     Attempt {
         what: "listens",
         script: "TOOLWRIGHT_TEST_ATTEMPT=listen $TEST --exact sandbox::attempt_of_a_program",
-        wall: Wall::Network,
+        wall: Restriction::Network,
         allowed: NETWORKED,
     },
     Attempt {
         what: "connects to a service",
         script: "TOOLWRIGHT_TEST_ATTEMPT=service $TEST --exact sandbox::attempt_of_a_program",
-        wall: Wall::Services,
+        wall: Restriction::Services,
         allowed: NETWORKED,
     },
     Attempt {
         what: "talks to its own child",
         script: "TOOLWRIGHT_TEST_ATTEMPT=pair $TEST --exact sandbox::attempt_of_a_program",
-        wall: Wall::Network,
+        wall: Restriction::Network,
         allowed: ALL,
     },
-    Attempt { what: "signals a process outside", script: "kill -CONT $PID", wall: Wall::Processes, allowed: UNBOUND },
+    Attempt {
+        what: "signals a process outside",
+        script: "kill -CONT $PID",
+        wall: Restriction::Processes,
+        allowed: UNBOUND,
+    },
     Attempt {
         what: "reads the environment of a process outside",
         script: "grep -q SECRET=TOP /proc/$PID/environ",
-        wall: Wall::Processes,
+        wall: Restriction::Processes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "reads the memory of a process outside",
         script: "head -c 0 /proc/$PID/mem",
-        wall: Wall::Processes,
+        wall: Restriction::Processes,
         allowed: UNBOUND,
     },
-    Attempt { what: "signals its own children", script: "sleep 60 & kill $!", wall: Wall::Processes, allowed: ALL },
-    Attempt { what: "makes a namespace", script: "unshare --mount true", wall: Wall::Kernel, allowed: UNBOUND },
+    Attempt {
+        what: "signals its own children",
+        script: "sleep 60 & kill $!",
+        wall: Restriction::Processes,
+        allowed: ALL,
+    },
+    Attempt { what: "makes a namespace", script: "unshare --mount true", wall: Restriction::Kernel, allowed: UNBOUND },
     Attempt {
         what: "makes a user namespace",
         script: "unshare --user --map-root-user true",
-        wall: Wall::Kernel,
+        wall: Restriction::Kernel,
         allowed: UNBOUND,
     },
 ];
@@ -384,7 +394,8 @@ async fn network_connects_as_well() {
 #[tokio::test]
 async fn full_is_no_sandbox() {
     let world = World::new();
-    for attempt in ATTEMPTS.iter().filter(|attempt| !attempt.script.contains("TMPDIR") && attempt.wall != Wall::Kernel)
+    for attempt in
+        ATTEMPTS.iter().filter(|attempt| !attempt.script.contains("TMPDIR") && attempt.wall != Restriction::Kernel)
     {
         check(&world, Full, attempt).await;
     }

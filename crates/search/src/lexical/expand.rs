@@ -9,9 +9,9 @@ use std::iter;
 use std::sync::{Arc, LazyLock};
 
 use super::dictionary::{Dictionary, Term, WordId, number};
-use super::intake::Rows;
 use super::query;
 use super::score::{Group, Member, Plan};
+use super::term_collector::Rows;
 use super::words::{WordHasher, each_word, stem};
 use super::{LexicalIndex, Query};
 
@@ -111,7 +111,7 @@ impl Synonyms {
     }
 
     /// Returns the words that can replace a stem.
-    fn each(&self, stem: &str) -> impl Iterator<Item = (Term, Tier)> {
+    fn alternatives(&self, stem: &str) -> impl Iterator<Item = (Term, Tier)> {
         let others = TABLE.numbers.get(stem).map_or(&[][..], |&number| TABLE.others.get(number as usize));
         others.iter().filter_map(|&(other, tier)| Some(((*self.0.get(other as usize)?)?, tier)))
     }
@@ -143,9 +143,9 @@ impl LexicalIndex {
                 None => group.push(Member { term, discount }),
             }
         };
-        self.synonyms.each(&word.stem).for_each(|(term, tier)| put(term, tiers[tier as usize]));
+        self.synonyms.alternatives(&word.stem).for_each(|(term, tier)| put(term, tiers[tier as usize]));
         if !is_known {
-            self.alike(&word.stem, &mut put);
+            self.put_similar(&word.stem, &mut put);
         }
         group.sort_unstable_by(|a, b| {
             let uses = |member: &Member| self.uses_of(member.term);
@@ -158,7 +158,7 @@ impl LexicalIndex {
     }
 
     /// Reports the stems that begin like `stem`.
-    fn alike(&self, stem: &str, put: &mut impl FnMut(Term, f32)) {
+    fn put_similar(&self, stem: &str, put: &mut impl FnMut(Term, f32)) {
         let is_word = |text: &str| text.chars().all(char::is_alphabetic) && text.chars().nth(MIN_LETTERS - 1).is_some();
         if !is_word(stem) {
             return;

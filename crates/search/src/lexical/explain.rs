@@ -11,12 +11,12 @@ use super::words::{each_word, is_stop_word, stem};
 use crate::document::{Document, Searchable as _};
 
 /// The words of a query's turns, by stem.
-pub(crate) struct Words(HashMap<String, String>);
+pub(crate) struct QueryWords(HashMap<String, String>);
 
 /// The query's words that a tool has, by field.
-pub(crate) struct Found(Vec<(Field, Vec<String>)>);
+pub(crate) struct MatchedWords(Vec<(Field, Vec<String>)>);
 
-impl Words {
+impl QueryWords {
     /// All words except stop words; only stop words if there are no others.
     pub(crate) fn of(turns: &[&str]) -> Self {
         let read = |takes: &dyn Fn(&str) -> bool| {
@@ -34,7 +34,7 @@ impl Words {
         Self(if words.is_empty() { read(&|_| true) } else { words })
     }
 
-    pub(crate) fn found_in(&self, document: &Document<'_>) -> Found {
+    pub(crate) fn found_in(&self, document: &Document<'_>) -> MatchedWords {
         let mut found: Vec<(Field, Vec<String>)> = Vec::new();
         each_text(document, |field, text| {
             each_word(text, |word| {
@@ -48,11 +48,11 @@ impl Words {
                 }
             });
         });
-        Found(found)
+        MatchedWords(found)
     }
 }
 
-impl Found {
+impl MatchedWords {
     /// Whether any word is outside of prose, in which a word may mean anything.
     pub(crate) fn is_outside_prose(&self) -> bool {
         self.0.iter().any(|(field, _)| !field.is_prose())

@@ -46,9 +46,9 @@ mod dictionary;
 mod expand;
 mod explain;
 mod fields;
-mod intake;
 mod query;
 mod score;
+mod term_collector;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -62,15 +62,15 @@ use std::sync::Arc;
 use self::dictionary::number;
 use self::dictionary::{Dictionary, Term, WordId};
 use self::expand::Synonyms;
-pub(crate) use self::explain::{Words, by_shared_words};
+pub(crate) use self::explain::{QueryWords, by_shared_words};
 use self::fields::rarity;
-use self::intake::Intake;
-use self::intake::Rows;
 pub use self::query::Query;
-pub(crate) use self::score::Best;
 use self::score::Lanes;
 use self::score::Scratch;
+pub(crate) use self::score::TopK;
 use self::score::{Group, Member, Plan};
+use self::term_collector::Rows;
+use self::term_collector::TermCollector;
 use super::{DocumentKey, Searchable};
 
 /// A tool that a query found.
@@ -206,7 +206,7 @@ impl LexicalIndex {
         let mut known: HashMap<DocumentKey, u32> = iter::zip(self.keys.iter().copied(), 0..).collect();
         let mut moved = vec![NONE; self.len()];
         let mut uses = self.uses.clone();
-        let mut intake = Intake::new(Arc::clone(&self.dictionary));
+        let mut intake = TermCollector::new(Arc::clone(&self.dictionary));
         let mut fresh = Vec::new();
         let mut keys = Vec::with_capacity(tools.len());
         let mut words = Rows::with_capacity(tools.len(), self.words.items());
@@ -268,7 +268,7 @@ impl LexicalIndex {
             static SCRATCH: Cell<Scratch> = Cell::default();
         }
         let mut scratch = SCRATCH.take();
-        let mut kept = Best::new(limit);
+        let mut kept = TopK::new(limit);
         let mut most = Lanes::default();
         let scores = scratch.score(self, plan);
         let strength = scores.strength;

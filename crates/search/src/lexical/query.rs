@@ -30,7 +30,7 @@ const MAX_TERMS: usize = 256;
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     terms: Vec<Term>,
-    clauses: Vec<Vec<Use>>,
+    clauses: Vec<Vec<TermUse>>,
 }
 
 /// A stem of a query.
@@ -47,7 +47,7 @@ pub(super) struct Term {
 
 /// A use of a query's term, by position, with its weight there.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Use {
+pub(super) struct TermUse {
     pub(super) term: usize,
     pub(super) weight: f32,
 }
@@ -96,7 +96,7 @@ impl Query {
         &self.terms
     }
 
-    pub(super) fn each_clause(&self) -> &[Vec<Use>] {
+    pub(super) fn each_clause(&self) -> &[Vec<TermUse>] {
         &self.clauses
     }
 }
@@ -137,7 +137,7 @@ impl Reader {
             each_word(chunk.text, |word| self.token(word, &mut before, is_literal));
         }
         starts.push(self.tokens.len());
-        let mut clauses = clauses(&chunks, |part| self.says_enough(starts[part.start]..starts[part.end]));
+        let mut clauses = clauses(&chunks, |part| self.is_specific(starts[part.start]..starts[part.end]));
         if let Some(surplus) = clauses.len().checked_sub(MAX_CLAUSES).filter(|surplus| *surplus > 0) {
             clauses[MAX_CLAUSES - 1].end = clauses[MAX_CLAUSES - 1 + surplus].end;
             clauses.truncate(MAX_CLAUSES);
@@ -145,7 +145,7 @@ impl Reader {
         let clauses = clauses.into_iter().map(|part| self.uses(starts[part.start]..starts[part.end]));
         let clauses: Vec<_> = clauses.filter(|uses| !uses.is_empty()).collect();
         let mut terms = self.terms;
-        for &Use { term, weight } in clauses.iter().flatten() {
+        for &TermUse { term, weight } in clauses.iter().flatten() {
             terms[term].weight = terms[term].weight.max(weight);
         }
         Query { terms, clauses }
@@ -186,7 +186,7 @@ impl Reader {
         })
     }
 
-    fn says_enough(&self, tokens: Range<usize>) -> bool {
+    fn is_specific(&self, tokens: Range<usize>) -> bool {
         let mut found = [usize::MAX; MIN_CLAUSE];
         let mut count = 0;
         for term in self.tokens[tokens].iter().filter(|token| token.is_content).filter_map(|token| token.term) {
@@ -202,13 +202,13 @@ impl Reader {
     }
 
     /// Returns each term of a clause once, with its maximal weight there.
-    fn uses(&self, tokens: Range<usize>) -> Vec<Use> {
-        let mut uses: Vec<Use> = Vec::new();
+    fn uses(&self, tokens: Range<usize>) -> Vec<TermUse> {
+        let mut uses: Vec<TermUse> = Vec::new();
         let mut put = |term: Option<usize>, weight: f32| {
             let Some(term) = term else { return };
             match uses.iter_mut().find(|own| own.term == term) {
                 Some(own) => own.weight = own.weight.max(weight),
-                None => uses.push(Use { term, weight }),
+                None => uses.push(TermUse { term, weight }),
             }
         };
         for (at, token) in self.tokens[tokens].iter().enumerate() {
@@ -345,10 +345,10 @@ const ABBREVIATIONS: &[&str] = &["Mr", "Mrs", "Ms", "Dr", "St", "vs", "etc", "No
 /// Splits a text into clauses, as ranges of its chunks; `says_enough` tells whether some chunks are a complete
 /// task. It is cut at the ends of sentences and lines, at semicolons and before numbers (`2)`); then the
 /// sentences are cut at conjunctions. An incomplete clause stays with the one before it.
-pub(super) fn clauses(chunks: &[Chunk<'_>], says_enough: impl Fn(&Range<usize>) -> bool) -> Vec<Range<usize>> {
-    let sentences = cut(0..chunks.len(), &breaks(chunks, sentence_break), &says_enough);
+pub(super) fn clauses(chunks: &[Chunk<'_>], is_specific: impl Fn(&Range<usize>) -> bool) -> Vec<Range<usize>> {
+    let sentences = cut(0..chunks.len(), &breaks(chunks, sentence_break), &is_specific);
     let conjunctions = breaks(chunks, conjunction);
-    sentences.into_iter().flat_map(|sentence| cut(sentence, &conjunctions, &says_enough)).collect()
+    sentences.into_iter().flat_map(|sentence| cut(sentence, &conjunctions, &is_specific)).collect()
 }
 
 /// Returns the breaks between chunks, as ranges of separating chunks, which may be empty.
@@ -366,7 +366,7 @@ fn breaks(chunks: &[Chunk<'_>], at: impl Fn(&[Chunk<'_>], usize) -> Option<usize
 fn cut(
     range: Range<usize>,
     breaks: &[Range<usize>],
-    says_enough: &impl Fn(&Range<usize>) -> bool,
+    is_specific: &impl Fn(&Range<usize>) -> bool,
 ) -> Vec<Range<usize>> {
     let inside = &breaks[breaks.partition_point(|one| one.start < range.start)..];
     let inside = &inside[..inside.partition_point(|one| one.end <= range.end)];
@@ -376,7 +376,7 @@ fn cut(
         let part = std::mem::replace(&mut start, one.end)..one.start;
         match parts.last_mut() {
             _ if part.is_empty() => {}
-            Some(last) if !says_enough(&part) || !says_enough(last) => last.end = part.end,
+            Some(last) if !is_specific(&part) || !is_specific(last) => last.end = part.end,
             _ => parts.push(part),
         }
     }
@@ -438,7 +438,7 @@ mod tests {
     /// Returns the clauses of a text as lists of stems: weight 1 plain, weight 1/2 in brackets, without joined ones.
     fn read(text: &str) -> Vec<String> {
         let query = Query::new(text);
-        let clause = |uses: &Vec<Use>| {
+        let clause = |uses: &Vec<TermUse>| {
             let own = uses.iter().filter(|one| !query.terms[one.term].is_joined);
             let stems = own.map(|one| match one.weight {
                 1.0 => query.terms[one.term].stem.to_string(),

@@ -25,8 +25,8 @@ const CLAUSE: f32 = 0.75;
 /// query clears the places it used, so its cost depends on its matches, not on the catalogue.
 #[derive(Default)]
 pub(super) struct Scratch {
-    whole: Sums,
-    clause: Sums,
+    whole: TermSums,
+    clause: TermSums,
     /// Per tool: the most that it is worth for any clause, as a share of that clause's best.
     clauses: Vec<Lanes>,
     merger: Merger,
@@ -38,14 +38,14 @@ pub(super) struct Scratch {
 #[derive(Default)]
 struct Merger {
     /// The shares of all groups, one group after another.
-    shares: Vec<Share>,
+    shares: Vec<ToolShare>,
     /// For each tool, the position of its share of the last group, if it has one; a position without a share of this
     /// tool is from another group or query.
     places: Vec<u32>,
 }
 
 /// A tool's share in a group.
-struct Share {
+struct ToolShare {
     tool: u32,
     score: f32,
     /// Its part of the group's maximum.
@@ -77,7 +77,8 @@ impl Scratch {
         self.fit(index);
         let Self { whole, clause, clauses, merger, asked } = self;
         merger.shares.clear();
-        let found: Vec<Found<'_>> = plan.groups.iter().map(|group| Found::of(index, group, merger)).collect();
+        let found: Vec<GroupPostings<'_>> =
+            plan.groups.iter().map(|group| GroupPostings::of(index, group, merger)).collect();
         let mut scorer = Scorer { index, plan, found, shares: &merger.shares, asked };
         // Weights not yet in the sums of the whole query. Weights that a clause adds first are added to both at
         // once, block by block.
@@ -124,7 +125,7 @@ impl Merger {
                 }
                 _ => {
                     *place = number(shares.len());
-                    shares.push(Share { tool, score, covered });
+                    shares.push(ToolShare { tool, score, covered });
                 }
             }
         }
@@ -135,22 +136,22 @@ struct Scorer<'a, 'b> {
     index: &'a LexicalIndex,
     plan: &'a Plan,
     /// Matches of each group of the plan.
-    found: Vec<Found<'a>>,
-    shares: &'b [Share],
+    found: Vec<GroupPostings<'a>>,
+    shares: &'b [ToolShare],
     asked: &'b mut [f32],
 }
 
 impl Scorer<'_, '_> {
     /// Adds the tools' scores for some of the query's words.
-    fn add(&self, bag: &Bag, sums: &mut Sums) {
+    fn add(&self, bag: &Bag, sums: &mut TermSums) {
         for &(group, weight) in bag {
             match &self.found[group] {
-                Found::One { postings, rarity } => {
+                GroupPostings::One { postings, rarity } => {
                     for posting in *postings {
                         sums.add(posting.tool, weight * (rarity * posting.impact), weight * rarity);
                     }
                 }
-                Found::Many { shares, .. } => {
+                GroupPostings::Many { shares, .. } => {
                     for share in &self.shares[shares.clone()] {
                         sums.add(share.tool, weight * share.score, weight * share.covered);
                     }
@@ -160,9 +161,9 @@ impl Scorer<'_, '_> {
     }
 
     /// Makes scores of the sums; the best of them.
-    fn finish(&mut self, bag: &Bag, sums: &mut Sums) -> f32 {
+    fn finish(&mut self, bag: &Bag, sums: &mut TermSums) -> f32 {
         let whole: f32 = bag.iter().map(|&(group, weight)| weight * self.found[group].best()).sum();
-        let mut best = Best::new(CANDIDATES);
+        let mut best = TopK::new(CANDIDATES);
         sums.reward(whole, COVERAGE, &mut best);
         let candidates = best.into_unsorted();
         let most = candidates.clone().fold(0.0, |most: f32, candidate| most.max(candidate.score));
@@ -198,14 +199,14 @@ impl Scorer<'_, '_> {
 }
 
 /// The tools that have something of a group.
-enum Found<'a> {
+enum GroupPostings<'a> {
     /// The postings of its only member.
     One { postings: &'a [Posting], rarity: f32 },
     /// The best member for each tool: a range of the merger's shares.
     Many { shares: Range<usize>, best: f32 },
 }
 
-impl<'a> Found<'a> {
+impl<'a> GroupPostings<'a> {
     fn of(index: &'a LexicalIndex, group: &Group, merger: &mut Merger) -> Self {
         if let [only] = &**group
             && only.discount >= 1.0
@@ -304,7 +305,7 @@ impl Plan {
             plan.groups.push(group);
         }
         if query.clauses() > 1 {
-            let bag = |uses: &Vec<query::Use>| {
+            let bag = |uses: &Vec<query::TermUse>| {
                 uses.iter().filter_map(|one| Some((numbers[one.term]?, one.weight))).collect::<Bag>()
             };
             plan.clauses = query.each_clause().iter().map(bag).collect();
@@ -321,7 +322,7 @@ pub(super) type Lanes = [f32; LANES];
 
 /// Scores of tools for some words.
 #[derive(Default)]
-pub(super) struct Sums {
+pub(super) struct TermSums {
     blocks: Vec<Block>,
     /// Per block: whether anything was added.
     is_found: Vec<bool>,
@@ -339,7 +340,7 @@ struct Block {
     covered: Lanes,
 }
 
-impl Sums {
+impl TermSums {
     /// Makes room for so many tools.
     pub(super) fn fit(&mut self, tools: usize) {
         let blocks = tools.div_ceil(LANES).max(self.blocks.len());
@@ -375,7 +376,7 @@ impl Sums {
     }
 
     /// Multiplies each score by 1 plus `bonus` times the covered share of `whole`; updates the best.
-    pub(super) fn reward(&mut self, whole: f32, bonus: f32, best: &mut Best) {
+    pub(super) fn reward(&mut self, whole: f32, bonus: f32, best: &mut TopK) {
         for &block in &self.found[..self.count] {
             let Block { scores, covered } = &mut self.blocks[block as usize];
             for (score, covered) in scores.iter_mut().zip(covered) {
@@ -409,7 +410,7 @@ pub(super) fn fit(lanes: &mut Vec<Lanes>, tools: usize) {
 }
 
 /// Whether some score, even 0, may be among the best.
-pub(super) fn wants_any(best: &Best, scores: &Lanes) -> bool {
+pub(super) fn wants_any(best: &TopK, scores: &Lanes) -> bool {
     scores.iter().fold(false, |any, &score| any | best.wants(score))
 }
 
@@ -426,14 +427,14 @@ pub(super) fn raise(most: &mut Lanes, by: &Lanes) {
 }
 
 /// Keeps the `limit` best entries offered in any order; of equals, the first by position.
-pub(crate) struct Best {
+pub(crate) struct TopK {
     limit: usize,
     /// Scores below it are not among the best.
     floor: f32,
     kept: Vec<Key>,
 }
 
-impl Best {
+impl TopK {
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, floor: 0.0, kept: Vec::new() }
     }

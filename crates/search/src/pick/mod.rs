@@ -1,5 +1,5 @@
 //! Picks the right few tools for a query: candidates, order and reasons. Pure; a scorer that needs the network runs
-//! between [`Picking::begin`] and [`Picking::finish`].
+//! between [`PickRun::begin`] and [`PickRun::finish`].
 
 pub mod judge;
 pub(crate) mod scorer;
@@ -17,8 +17,8 @@ use serde_json::Value;
 
 use self::scorer::Method;
 use super::document::Searchable as _;
-use super::lexical::{Words, by_shared_words};
-use super::{HYBRID_DEPTH, Hybrid, Meaning, Query, Ranked, SnapshotIndex, auto, combine};
+use super::lexical::{QueryWords, by_shared_words};
+use super::{HYBRID_DEPTH, Hybrid, Query, Ranked, SemanticQuery, SnapshotIndex, auto, combine};
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::context::InnerCalls;
 use toolwright_core::definition::{Mode, ToolDefinition};
@@ -244,12 +244,12 @@ pub struct Ranking {
     /// Whether related words were used, and no embeddings.
     pub by_words: bool,
     /// Notes by position.
-    pub notes: HashMap<usize, Note>,
+    pub notes: HashMap<usize, ScorerNote>,
 }
 
 /// A scorer's note on a tool, besides its score.
 #[derive(Debug, Clone, Default)]
-pub struct Note {
+pub struct ScorerNote {
     /// Why, in words.
     pub reason: Option<String>,
     /// Debug details.
@@ -257,7 +257,7 @@ pub struct Note {
 }
 
 /// A pick in progress, from the filter to the cut.
-pub struct Picking<'a> {
+pub struct PickRun<'a> {
     snapshot: &'a Snapshot,
     index: &'a SnapshotIndex,
     query: &'a str,
@@ -269,7 +269,7 @@ pub struct Picking<'a> {
     excluded: Vec<(usize, Exclusion)>,
 }
 
-impl<'a> Picking<'a> {
+impl<'a> PickRun<'a> {
     /// Finds the candidates, and the tools named in the query. `index` belongs to `snapshot`.
     #[must_use]
     pub fn begin(
@@ -396,7 +396,12 @@ impl<'a> Picking<'a> {
 
     /// Returns the tools found by words or `meaning`; the first `limit` among `keep`.
     #[must_use]
-    pub fn by_all(&self, meaning: Option<Meaning<'_>>, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
+    pub fn by_all(
+        &self,
+        meaning: Option<SemanticQuery<'_>>,
+        limit: usize,
+        keep: &dyn Fn(usize) -> bool,
+    ) -> Vec<Ranked> {
         auto(self.index.lexical(self.snapshot), &Query::conversation(&self.turns()), meaning, limit, keep)
     }
 
@@ -430,7 +435,7 @@ impl<'a> Picking<'a> {
     /// The picks of a ranking, in that [order](Self::order).
     #[must_use]
     pub fn finish(self, mut ranking: Ranking, provenance: Provenance) -> Picked {
-        let words = Words::of(&self.turns());
+        let words = QueryWords::of(&self.turns());
         let fits = |ranked: &Ranked| {
             let is_weak = ranking.by_words && self.options.config.min_score > 0.0 && ranked.score < LEAST_WEAK;
             let is_meant = || words.found_in(&self.snapshot.list()[ranked.index].document()).is_outside_prose();

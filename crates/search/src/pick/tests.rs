@@ -43,7 +43,7 @@ fn keyword(query: &str, change: impl FnOnce(&mut PickOptions)) -> (Picked, Vec<(
     change(&mut options);
     let query = PickInput::from(query);
     let index = SnapshotIndex::default();
-    let picking = Picking::begin(&query, &snapshot, &index, &options);
+    let picking = PickRun::begin(&query, &snapshot, &index, &options);
     let order = picking.by_keyword(picking.enough(), &|position| picking.is_candidate(position));
     let ranking = Ranking { scorer: "keyword".into(), order, ..Ranking::default() };
     let picked = picking.finish(ranking, Provenance::default());
@@ -97,7 +97,7 @@ fn prose_matches_need_better_scores() {
         let (query, options) = (PickInput::from(query), with(PickConfig { min_score, ..PickConfig::default() }));
         let order = (0..snapshot.list().len()).map(|index| Ranked { index, score }).collect();
         let ranking = Ranking { order, by_words: true, ..Ranking::default() };
-        let picked = Picking::begin(&query, &snapshot, &SnapshotIndex::default(), &options)
+        let picked = PickRun::begin(&query, &snapshot, &SnapshotIndex::default(), &options)
             .finish(ranking, Provenance::default());
         picked.picks.iter().map(|pick| snapshot.list()[pick.position].id().name().to_owned()).collect::<Vec<_>>()
     };
@@ -130,7 +130,7 @@ fn named_tools_keep_order_and_filters() {
         let ranked: Vec<_> = ranked.iter().map(|&index| Ranked { index, score: 0.5 }).collect();
         let query = PickInput::from(query);
         let index = SnapshotIndex::default();
-        let picking = Picking::begin(&query, &snapshot, &index, options);
+        let picking = PickRun::begin(&query, &snapshot, &index, options);
         assert!(picking.candidates().all(|position| picking.is_candidate(position)));
         picking.order(&ranked).map(|ranked| ranked.index).collect()
     };
@@ -151,7 +151,7 @@ fn conversations_search_by_their_last_turns() {
     let found = |turns: &[&str]| -> Vec<String> {
         let query = PickInput::turns(turns);
         let index = SnapshotIndex::default();
-        let picking = Picking::begin(&query, &snapshot, &index, &options);
+        let picking = PickRun::begin(&query, &snapshot, &index, &options);
         let order = picking.by_all(None, picking.enough(), &|position| picking.is_candidate(position));
         let picked = picking.finish(Ranking { order, ..Ranking::default() }, Provenance::default());
         assert!(picked.picks.iter().all(|pick| pick.reason.contains(" in the ")), "{:?}", picked.picks);
@@ -246,7 +246,7 @@ fn unranked_tools_keep_registration_order() {
     let snapshot = snapshot();
     let options = at_most(3);
     let query = PickInput::from("web__search");
-    let picked = Picking::begin(&query, &snapshot, &SnapshotIndex::default(), &options)
+    let picked = PickRun::begin(&query, &snapshot, &SnapshotIndex::default(), &options)
         .in_order("too slow", Provenance::default());
     let got: Vec<_> = picked.picks.iter().map(|pick| (pick.position, pick.score)).collect();
     assert_eq!(got, [(6, 1.0), (0, 0.0), (1, 0.0)]);

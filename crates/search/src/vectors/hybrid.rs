@@ -37,7 +37,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use super::{Vectors, dot};
-use crate::lexical::Best;
+use crate::lexical::TopK;
 use crate::{LexicalIndex, LexicalRanking, Query, Ranked};
 
 /// Weight of the nearest vector, in words that only one tool has.
@@ -58,7 +58,7 @@ const SHARE: f32 = 0.6;
 
 /// The vectors of a query and of the tools.
 #[derive(Debug, Clone, Copy)]
-pub struct Meaning<'a> {
+pub struct SemanticQuery<'a> {
     /// The vectors of the searched tools, by the same positions.
     pub vectors: &'a Vectors,
     /// The query's vector, from the same model.
@@ -71,7 +71,7 @@ pub struct Meaning<'a> {
 pub fn auto(
     index: &LexicalIndex,
     query: &Query,
-    meaning: Option<Meaning<'_>>,
+    meaning: Option<SemanticQuery<'_>>,
     limit: usize,
     keep: &dyn Fn(usize) -> bool,
 ) -> Vec<Ranked> {
@@ -94,7 +94,7 @@ pub fn auto(
 #[must_use]
 pub fn fuse(
     words: &LexicalRanking,
-    meaning: Option<Meaning<'_>>,
+    meaning: Option<SemanticQuery<'_>>,
     tools: usize,
     limit: usize,
     keep: &dyn Fn(usize) -> bool,
@@ -102,13 +102,13 @@ pub fn fuse(
     let unit = words.strength.max(0.0);
     let found = words.ranked.iter().map(|found| Ranked { score: found.score * unit, ..*found });
     let found = found.filter(|found| found.index < tools && found.score > 0.0);
-    let Some(near) = meaning.and_then(|meaning| Near::of(meaning, tools)) else {
+    let Some(near) = meaning.and_then(|meaning| VectorProximity::of(meaning, tools)) else {
         let kept = found.filter(|found| keep(found.index)).take(limit);
         return kept.map(|found| Ranked { score: share(found.score, tools), ..found }).collect();
     };
     let mut worth = vec![0.0; tools];
     found.for_each(|found| worth[found.index] = found.score);
-    let mut best = Best::new(limit.max(DEPTH));
+    let mut best = TopK::new(limit.max(DEPTH));
     for (index, (words, cosine)) in worth.iter().zip(&near.cosines).enumerate() {
         let score = words + near.weight * cosine;
         if best.wants(score) && keep(index) {
@@ -116,7 +116,7 @@ pub fn fuse(
         }
     }
     let mut ranked = best.into_sorted();
-    near.pursue(&mut ranked, ramp(words.clauses as f32, TASKS));
+    near.matching_pursuit(&mut ranked, ramp(words.clauses as f32, TASKS));
     ranked.truncate(limit);
     let mut most = 1.0;
     for Ranked { index, score } in &mut ranked {
@@ -139,7 +139,7 @@ fn ramp(number: f32, [from, to]: [f32; 2]) -> f32 {
 }
 
 /// Similarity of a catalogue's tools to a query.
-struct Near<'a> {
+struct VectorProximity<'a> {
     vectors: &'a Vectors,
     /// Normalised vector.
     query: Vec<f32>,
@@ -151,10 +151,10 @@ struct Near<'a> {
     weight: f32,
 }
 
-impl<'a> Near<'a> {
+impl<'a> VectorProximity<'a> {
     /// Measures the similarity; `None` if it is uninformative.
-    fn of(meaning: Meaning<'a>, tools: usize) -> Option<Self> {
-        let Meaning { vectors, query } = meaning;
+    fn of(meaning: SemanticQuery<'a>, tools: usize) -> Option<Self> {
+        let SemanticQuery { vectors, query } = meaning;
         let factor = dot(query, query).sqrt().recip();
         let query: Vec<f32> = query.iter().map(|number| number * factor).collect();
         let mut cosines = Vec::new();
@@ -181,7 +181,7 @@ impl<'a> Near<'a> {
     /// Reorders the first tools by matching pursuit. The vector of a query with several tasks is about the sum of
     /// the tasks' vectors: removing the component in the direction of the best tool exposes the other tasks.
     /// `several` is the share of that component to remove.
-    fn pursue(&self, ranked: &mut [Ranked], several: f32) {
+    fn matching_pursuit(&self, ranked: &mut [Ranked], several: f32) {
         if several == 0.0 {
             return;
         }
@@ -331,7 +331,7 @@ mod tests {
     fn check(clauses: usize, limit: usize, expect: &[(usize, f32)]) {
         let words = words(&[(8, 1.0), (3, 0.6), (5, 0.4)], 1.5, clauses);
         let vectors = vectors(&ROWS);
-        let meaning = Meaning { vectors: &vectors, query: &QUERY };
+        let meaning = SemanticQuery { vectors: &vectors, query: &QUERY };
         let ranked = fuse(&words, Some(meaning), ROWS.len(), limit, &|_| true);
         assert_eq!(indexes(&ranked), expect.iter().map(|(index, _)| *index).collect::<Vec<_>>(), "{clauses}");
         for (tool, (_, score)) in ranked.iter().zip(expect) {
@@ -359,21 +359,21 @@ mod tests {
     #[test]
     fn meaning_measures_itself_against_chance() {
         let vectors = vectors(&ROWS);
-        let near = Near::of(Meaning { vectors: &vectors, query: &QUERY }, ROWS.len()).unwrap();
+        let near = VectorProximity::of(SemanticQuery { vectors: &vectors, query: &QUERY }, ROWS.len()).unwrap();
         assert!((near.sure - 0.3999).abs() < 1e-2 && (near.weight - 2.4576).abs() < 5e-2, "{}", near.weight);
         let longer = QUERY.map(|number| number * 1e6);
-        let same = Near::of(Meaning { vectors: &vectors, query: &longer }, ROWS.len()).unwrap();
+        let same = VectorProximity::of(SemanticQuery { vectors: &vectors, query: &longer }, ROWS.len()).unwrap();
         assert!((same.weight - near.weight).abs() < 1e-3);
         // A half of them are equally near.
         let rows: Vec<[f32; 2]> = (0..200_u8).map(|n| [1.0, f32::from(n % 2)]).collect();
         let vectors = super::tests::vectors(&rows);
-        assert!(Near::of(Meaning { vectors: &vectors, query: &[0.0, 1.0] }, rows.len()).is_none());
+        assert!(VectorProximity::of(SemanticQuery { vectors: &vectors, query: &[0.0, 1.0] }, rows.len()).is_none());
     }
 
     #[test]
     fn dropped_tools_change_nothing_for_others() {
         let (words, vectors) = (words(&[(8, 1.0), (3, 0.6), (5, 0.4)], 1.5, 1), vectors(&ROWS));
-        let meaning = Some(Meaning { vectors: &vectors, query: &QUERY });
+        let meaning = Some(SemanticQuery { vectors: &vectors, query: &QUERY });
         let ranked = fuse(&words, meaning, ROWS.len(), 10, &|index| index != 3 && index != 1);
         assert_eq!(indexes(&ranked), [0, 2, 8, 5, 4]);
         assert!((ranked[0].score - 0.1837).abs() < 1e-3, "{ranked:?}");
@@ -392,7 +392,7 @@ mod tests {
             (&empty, &QUERY),
             (&empty, &[]),
         ] {
-            let ranked = fuse(&words, Some(Meaning { vectors, query }), 10, 10, &|_| true);
+            let ranked = fuse(&words, Some(SemanticQuery { vectors, query }), 10, 10, &|_| true);
             assert_eq!(ranked, fuse(&words, None, 10, 10, &|_| true), "{query:?}");
             assert_eq!(indexes(&ranked), [8, 3, 5]);
         }
@@ -423,7 +423,8 @@ mod tests {
         assert_eq!((alone[0].index, alone.len()), (1, 3));
         assert!(alone[0].score > 0.5 && alone[2].score < alone[0].score, "{alone:?}");
         let vectors = vectors(&[[0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]);
-        let both = auto(&index, &query, Some(Meaning { vectors: &vectors, query: &[0.0, 1.0, 0.0] }), 9, &|_| true);
+        let both =
+            auto(&index, &query, Some(SemanticQuery { vectors: &vectors, query: &[0.0, 1.0, 0.0] }), 9, &|_| true);
         assert_eq!(indexes(&both)[..2], [1, 0]);
     }
 
@@ -431,7 +432,7 @@ mod tests {
     fn tools_without_vectors_rank_by_words() {
         let rows = ROWS.iter().map(|row| Some(Quantized::of(&unit(row)))).chain([None, None]);
         let vectors = Vectors::build(8, rows);
-        let meaning = Some(Meaning { vectors: &vectors, query: &QUERY });
+        let meaning = Some(SemanticQuery { vectors: &vectors, query: &QUERY });
         let ranked = fuse(&words(&[(11, 1.0)], 9.0, 1), meaning, 12, 3, &|_| true);
         assert_eq!(indexes(&ranked), [11, 1, 0]);
     }
@@ -439,12 +440,13 @@ mod tests {
     #[test]
     fn meaning_alone_is_enough_and_neither_finds_nothing() {
         let vectors = vectors(&ROWS);
-        let meaning = Some(Meaning { vectors: &vectors, query: &QUERY });
+        let meaning = Some(SemanticQuery { vectors: &vectors, query: &QUERY });
         assert_eq!(indexes(&fuse(&LexicalRanking::default(), meaning, 10, 3, &|_| true)), [1, 0, 2]);
         assert_eq!(fuse(&LexicalRanking::default(), None, 10, 3, &|_| true), []);
         assert_eq!(fuse(&LexicalRanking::default(), meaning, 0, 3, &|_| true), []);
         let one = super::tests::vectors(&ROWS[..1]);
-        let ranked = fuse(&LexicalRanking::default(), Some(Meaning { vectors: &one, query: &QUERY }), 1, 3, &|_| true);
+        let ranked =
+            fuse(&LexicalRanking::default(), Some(SemanticQuery { vectors: &one, query: &QUERY }), 1, 3, &|_| true);
         assert_eq!(indexes(&ranked), [0]);
     }
 
@@ -454,7 +456,7 @@ mod tests {
         rows.extend([[1.0, 0.0]; 20]);
         let vectors = vectors(&rows);
         for clauses in [1, 9] {
-            let meaning = Some(Meaning { vectors: &vectors, query: &[1.0, 0.0] });
+            let meaning = Some(SemanticQuery { vectors: &vectors, query: &[1.0, 0.0] });
             let ranked = fuse(&words(&[], 0.0, clauses), meaning, rows.len(), 10, &|_| true);
             assert_eq!(indexes(&ranked), (380..390).collect::<Vec<_>>());
         }
@@ -474,7 +476,7 @@ mod tests {
             let mut found: Vec<_> = found.into_iter().collect();
             found.sort_by(|a, b| b.1.total_cmp(&a.1));
             let words = words(&found, strength, clauses);
-            let meaning = Some(Meaning { vectors: &vectors, query: &query });
+            let meaning = Some(SemanticQuery { vectors: &vectors, query: &query });
             let ranked = fuse(&words, meaning, rows.len(), limit, &|index| index % 7 != 3);
             prop_assert!(ranked.len() <= limit);
             prop_assert!(ranked.iter().all(|tool| tool.score > 0.0 && tool.score <= 1.0 && tool.index < rows.len()));
@@ -497,7 +499,7 @@ mod tests {
             let vectors = vectors(&rows);
             let query = query.map(f32::from);
             let words = words(&[(7, 1.0), (50, 0.5), (3, 0.5)], 2.0, clauses);
-            let meaning = Some(Meaning { vectors: &vectors, query: &query });
+            let meaning = Some(SemanticQuery { vectors: &vectors, query: &query });
             let all = fuse(&words, meaning, rows.len(), 200, &|_| true);
             let some = fuse(&words, meaning, rows.len(), limit, &|_| true);
             prop_assert_eq!(&some[..], &all[..limit.min(all.len())]);

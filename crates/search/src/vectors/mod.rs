@@ -7,7 +7,7 @@ mod tools;
 
 use toolwright_core::embedding::MAX_DIMENSIONS;
 
-pub use self::hybrid::{Fusion, HYBRID_DEPTH, Hybrid, Meaning, auto, combine, fuse};
+pub use self::hybrid::{Fusion, HYBRID_DEPTH, Hybrid, SemanticQuery, auto, combine, fuse};
 pub use self::tools::ToolVectors;
 use super::Ranked;
 

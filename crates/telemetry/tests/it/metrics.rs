@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Event;
 use toolwright_core::job::JobState;
-use toolwright_core::operation::Origin;
-use toolwright_core::store::{LedgerCondition, LedgerStore};
+use toolwright_core::operation::CallOrigin;
+use toolwright_core::store::{LedgerHealth, LedgerStore};
 use toolwright_telemetry::{Metrics, Point};
 
 use crate::support::{
-    Of, answered, cache_hit, decided, finished, job_changed, job_finished, job_started, op, run_finished, started,
-    waited, waits,
+    CallTraits, answered, cache_hit, decided, finished, job_changed, job_finished, job_started, op, run_finished,
+    started, waited, waits,
 };
 
 /// Every series by name and labels: `name{a,b}`; of a histogram its count and sum.
@@ -120,10 +120,10 @@ fn what_a_person_took_is_counted_apart() {
 }
 
 /// A ledger that could not be written, or can.
-struct Ledger(Mutex<LedgerCondition>);
+struct Ledger(Mutex<LedgerHealth>);
 
 impl LedgerStore for Ledger {
-    fn condition(&self) -> LedgerCondition {
+    fn condition(&self) -> LedgerHealth {
         self.0.lock().expect("condition").clone()
     }
 }
@@ -131,7 +131,7 @@ impl LedgerStore for Ledger {
 #[test]
 fn ledger_failures_are_metrics() {
     let metrics = Metrics::default();
-    let condition = LedgerCondition { failures: 3, lost: 2, waiting: 5, failing: Some("full".into()) };
+    let condition = LedgerHealth { failures: 3, lost: 2, waiting: 5, failing: Some("full".into()) };
     let ledger = Arc::new(Ledger(Mutex::default()));
     metrics.watch_ledger(Arc::clone(&ledger) as _);
     assert!(metrics.families().is_empty(), "nothing is wrong");
@@ -141,14 +141,14 @@ fn ledger_failures_are_metrics() {
     {
         assert!(text.contains(line), "{text}");
     }
-    *ledger.0.lock().expect("condition") = LedgerCondition { failures: 3, lost: 2, ..LedgerCondition::default() };
+    *ledger.0.lock().expect("condition") = LedgerHealth { failures: 3, lost: 2, ..LedgerHealth::default() };
     assert_eq!(counted(&metrics)["toolwright.ledger.waiting{}"], "0");
 }
 
 #[test]
 fn requests_of_mcp_on_either_side() {
     let id = "git:log@1.0.0";
-    let both = Of { mcp: true, origin: Origin::Gateway, method: None };
+    let both = CallTraits { mcp: true, origin: CallOrigin::Gateway, method: None };
     let mut coded = both.finished(&op(3, 0), id, Some(ErrorKind::TransportError), 100);
     if let Event::ToolFinished { code, .. } = &mut coded {
         *code = Some(-32000);
@@ -181,7 +181,7 @@ fn requests_of_mcp_on_either_side() {
 #[test]
 fn methods_of_mcp_are_requests_and_no_tools() {
     let id = "git:resources-read@0.0.0";
-    let read = Of { mcp: true, origin: Origin::Gateway, method: Some("resources/read") };
+    let read = CallTraits { mcp: true, origin: CallOrigin::Gateway, method: Some("resources/read") };
     let events =
         [read.finished(&op(1, 0), id, None, 500), read.finished(&op(2, 0), id, Some(ErrorKind::ExecutionError), 100)];
     check(
@@ -200,10 +200,14 @@ fn methods_of_mcp_are_requests_and_no_tools() {
 #[test]
 fn repeated_calls_count_in_one_series() {
     let id = "git:log@1.0.0";
-    let [ours, served, asked, both] =
-        [(false, Origin::Agent), (false, Origin::Gateway), (true, Origin::Job), (true, Origin::Gateway)]
-            .map(|(mcp, origin)| Of { mcp, origin, method: None });
-    let coded = |n: u64, of: Of, number: i64| {
+    let [ours, served, asked, both] = [
+        (false, CallOrigin::Agent),
+        (false, CallOrigin::Gateway),
+        (true, CallOrigin::Job),
+        (true, CallOrigin::Gateway),
+    ]
+    .map(|(mcp, origin)| CallTraits { mcp, origin, method: None });
+    let coded = |n: u64, of: CallTraits, number: i64| {
         let mut event = of.finished(&op(n, 0), id, Some(ErrorKind::ExecutionError), 1000);
         if let Event::ToolFinished { code, .. } = &mut event {
             *code = Some(number);

@@ -7,11 +7,11 @@ use serde_json::json;
 use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Event;
 use toolwright_core::job::JobState;
-use toolwright_core::operation::{Lineage, OpId, Origin, TraceId};
+use toolwright_core::operation::{CallOrigin, Lineage, OpId, TraceId};
 use toolwright_telemetry::{Content, Span, SpanOptions, Spans, Value};
 
 use crate::support::{
-    Of, SAID, answered, asked, at, finished, in_run, job_changed, job_finished, job_started, op, run_finished,
+    CallTraits, SAID, answered, asked, at, finished, in_run, job_changed, job_finished, job_started, op, run_finished,
     run_started, started,
 };
 
@@ -85,7 +85,7 @@ fn call_becomes_a_span() {
 #[test]
 fn mcp_calls_have_request_attributes() {
     let (op, id) = (op(0xb, 0), "git:log@1.0.0");
-    let upstream = Of { mcp: true, origin: Origin::Owner, method: None };
+    let upstream = CallTraits { mcp: true, origin: CallOrigin::Owner, method: None };
     let mut failed = upstream.finished(&op, id, Some(ErrorKind::ExecutionError), 9);
     let expect = |error: &str| {
         format!(
@@ -120,7 +120,7 @@ fn mcp_calls_have_request_attributes() {
         &[(9, failed)],
         &expect("  rpc.response.status_code=-32602\n          error.type=-32602"),
     );
-    let client = Of { mcp: false, origin: Origin::Gateway, method: None };
+    let client = CallTraits { mcp: false, origin: CallOrigin::Gateway, method: None };
     check(
         SpanOptions::default(),
         &[(0, client.started(&op, "x:echo@1.0.0")), (9, client.finished(&op, "x:echo@1.0.0", None, 9))],
@@ -141,7 +141,7 @@ fn mcp_calls_have_request_attributes() {
 #[test]
 fn mcp_method_span_has_no_tool() {
     let (op, id) = (op(0xb, 0), "git:resources-read@0.0.0");
-    let read = Of { mcp: true, origin: Origin::Gateway, method: Some("resources/read") };
+    let read = CallTraits { mcp: true, origin: CallOrigin::Gateway, method: Some("resources/read") };
     let mut begun = read.started(&op, id);
     if let Event::ToolStarted { arguments, .. } = &mut begun {
         *arguments = json!({"uri": "a://1", "later": SAID});

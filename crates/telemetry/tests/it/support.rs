@@ -7,7 +7,7 @@ use toolwright_core::error::ErrorKind;
 use toolwright_core::event::{Event, McpPeer};
 use toolwright_core::job::JobState;
 use toolwright_core::model::{ModelErrorKind, StopReason, Usage};
-use toolwright_core::operation::{Lineage, Op, OpId, Origin, TraceId};
+use toolwright_core::operation::{CallOrigin, Lineage, Op, OpId, TraceId};
 use toolwright_core::session::{CallId, SessionId};
 use toolwright_core::tool_id::{ToolId, wire_candidate};
 
@@ -43,17 +43,17 @@ fn tool(id: &str) -> ToolId {
 
 /// What calls have in common in these tests.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Of {
+pub(crate) struct CallTraits {
     pub(crate) mcp: bool,
-    pub(crate) origin: Origin,
+    pub(crate) origin: CallOrigin,
     /// The method that they are of, where they are of no tool.
     pub(crate) method: Option<&'static str>,
 }
 
 /// Calls of an agent's model to tools of our own.
-pub(crate) const OURS: Of = Of { mcp: false, origin: Origin::Agent, method: None };
+pub(crate) const OURS: CallTraits = CallTraits { mcp: false, origin: CallOrigin::Agent, method: None };
 
-impl Of {
+impl CallTraits {
     fn peer(self) -> Option<McpPeer> {
         self.mcp.then(|| McpPeer {
             server: "git".into(),

@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use crate::wire::{self, Answer, Door, Era, Exchange, Listeners, META, Request, RpcError, Server};
+use crate::wire::{self, Answer, Era, Exchange, Listeners, META, Request, RpcError, ServedTransport, Server};
 
 /// How the fixture is started.
 #[derive(Debug, clap::Parser)]
@@ -41,7 +41,7 @@ pub struct Options {
 /// If the port is taken, or standard input cannot be read.
 pub async fn run(options: Options) -> io::Result<()> {
     let fixture = Fixture { legacy_only: options.legacy, ..Fixture::default() };
-    wire::serve(fixture, options.http.map_or(Door::Stdio, Door::Http)).await
+    wire::serve(fixture, options.http.map_or(ServedTransport::Stdio, ServedTransport::Http)).await
 }
 
 #[derive(Default)]

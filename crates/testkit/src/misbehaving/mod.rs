@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use crate::wire::{self, Answer, Door, Era, Exchange, Request, RpcError, Server};
+use crate::wire::{self, Answer, Era, Exchange, Request, RpcError, ServedTransport, Server};
 
 /// The exit code of a process that ended itself (`die`, `counter`, `--die-after-list`).
 pub const DEATH: i32 = 3;
@@ -65,12 +65,12 @@ pub struct Options {
 }
 
 impl Options {
-    fn door(&self) -> Door {
+    fn door(&self) -> ServedTransport {
         match (self.http, self.sse, self.ws) {
-            (Some(port), ..) => Door::Http(port),
-            (_, Some(port), _) => Door::Sse(port),
-            (_, _, Some(port)) => Door::WebSocket(port),
-            (None, None, None) => Door::Stdio,
+            (Some(port), ..) => ServedTransport::Http(port),
+            (_, Some(port), _) => ServedTransport::Sse(port),
+            (_, _, Some(port)) => ServedTransport::WebSocket(port),
+            (None, None, None) => ServedTransport::Stdio,
         }
     }
 }

@@ -110,14 +110,14 @@ impl Reply {
     }
 }
 
-type Make = Box<dyn Fn(&RecordedRequest) -> Reply + Send + Sync>;
+type MakeReply = Box<dyn Fn(&RecordedRequest) -> Reply + Send + Sync>;
 type Expectation = Box<dyn Fn(&RecordedRequest) -> bool + Send + Sync>;
 /// A function that counts the tokens of a request.
-pub(super) type Count = Box<dyn Fn(&RecordedRequest) -> u64 + Send + Sync>;
+pub(super) type CountTokens = Box<dyn Fn(&RecordedRequest) -> u64 + Send + Sync>;
 
 /// One answer of the script, with its expectations of the request.
 pub struct Turn {
-    make: Make,
+    make: MakeReply,
     expectations: Vec<(String, Expectation)>,
     pub(super) fault: Option<Fault>,
     pub(super) delay: Duration,
@@ -217,7 +217,7 @@ pub struct Script {
     pub(super) turns: Vec<Turn>,
     pub(super) repeat: bool,
     pub(super) faults: Vec<Fault>,
-    pub(super) count: Option<Count>,
+    pub(super) count: Option<CountTokens>,
     pub(super) aside: Option<String>,
 }
 
@@ -274,7 +274,7 @@ impl Script {
     /// # Errors
     /// A message about the JSON.
     pub fn from_json(text: &str) -> Result<Self, String> {
-        serde_json::from_str(text).map(WrittenScript::into_script).map_err(not_understood)
+        serde_json::from_str(text).map(RawScript::into_script).map_err(not_understood)
     }
 
     /// Reads the same as [`Script::from_json`] from YAML.
@@ -284,7 +284,7 @@ impl Script {
     pub fn from_yaml(text: &str) -> Result<Self, String> {
         // `yes` and `no` are texts, as in all YAML that the project reads.
         let options = serde_saphyr::options! { strict_booleans: true };
-        serde_saphyr::from_str_with_options(text, options).map(WrittenScript::into_script).map_err(not_understood)
+        serde_saphyr::from_str_with_options(text, options).map(RawScript::into_script).map_err(not_understood)
     }
 }
 
@@ -294,8 +294,8 @@ fn not_understood(error: impl fmt::Display) -> String {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenScript {
-    turns: Vec<WrittenTurn>,
+struct RawScript {
+    turns: Vec<RawTurn>,
     #[serde(default, rename = "loop")]
     repeat: bool,
     #[serde(default)]
@@ -305,7 +305,7 @@ struct WrittenScript {
     aside: Option<String>,
 }
 
-impl WrittenScript {
+impl RawScript {
     fn into_script(self) -> Script {
         let turns = self.turns.into_iter().map(|turn| turn.into_turn(self.delay_ms)).collect();
         Script { turns, repeat: self.repeat, faults: self.faults, count: None, aside: self.aside }
@@ -314,18 +314,18 @@ impl WrittenScript {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenTurn {
+struct RawTurn {
     #[serde(default)]
     thinking: String,
     #[serde(default)]
     text: String,
     #[serde(default)]
-    calls: Vec<WrittenCall>,
+    calls: Vec<RawCall>,
     #[serde(default)]
     stop: Stop,
     #[serde(default)]
     tokens: Tokens,
-    error: Option<WrittenError>,
+    error: Option<RawError>,
     fault: Option<Fault>,
     #[serde(default)]
     whole: bool,
@@ -334,14 +334,14 @@ struct WrittenTurn {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenCall {
+struct RawCall {
     name: String,
     arguments: Value,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenError {
+struct RawError {
     status: u16,
     message: String,
     #[serde(default)]
@@ -349,7 +349,7 @@ struct WrittenError {
     retry_after: Option<u64>,
 }
 
-impl WrittenTurn {
+impl RawTurn {
     fn into_turn(self, delay_ms: u64) -> Turn {
         let (fault, whole) = (self.fault, self.whole);
         let delay = Duration::from_millis(self.delay_ms.unwrap_or(delay_ms));
@@ -357,7 +357,7 @@ impl WrittenTurn {
     }
 
     fn into_answer(self) -> Turn {
-        if let Some(WrittenError { status, message, code, retry_after }) = self.error {
+        if let Some(RawError { status, message, code, retry_after }) = self.error {
             return Reply::Error { status, code, message, retry_after }.into();
         }
         let calls = self.calls.into_iter().map(|call| (call.name, call.arguments)).collect();

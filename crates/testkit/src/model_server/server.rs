@@ -245,7 +245,7 @@ async fn answer(shared: &Shared, api: WireApi, path: String, headers: HeaderMap,
             Ok(()) => pick(shared, &mut log, &asked).map_err(|reason| (500, reason)),
         }
     };
-    let Picked { mut reply, number, fault } = match picked {
+    let PickedReply { mut reply, number, fault } = match picked {
         Ok(picked) => picked,
         Err((status, reason)) => return json_response(status, &api.error_body(status, "", &reason)),
     };
@@ -259,7 +259,7 @@ async fn answer(shared: &Shared, api: WireApi, path: String, headers: HeaderMap,
 }
 
 /// The reply to a request.
-struct Picked {
+struct PickedReply {
     reply: Reply,
     /// The index of its turn, from zero.
     number: usize,
@@ -268,7 +268,7 @@ struct Picked {
 }
 
 /// Returns the next turn's answer. A failed script stays failed, so that a client cannot retry past the failure.
-fn pick(shared: &Shared, log: &mut Log, asked: &RecordedRequest) -> Result<Picked, String> {
+fn pick(shared: &Shared, log: &mut Log, asked: &RecordedRequest) -> Result<PickedReply, String> {
     let turns = &shared.script.turns;
     let number = log.answered;
     let turn = match turns.len() {
@@ -286,7 +286,7 @@ fn pick(shared: &Shared, log: &mut Log, asked: &RecordedRequest) -> Result<Picke
             let fault = shared.script.faults.get(log.gone_wrong).copied();
             log.gone_wrong += usize::from(fault.is_some());
             log.answered += usize::from(fault.is_none_or(Fault::is_harmless));
-            Ok(Picked { reply, number, fault })
+            Ok(PickedReply { reply, number, fault })
         }
         Err(reason) => {
             let failure = format!("script: turn {}: {reason}", number + 1);

@@ -95,7 +95,7 @@ impl Filter {
     }
 }
 
-enum Ear {
+enum ListenerPeer {
     Legacy(Arc<Session>),
     /// The id of the request that opened the subscription.
     Modern(Value, Filter),
@@ -103,7 +103,7 @@ enum Ear {
 
 pub(super) struct Listener {
     outlet: Outlet,
-    ear: Ear,
+    ear: ListenerPeer,
 }
 
 /// All listeners.
@@ -112,7 +112,7 @@ pub(crate) struct Listeners(Mutex<Vec<Arc<Listener>>>);
 
 impl Listeners {
     pub(super) fn add_legacy(&self, outlet: Outlet, session: Arc<Session>) -> bool {
-        self.add(Listener { outlet, ear: Ear::Legacy(session) }).is_some()
+        self.add(Listener { outlet, ear: ListenerPeer::Legacy(session) }).is_some()
     }
 
     /// Adds a modern subscription, then acknowledges it, so that no change after the acknowledgement is missed.
@@ -128,7 +128,7 @@ impl Listeners {
         let params = json!({"_meta": meta, "notifications": filter.granted});
         let acknowledged =
             json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params});
-        let listener = Listener { outlet: outlet.clone(), ear: Ear::Modern(id.clone(), filter) };
+        let listener = Listener { outlet: outlet.clone(), ear: ListenerPeer::Modern(id.clone(), filter) };
         let listener = self.add(listener).ok_or_else(|| RpcError::new(RpcError::BUSY, "too many listeners"))?;
         outlet.message(&acknowledged).await;
         Ok(listener)
@@ -154,11 +154,11 @@ impl Listeners {
         for listener in listeners {
             let mut params = change.params();
             match (&listener.ear, change) {
-                (Ear::Modern(_, filter), _) if !filter.takes(change) => continue,
-                (Ear::Modern(id, _), _) => params["_meta"] = json!({format!("{META}subscriptionId"): id}),
-                (Ear::Legacy(session), Change::Resource(uri)) if !session.is_subscribed(uri) => continue,
-                (Ear::Legacy(_), Change::Task(_)) => continue,
-                (Ear::Legacy(_), _) => {}
+                (ListenerPeer::Modern(_, filter), _) if !filter.takes(change) => continue,
+                (ListenerPeer::Modern(id, _), _) => params["_meta"] = json!({format!("{META}subscriptionId"): id}),
+                (ListenerPeer::Legacy(session), Change::Resource(uri)) if !session.is_subscribed(uri) => continue,
+                (ListenerPeer::Legacy(_), Change::Task(_)) => continue,
+                (ListenerPeer::Legacy(_), _) => {}
             }
             listener.outlet.message(&json!({"jsonrpc": "2.0", "method": change.method(), "params": params})).await;
         }

@@ -160,7 +160,7 @@ pub(crate) trait Server: Send + Sync + 'static {
 
 /// The transport: standard input and output, or a loopback port (0 for any free port).
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Door {
+pub(crate) enum ServedTransport {
     Stdio,
     Http(u16),
     Sse(u16),
@@ -169,13 +169,13 @@ pub(crate) enum Door {
 
 /// Serves until standard input ends, or on a port until the process is ended. Prints `NAME: ready URL` on standard
 /// error when it listens on a port.
-pub(crate) async fn serve(server: impl Server, door: Door) -> io::Result<()> {
+pub(crate) async fn serve(server: impl Server, door: ServedTransport) -> io::Result<()> {
     let host = Arc::new(Host::new(server));
     match door {
-        Door::Stdio => stdio::serve(host).await,
-        Door::Http(port) => http::serve(host, port).await,
-        Door::Sse(port) => sse::serve(host, port).await,
-        Door::WebSocket(port) => websocket::serve(host, port).await,
+        ServedTransport::Stdio => stdio::serve(host).await,
+        ServedTransport::Http(port) => http::serve(host, port).await,
+        ServedTransport::Sse(port) => sse::serve(host, port).await,
+        ServedTransport::WebSocket(port) => websocket::serve(host, port).await,
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde_json::{Map, Value, json};
 use toolwright_core::json::repair;
-use toolwright_core::model::WrittenCall;
+use toolwright_core::model::RawToolCall;
 
 use super::{ARGUMENTS_KEY, OUTPUT_KEY, REASONING_KEY, TOOL_KEY, Transport, key_of_parameter, parameter_of_key};
 
@@ -16,7 +16,7 @@ const MAX_ANSWER: usize = 128 << 20;
 pub struct ComposedCall {
     /// The call: `call_0`, `call_1`, … in written order. An invalid item has no name
     /// and its text as arguments, so that the check can report it.
-    pub call: WrittenCall,
+    pub call: RawToolCall,
     /// Why the model makes it.
     pub reasoning: Option<String>,
     /// The model's result of a latent tool. It must be checked like any other.
@@ -149,7 +149,7 @@ fn call(transport: &Transport, item: Value, number: usize) -> ComposedCall {
     let Value::Object(members) = item else {
         let arguments = item.as_str().map_or_else(|| item.to_string(), Into::into);
         return ComposedCall {
-            call: WrittenCall { id, name: String::new(), arguments },
+            call: RawToolCall { id, name: String::new(), arguments },
             reasoning: None,
             output: None,
         };
@@ -174,7 +174,7 @@ fn call(transport: &Transport, item: Value, number: usize) -> ComposedCall {
         None => Value::Object(parameters).to_string(),
     };
     let output = output.filter(|_| transport.form(&name).latent);
-    ComposedCall { call: WrittenCall { id, name, arguments }, reasoning, output }
+    ComposedCall { call: RawToolCall { id, name, arguments }, reasoning, output }
 }
 
 pub(super) fn encode(transport: &Transport, answer: &Composed) -> Value {

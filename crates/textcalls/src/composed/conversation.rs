@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::model::{
-    CallResult, Exposed, Message, ModelError, ModelEvent, ModelEvents, ModelRequest, ModelResponse, OutputFormat,
-    ShownTool, StopReason, ToolChoice, Traffic, WrittenCall,
+    CallResult, Message, ModelError, ModelEvent, ModelEvents, ModelRequest, ModelResponse, OutputFormat, RawToolCall,
+    RequestProgress, ShownTool, StopReason, ToolChoice, ToolVisibility,
 };
 
 use super::{Composed, ComposedCall, ComposedTool, OUTPUT_KEY, Transport, Unusable};
@@ -30,7 +30,7 @@ impl ComposedTools {
     #[must_use]
     pub fn of(request: &ModelRequest) -> Self {
         let none = request.tool_choice == ToolChoice::None;
-        let offered = request.tools.iter().filter(|tool| !none && tool.exposed != Exposed::Deferred);
+        let offered = request.tools.iter().filter(|tool| !none && tool.exposed != ToolVisibility::Deferred);
         let split: Vec<(ShownTool, Option<Value>)> = offered.map(split).collect();
         let tools: Vec<ComposedTool<'_>> =
             split.iter().map(|(tool, latent)| ComposedTool { tool, latent: latent.as_ref() }).collect();
@@ -113,7 +113,7 @@ impl ComposedTools {
             Some(Value::String(text)) if !self.has_schema => text.clone(),
             Some(output) => output.to_string(),
         };
-        let calls: Vec<WrittenCall> =
+        let calls: Vec<RawToolCall> =
             read.calls.into_iter().enumerate().map(|(index, call)| written(call, self.past + index)).collect();
         let stop = match response.stop {
             StopReason::End | StopReason::StopSequence(_) if !calls.is_empty() => StopReason::ToolCalls,
@@ -136,7 +136,7 @@ fn split(tool: &ShownTool) -> (ShownTool, Option<Value>) {
 }
 
 /// Converts a past call: the model's own result is separate.
-fn composed(call: &WrittenCall) -> ComposedCall {
+fn composed(call: &RawToolCall) -> ComposedCall {
     let mut call = call.clone();
     let mut arguments: Map<String, Value> = serde_json::from_str(&call.arguments).unwrap_or_default();
     let output = arguments.shift_remove(OUTPUT_KEY);
@@ -147,7 +147,7 @@ fn composed(call: &WrittenCall) -> ComposedCall {
 }
 
 /// A call as every other API writes it: the result that the model wrote is among its arguments.
-fn written(call: ComposedCall, number: usize) -> WrittenCall {
+fn written(call: ComposedCall, number: usize) -> RawToolCall {
     let ComposedCall { mut call, output, .. } = call;
     call.id = format!("call_{number}");
     if let Some(output) = output
@@ -181,7 +181,7 @@ impl ModelEvents for ComposedListener<'_> {
         }
     }
 
-    fn on_traffic(&self, traffic: Traffic) {
+    fn on_traffic(&self, traffic: RequestProgress) {
         self.events.on_traffic(traffic);
     }
 }
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn past_calls_and_results_are_text() {
         let mut request = request(None);
-        let call = WrittenCall {
+        let call = RawToolCall {
             id: "call_0".into(),
             name: "mood".into(),
             arguments: r#"{"text":"x","_output":"glad"}"#.into(),

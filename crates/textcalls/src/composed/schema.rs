@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use toolwright_core::json::MAX_DEPTH;
-use toolwright_core::model::Exposed;
+use toolwright_core::model::ToolVisibility;
 
 use super::{ARGUMENTS_KEY, ComposedTool, Form, OUTPUT_KEY, REASONING_KEY, TOOL_KEY, key_of_parameter};
 
@@ -34,7 +34,7 @@ pub(super) fn compose(output: Option<&Value>, tools: &[ComposedTool<'_>]) -> (Va
         Some(schema) => json!({"anyOf": [whole(&closed(schema), "output", &mut defs), {"type": "null"}]}),
     };
     let mut items = Vec::with_capacity(tools.len());
-    let shown = tools.iter().filter(|tool| tool.tool.exposed != Exposed::Deferred);
+    let shown = tools.iter().filter(|tool| tool.tool.exposed != ToolVisibility::Deferred);
     for (index, tool) in shown.enumerate() {
         let (item, form) = item(tool, index, &mut defs);
         items.push(item);

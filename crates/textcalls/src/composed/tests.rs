@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use serde_json::json;
-use toolwright_core::model::{Exposed, WrittenCall};
+use toolwright_core::model::{RawToolCall, ToolVisibility};
 use toolwright_core::schema::CompiledSchema;
 
 use super::*;
@@ -36,7 +36,7 @@ fn pair() -> [ShownTool; 2] {
 #[test]
 fn deferred_tools_are_not_offered() {
     let [read, any] = pair();
-    let deferred = ShownTool { exposed: Exposed::Deferred, ..any };
+    let deferred = ShownTool { exposed: ToolVisibility::Deferred, ..any };
     assert_eq!(transport(None, &[deferred, read.clone()]), transport(None, &[read]));
 }
 
@@ -159,7 +159,7 @@ fn parameters_named_like_our_members_stay_parameters() {
     let composed = transport(None, &[tool("odd__one", json!({"properties": properties, "required": names}))]);
     let arguments =
         json!({"_tool": 1, "__tool": 2, "_output": 3, "_arguments": 4, "_reasoningForCall": 5, "_id": 6, "tool": 7});
-    let call = WrittenCall { id: "call_0".into(), name: "odd__one".into(), arguments: arguments.to_string() };
+    let call = RawToolCall { id: "call_0".into(), name: "odd__one".into(), arguments: arguments.to_string() };
     let answer =
         Composed { output: None, calls: vec![ComposedCall { call, reasoning: None, output: None }], complete: true };
     let text = composed.encode(&answer);
@@ -261,7 +261,7 @@ proptest! {
         let composed = transport(Some(&json!({})), &pair());
         let arguments = [json!({"path": path}), open.into_iter().collect()];
         let calls: Vec<ComposedCall> = (0..count).map(|number| ComposedCall {
-            call: WrittenCall {
+            call: RawToolCall {
                 id: format!("call_{number}"),
                 name: pair()[number % 2].name.clone(),
                 arguments: arguments[number % 2].to_string(),

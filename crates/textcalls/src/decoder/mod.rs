@@ -6,11 +6,13 @@ mod sections;
 
 use std::sync::Arc;
 
-use toolwright_core::model::{ModelEvent, ShownTool, WrittenCall};
+use toolwright_core::model::{ModelEvent, RawToolCall, ShownTool};
 
-use crate::format::{Answers, Call, Channels, Format, Prompted, Reasoning as Thinking, Spacing, Yields};
-use crate::syntax::scan::{Begins, Utf8, begins, blank};
-use crate::syntax::{Block, Trust};
+use crate::format::{
+    Call, Channels, EndsReasoning, Format, JsonResponseForm, Prompted, Reasoning as Thinking, Spacing,
+};
+use crate::syntax::scan::{PrefixMatch, Utf8, begins, whitespace_len};
+use crate::syntax::{AcceptedCalls, Block};
 use crate::{Choice, Options, Reasoning, formats, table};
 use markers::{Code, Hit, Markers, Roles};
 use output::{Output, Sink};
@@ -42,7 +44,7 @@ pub struct TextDecoder {
     /// Markers inside reasoning.
     inside: Markers,
     prefaces: Vec<&'static str>,
-    trust: Trust,
+    trust: AcceptedCalls,
     keep: bool,
     tools: Arc<[ShownTool]>,
     utf8: Utf8,
@@ -107,7 +109,7 @@ struct Open {
 #[derive(Debug, Default)]
 struct TentativeCalls {
     raw: String,
-    calls: Vec<(WrittenCall, Spacing)>,
+    calls: Vec<(RawToolCall, Spacing)>,
 }
 
 impl TextDecoder {
@@ -115,13 +117,13 @@ impl TextDecoder {
     #[must_use]
     pub fn new(choice: Choice, options: Options) -> Self {
         let (rows, trust) = match choice {
-            Choice::Format(format) => (std::slice::from_ref(format), Trust::Any),
-            Choice::Auto => (formats(), Trust::Known),
+            Choice::Format(format) => (std::slice::from_ref(format), AcceptedCalls::Any),
+            Choice::Auto => (formats(), AcceptedCalls::Known),
         };
         let keep = options.reasoning == Reasoning::Keep;
         let answers = match choice {
             Choice::Format(format) => format.answers,
-            Choice::Auto => Answers::Bare,
+            Choice::Auto => JsonResponseForm::Bare,
         };
         let mut decoder = Self {
             forms: Vec::new(),
@@ -153,7 +155,7 @@ impl TextDecoder {
     fn add(&mut self, row: &'static Format) {
         let (outside, inside, trust) = (&mut self.outside, &mut self.inside, self.trust);
         // For an unknown format, ambiguous markers are text.
-        let says = |marker: &str| trust == Trust::Any || table::is_control(marker);
+        let says = |marker: &str| trust == AcceptedCalls::Any || table::is_control(marker);
         outside.add("```", Roles::FENCE, None);
         if let Some(thinking) = row.reasoning {
             thinking.open.iter().for_each(|open| outside.add(open, Roles::OPEN, None));
@@ -177,7 +179,7 @@ impl TextDecoder {
         }
         row.noise.iter().filter(|noise| says(noise)).for_each(|noise| outside.add(noise, Roles::NOISE, None));
         row.stops.iter().for_each(|stop| outside.add(stop, Roles::STOP, None));
-        let yields = row.reasoning.is_some_and(|thinking| thinking.yields == Yields::ToCalls);
+        let yields = row.reasoning.is_some_and(|thinking| thinking.yields == EndsReasoning::ToCalls);
         for call in row.calls {
             self.forms.push((row, call));
             let form = Some(self.forms.len() - 1);
@@ -194,7 +196,7 @@ impl TextDecoder {
                 }
             }
         }
-        if self.trust == Trust::Any {
+        if self.trust == AcceptedCalls::Any {
             self.prefaces.extend(row.preface);
         }
     }
@@ -269,28 +271,28 @@ impl TextDecoder {
     /// Reads a header or preface at the beginning. `None` if there is none.
     fn begin(&mut self, ended: bool) -> Option<bool> {
         let rest = &self.text[self.at..];
-        let starts = self.channels.iter().enumerate().filter(|_| self.trust == Trust::Any);
+        let starts = self.channels.iter().enumerate().filter(|_| self.trust == AcceptedCalls::Any);
         for (index, channels) in starts {
             for start in channels.starts {
                 match begins(rest, start) {
-                    Begins::Yes => {
+                    PrefixMatch::Yes => {
                         self.state.begins = false;
                         self.state.mode = Mode::Header(index);
                         return Some(true);
                     }
-                    Begins::Perhaps if !ended => return Some(false),
+                    PrefixMatch::Perhaps if !ended => return Some(false),
                     _ => {}
                 }
             }
         }
         for preface in &self.prefaces {
             match begins(rest, preface) {
-                Begins::Yes => {
+                PrefixMatch::Yes => {
                     self.at += preface.len();
                     self.state.begins = false;
                     return Some(true);
                 }
-                Begins::Perhaps if !ended => return Some(false),
+                PrefixMatch::Perhaps if !ended => return Some(false),
                 _ => {}
             }
         }
@@ -312,7 +314,7 @@ impl TextDecoder {
         match state.mode {
             Mode::Undecided => {
                 if state.verbatim == state.undecided.len() && state.verbatim > 0 {
-                    state.verbatim += blank(piece);
+                    state.verbatim += whitespace_len(piece);
                 }
                 state.undecided.push_str(piece);
                 self.at += len;

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use serde::de::IgnoredAny;
-use toolwright_core::model::{ModelEvent, WrittenCall};
+use toolwright_core::model::{ModelEvent, RawToolCall};
 
-use crate::format::{Answers, Spacing};
+use crate::format::{JsonResponseForm, Spacing};
 
 /// Receives the pieces as they arrive.
 pub(super) type Sink<'a> = &'a mut dyn FnMut(ModelEvent);
@@ -38,9 +38,9 @@ pub(super) struct Output {
 
 impl Output {
     /// Starts empty.
-    pub(super) fn new(answers: Answers) -> Self {
+    pub(super) fn new(answers: JsonResponseForm) -> Self {
         Self {
-            fenced: if answers == Answers::FencedJson { Fenced::default() } else { Fenced::off() },
+            fenced: if answers == JsonResponseForm::FencedJson { Fenced::default() } else { Fenced::off() },
             pending: String::new(),
             pending_reasoning: String::new(),
             has_text: false,
@@ -141,7 +141,7 @@ impl Output {
     }
 
     /// A call. A repeated id is dropped.
-    pub(super) fn call(&mut self, mut call: WrittenCall, spacing: Spacing, sink: Sink<'_>) {
+    pub(super) fn call(&mut self, mut call: RawToolCall, spacing: Spacing, sink: Sink<'_>) {
         self.settle(false, sink);
         self.has_other = true;
         let spaced = self.has_text && !self.after_call && !self.pending.is_empty();

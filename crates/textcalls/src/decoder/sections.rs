@@ -1,14 +1,14 @@
 //! Finds where calls, message headers and reasoning begin and end.
 
-use toolwright_core::model::WrittenCall;
+use toolwright_core::model::RawToolCall;
 
 use super::markers::Code;
 use super::output::Sink;
 use super::{MAX_BLANK, MAX_BLOCK, MAX_HEADER, MAX_REREAD, Mode, Open, TextDecoder};
 use crate::format::{At, Channels, Format, Place, Prompted, Reasoning as Thinking, Recipient, Spacing};
 use crate::syntax::named::Body;
-use crate::syntax::scan::blank;
-use crate::syntax::{Block, Step, View};
+use crate::syntax::scan::whitespace_len;
+use crate::syntax::{Block, ReaderInput, Step};
 
 impl TextDecoder {
     /// Tries the forms without a marker at the beginning of the text. `None` if there is nothing to try.
@@ -20,12 +20,12 @@ impl TextDecoder {
             return None;
         }
         let rest = &self.text[self.at..];
-        let mut skipped = blank(rest);
+        let mut skipped = whitespace_len(rest);
         // Several calls are set apart.
         let apart = self.state.section && rest[skipped..].starts_with([';', ',']);
         if apart {
             skipped += 1;
-            skipped += blank(&rest[skipped..]);
+            skipped += whitespace_len(&rest[skipped..]);
         }
         // The length is measured again with each piece.
         if skipped > MAX_BLANK {
@@ -75,7 +75,7 @@ impl TextDecoder {
         let cut = rest.floor_char_boundary(MAX_BLOCK);
         let long = cut < rest.len();
         let form = open.forms.get(open.form);
-        let view = View {
+        let view = ReaderInput {
             text: &rest[..cut],
             ended: ended && !long,
             tools: &self.tools,
@@ -106,7 +106,7 @@ impl TextDecoder {
     }
 
     /// A block has closed.
-    pub(super) fn finish_block(&mut self, len: usize, calls: Vec<WrittenCall>, sink: Sink<'_>) {
+    pub(super) fn finish_block(&mut self, len: usize, calls: Vec<RawToolCall>, sink: Sink<'_>) {
         let Some(open) = self.state.block.take() else { return };
         let form = open.forms.get(open.form).map(|form| self.forms[*form]);
         let spacing = form.map_or(Spacing::Trim, |(row, _)| row.spacing);

@@ -7,12 +7,12 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolwright_core::json::{Repaired, repair};
-use toolwright_core::model::WrittenCall;
+use toolwright_core::model::RawToolCall;
 
 use super::PastCall;
-use super::scan::{Begins, Reach, Scan, begins, blank};
+use super::scan::{PrefixMatch, Scan, ScanStop, begins, whitespace_len};
 use super::typing::in_an_item;
-use super::{CallReader, Step, Trust, View};
+use super::{AcceptedCalls, CallReader, ReaderInput, Step};
 use crate::format::{At, Json, Keys, Shape};
 
 /// Keys that models of all families use, in order of preference.
@@ -36,7 +36,7 @@ impl CallReader for JsonReader {
         self.scan.as_ref().map_or(self.at, Scan::at)
     }
 
-    fn step(&mut self, head: usize, view: View<'_>) -> Step {
+    fn step(&mut self, head: usize, view: ReaderInput<'_>) -> Step {
         self.at = self.at.max(head);
         let text = view.text;
         if self.form.close.is_none() && !self.values.is_empty() {
@@ -50,9 +50,9 @@ impl CallReader for JsonReader {
                 }
             };
             match scan.run(text) {
-                Reach::More if view.ended => return self.cut(view),
-                Reach::More => return Step::More,
-                Reach::End(end) => {
+                ScanStop::More if view.ended => return self.cut(view),
+                ScanStop::More => return Step::More,
+                ScanStop::End(end) => {
                     self.values.push(self.at..end);
                     self.at = end;
                     self.scan = None;
@@ -60,7 +60,7 @@ impl CallReader for JsonReader {
                         return self.bare(view);
                     }
                 }
-                Reach::Watched(at) => {
+                ScanStop::Watched(at) => {
                     let rest = &text[at..];
                     if self.form.close.is_some_and(|close| rest.starts_with(close)) {
                         self.values.push(self.at..at);
@@ -70,7 +70,7 @@ impl CallReader for JsonReader {
                         return Step::Fail;
                     }
                     let markers = self.form.close.iter().chain(self.form.open);
-                    if !view.ended && markers.clone().any(|marker| begins(rest, marker) == Begins::Perhaps) {
+                    if !view.ended && markers.clone().any(|marker| begins(rest, marker) == PrefixMatch::Perhaps) {
                         return Step::More;
                     }
                     scan.skip();
@@ -87,14 +87,14 @@ impl JsonReader {
     }
 
     /// Reads separators before, between and after values.
-    fn between(&mut self, view: View<'_>) -> Option<Step> {
-        self.at += blank(&view.text[self.at..]);
+    fn between(&mut self, view: ReaderInput<'_>) -> Option<Step> {
+        self.at += whitespace_len(&view.text[self.at..]);
         let rest = &view.text[self.at..];
         if let Some(close) = self.form.close {
             match begins(rest, close) {
-                Begins::Yes => return Some(self.closed(self.at, view)),
-                Begins::Perhaps => return Some(view.wait()),
-                Begins::No => {}
+                PrefixMatch::Yes => return Some(self.closed(self.at, view)),
+                PrefixMatch::Perhaps => return Some(view.wait()),
+                PrefixMatch::No => {}
             }
         }
         match rest.bytes().next() {
@@ -107,13 +107,13 @@ impl JsonReader {
             }
             // A block of code around the JSON.
             Some(b'`') if self.form.close.is_some() => match begins(rest, FENCE) {
-                Begins::Yes if "json".starts_with(&rest[FENCE.len()..]) => Some(view.wait()),
-                Begins::Yes => {
+                PrefixMatch::Yes if "json".starts_with(&rest[FENCE.len()..]) => Some(view.wait()),
+                PrefixMatch::Yes => {
                     self.at += FENCE.len() + if rest[FENCE.len()..].starts_with("json") { 4 } else { 0 };
                     None
                 }
-                Begins::Perhaps => Some(view.wait()),
-                Begins::No => Some(Step::Fail),
+                PrefixMatch::Perhaps => Some(view.wait()),
+                PrefixMatch::No => Some(Step::Fail),
             },
             // A surplus bracket, or a separator.
             Some(b',' | b';' | b'}' | b']') if !self.values.is_empty() => {
@@ -125,7 +125,7 @@ impl JsonReader {
     }
 
     /// The response ended inside a value. An unclosed text may hide the marker.
-    fn cut(&mut self, view: View<'_>) -> Step {
+    fn cut(&mut self, view: ReaderInput<'_>) -> Step {
         let Some(close) = self.form.close else { return Step::Fail };
         let end = memchr::memmem::find(&view.text.as_bytes()[self.at..], close.as_bytes()).map(|end| self.at + end);
         match end.filter(|end| view.text[..*end].trim_ascii_end().ends_with(['}', ']'])) {
@@ -138,7 +138,7 @@ impl JsonReader {
     }
 
     /// The marker has come.
-    fn closed(&self, at: usize, view: View<'_>) -> Step {
+    fn closed(&self, at: usize, view: ReaderInput<'_>) -> Step {
         let mut found = Vec::new();
         for value in &self.values {
             match calls(&view.text[value.clone()], &self.form.keys) {
@@ -152,7 +152,7 @@ impl JsonReader {
 
     /// Reads a call without a closing marker, which ends with the value. Without an opening marker either, it must be a
     /// complete call; and, if the format is unknown, the whole response.
-    fn bare(&self, view: View<'_>) -> Step {
+    fn bare(&self, view: ReaderInput<'_>) -> Step {
         let Some(value) = self.values.last() else { return Step::Fail };
         let json = &view.text[value.clone()];
         if !self.form.open.is_empty() {
@@ -161,9 +161,9 @@ impl JsonReader {
         let Some(calls) = strict(json, &self.form.keys, At::Start).filter(|calls| !calls.is_empty()) else {
             return Step::Fail;
         };
-        if view.trust == Trust::Known {
+        if view.trust == AcceptedCalls::Known {
             let rest = &view.text[self.at..];
-            if !calls.iter().all(|call| view.may_call(&call.name)) || blank(rest) < rest.len() {
+            if !calls.iter().all(|call| view.may_call(&call.name)) || whitespace_len(rest) < rest.len() {
                 return Step::Fail;
             }
             if !view.ended {
@@ -175,7 +175,7 @@ impl JsonReader {
             let next = [";", ",", "{"];
             let mut next = next.iter().chain(view.stops);
             let ends = rest.is_empty() || next.clone().any(|next| rest.starts_with(next));
-            if !view.ended && next.any(|next| begins(rest, next) == Begins::Perhaps) {
+            if !view.ended && next.any(|next| begins(rest, next) == PrefixMatch::Perhaps) {
                 return Step::More;
             }
             if !ends || !calls.iter().all(|call| call.arguments.starts_with('{')) {
@@ -187,7 +187,7 @@ impl JsonReader {
 }
 
 /// The calls in `json`, repaired if needed. Arguments that were cut inside an item stay cut.
-fn calls(json: &str, keys: &Keys) -> Option<Vec<WrittenCall>> {
+fn calls(json: &str, keys: &Keys) -> Option<Vec<RawToolCall>> {
     strict(json, keys, At::Marker).or_else(|| {
         let Repaired { value, cut, .. } = repair(json).ok()?;
         let mut calls = strict(&value.to_string(), keys, At::Marker)?;
@@ -221,7 +221,7 @@ fn reopened(object: &Value, cut: &str) -> Option<String> {
     (again.value == *object && again.cut.as_deref() == Some(cut)).then(|| open.to_owned())
 }
 
-fn strict(json: &str, keys: &Keys, at: At) -> Option<Vec<WrittenCall>> {
+fn strict(json: &str, keys: &Keys, at: At) -> Option<Vec<RawToolCall>> {
     let json = json.trim_ascii();
     if json.starts_with('[') {
         let items: Vec<&RawValue> = serde_json::from_str(json).ok()?;
@@ -231,27 +231,27 @@ fn strict(json: &str, keys: &Keys, at: At) -> Option<Vec<WrittenCall>> {
 }
 
 /// Reads one call object.
-fn one(json: &str, keys: &Keys, at: At) -> Option<WrittenCall> {
+fn one(json: &str, keys: &Keys, at: At) -> Option<RawToolCall> {
     let members: Members<'_> = serde_json::from_str(json).ok()?;
     let find = |known: &[&str]| known.iter().find_map(|key| members.get(key));
     let name = NAMES.iter().find_map(|key| members.get(key).and_then(text_of)).filter(|name| !name.is_empty());
     let id = find(&IDS).map(|id| text_of(id).unwrap_or_else(|| id.get().to_owned())).filter(|id| id != "null");
     match (name, find(&ARGUMENTS)) {
         (Some(name), Some(arguments)) => {
-            Some(WrittenCall { id: id.unwrap_or_default(), name, arguments: arguments_of(arguments) })
+            Some(RawToolCall { id: id.unwrap_or_default(), name, arguments: arguments_of(arguments) })
         }
         (None, _) if members.get("function").is_some_and(|inner| inner.get().starts_with('{')) => {
             let inner = one(members.get("function")?.get(), keys, at)?;
-            Some(WrittenCall { id: id.unwrap_or(inner.id), ..inner })
+            Some(RawToolCall { id: id.unwrap_or(inner.id), ..inner })
         }
         _ if matches!(keys, Keys::NameIsKey) => match members.0.as_slice() {
             [(name, arguments)] if arguments.get().starts_with('{') => {
-                Some(WrittenCall { id: String::new(), name: name.clone(), arguments: arguments.get().to_owned() })
+                Some(RawToolCall { id: String::new(), name: name.clone(), arguments: arguments.get().to_owned() })
             }
             _ => None,
         },
         (Some(name), None) if at == At::Marker => {
-            Some(WrittenCall { id: id.unwrap_or_default(), name, arguments: "{}".to_owned() })
+            Some(RawToolCall { id: id.unwrap_or_default(), name, arguments: "{}".to_owned() })
         }
         _ => None,
     }

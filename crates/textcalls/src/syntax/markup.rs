@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 use toolwright_core::model::ShownTool;
 
 use super::PastCall;
-use super::scan::blank;
+use super::scan::whitespace_len;
 use super::typing::{self, Schema};
-use super::{CallReader, MAX_NAME, Step, Trust, View, call};
+use super::{AcceptedCalls, CallReader, MAX_NAME, ReaderInput, Step, call};
 use crate::format::Markup;
 
 /// The longest tag with attributes, in bytes.
@@ -45,7 +45,7 @@ impl CallReader for MarkupReader {
         self.search
     }
 
-    fn step(&mut self, head: usize, view: View<'_>) -> Step {
+    fn step(&mut self, head: usize, view: ReaderInput<'_>) -> Step {
         let form = self.form;
         let tag = match &self.tag {
             Some(tag) => tag,
@@ -100,16 +100,16 @@ fn escaped(form: Markup, name: &str) -> (String, String) {
 /// `body` with a backslash more in every end tag in it.
 fn escape(form: Markup, name: &str, body: &str) -> String {
     let (open, close) = escaped(form, name);
-    respell(body, &open, &close, |slashes| format!("\\{slashes}"))
+    rewrite_backslashes(body, &open, &close, |slashes| format!("\\{slashes}"))
 }
 
 fn unescape(form: Markup, name: &str, body: &str) -> String {
     let (open, close) = escaped(form, name);
-    respell(body, &open, &close, |slashes| slashes[1.min(slashes.len())..].to_owned())
+    rewrite_backslashes(body, &open, &close, |slashes| slashes[1.min(slashes.len())..].to_owned())
 }
 
 /// Changes the backslashes between `open` and `close`.
-fn respell(body: &str, open: &str, close: &str, change: impl Fn(&str) -> String) -> String {
+fn rewrite_backslashes(body: &str, open: &str, close: &str, change: impl Fn(&str) -> String) -> String {
     let mut out = String::with_capacity(body.len());
     let mut rest = body;
     while let Some(at) = rest.find(close) {
@@ -133,7 +133,7 @@ fn is_tag(character: char) -> bool {
 }
 
 /// The opening tag.
-fn tag(form: Markup, head: usize, view: View<'_>) -> Result<Tag, Step> {
+fn tag(form: Markup, head: usize, view: ReaderInput<'_>) -> Result<Tag, Step> {
     let rest = &view.text[head..];
     let len = rest.find(|c| !is_tag(c)).unwrap_or(rest.len());
     let name = &rest[..len];
@@ -145,7 +145,7 @@ fn tag(form: Markup, head: usize, view: View<'_>) -> Result<Tag, Step> {
     }
     // Other tags are common in text.
     let certain = form == Markup::Bracket || view.alone;
-    if len == 0 || !(view.knows(name) || (certain && view.trust == Trust::Any)) {
+    if len == 0 || !(view.knows(name) || (certain && view.trust == AcceptedCalls::Any)) {
         return Err(Step::Fail);
     }
     let mut tag = Tag { name: name.to_owned(), len: head + len, ..Tag::default() };
@@ -160,11 +160,11 @@ fn tag(form: Markup, head: usize, view: View<'_>) -> Result<Tag, Step> {
 }
 
 /// The attributes up to the end of the tag.
-fn attributes(tag: &mut Tag, view: View<'_>) -> Result<(), Step> {
+fn attributes(tag: &mut Tag, view: ReaderInput<'_>) -> Result<(), Step> {
     let cut = |tag: &Tag| if view.text.len() - tag.len > MAX_TAG { Step::Fail } else { view.wait() };
     let mut at = tag.len;
     loop {
-        at += blank(&view.text[at..]);
+        at += whitespace_len(&view.text[at..]);
         let rest = &view.text[at..];
         if rest.starts_with('>') {
             tag.len = at + 1;
@@ -237,7 +237,7 @@ fn encode(form: Markup, text: &str) -> String {
 }
 
 /// The call.
-fn done(form: Markup, tag: &Tag, body: Option<&str>, len: usize, view: View<'_>) -> Step {
+fn done(form: Markup, tag: &Tag, body: Option<&str>, len: usize, view: ReaderInput<'_>) -> Step {
     let schema = Schema::of_tool(view.tools, &tag.name);
     let mut arguments = Map::new();
     let mut set = |key: &str, text: &str| {
@@ -289,7 +289,7 @@ fn unpadded(body: &str) -> &str {
 }
 
 /// Returns the argument for the body: the one that the tool names, else the first missing one.
-fn body_argument(name: &str, view: View<'_>, given: &Map<String, Value>) -> String {
+fn body_argument(name: &str, view: ReaderInput<'_>, given: &Map<String, Value>) -> String {
     let named = view.tools.iter().find(|tool| tool.name == name).and_then(|tool| tool.body_argument.clone());
     named.unwrap_or_else(|| {
         let members = Schema::of_tool(view.tools, name).map(Schema::members).unwrap_or_default();
@@ -300,7 +300,7 @@ fn body_argument(name: &str, view: View<'_>, given: &Map<String, Value>) -> Stri
 
 /// Writes a call, with the argument that is read from the body as its body.
 pub(crate) fn write(form: Markup, call: &PastCall<'_>, tools: &[ShownTool]) -> String {
-    let view = View { text: "", ended: true, tools, trust: Trust::Any, alone: true, stops: &[] };
+    let view = ReaderInput { text: "", ended: true, tools, trust: AcceptedCalls::Any, alone: true, stops: &[] };
     let named = body_argument(call.name, view, &Map::new());
     let bodied = call.arguments.get(&named).and_then(Value::as_str).filter(|body| !body.trim_ascii().is_empty());
     let mut head = String::new();

@@ -9,11 +9,11 @@ pub(crate) mod tag_per_argument;
 mod typing;
 
 use serde_json::{Map, Value};
-use toolwright_core::model::{ShownTool, WrittenCall};
+use toolwright_core::model::{RawToolCall, ShownTool};
 
 use crate::format::{At, Call, Form};
 use crate::table;
-use scan::{Begins, begins, blank};
+use scan::{PrefixMatch, begins, whitespace_len};
 
 /// The result of reading on in a block.
 #[derive(Debug, PartialEq)]
@@ -27,13 +27,13 @@ pub(crate) enum Step {
         /// Its length from its marker on.
         len: usize,
         /// The calls in it.
-        calls: Vec<WrittenCall>,
+        calls: Vec<RawToolCall>,
     },
 }
 
 /// Which calls are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trust {
+pub(crate) enum AcceptedCalls {
     /// Calls of any tool: the format is known.
     Any,
     /// Only calls of tools in the request, because the text's shape is the only evidence.
@@ -42,7 +42,7 @@ pub(crate) enum Trust {
 
 /// The input of a reader.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct ReaderInput<'a> {
     /// The text from the block's marker on.
     pub text: &'a str,
     /// Whether no more text comes.
@@ -50,14 +50,14 @@ pub(crate) struct View<'a> {
     /// The tools of the request.
     pub tools: &'a [ShownTool],
     /// Which calls are accepted.
-    pub trust: Trust,
+    pub trust: AcceptedCalls,
     /// Whether it begins its line.
     pub alone: bool,
     /// The tokens that end a response in its format.
     pub stops: &'static [&'static str],
 }
 
-impl View<'_> {
+impl ReaderInput<'_> {
     /// The result for an incomplete block.
     pub(crate) fn wait(&self) -> Step {
         if self.ended { Step::Fail } else { Step::More }
@@ -81,7 +81,7 @@ pub(crate) trait CallReader: std::fmt::Debug + Send + Sync {
 
     /// Continues behind the markers, which are `head` bytes long. `view.text` has the same start as before, and has
     /// grown or is complete.
-    fn step(&mut self, head: usize, view: View<'_>) -> Step;
+    fn step(&mut self, head: usize, view: ReaderInput<'_>) -> Step;
 }
 
 /// A block of calls, and how far it has been read.
@@ -121,7 +121,7 @@ impl Block {
     }
 
     /// Continues reading. `view.text` has the same start as before, and has grown or is complete.
-    pub(crate) fn step(&mut self, view: View<'_>) -> Step {
+    pub(crate) fn step(&mut self, view: ReaderInput<'_>) -> Step {
         let head = match (self.head, self.call) {
             (Some(head), _) => head,
             (None, None) => 0,
@@ -135,23 +135,23 @@ impl Block {
 }
 
 /// The length of the markers before the form's own text.
-fn head(call: &Call, view: View<'_>) -> Result<usize, Step> {
+fn head(call: &Call, view: ReaderInput<'_>) -> Result<usize, Step> {
     if call.at() == At::Start {
         return Ok(0);
     }
     let mut at = 0;
     if let Some((section, _)) = call.section
-        && begins(view.text, section) == Begins::Yes
+        && begins(view.text, section) == PrefixMatch::Yes
     {
-        at = section.len() + blank(&view.text[section.len()..]);
+        at = section.len() + whitespace_len(&view.text[section.len()..]);
     }
     let rest = &view.text[at..];
     if let Some((_, close)) = call.section.filter(|(section, _)| at > 0 && table::is_control(section)) {
         match begins(rest, close) {
             // An empty section.
-            Begins::Yes => return Err(Step::Done { len: at + close.len(), calls: Vec::new() }),
-            Begins::Perhaps => return Err(view.wait()),
-            Begins::No => {}
+            PrefixMatch::Yes => return Err(Step::Done { len: at + close.len(), calls: Vec::new() }),
+            PrefixMatch::Perhaps => return Err(view.wait()),
+            PrefixMatch::No => {}
         }
     }
     let opens = call.opens();
@@ -160,7 +160,7 @@ fn head(call: &Call, view: View<'_>) -> Result<usize, Step> {
         let outer = matches!(&call.form, Form::Tagged(form) if form.outer.is_some_and(|outer| outer.0 == *open));
         return Ok(if outer { at } else { at + open.len() });
     }
-    let perhaps = opens.iter().any(|open| begins(rest, open) == Begins::Perhaps);
+    let perhaps = opens.iter().any(|open| begins(rest, open) == PrefixMatch::Perhaps);
     Err(if perhaps { view.wait() } else { Step::Fail })
 }
 
@@ -173,8 +173,8 @@ pub(crate) fn is_name(character: char) -> bool {
 pub(crate) const MAX_NAME: usize = 256;
 
 /// A call without an id.
-pub(crate) fn call(name: &str, arguments: String) -> WrittenCall {
-    WrittenCall { id: String::new(), name: name.to_owned(), arguments }
+pub(crate) fn call(name: &str, arguments: String) -> RawToolCall {
+    RawToolCall { id: String::new(), name: name.to_owned(), arguments }
 }
 
 /// A past call, its arguments read.
@@ -192,7 +192,7 @@ pub(crate) struct PastCall<'a> {
 }
 
 impl<'a> PastCall<'a> {
-    pub(crate) fn of((index, call): (usize, &'a WrittenCall)) -> Self {
+    pub(crate) fn of((index, call): (usize, &'a RawToolCall)) -> Self {
         let read = serde_json::from_str(&call.arguments).ok();
         let json = if read.is_some() { call.arguments.trim() } else { "{}" };
         Self { id: &call.id, name: &call.name, arguments: read.unwrap_or_default(), json, index }

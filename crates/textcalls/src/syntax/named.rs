@@ -4,13 +4,13 @@
 use serde::de::IgnoredAny;
 use serde_json::json;
 use toolwright_core::json::{Repaired, repair};
-use toolwright_core::model::WrittenCall;
+use toolwright_core::model::RawToolCall;
 
 use super::PastCall;
-use super::scan::{Begins, Reach, Scan, begins, blank};
+use super::scan::{PrefixMatch, Scan, ScanStop, begins, whitespace_len};
 use super::typing::Schema;
 use super::typing::in_an_item;
-use super::{CallReader, MAX_NAME, Step, Trust, View, call, is_name};
+use super::{AcceptedCalls, CallReader, MAX_NAME, ReaderInput, Step, call, is_name};
 use crate::format::Raw;
 use crate::format::{Id, Named};
 use crate::table;
@@ -45,7 +45,7 @@ impl CallReader for NamedReader {
         self.json.as_ref().map_or(self.search, |(_, scan)| scan.at())
     }
 
-    fn step(&mut self, head: usize, view: View<'_>) -> Step {
+    fn step(&mut self, head: usize, view: ReaderInput<'_>) -> Step {
         let (form, section, text) = (self.form, self.section, view.text);
         let header = match &self.header {
             Some(header) => header,
@@ -55,14 +55,14 @@ impl CallReader for NamedReader {
             },
         };
         if self.json.is_none() {
-            let mut at = header.len + blank(&text[header.len..]);
+            let mut at = header.len + whitespace_len(&text[header.len..]);
             if let Some((open, _)) = form.fence {
                 match begins(&text[at..], open) {
-                    Begins::Yes => at += open.len(),
-                    Begins::Perhaps => return view.wait(),
-                    Begins::No => {}
+                    PrefixMatch::Yes => at += open.len(),
+                    PrefixMatch::Perhaps => return view.wait(),
+                    PrefixMatch::No => {}
                 }
-                at += blank(&text[at..]);
+                at += whitespace_len(&text[at..]);
             }
             match text[at..].bytes().next() {
                 None => return view.wait(),
@@ -72,26 +72,26 @@ impl CallReader for NamedReader {
         }
         let Some((start, scan)) = &mut self.json else { return Step::Fail };
         let end = loop {
-            match self.end.map_or_else(|| scan.run(text), Reach::End) {
-                Reach::More if view.ended => return cut(form, header, *start, view),
-                Reach::More => return Step::More,
-                Reach::End(end) => break *self.end.insert(end),
-                Reach::Watched(at) => {
+            match self.end.map_or_else(|| scan.run(text), ScanStop::End) {
+                ScanStop::More if view.ended => return cut(form, header, *start, view),
+                ScanStop::More => return Step::More,
+                ScanStop::End(end) => break *self.end.insert(end),
+                ScanStop::Watched(at) => {
                     let Some(close) = form.close else { return Step::Fail };
                     match begins(&text[at..], close) {
                         // Brackets are missing.
-                        Begins::Yes => break *self.end.insert(at),
-                        Begins::Perhaps if !view.ended => return Step::More,
+                        PrefixMatch::Yes => break *self.end.insert(at),
+                        PrefixMatch::Perhaps if !view.ended => return Step::More,
                         _ => scan.skip(),
                     }
                 }
             }
         };
-        let mut at = end + blank(&text[end..]);
+        let mut at = end + whitespace_len(&text[end..]);
         if let Some((_, close)) = form.fence {
             match begins(&text[at..], close) {
-                Begins::Yes => at += close.len() + blank(&text[at + close.len()..]),
-                Begins::Perhaps if !view.ended => return Step::More,
+                PrefixMatch::Yes => at += close.len() + whitespace_len(&text[at + close.len()..]),
+                PrefixMatch::Perhaps if !view.ended => return Step::More,
                 _ => {}
             }
         }
@@ -100,13 +100,13 @@ impl CallReader for NamedReader {
             None => end,
             Some(close) if rest.starts_with(close) => at + close.len(),
             // The end of the answer closes it too, if the JSON is complete.
-            Some(_) if view.ended && table::is_control(form.open) && without(rest, view.stops).is_empty() => end,
+            Some(_) if view.ended && table::is_control(form.open) && trim_stops(rest, view.stops).is_empty() => end,
             Some(close) => {
                 // Another call, or the end of the section, also closes it.
                 let next = [Some(form.open), section.map(|section| section.1)];
                 if next.iter().flatten().any(|next| rest.starts_with(next)) {
                     end
-                } else if next.iter().flatten().chain([&close]).any(|next| begins(rest, next) == Begins::Perhaps) {
+                } else if next.iter().flatten().chain([&close]).any(|next| begins(rest, next) == PrefixMatch::Perhaps) {
                     return view.wait();
                 } else {
                     return unread(form, header, *start, &mut self.search, view);
@@ -122,12 +122,12 @@ impl CallReader for NamedReader {
 
 impl Header {
     fn call(&self, len: usize, arguments: String) -> Step {
-        Step::Done { len, calls: vec![WrittenCall { id: self.id.clone(), name: self.name.clone(), arguments }] }
+        Step::Done { len, calls: vec![RawToolCall { id: self.id.clone(), name: self.name.clone(), arguments }] }
     }
 }
 
 /// Handles a call whose JSON is unclosed at the end of the response.
-fn cut(form: &Named, header: &Header, start: usize, view: View<'_>) -> Step {
+fn cut(form: &Named, header: &Header, start: usize, view: ReaderInput<'_>) -> Step {
     match form.close.is_some_and(|close| may_end(&view.text[start..], close)) {
         true => unread(form, header, start, &mut 0, view),
         false => Step::Fail,
@@ -143,7 +143,7 @@ fn may_end(json: &str, close: &str) -> bool {
 /// Reads a closed call whose arguments, from `start` on, are not an object. Empty ones become an empty object; others
 /// are returned as written, so that the check can report them to the model. Without a control token it is text unless
 /// its name is a tool's.
-fn unread(form: &Named, header: &Header, start: usize, search: &mut usize, view: View<'_>) -> Step {
+fn unread(form: &Named, header: &Header, start: usize, search: &mut usize, view: ReaderInput<'_>) -> Step {
     let Some(close) = form.close else { return Step::Fail };
     if !(table::is_control(form.open) || view.may_call(&header.name)) {
         return Step::Fail;
@@ -173,18 +173,18 @@ pub(crate) fn arguments(json: &str) -> Option<String> {
 }
 
 /// Reads the name, and its id.
-fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
+fn header(form: &Named, head: usize, view: ReaderInput<'_>) -> Result<Header, Step> {
     let mut start = head;
     if !form.skip.is_empty() {
         match begins(&view.text[head..], form.skip) {
-            Begins::Yes => start += form.skip.len(),
-            Begins::Perhaps => return Err(view.wait()),
-            Begins::No => {}
+            PrefixMatch::Yes => start += form.skip.len(),
+            PrefixMatch::Perhaps => return Err(view.wait()),
+            PrefixMatch::No => {}
         }
     }
     if table::is_control(form.open) {
         // After a control token a name follows, whatever white space is in between.
-        start += blank(&view.text[start..]);
+        start += whitespace_len(&view.text[start..]);
     }
     let rest = &view.text[start..];
     let word = |text: &str| text.find(|c| !is_name(c)).unwrap_or(text.len());
@@ -196,23 +196,23 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
     let mut id = "";
     if let Id::After(marker) = form.id {
         match begins(&rest[at..], marker) {
-            Begins::Yes => {
+            PrefixMatch::Yes => {
                 let from = at + marker.len();
                 at = from + word(&rest[from..]);
                 id = &rest[from..at];
             }
-            Begins::Perhaps => return Err(view.wait()),
-            Begins::No => {}
+            PrefixMatch::Perhaps => return Err(view.wait()),
+            PrefixMatch::No => {}
         }
     }
     // Spaces before the end of the name are ignored.
     let spaces = match form.name_end.iter().all(|end| table::is_control(end)) {
-        true => blank(&rest[at..]),
+        true => whitespace_len(&rest[at..]),
         false => rest[at..].len() - rest[at..].trim_start_matches(' ').len(),
     };
     let after = &rest[at + spaces..];
     let Some(end) = form.name_end.iter().find(|end| after.starts_with(**end)) else {
-        let perhaps = form.name_end.iter().any(|end| begins(after, end) == Begins::Perhaps);
+        let perhaps = form.name_end.iter().any(|end| begins(after, end) == PrefixMatch::Perhaps);
         return Err(if perhaps { view.wait() } else { Step::Fail });
     };
     // The bracket of the JSON ends the name and is not part of the header.
@@ -223,7 +223,7 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
     };
     // Without a closing marker or control token, only the name identifies a call.
     let plain = form.close.is_none() && !table::is_control(form.open);
-    let doubtful = plain && view.trust == Trust::Known && !view.knows(name);
+    let doubtful = plain && view.trust == AcceptedCalls::Known && !view.knows(name);
     if name.is_empty() || doubtful {
         return Err(Step::Fail);
     }
@@ -232,7 +232,7 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
 
 /// Returns the name in an id. Clients rewrite ids with illegal characters, and the model then imitates them:
 /// `functions_name_0`, `functionsname0`. These must name a tool of the request.
-fn called<'a>(prefix: &str, id: &'a str, view: View<'_>) -> &'a str {
+fn called<'a>(prefix: &str, id: &'a str, view: ReaderInput<'_>) -> &'a str {
     let marks = ['.', '_', ':'];
     let name = bare_name(prefix, id);
     let rest = id.strip_prefix(prefix.trim_end_matches(marks)).unwrap_or(id);
@@ -278,7 +278,7 @@ impl Body {
     }
 
     /// Returns a body that is not JSON as it is; an empty one becomes an empty object.
-    fn unread(&mut self, start: usize, view: View<'_>) -> Step {
+    fn unread(&mut self, start: usize, view: ReaderInput<'_>) -> Step {
         let bytes = view.text.as_bytes();
         let from = self.search.max(start).min(bytes.len());
         match memchr::memmem::find(&bytes[from..], self.close.as_bytes()).map(|at| from + at) {
@@ -294,7 +294,7 @@ impl Body {
     }
 
     fn call(&self, len: usize, arguments: String) -> Step {
-        let call = WrittenCall { id: String::new(), name: self.name.clone(), arguments };
+        let call = RawToolCall { id: String::new(), name: self.name.clone(), arguments };
         Step::Done { len, calls: vec![call] }
     }
 }
@@ -304,8 +304,8 @@ impl CallReader for Body {
         self.scan.as_ref().map_or(self.search, Scan::at)
     }
 
-    fn step(&mut self, _head: usize, view: View<'_>) -> Step {
-        let start = self.head + blank(&view.text[self.head..]);
+    fn step(&mut self, _head: usize, view: ReaderInput<'_>) -> Step {
+        let start = self.head + whitespace_len(&view.text[self.head..]);
         let first = view.text[start..].bytes().next();
         if self.scan.is_none() && first == Some(b'{') {
             self.scan = Some(Scan::json(start, [None, None]));
@@ -316,7 +316,7 @@ impl CallReader for Body {
         let end = match self.end {
             Some(end) => end,
             None => match scan.run(view.text) {
-                Reach::End(end) => *self.end.insert(end),
+                ScanStop::End(end) => *self.end.insert(end),
                 _ if view.ended && may_end(&view.text[start..], self.close) => return self.unread(start, view),
                 _ if view.ended => return Step::Fail,
                 _ => return Step::More,
@@ -324,9 +324,9 @@ impl CallReader for Body {
         };
         let rest = view.text[end..].trim_ascii_start();
         match (arguments(&view.text[start..end]), begins(rest, self.close)) {
-            (Some(arguments), Begins::Yes) => self.call(end, arguments),
+            (Some(arguments), PrefixMatch::Yes) => self.call(end, arguments),
             (Some(arguments), _) if self.certain => self.call(end, arguments),
-            (Some(_), Begins::Perhaps) => view.wait(),
+            (Some(_), PrefixMatch::Perhaps) => view.wait(),
             _ => self.unread(start, view),
         }
     }
@@ -369,7 +369,7 @@ impl CallReader for RawReader {
         self.search
     }
 
-    fn step(&mut self, head: usize, view: View<'_>) -> Step {
+    fn step(&mut self, head: usize, view: ReaderInput<'_>) -> Step {
         let form = self.form;
         let (name, start) = match tool(form, head, view) {
             Ok(found) => found,
@@ -386,7 +386,7 @@ impl CallReader for RawReader {
             }
             None => bytes.len(),
         };
-        let code = without(&view.text[start..end], view.stops);
+        let code = trim_stops(&view.text[start..end], view.stops);
         if code.is_empty() || (until.is_none() && is_cut(code)) {
             return Step::Fail;
         }
@@ -397,34 +397,34 @@ impl CallReader for RawReader {
 }
 
 /// Reads the tool, and the start of its text.
-fn tool(form: &Raw, head: usize, view: View<'_>) -> Result<(&'static str, usize), Step> {
+fn tool(form: &Raw, head: usize, view: ReaderInput<'_>) -> Result<(&'static str, usize), Step> {
     let believed = |name: &&&str| view.knows(name);
     let Some(end) = form.name_end else {
-        let usual = form.tools.first().filter(|_| view.trust == Trust::Any);
+        let usual = form.tools.first().filter(|_| view.trust == AcceptedCalls::Any);
         let name = form.tools.iter().find(believed).or(usual).ok_or(Step::Fail)?;
         return Ok((name, head));
     };
-    if form.open.is_empty() && view.trust == Trust::Known {
+    if form.open.is_empty() && view.trust == AcceptedCalls::Known {
         return Err(Step::Fail);
     }
     let mut step = Step::Fail;
-    for name in form.tools.iter().filter(|name| view.trust == Trust::Any || believed(name)) {
+    for name in form.tools.iter().filter(|name| view.trust == AcceptedCalls::Any || believed(name)) {
         let rest = &view.text[head..];
         match begins(rest, name) {
-            Begins::Yes => match begins(&rest[name.len()..], end) {
-                Begins::Yes => return Ok((name, head + name.len() + end.len())),
-                Begins::Perhaps => step = view.wait(),
-                Begins::No => {}
+            PrefixMatch::Yes => match begins(&rest[name.len()..], end) {
+                PrefixMatch::Yes => return Ok((name, head + name.len() + end.len())),
+                PrefixMatch::Perhaps => step = view.wait(),
+                PrefixMatch::No => {}
             },
-            Begins::Perhaps => step = view.wait(),
-            Begins::No => {}
+            PrefixMatch::Perhaps => step = view.wait(),
+            PrefixMatch::No => {}
         }
     }
     Err(step)
 }
 
 /// `code` without white space around it and the tokens that end the answer.
-fn without<'a>(code: &'a str, stops: &[&str]) -> &'a str {
+fn trim_stops<'a>(code: &'a str, stops: &[&str]) -> &'a str {
     let mut code = code.trim_ascii();
     while let Some(rest) = stops.iter().find_map(|stop| code.strip_suffix(stop)) {
         code = rest.trim_ascii_end();
@@ -437,10 +437,10 @@ fn is_cut(code: &str) -> bool {
     let mut scan = Scan::code();
     loop {
         match scan.run(code) {
-            Reach::More => return scan.is_open(),
-            Reach::End(_) => {}
+            ScanStop::More => return scan.is_open(),
+            ScanStop::End(_) => {}
             // A comment.
-            Reach::Watched(at) => {
+            ScanStop::Watched(at) => {
                 let line = code[at..].find('\n').unwrap_or(code.len() - at);
                 (0..line).for_each(|_| scan.skip());
             }

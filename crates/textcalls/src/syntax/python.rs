@@ -2,11 +2,11 @@
 //! `call:name{key:<|"|>text<|"|>}`. Both use the same literals.
 
 use serde_json::{Map, Number, Value};
-use toolwright_core::model::WrittenCall;
+use toolwright_core::model::RawToolCall;
 
-use super::scan::{Begins, Reach, Scan, begins, blank};
+use super::scan::{PrefixMatch, Scan, ScanStop, begins, whitespace_len};
 use super::typing::Schema;
-use super::{CallReader, MAX_NAME, PastCall, Step, Trust, View, call, is_name};
+use super::{AcceptedCalls, CallReader, MAX_NAME, PastCall, ReaderInput, Step, call, is_name};
 use crate::format::{Braces, Pythonic};
 
 /// Finds the closing brackets, then reads the calls in them.
@@ -28,10 +28,10 @@ impl CallReader for PythonicReader {
         self.value.as_ref().map_or(0, |(_, scan)| scan.at())
     }
 
-    fn step(&mut self, head: usize, view: View<'_>) -> Step {
+    fn step(&mut self, head: usize, view: ReaderInput<'_>) -> Step {
         let (form, text) = (self.form, view.text);
         if self.value.is_none() {
-            let start = head + blank(&text[head..]);
+            let start = head + whitespace_len(&text[head..]);
             let rest = &text[start..];
             let name = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
             if name > MAX_NAME || (name > 0 && form.list) {
@@ -57,27 +57,27 @@ impl CallReader for PythonicReader {
         }
         let Some((start, scan)) = &mut self.value else { return Step::Fail };
         let start = *start;
-        let end = match self.end.map_or_else(|| scan.run(text), Reach::End) {
-            Reach::End(end) => *self.end.insert(end),
+        let end = match self.end.map_or_else(|| scan.run(text), ScanStop::End) {
+            ScanStop::End(end) => *self.end.insert(end),
             _ => return view.wait(),
         };
         let len = match form.close {
             None => end,
             Some(close) => {
-                let at = end + blank(&text[end..]);
+                let at = end + whitespace_len(&text[end..]);
                 match begins(&text[at..], close) {
-                    Begins::Yes => at + close.len(),
-                    Begins::Perhaps => return view.wait(),
-                    Begins::No => return Step::Fail,
+                    PrefixMatch::Yes => at + close.len(),
+                    PrefixMatch::Perhaps => return view.wait(),
+                    PrefixMatch::No => return Step::Fail,
                 }
             }
         };
         let source = &text[start..end];
         let source = if form.list { &source[1..source.len() - 1] } else { source };
         let Some(calls) = read(source, form, view).filter(|calls| !calls.is_empty()) else { return Step::Fail };
-        if form.open.is_empty() && view.trust == Trust::Known {
+        if form.open.is_empty() && view.trust == AcceptedCalls::Known {
             let rest = &text[len..];
-            if !calls.iter().all(|call| view.may_call(&call.name)) || blank(rest) < rest.len() {
+            if !calls.iter().all(|call| view.may_call(&call.name)) || whitespace_len(rest) < rest.len() {
                 return Step::Fail;
             }
             if !view.ended {
@@ -89,7 +89,7 @@ impl CallReader for PythonicReader {
 }
 
 /// Calls with commas between them.
-fn read(source: &str, form: &Pythonic, view: View<'_>) -> Option<Vec<WrittenCall>> {
+fn read(source: &str, form: &Pythonic, view: ReaderInput<'_>) -> Option<Vec<RawToolCall>> {
     let mut reader = Reader::new(source);
     let mut calls = Vec::new();
     loop {
@@ -126,7 +126,7 @@ fn arguments(reader: &mut Reader<'_>, schema: Option<Schema<'_>>) -> Option<Map<
         };
         arguments.insert(key, reader.value()?);
         reader.space();
-        if !reader.take(",") && !reader.peeks(')') {
+        if !reader.take(",") && !reader.next_is(')') {
             return None;
         }
     }
@@ -168,7 +168,7 @@ impl CallReader for BracesReader {
         self.search
     }
 
-    fn step(&mut self, head: usize, view: View<'_>) -> Step {
+    fn step(&mut self, head: usize, view: ReaderInput<'_>) -> Step {
         let form = self.form;
         let rest = &view.text[head..];
         let len = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
@@ -250,7 +250,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether `next` is next.
-    fn peeks(&self, next: char) -> bool {
+    fn next_is(&self, next: char) -> bool {
         self.rest.starts_with(next)
     }
 

@@ -2,7 +2,7 @@
 
 /// Where a [`Scan`] stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum ScanStop {
     /// At the end of the text; the value continues.
     More,
     /// The value ends before this place.
@@ -56,7 +56,7 @@ impl Scan {
     }
 
     /// Continues to the end of the value.
-    pub(crate) fn run(&mut self, text: &str) -> Reach {
+    pub(crate) fn run(&mut self, text: &str) -> ScanStop {
         let bytes = text.as_bytes();
         while self.at < bytes.len() {
             if let Some(quote) = self.quote {
@@ -68,7 +68,7 @@ impl Scan {
                 if bytes[next] == b'\\' {
                     if next + 1 >= bytes.len() {
                         self.at = next;
-                        return Reach::More;
+                        return ScanStop::More;
                     }
                     self.at = next + 2;
                 } else {
@@ -84,22 +84,22 @@ impl Scan {
                     self.depth = self.depth.saturating_sub(1);
                     if self.depth == 0 {
                         self.at += 1;
-                        return Reach::End(self.at);
+                        return ScanStop::End(self.at);
                     }
                 }
                 _ if self.quotes.contains(&byte) => self.quote = Some(byte),
-                _ if self.watched.contains(&Some(byte)) => return Reach::Watched(self.at),
+                _ if self.watched.contains(&Some(byte)) => return ScanStop::Watched(self.at),
                 _ => {}
             }
             self.at += 1;
         }
-        Reach::More
+        ScanStop::More
     }
 }
 
 /// Whether `text` begins with `marker`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begins {
+pub(crate) enum PrefixMatch {
     /// It does.
     Yes,
     /// It does not.
@@ -109,18 +109,18 @@ pub(crate) enum Begins {
 }
 
 /// Whether `text` begins with `marker`.
-pub(crate) fn begins(text: &str, marker: &str) -> Begins {
+pub(crate) fn begins(text: &str, marker: &str) -> PrefixMatch {
     if text.starts_with(marker) {
-        Begins::Yes
+        PrefixMatch::Yes
     } else if marker.starts_with(text) {
-        Begins::Perhaps
+        PrefixMatch::Perhaps
     } else {
-        Begins::No
+        PrefixMatch::No
     }
 }
 
 /// The length of the white space that `text` begins with.
-pub(crate) fn blank(text: &str) -> usize {
+pub(crate) fn whitespace_len(text: &str) -> usize {
     text.len() - text.trim_ascii_start().len()
 }
 
@@ -181,23 +181,23 @@ mod tests {
             let mut whole = Scan::json(0, [Some("</x>"), None]);
             assert_eq!(whole.run(text), expect, "{text}");
             let mut cut = Scan::json(0, [Some("</x>"), None]);
-            let mut last = Reach::More;
+            let mut last = ScanStop::More;
             for (at, _) in text.char_indices().skip(1) {
                 last = cut.run(&text[..at]);
-                if last != Reach::More {
+                if last != ScanStop::More {
                     break;
                 }
             }
-            if last == Reach::More {
+            if last == ScanStop::More {
                 last = cut.run(text);
             }
             assert_eq!(last, expect, "{text}, byte by byte");
         };
-        check(r#"{"a": [1, "}\"]</x>"]} rest"#, Reach::End(22));
-        check(r#"{"a": {"b": 1} </x>"#, Reach::Watched(15));
-        check(r#"{"a": "it's"}"#, Reach::End(13));
-        check(r#"{"a": "\\"}"#, Reach::End(11));
-        check(r#"{"a": "open"#, Reach::More);
+        check(r#"{"a": [1, "}\"]</x>"]} rest"#, ScanStop::End(22));
+        check(r#"{"a": {"b": 1} </x>"#, ScanStop::Watched(15));
+        check(r#"{"a": "it's"}"#, ScanStop::End(13));
+        check(r#"{"a": "\\"}"#, ScanStop::End(11));
+        check(r#"{"a": "open"#, ScanStop::More);
     }
 
     #[test]

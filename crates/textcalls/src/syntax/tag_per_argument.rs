@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 use toolwright_core::json::type_name;
-use toolwright_core::model::WrittenCall;
+use toolwright_core::model::RawToolCall;
 
 use super::PastCall;
-use super::scan::{Begins, begins, blank};
+use super::scan::{PrefixMatch, begins, whitespace_len};
 use super::typing::{self, Schema};
-use super::{CallReader, MAX_NAME, Step, View, call, is_name};
+use super::{CallReader, MAX_NAME, ReaderInput, Step, call, is_name};
 use crate::format::Nested;
 use crate::format::{Padding, Quoting, Tagged, Typed};
 
@@ -24,7 +24,7 @@ pub(super) struct TaggedReader {
     at: usize,
     outer: bool,
     stage: Stage,
-    calls: Vec<WrittenCall>,
+    calls: Vec<RawToolCall>,
 }
 
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ impl CallReader for TaggedReader {
         }
     }
 
-    fn step(&mut self, head: usize, view: View<'_>) -> Step {
+    fn step(&mut self, head: usize, view: ReaderInput<'_>) -> Step {
         self.at = self.at.max(head);
         loop {
             let outcome = match std::mem::take(&mut self.stage) {
@@ -95,7 +95,7 @@ impl TaggedReader {
         Self { form, at: 0, outer: false, stage: Stage::Begin, calls: Vec::new() }
     }
 
-    fn begin(&mut self, view: View<'_>) -> Result<(), Step> {
+    fn begin(&mut self, view: ReaderInput<'_>) -> Result<(), Step> {
         // The marker of the call was read, unless the block begins with the tag around it.
         self.outer = self.form.outer.is_some_and(|(open, _)| {
             view.text[self.at..].starts_with(open) && !view.text[..self.at].ends_with(self.form.open)
@@ -109,9 +109,9 @@ impl TaggedReader {
         Ok(())
     }
 
-    fn between(&mut self, view: View<'_>) -> Result<(), Step> {
+    fn between(&mut self, view: ReaderInput<'_>) -> Result<(), Step> {
         self.stage = Stage::Between;
-        self.at += blank(&view.text[self.at..]);
+        self.at += whitespace_len(&view.text[self.at..]);
         let rest = &view.text[self.at..];
         if rest.starts_with(self.form.open) {
             self.at += self.form.open.len();
@@ -128,7 +128,7 @@ impl TaggedReader {
             }
         }
         let markers = [Some(self.form.open), outer.map(|outer| outer.0), outer.map(|outer| outer.1)];
-        let perhaps = markers.iter().flatten().any(|marker| begins(rest, marker) == Begins::Perhaps);
+        let perhaps = markers.iter().flatten().any(|marker| begins(rest, marker) == PrefixMatch::Perhaps);
         Err(if perhaps { view.wait() } else { Step::Fail })
     }
 
@@ -136,13 +136,13 @@ impl TaggedReader {
         Step::Done { len, calls: std::mem::take(&mut self.calls) }
     }
 
-    fn name(&mut self, view: View<'_>) -> Result<(), Step> {
+    fn name(&mut self, view: ReaderInput<'_>) -> Result<(), Step> {
         self.stage = Stage::Name;
         let rest = &view.text[self.at..];
         // Models sometimes quote the name.
         let mark = rest.chars().next().filter(|first| matches!(first, '"' | '\''));
         let mark = mark.filter(|_| !self.form.name_end.is_empty());
-        let lead = if self.form.name_end.is_empty() { blank(rest) } else { usize::from(mark.is_some()) };
+        let lead = if self.form.name_end.is_empty() { whitespace_len(rest) } else { usize::from(mark.is_some()) };
         let rest = &rest[lead..];
         let len = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
         let after = &rest[len..];
@@ -158,9 +158,9 @@ impl TaggedReader {
         let end = match (self.form.name_end, begins(after, self.form.name_end)) {
             ("", _) if after.is_empty() => return Err(view.wait()),
             ("", _) => 0,
-            (end, Begins::Yes) => end.len(),
-            (_, Begins::Perhaps) => return Err(view.wait()),
-            (_, Begins::No) => return Err(Step::Fail),
+            (end, PrefixMatch::Yes) => end.len(),
+            (_, PrefixMatch::Perhaps) => return Err(view.wait()),
+            (_, PrefixMatch::No) => return Err(Step::Fail),
         };
         let head = self.at + lead + len + tail + end;
         let Some(skipped) = tag_end(&view.text[head..], self.form.head_end) else {
@@ -171,8 +171,8 @@ impl TaggedReader {
         Ok(())
     }
 
-    fn params(&mut self, mut pending: Pending, view: View<'_>) -> Result<(), Step> {
-        self.at += blank(&view.text[self.at..]);
+    fn params(&mut self, mut pending: Pending, view: ReaderInput<'_>) -> Result<(), Step> {
+        self.at += whitespace_len(&view.text[self.at..]);
         let rest = &view.text[self.at..];
         let outer = self.form.outer.map(|outer| outer.1).filter(|_| self.outer);
         let json = self.form.json.filter(|_| pending.params.is_empty());
@@ -195,7 +195,7 @@ impl TaggedReader {
             0
         } else {
             let markers = [Some(self.form.param), Some(self.form.close), outer, json.map(|json| json.0)];
-            let perhaps = markers.iter().flatten().any(|marker| begins(rest, marker) == Begins::Perhaps);
+            let perhaps = markers.iter().flatten().any(|marker| begins(rest, marker) == PrefixMatch::Perhaps);
             self.stage = Stage::Params(pending);
             return Err(if perhaps { view.wait() } else { Step::Fail });
         };
@@ -228,7 +228,7 @@ impl TaggedReader {
 
     /// Returns the end of a value without an end tag, up to `end`: before the tag of another argument of the tool, on a
     /// separate line, or before the end tags of the function and of the outer tag.
-    fn missed_end(&self, pending: &Pending, param: &Param, end: usize, view: View<'_>) -> Option<usize> {
+    fn missed_end(&self, pending: &Pending, param: &Param, end: usize, view: ReaderInput<'_>) -> Option<usize> {
         let (_, outer) = self.form.outer.filter(|_| self.form.padding == Padding::Newlines && !param.is_all)?;
         let schema = Schema::of_tool(view.tools, &pending.name);
         let is_other = |key: &str| {
@@ -237,7 +237,7 @@ impl TaggedReader {
         };
         let mut start = param.value.start;
         for line in view.text[start..end].split_inclusive('\n') {
-            let tag = &view.text[start + blank(line)..];
+            let tag = &view.text[start + whitespace_len(line)..];
             let closes =
                 || tag.strip_prefix(self.form.close).is_some_and(|rest| rest.trim_ascii_start().starts_with(outer));
             let key = tag.strip_prefix(self.form.param).and_then(|rest| rest.split(self.form.key_end).next());
@@ -251,7 +251,7 @@ impl TaggedReader {
 
     /// Reads a value, which ends at the first end tag before another argument or the end of the call; other end tags
     /// belong to it.
-    fn value(&mut self, pending: Pending, param: Param, search: usize, view: View<'_>) -> Result<(), Step> {
+    fn value(&mut self, pending: Pending, param: Param, search: usize, view: ReaderInput<'_>) -> Result<(), Step> {
         let text = view.text;
         let close = self.form.json.filter(|_| param.is_all).map_or(self.form.value_close, |json| json.2);
         let cdata = self.form.padding == Padding::Cdata && text[param.value.start..].starts_with(CDATA.0);
@@ -275,28 +275,28 @@ impl TaggedReader {
             let outer = self.form.outer.map(|outer| outer.1).filter(|_| self.outer);
             let param_open = Some(self.form.param).filter(|_| !param.is_all);
             let next = [param_open, Some(self.form.close), outer];
-            let mut best = Begins::No;
+            let mut best = PrefixMatch::No;
             for marker in next.iter().flatten() {
                 match begins(rest, marker) {
-                    Begins::Yes => best = Begins::Yes,
-                    Begins::Perhaps if best == Begins::No => best = Begins::Perhaps,
+                    PrefixMatch::Yes => best = PrefixMatch::Yes,
+                    PrefixMatch::Perhaps if best == PrefixMatch::No => best = PrefixMatch::Perhaps,
                     _ => {}
                 }
             }
             if cdata && !text[..end].ends_with(CDATA.1) {
-                best = Begins::No;
+                best = PrefixMatch::No;
             }
             match best {
-                Begins::Yes => {
+                PrefixMatch::Yes => {
                     let missed = self.missed_end(&pending, &param, end, view);
                     let (end, after) = missed.map_or((end, after), |end| (end, end));
                     return self.end_value(pending, param, end, after);
                 }
-                Begins::Perhaps => {
+                PrefixMatch::Perhaps => {
                     from = end;
                     break view.wait();
                 }
-                Begins::No => from = after,
+                PrefixMatch::No => from = after,
             }
         };
         self.stage = Stage::Value { pending, param, search: from };
@@ -455,7 +455,7 @@ impl CallReader for NestedReader {
         self.search
     }
 
-    fn step(&mut self, head: usize, view: View<'_>) -> Step {
+    fn step(&mut self, head: usize, view: ReaderInput<'_>) -> Step {
         let form = self.form;
         let rest = &view.text[head..];
         let len = rest.find(|c| !is_name(c)).unwrap_or(rest.len());

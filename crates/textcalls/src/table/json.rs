@@ -3,7 +3,8 @@
 use super::tagged::GIGACHAT_MARKUP;
 use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, JSON, LLAMA_END, LLAMA_TURN, NAMED, ROW, THINK, TOOL_RESPONSE};
 use crate::format::{
-    Answers, Call, Form, Format, Id, Json, Keys, Named, Prompted, Pythonic, Raw, Reasoning, Shape, Values, Yields,
+    Call, EndsReasoning, Form, Format, Id, Json, JsonResponseForm, Keys, Named, Prompted, Pythonic, Raw, Reasoning,
+    Shape, Values,
 };
 
 /// Nous Hermes 2 and 3, and followers: Qwen 2.5 and 3, QwQ, Granite 4, Reka Edge.
@@ -277,7 +278,7 @@ pub(super) const MISTRAL: Format = Format {
     ],
     stops: &["</s>"],
     result: "[TOOL_RESULTS]{content}[/TOOL_RESULTS]",
-    answers: Answers::FencedJson,
+    answers: JsonResponseForm::FencedJson,
     ..ROW
 };
 
@@ -344,7 +345,7 @@ const KIMI_CALL: Form = Form::Named(Named {
 pub(super) const KIMI_K2: Format = Format {
     name: "kimi-k2",
     models: &["kimi", "kimi-k2"],
-    reasoning: Some(&Reasoning { prompted: Prompted::Never, yields: Yields::ToCalls, ..THINK }),
+    reasoning: Some(&Reasoning { prompted: Prompted::Never, yields: EndsReasoning::ToCalls, ..THINK }),
     calls: &[
         Call::within("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", KIMI_CALL),
         Call::within("<|tool_call_section_begin|>", "<|tool_call_section_end|>", KIMI_CALL),

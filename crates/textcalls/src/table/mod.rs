@@ -5,7 +5,7 @@ mod json;
 mod tagged;
 
 use crate::format::{
-    Answers, Format, Id, Json, Keys, Named, Place, Prompted, Reasoning, Shape, Spacing, Values, Yields,
+    EndsReasoning, Format, Id, Json, JsonResponseForm, Keys, Named, Place, Prompted, Reasoning, Shape, Spacing, Values,
 };
 
 /// All rows. If the format is unknown and several rows share a marker, the first that can read the text wins. The first
@@ -84,7 +84,7 @@ const ROW: Format = Format {
     noise: &[],
     stops: &[],
     spacing: Spacing::Trim,
-    answers: Answers::Bare,
+    answers: JsonResponseForm::Bare,
     result: "{content}",
     results: ("", ""),
     hint: "",
@@ -98,7 +98,7 @@ const THINK: Reasoning = Reasoning {
     before: &[],
     prompted: Prompted::Perhaps,
     place: Place::First,
-    yields: Yields::Never,
+    yields: EndsReasoning::Never,
     spacing: Spacing::Trim,
 };
 

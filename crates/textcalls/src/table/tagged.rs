@@ -2,8 +2,8 @@
 
 use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, JSON, ROW, THINK, TOOL_RESPONSE};
 use crate::format::{
-    Answers, Braces, Call, Channels, Form, Format, Json, Markup, Nested, Padding, Place, Prompted, Pythonic, Quoting,
-    Reasoning, Recipient, Shape, Spacing, Tagged, Typed, Values, Yields,
+    Braces, Call, Channels, EndsReasoning, Form, Format, Json, JsonResponseForm, Markup, Nested, Padding, Place,
+    Prompted, Pythonic, Quoting, Reasoning, Recipient, Shape, Spacing, Tagged, Typed, Values,
 };
 
 /// `<function=name>`, `<parameter=key>`.
@@ -57,7 +57,7 @@ pub(super) const QWEN3_CODER: Format = Format {
 pub(super) const QWEN3_5: Format = Format {
     name: "qwen3.5",
     models: &["qwen3-5", "qwen-3-5", "qwen3-6", "nemotron-3", "stepfun3-5", "stepfun-3-5", "step-3-5", "step3-5"],
-    reasoning: Some(&Reasoning { prompted: Prompted::Always, yields: Yields::ToCalls, ..THINK }),
+    reasoning: Some(&Reasoning { prompted: Prompted::Always, yields: EndsReasoning::ToCalls, ..THINK }),
     ..QWEN3_CODER
 };
 
@@ -121,7 +121,7 @@ pub(super) const LING: Format = Format {
     turn: &["<role>ASSISTANT</role>"],
     reasoning: Some(&Reasoning {
         prompted: Prompted::Always,
-        yields: Yields::ToCalls,
+        yields: EndsReasoning::ToCalls,
         spacing: Spacing::Keep,
         ..THINK
     }),
@@ -156,13 +156,13 @@ const DSML: Tagged = Tagged {
 pub(super) const DEEPSEEK_V3_2: Format = Format {
     name: "deepseek-v3.2",
     models: &["deepseek-v3-2"],
-    reasoning: Some(&Reasoning { prompted: Prompted::Always, yields: Yields::ToCalls, ..THINK }),
+    reasoning: Some(&Reasoning { prompted: Prompted::Always, yields: EndsReasoning::ToCalls, ..THINK }),
     calls: &[Call::within("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", Form::Tagged(DSML))],
     turn: DEEPSEEK_TURN,
     stops: &["<｜end▁of▁sentence｜>"],
     result: "<function_results>\n<result>{content}</result>\n</function_results>",
     values: Values::NoMarkers,
-    answers: Answers::FencedJson,
+    answers: JsonResponseForm::FencedJson,
     ..ROW
 };
 
@@ -198,7 +198,7 @@ pub(super) const KIMI_K3: Format = Format {
         open: &["<|open|>think<|sep|>"],
         close: &["<|close|>think<|sep|>"],
         before: &["<|open|>response<|sep|>"],
-        yields: Yields::ToCalls,
+        yields: EndsReasoning::ToCalls,
         ..THINK
     }),
     calls: &[Call::within(
@@ -282,7 +282,7 @@ pub(super) const MUSE: Format = Format {
         }),
     )],
     values: Values::NoMarkers,
-    answers: Answers::FencedJson,
+    answers: JsonResponseForm::FencedJson,
     ..ROW
 };
 
@@ -374,7 +374,7 @@ pub(super) const MINIMAX_M3: Format = Format {
     stops: &["[e~["],
     result: "<response>{content}</response>",
     values: Values::NoMarkers,
-    answers: Answers::FencedJson,
+    answers: JsonResponseForm::FencedJson,
     ..ROW
 };
 
@@ -388,7 +388,7 @@ pub(super) const GEMMA: Format = Format {
         close: &["<channel|>"],
         prompted: Prompted::Never,
         place: Place::Anywhere,
-        yields: Yields::Never,
+        yields: EndsReasoning::Never,
         ..THINK
     }),
     calls: &[
@@ -403,7 +403,7 @@ pub(super) const GEMMA: Format = Format {
     stops: &["<end_of_turn>", "<|tool_response>"],
     result: "<|tool_response>response:{name}{value:<|\"|>{content}<|\"|>}<tool_response|>",
     values: Values::NoMarkers,
-    answers: Answers::FencedJson,
+    answers: JsonResponseForm::FencedJson,
     ..ROW
 };
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;
-use toolwright_core::model::{CallResult, ShownTool, WrittenCall};
+use toolwright_core::model::{CallResult, RawToolCall, ShownTool};
 use toolwright_textcalls::{Choice, Options, Values, decode, formats};
 
 use crate::read::in_pieces;
@@ -73,13 +73,13 @@ fn typed(values: Values) -> impl Strategy<Value = (Value, Value)> {
 }
 
 /// A name, an id, arguments with their schemas, and whether the tool has a body.
-type Drawn = (String, String, Vec<(Value, Value)>, bool);
+type DrawnCall = (String, String, Vec<(Value, Value)>, bool);
 
 /// Calls, and the tools that they call.
-fn calls(values: Values) -> impl Strategy<Value = Vec<(WrittenCall, ShownTool)>> {
+fn calls(values: Values) -> impl Strategy<Value = Vec<(RawToolCall, ShownTool)>> {
     let one = ("t_[a-z0-9_]{0,6}", "[a-zA-Z0-9]{9}", prop::collection::vec(typed(values), 0..4), any::<bool>());
     prop::collection::vec(one, 1..4).prop_map(|calls| {
-        let build = |(index, (name, id, values, body)): (usize, Drawn)| {
+        let build = |(index, (name, id, values, body)): (usize, DrawnCall)| {
             let (mut arguments, mut properties) = (Map::new(), Map::new());
             for (at, (value, schema)) in values.into_iter().enumerate() {
                 arguments.insert(format!("k{at}"), value);
@@ -90,14 +90,14 @@ fn calls(values: Values) -> impl Strategy<Value = Vec<(WrittenCall, ShownTool)>>
             let parameters = json!({"type": "object", "properties": properties});
             let body_argument = body.then(|| "k0".to_owned());
             let tool = ShownTool { name: name.clone(), parameters, body_argument, ..ShownTool::default() };
-            (WrittenCall { id, name, arguments }, tool)
+            (RawToolCall { id, name, arguments }, tool)
         };
         calls.into_iter().enumerate().map(build).collect()
     })
 }
 
-fn same(got: &[WrittenCall], want: &[WrittenCall]) -> bool {
-    let value = |call: &WrittenCall| serde_json::from_str::<Value>(&call.arguments).ok();
+fn same(got: &[RawToolCall], want: &[RawToolCall]) -> bool {
+    let value = |call: &RawToolCall| serde_json::from_str::<Value>(&call.arguments).ok();
     got.len() == want.len()
         && got
             .iter()
@@ -138,7 +138,7 @@ fn calls_without_markers_in_values_are_read_back() {
 #[test]
 fn non_object_arguments_are_replayed_as_none() {
     for format in formats() {
-        let call = WrittenCall { id: String::new(), name: "now".into(), arguments: "{\"a\":".into() };
+        let call = RawToolCall { id: String::new(), name: "now".into(), arguments: "{\"a\":".into() };
         let tools: Arc<[ShownTool]> = [ShownTool { name: "now".into(), ..ShownTool::default() }].into();
         let written = format.write_call(&call, &tools);
         let read = decode(&written, Choice::Format(format), Options { tools, ..Options::default() });
@@ -169,7 +169,7 @@ fn prompts_calls_and_results_are_as_they_were() {
             ..ShownTool::default()
         },
     ];
-    let call = |id: &str, name: &str, arguments: Value| WrittenCall {
+    let call = |id: &str, name: &str, arguments: Value| RawToolCall {
         id: id.into(),
         name: name.into(),
         arguments: arguments.to_string(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
-use toolwright_core::approval::{Answers, Approver};
+use toolwright_core::approval::{AnswerSource, Approver};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::{CallScope, Provider, ProviderKind, RegistrationError, Snapshot};
 use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
@@ -39,16 +39,16 @@ const TURNED_DOWN: i64 = -1;
 #[async_trait]
 pub trait Person: Send + Sync {
     /// Asks the person to fill in a form. `source` is the tool whose source asks. Dropping the future withdraws the form.
-    async fn fill_in(&self, source: &str, form: &Form) -> Filled;
+    async fn fill_in(&self, source: &str, form: &Form) -> FormAnswer;
 
     /// Asks the person to open a page. Toolwright does not open it. The future completes with the person's answer
     /// whether they opened it; their actions on the page are not observed. Dropping the future withdraws the question.
-    async fn visit(&self, source: &str, page: &Page) -> Visited;
+    async fn visit(&self, source: &str, page: &Page) -> PageAnswer;
 }
 
 /// The person's answer to a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Visited {
+pub enum PageAnswer {
     /// The person opened it.
     Opened,
     /// The person declined.
@@ -59,7 +59,7 @@ pub enum Visited {
 
 /// The person's answer to a form.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Filled {
+pub enum FormAnswer {
     /// The person filled it in.
     Accepted(Map<String, Value>),
     /// The person declined.
@@ -104,7 +104,7 @@ impl Toolwright {
                 catalogue: OnceLock::new(),
             }
         });
-        let shared = Shared { executor: Arc::clone(&self.executor), sampling, options };
+        let shared = SharedClientState { executor: Arc::clone(&self.executor), sampling, options };
         Arc::new(AppClient { shared: Arc::new(shared), asking: None })
     }
 
@@ -136,14 +136,14 @@ impl Sampling {
     }
 }
 
-struct Shared {
+struct SharedClientState {
     executor: Arc<Executor>,
     sampling: Option<Sampling>,
     options: ClientOptions,
 }
 
 struct AppClient {
-    shared: Arc<Shared>,
+    shared: Arc<SharedClientState>,
     /// The call whose source asks, if known.
     asking: Option<AskingCall>,
 }
@@ -204,7 +204,8 @@ impl AppClient {
             SAMPLE_ID.to_owned(),
             RawArguments::Value(params),
         );
-        let Shared { executor, options: ClientOptions { session, policy, approver, .. }, .. } = &*self.shared;
+        let SharedClientState { executor, options: ClientOptions { session, policy, approver, .. }, .. } =
+            &*self.shared;
         let lineage = self.asking.as_ref().and_then(|asking| Lineage::of_traceparent(&asking.traceparent));
         let mut run =
             RunContext::new(Arc::clone(session), Arc::clone(catalogue), Arc::clone(policy), Arc::clone(approver));
@@ -235,16 +236,16 @@ impl AppClient {
         if params.get("mode").and_then(Value::as_str) == Some("url") {
             let page = Page::of(params).map_err(|why| refusal(INVALID_PARAMS, why))?;
             return Ok(json!({"action": match person.visit(self.source(), &page).await {
-                Visited::Opened => "accept",
-                Visited::Declined => "decline",
-                Visited::Cancelled => "cancel",
+                PageAnswer::Opened => "accept",
+                PageAnswer::Declined => "decline",
+                PageAnswer::Cancelled => "cancel",
             }}));
         }
         let form = Form::of(params).map_err(|why| refusal(INVALID_PARAMS, why))?;
         Ok(match person.fill_in(self.source(), &form).await {
-            Filled::Accepted(content) => json!({"action": "accept", "content": content}),
-            Filled::Declined => json!({"action": "decline"}),
-            Filled::Cancelled => json!({"action": "cancel"}),
+            FormAnswer::Accepted(content) => json!({"action": "accept", "content": content}),
+            FormAnswer::Declined => json!({"action": "decline"}),
+            FormAnswer::Cancelled => json!({"action": "cancel"}),
         })
     }
 
@@ -366,5 +367,5 @@ pub(super) fn may_sample(policy: &Policy, session: &Session, approver: &dyn Appr
         request: None,
         tainted: &[],
     });
-    prospects.allows || (prospects.asks && approver.answers() != Answers::Nobody)
+    prospects.allows || (prospects.asks && approver.answers() != AnswerSource::Nobody)
 }

@@ -9,7 +9,7 @@ use toolwright_core::Policy;
 use toolwright_core::approval::Approver;
 use toolwright_core::client::CallClient;
 use toolwright_core::context::Redactor;
-use toolwright_core::inbox::{FormReply, FormRequest, Wants};
+use toolwright_core::inbox::{FormReply, FormRequest, RequestedAction};
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Session;
 use toolwright_gateway::{FallbackClient, FallbackContext};
@@ -17,7 +17,7 @@ use toolwright_mcp::elicitation::{Form, Page};
 use toolwright_runtime::FormInbox;
 
 use super::Toolwright;
-use super::client::{ClientOptions, Filled, Person, Visited, elicitation, may_sample};
+use super::client::{ClientOptions, FormAnswer, PageAnswer, Person, elicitation, may_sample};
 
 /// Answers sources with the model of `sampling`, else with `models.default`, within the limits of `sampling` for each
 /// call of a client.
@@ -120,7 +120,7 @@ impl InboxPerson {
         shown
     }
 
-    async fn ask(&self, source: &str, message: &str, wants: Wants) -> Option<FormReply> {
+    async fn ask(&self, source: &str, message: &str, wants: RequestedAction) -> Option<FormReply> {
         let request = FormRequest {
             session: self.session.id.clone(),
             principal: self.session.principal.id.clone(),
@@ -137,26 +137,26 @@ impl InboxPerson {
 
 #[async_trait]
 impl Person for InboxPerson {
-    async fn fill_in(&self, source: &str, form: &Form) -> Filled {
-        match self.ask(source, &form.message, Wants::Form(self.shown(form))).await {
+    async fn fill_in(&self, source: &str, form: &Form) -> FormAnswer {
+        match self.ask(source, &form.message, RequestedAction::Form(self.shown(form))).await {
             // The answer was checked, but other programs of the same user can write to the store.
             Some(FormReply::Accept { content }) => match form.check(content) {
-                Ok(content) => Filled::Accepted(content),
+                Ok(content) => FormAnswer::Accepted(content),
                 Err(wrong) => {
                     tracing::error!(source, "the answer in the inbox does not fit the form: {}", wrong.join("; "));
-                    Filled::Cancelled
+                    FormAnswer::Cancelled
                 }
             },
-            Some(FormReply::Decline) => Filled::Declined,
-            None => Filled::Cancelled,
+            Some(FormReply::Decline) => FormAnswer::Declined,
+            None => FormAnswer::Cancelled,
         }
     }
 
-    async fn visit(&self, source: &str, page: &Page) -> Visited {
-        match self.ask(source, &page.message, Wants::Page(page.address.to_string())).await {
-            Some(FormReply::Accept { .. }) => Visited::Opened,
-            Some(FormReply::Decline) => Visited::Declined,
-            None => Visited::Cancelled,
+    async fn visit(&self, source: &str, page: &Page) -> PageAnswer {
+        match self.ask(source, &page.message, RequestedAction::Page(page.address.to_string())).await {
+            Some(FormReply::Accept { .. }) => PageAnswer::Opened,
+            Some(FormReply::Decline) => PageAnswer::Declined,
+            None => PageAnswer::Cancelled,
         }
     }
 }

@@ -11,7 +11,7 @@ use toolwright_core::tool_id::{ToolId, wire_candidate};
 use toolwright_core::{Entry, Tool};
 use toolwright_eval::compat::Compat;
 use toolwright_models::{Endpoints, named_model};
-use toolwright_runtime::executor::Recommends;
+use toolwright_runtime::executor::ModelRecommender;
 
 use super::Toolwright;
 use crate::config::{Config, LLM, LlmEntry};
@@ -147,7 +147,7 @@ pub(super) fn compat_cell(config: &Config) -> CompatCell {
 }
 
 /// Returns the executor's view of the compat table.
-pub(super) fn recommends(cell: &CompatCell) -> Recommends {
+pub(super) fn recommends(cell: &CompatCell) -> ModelRecommender {
     let cell = Arc::clone(cell);
     Arc::new(move |tool: &ToolId| current(&cell).recommended(tool.as_str()).to_vec())
 }

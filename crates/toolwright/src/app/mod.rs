@@ -46,7 +46,7 @@ use self::parts::{build, select, telemetry};
 pub use crate::error::PlanRefused;
 pub(crate) use agents::Facades;
 pub use agents::{Agent, Conversation, DrivenGroups, Events, RunningTriggers};
-pub use client::{ClientOptions, Filled, Person, Visited};
+pub use client::{ClientOptions, FormAnswer, PageAnswer, Person};
 pub use fallback_client::{GatewayFallback, InboxPerson};
 pub(crate) use operate::Operations;
 pub use parts::build::authorization;

@@ -18,7 +18,7 @@ use toolwright_core::store::todo::{TODO_ROOT, TodoList};
 use toolwright_core::store::{LedgerEntry, LogEntry, PinDecision, SessionLog as _, StoreError, fold};
 use toolwright_core::trigger::{Firing, Triggers as _};
 use toolwright_core::{ApprovalRequest, Outcome, Policy, Profile};
-use toolwright_gateway::{Operator, PinWord};
+use toolwright_gateway::{Operator, PinAction};
 
 use super::Toolwright;
 use crate::config::trust::{TrustStore, write_approved};
@@ -81,7 +81,7 @@ impl Operator for Operations {
         provider: &str,
         tool: &str,
         hash: &str,
-        word: PinWord,
+        word: PinAction,
         by: &str,
     ) -> Result<(), StoreError> {
         let pins = self.app.pins_in_force().await?;
@@ -96,8 +96,8 @@ impl Operator for Operations {
         };
         let decision = match word {
             // Approves the definition that was shown, not one that a list brings meanwhile.
-            PinWord::Approve => PinDecision::Approve(Some(mark.hash)),
-            PinWord::Reject => PinDecision::Revoke,
+            PinAction::Approve => PinDecision::Approve(Some(mark.hash)),
+            PinAction::Reject => PinDecision::Revoke,
         };
         if !self.app.pins().decide_pin(&pin.source, &pin.tool, decision, by).await? {
             return Err(StoreError::Refused(format!("{} was decided meanwhile", pin.name())));
@@ -123,7 +123,7 @@ impl Operator for Operations {
         left_out
     }
 
-    async fn prospect(&self, asked: &ApprovalRequest) -> Result<Value, StoreError> {
+    async fn decision_preview(&self, asked: &ApprovalRequest) -> Result<Value, StoreError> {
         let config = self.app.config();
         let Some(entry) = self.app.catalogue().snapshot().get(asked.tool.as_str()).map(Arc::clone) else {
             return Ok(json!({"changes": null, "always": {"why": format!("{} no longer exists", asked.tool)}}));

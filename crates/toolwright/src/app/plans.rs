@@ -12,7 +12,7 @@ use toolwright_core::error::StoreError;
 use toolwright_core::model::Usage;
 use toolwright_core::outcome::value_of_text;
 use toolwright_core::plan::{
-    PlanApproval, PlanCall, PlanCheck, PlanContext, PlanDocument, call_id, check_over, unreadable,
+    PlanApproval, PlanCall, PlanCheck, PlanContext, PlanDocument, call_id, check_per_input, unreadable,
 };
 use toolwright_core::policy::UserRequest;
 use toolwright_core::run_input::MAX_INSTANCES;
@@ -217,7 +217,7 @@ impl Toolwright {
         };
         let redactor = &*self.executor.services().redactor;
         let mut approval = None;
-        let check = check_over(plan, (&values.given(), before), &context, |plan, check| {
+        let check = check_per_input(plan, (&values.given(), before), &context, |plan, check| {
             // One run has the inputs of one batch.
             approval.get_or_insert_with(|| PlanApproval::of(plan, check, redactor));
         });
@@ -511,7 +511,7 @@ impl PlannedOutcome {
 /// Returns the plan of a saved run.
 fn plan_of(id: &str, state: &RunState) -> Result<PlanDocument, PlanRefused> {
     let document = state.plan().ok_or_else(|| PlanRefused::NotFound(id.to_owned()))?.document.clone();
-    PlanDocument::of_saved(document).map_err(|faults| PlanRefused::Unreadable(unreadable(&faults).to_string()))
+    PlanDocument::from_saved(document).map_err(|faults| PlanRefused::Unreadable(unreadable(&faults).to_string()))
 }
 
 /// Returns the name of the run for a batch of inputs of the plan stored under `id`.

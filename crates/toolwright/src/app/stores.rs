@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolwright_core::approval::{Answers, Approver, EXPIRY, NoApprover};
+use toolwright_core::approval::{AnswerSource, Approver, EXPIRY, NoApprover};
 use toolwright_core::inbox::{FormQuestion, InboxStore, Question};
 use toolwright_core::pins::{Pin, PinSource};
 use toolwright_core::session::{Session, SessionId};
@@ -51,9 +51,9 @@ impl Toolwright {
     }
 
     /// Creates an approver that asks through the inbox. It calls `on_question` with each question once the inbox has
-    /// stored it. With [`Answers::Elsewhere`] jobs wait for the answer instead of calls.
+    /// stored it. With [`AnswerSource::Elsewhere`] jobs wait for the answer instead of calls.
     #[must_use]
-    pub fn ask_inbox(&self, answers: Answers, on_question: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
+    pub fn ask_inbox(&self, answers: AnswerSource, on_question: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
         self.ask_inbox_for(EXPIRY, answers, on_question)
     }
 
@@ -61,7 +61,7 @@ impl Toolwright {
     pub(crate) fn ask_inbox_for(
         &self,
         usual: Duration,
-        answers: Answers,
+        answers: AnswerSource,
         on_question: impl Fn(&Question) + Send + Sync + 'static,
     ) -> Inbox {
         let expiry = self.config().sections.defaults.approval_time.unwrap_or(usual);
@@ -95,7 +95,7 @@ impl Toolwright {
     }
 
     /// Offers the job tools once there is a job.
-    pub(crate) fn offer_jobs_once_there_is_one(&self) {
+    pub(crate) fn offer_jobs_after_first(&self) {
         let (first, catalogue) = (self.jobs.first(), Arc::downgrade(&self.catalogue));
         tokio::spawn(async move {
             if first.await
@@ -107,11 +107,13 @@ impl Toolwright {
     }
 
     fn follow_jobs(self: &Arc<Self>, session: Option<SessionId>) {
-        self.offer_jobs_once_there_is_one();
+        self.offer_jobs_after_first();
         let app = Arc::downgrade(self);
         let context = move |session: Session, snapshot| {
             let (policy, approver): (_, Arc<dyn Approver>) = match app.upgrade() {
-                Some(app) => (app.config().policy(None, Profile::Ask), Arc::new(app.ask_inbox(Answers::Here, |_| ()))),
+                Some(app) => {
+                    (app.config().policy(None, Profile::Ask), Arc::new(app.ask_inbox(AnswerSource::Here, |_| ())))
+                }
                 None => (Policy::of(Profile::Ask), Arc::new(NoApprover { remedy: "the program is ending".into() })),
             };
             RunContext::new(Arc::new(session), snapshot, Arc::new(policy), approver)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use toolwright_core::catalogue::{ProviderStatus, Withheld};
+use toolwright_core::catalogue::{ProviderStatus, WithheldTool};
 use toolwright_core::pattern::{glob_match, nearest};
 use toolwright_core::policy::Selector;
 use toolwright_core::tool_id::{ToolId, wire_candidate};
@@ -49,15 +49,16 @@ fn unmatched(
     let known =
         CallableTools::of(config, snapshot, others.chain(methods.iter().map(|(name, method)| (name.as_str(), method))));
     let mut all = of_sources(config, snapshot);
-    let own = Own(builtins.iter().map(|tool| wire_candidate(tool.id.namespace(), tool.id.name())).collect());
+    let own =
+        SourceToolNames(builtins.iter().map(|tool| wire_candidate(tool.id.namespace(), tool.id.name())).collect());
     own.patterns("defaults.builtins_allowed", &config.sections.defaults.builtins_allowed, &mut all);
     own.patterns("defaults.builtins_denied", &config.sections.defaults.builtins_denied, &mut all);
     let settled: Vec<String> = config.sections.defaults.builtin_tools.keys().cloned().collect();
     known.tools("defaults.builtin_tools", &settled, &mut all);
     known.tools("selection.pinned", &config.sections.selection.pinned, &mut all);
     for (name, view) in &config.sections.views {
-        known.wires(&format!("views.{name}.allow"), &view.allowed, &mut all);
-        known.wires(&format!("views.{name}.deny"), &view.denied, &mut all);
+        known.check_wire_names(&format!("views.{name}.allow"), &view.allowed, &mut all);
+        known.check_wire_names(&format!("views.{name}.deny"), &view.denied, &mut all);
     }
     // Names that were checked when the file was read are reported with their line.
     let is_reported =
@@ -99,7 +100,7 @@ fn of_sources(config: &Config, snapshot: &Snapshot) -> Vec<String> {
     let listed = |namespace: &str| snapshot.providers().iter().find(|p| p.name == namespace && p.error.is_none());
     for server in &config.servers {
         let Some(status) = listed(&server.namespace) else { continue };
-        let (own, entry) = (Own::of(status, snapshot), &server.config);
+        let (own, entry) = (SourceToolNames::of(status, snapshot), &server.config);
         let field = |key: &str| format!("mcp_servers.{}.{key}", server.entry);
         own.patterns(&field("tools_allowed"), &entry.tools_allowed, &mut all);
         own.patterns(&field("tools_denied"), &entry.tools_denied, &mut all);
@@ -109,7 +110,7 @@ fn of_sources(config: &Config, snapshot: &Snapshot) -> Vec<String> {
     }
     for catalogue in &config.catalogues {
         let Some(status) = listed(&catalogue.namespace) else { continue };
-        let own = Own::of(status, snapshot);
+        let own = SourceToolNames::of(status, snapshot);
         let field = |key: &str| format!("catalogues.{}.{key}", catalogue.namespace);
         own.patterns(&field("tools_allowed"), &catalogue.tools_allowed, &mut all);
         own.patterns(&field("tools_denied"), &catalogue.tools_denied, &mut all);
@@ -119,9 +120,9 @@ fn of_sources(config: &Config, snapshot: &Snapshot) -> Vec<String> {
 }
 
 /// The names of a source's tools, including those that are not offered.
-struct Own(BTreeSet<String>);
+struct SourceToolNames(BTreeSet<String>);
 
-impl Own {
+impl SourceToolNames {
     fn of(status: &ProviderStatus, snapshot: &Snapshot) -> Self {
         let entries = snapshot.list().iter().filter(|entry| entry.provider.name() == status.name);
         let offered = entries.map(|entry| entry.tool.raw_name().to_owned());
@@ -174,7 +175,7 @@ impl CallableTools {
             known.wires.push(entry.wire_name.clone());
         }
         for status in snapshot.providers() {
-            for Withheld { name, .. } in status.withheld() {
+            for WithheldTool { name, .. } in status.withheld() {
                 let id = ToolId::foreign(&status.name, name).ok();
                 known.tools.extend(id.map(|id| ToolDefinition::new(id, "", None)));
                 known.wires.push(wire_candidate(&status.name, name));
@@ -204,7 +205,7 @@ impl CallableTools {
     }
 
     /// Checks patterns on the names that clients see.
-    fn wires(&self, field: &str, patterns: &[String], all: &mut Vec<String>) {
+    fn check_wire_names(&self, field: &str, patterns: &[String], all: &mut Vec<String>) {
         self.report(field, patterns, &|_| false, all);
     }
 

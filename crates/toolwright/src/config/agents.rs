@@ -11,14 +11,14 @@ use toolwright_core::model::is_replay;
 use toolwright_core::pattern::nearest;
 use toolwright_core::policy::Effect;
 use toolwright_core::store::channel::Channels;
-use toolwright_core::trigger::{TriggerConfig, When};
+use toolwright_core::trigger::{TriggerCondition, TriggerConfig};
 
 use super::claude_agents::{is_model_alias, translate};
 use super::folders::{DefinitionFolder, FolderKind};
 use super::front_matter::{front_matter, split};
 use super::node::{At, Data, Member, Node, Problem, Severity};
 use super::sections::check::{FOREIGN_KEYS, check, entry_schema, snake_case};
-use super::sections::variables::Scope;
+use super::sections::variables::ResolveScope;
 use super::skills::SkillEntry;
 
 /// A usable agent.
@@ -31,7 +31,7 @@ pub struct AgentEntry {
 }
 
 /// An agent before the agents are checked together.
-struct Draft {
+struct AgentDraft {
     spec: AgentConfig,
     at: At,
     /// The tree that it was read from, for the places of its keys.
@@ -40,7 +40,7 @@ struct Draft {
     prefix: String,
 }
 
-impl Draft {
+impl AgentDraft {
     fn problem(&self, severity: Severity, key: &str, message: String, remedy: impl Into<String>) -> Problem {
         let at = self.node.get(key).map_or(&self.at, |member| &member.at);
         Problem::new(severity, at, format!("{}{key}", self.prefix), message, remedy)
@@ -48,7 +48,7 @@ impl Draft {
 }
 
 /// The known names that agents may use.
-pub(super) struct Names<'a> {
+pub(super) struct KnownNames<'a> {
     /// Aliases of models.
     pub(super) aliases: &'a indexmap::IndexMap<String, String>,
     /// Models in the configuration.
@@ -70,10 +70,10 @@ pub(super) struct Names<'a> {
 pub(super) fn load(
     entries: Vec<Member>,
     folders: &[DefinitionFolder],
-    names: &Names<'_>,
-    scope: &mut Scope<'_>,
+    names: &KnownNames<'_>,
+    scope: &mut ResolveScope<'_>,
 ) -> Vec<AgentEntry> {
-    let mut drafts: Vec<Draft> = entries.into_iter().filter_map(|member| entry(member, scope)).collect();
+    let mut drafts: Vec<AgentDraft> = entries.into_iter().filter_map(|member| entry(member, scope)).collect();
     for folder in folders.iter().filter(|folder| folder.kind == FolderKind::Agents) {
         for (path, text) in &folder.files {
             let file: Arc<Path> = Arc::from(path.as_path());
@@ -89,16 +89,16 @@ pub(super) fn load(
     }
     let problems = &mut *scope.problems;
     drafts.retain_mut(|draft| settle(draft, names, problems));
-    first_of_each_name(&mut drafts, problems);
-    let is_off = |draft: &mut Draft| draft.spec.enabled == Some(false);
+    dedup_by_name(&mut drafts, problems);
+    let is_off = |draft: &mut AgentDraft| draft.spec.enabled == Some(false);
     let off = drafts.extract_if(.., is_off).map(|draft| draft.spec.name).collect();
     check_destinations(&mut drafts, off, problems);
     check_agents(&drafts, names, problems);
-    drafts.into_iter().map(|Draft { spec, at, .. }| AgentEntry { spec, at }).collect()
+    drafts.into_iter().map(|AgentDraft { spec, at, .. }| AgentEntry { spec, at }).collect()
 }
 
 /// Reads an agent file; `None` if it is unusable. Errors are added to `problems`, and affect only this agent.
-fn read(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Draft> {
+fn read(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<AgentDraft> {
     let mut found = Vec::new();
     let draft = parse(text, file, &mut found);
     let is_broken = draft.is_none() || found.iter().any(|problem| problem.severity != Severity::Warning);
@@ -109,7 +109,7 @@ fn read(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Dra
     draft.filter(|_| !is_broken)
 }
 
-fn parse(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Draft> {
+fn parse(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<AgentDraft> {
     let (front, body) = match split(text) {
         Ok(parts) => parts,
         Err(why) => {
@@ -169,7 +169,7 @@ fn parse(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Dr
         let remedy = "a name has lower-case letters, digits, `_` and `-`";
         problems.push(Problem::new(Severity::Warning, &at, "name", message, remedy));
     }
-    Some(Draft { spec, at, node, prefix: String::new() })
+    Some(AgentDraft { spec, at, node, prefix: String::new() })
 }
 
 /// Returns the schema of front matter: that of an entry of `agents`, except that unknown keys only warn.
@@ -185,15 +185,15 @@ fn schema() -> &'static Value {
     })
 }
 
-fn entry(mut member: Member, scope: &mut Scope<'_>) -> Option<Draft> {
+fn entry(mut member: Member, scope: &mut ResolveScope<'_>) -> Option<AgentDraft> {
     let mut spec: AgentConfig = scope.entry(&mut member, entry_schema("agents"), "agents")?;
     spec.name.clone_from(&member.key);
     let prefix = format!("agents.{}.", member.key);
-    Some(Draft { spec, at: member.at, node: member.value, prefix })
+    Some(AgentDraft { spec, at: member.at, node: member.value, prefix })
 }
 
 /// Checks an agent by itself, and replaces aliases of models. Returns whether it is usable.
-fn settle(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) -> bool {
+fn settle(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Problem>) -> bool {
     let before = problems.len();
     let out = Severity::EntryDisabled;
     if let Err(error) = check_name(&draft.spec.name) {
@@ -225,7 +225,7 @@ fn settle(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) -> 
 }
 
 /// Removes triggers that could never fire, and checks the models of the others.
-fn settle_triggers(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) {
+fn settle_triggers(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Problem>) {
     let read = |written: &Map<String, Value>| {
         let trigger =
             serde_json::from_value::<TriggerConfig>(written.clone().into()).map_err(|error| error.to_string())?;
@@ -259,13 +259,13 @@ fn settle_triggers(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Prob
 /// Checks that a configured trigger can fire.
 pub(super) fn check_trigger(trigger: &TriggerConfig, channels: &Channels) -> Result<(), String> {
     match trigger.when(0, "UTC").map_err(|error| error.to_string())? {
-        When::Message { channel, .. } => channels.unreachable(&channel).map_or(Ok(()), Err),
+        TriggerCondition::Message { channel, .. } => channels.unreachable(&channel).map_or(Ok(()), Err),
         _ => Ok(()),
     }
 }
 
 /// Appends the texts of its skills to its own.
-fn settle_skills(draft: &mut Draft, skills: &[SkillEntry], problems: &mut Vec<Problem>) {
+fn settle_skills(draft: &mut AgentDraft, skills: &[SkillEntry], problems: &mut Vec<Problem>) {
     for name in draft.spec.skills.clone() {
         let Some(entry) = skills.iter().find(|entry| entry.skill.name == name) else {
             let remedy = nearest(&name, skills.iter().map(|entry| entry.skill.name.as_str())).map_or_else(
@@ -280,7 +280,7 @@ fn settle_skills(draft: &mut Draft, skills: &[SkillEntry], problems: &mut Vec<Pr
     }
 }
 
-fn check_tools(draft: &Draft, names: &Names<'_>, problems: &mut Vec<Problem>) {
+fn check_tools(draft: &AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Problem>) {
     if names.tools.is_empty() {
         return;
     }
@@ -303,7 +303,7 @@ fn check_tools(draft: &Draft, names: &Names<'_>, problems: &mut Vec<Problem>) {
 
 /// Reports unknown agents among the tools of others, if one has a similar name: a program may have its own tools
 /// besides the agents.
-fn check_agents(drafts: &[Draft], names: &Names<'_>, problems: &mut Vec<Problem>) {
+fn check_agents(drafts: &[AgentDraft], names: &KnownNames<'_>, problems: &mut Vec<Problem>) {
     let agents = || drafts.iter().map(|draft| draft.spec.name.as_str());
     for draft in drafts {
         for tool in draft.spec.tools.iter().flatten() {
@@ -320,14 +320,14 @@ fn check_agents(drafts: &[Draft], names: &Names<'_>, problems: &mut Vec<Problem>
     }
 }
 
-fn settle_model(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) {
+fn settle_model(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Problem>) {
     if let Some((message, remedy)) = check_model(&mut draft.spec.model, names) {
         problems.push(draft.problem(Severity::Warning, "model", message, remedy));
     }
 }
 
 /// Replaces the alias of a model, and removes an invalid name. Returns the error and the remedy.
-pub(super) fn check_model(model: &mut Option<String>, names: &Names<'_>) -> Option<(String, String)> {
+pub(super) fn check_model(model: &mut Option<String>, names: &KnownNames<'_>) -> Option<(String, String)> {
     let written = model.clone()?;
     let Some((provider, _)) =
         written.split_once('/').filter(|(provider, name)| !provider.is_empty() && !name.is_empty())
@@ -372,8 +372,8 @@ pub(super) fn check_model(model: &mut Option<String>, names: &Names<'_>) -> Opti
     Some((format!("the configuration does not know the model `{written}`"), format!("did you mean `{near}`?")))
 }
 
-fn first_of_each_name(drafts: &mut Vec<Draft>, problems: &mut Vec<Problem>) {
-    let mut kept: Vec<Draft> = Vec::with_capacity(drafts.len());
+fn dedup_by_name(drafts: &mut Vec<AgentDraft>, problems: &mut Vec<Problem>) {
+    let mut kept: Vec<AgentDraft> = Vec::with_capacity(drafts.len());
     for draft in drafts.drain(..) {
         match kept.iter().find(|first| first.spec.name == draft.spec.name) {
             Some(first) if first.spec.enabled == Some(false) => {}
@@ -394,7 +394,7 @@ fn first_of_each_name(drafts: &mut Vec<Draft>, problems: &mut Vec<Problem>) {
 
 /// Removes agents with unknown destinations, and those in cycles. A destination that was removed itself, or is
 /// disabled, is removed from the agents that name it.
-fn check_destinations(drafts: &mut Vec<Draft>, off: BTreeSet<String>, problems: &mut Vec<Problem>) {
+fn check_destinations(drafts: &mut Vec<AgentDraft>, off: BTreeSet<String>, problems: &mut Vec<Problem>) {
     let mut left_out = off;
     let all: Vec<String> = drafts.iter().map(|draft| draft.spec.name.clone()).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();

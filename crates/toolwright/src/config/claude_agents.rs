@@ -204,7 +204,7 @@ impl ToolList<'_> {
                     Vec::new()
                 }
                 // For a partial denial the whole tool is denied, which is safe.
-                _ => match self.ours(name, at) {
+                _ => match self.toolwright_names(name, at) {
                     Some(ours) => ours,
                     None => continue,
                 },
@@ -222,7 +222,7 @@ impl ToolList<'_> {
     }
 
     /// Returns the tools for a name without a part.
-    fn ours(&mut self, name: &str, at: &At) -> Option<Vec<String>> {
+    fn toolwright_names(&mut self, name: &str, at: &At) -> Option<Vec<String>> {
         if name == "*" {
             return Some(vec!["*".to_owned()]);
         }

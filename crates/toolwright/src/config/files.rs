@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use super::folders::FolderKind;
 use super::node::At;
-use crate::private_file::{self, Others};
+use crate::private_file::{self, OtherUsersAccess};
 
 /// Looks up a variable.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -75,7 +75,7 @@ pub(super) fn config_home(variables: Variables<'_>) -> Option<PathBuf> {
 /// Reads a configuration file of limited size. Devices and pipes are refused: an untrusted repository may link to one,
 /// which never ends or never answers.
 pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
-    private_file::read(path, Others::Anything, MAX_FILE)
+    private_file::read(path, OtherUsersAccess::Anything, MAX_FILE)
 }
 
 /// The files of a project, by name.
@@ -96,15 +96,15 @@ const OPENED: &str = "/proc";
 
 /// The names of the read files, by their paths.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct FileNames {
     /// The paths of the user's file and the system's.
     standing: Vec<PathBuf>,
     names: BTreeMap<PathBuf, String>,
 }
 
-impl Places {
+impl FileNames {
     /// Creates it without files.
-    pub(crate) fn beside(standing: Vec<PathBuf>) -> Self {
+    pub(crate) fn with_base_files(standing: Vec<PathBuf>) -> Self {
         Self { standing, names: BTreeMap::new() }
     }
 
@@ -116,8 +116,8 @@ impl Places {
         let found = place(file, Some(&folder_of(file)?));
         // Some home folders are links whose target changes with each update of the home, but the searched paths stay
         // the same.
-        let is_it = |path: &&PathBuf| *path == file || place(path, folder_of(path).ok().as_deref()) == found;
-        let standing = self.standing.iter().find(is_it).map(|path| path.components().collect());
+        let is_same_file = |path: &&PathBuf| *path == file || place(path, folder_of(path).ok().as_deref()) == found;
+        let standing = self.standing.iter().find(is_same_file).map(|path| path.components().collect());
         let name: PathBuf = standing.unwrap_or(found);
         self.names.insert(file.to_owned(), name.to_string_lossy().into_owned());
         Ok(())
@@ -150,9 +150,9 @@ fn place(file: &Path, found: Option<&Path>) -> PathBuf {
 
 /// A file's modification time, size and identity; empty if it does not exist. Links are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp(Option<(Option<SystemTime>, u64, (u64, u64))>);
+pub(crate) struct FileStamp(Option<(Option<SystemTime>, u64, (u64, u64))>);
 
-impl Stamp {
+impl FileStamp {
     /// Returns a path with its present stamp.
     pub(crate) fn noted(path: PathBuf) -> (PathBuf, Self) {
         let stamp = Self::of(&path);

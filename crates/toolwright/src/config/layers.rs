@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{Layer, LayerKind, NAMES, Places, Stamp, Variables, home};
+use super::files::{FileNames, FileStamp, Layer, LayerKind, NAMES, Variables, home};
 use super::folders::{paths_in, project_folders};
 use super::node::{Data, Node, Problem, Severity};
 use super::sections::check::checked;
-use crate::trust::{Judged, TrustStore, judge};
+use crate::trust::{ProjectTrust, TrustStore, judge};
 
 /// Checks the text of a layer, and records its place. `None` if it does not exist.
 pub(crate) fn read(
     layer: &Layer,
     text: std::io::Result<String>,
-    places: &mut Places,
+    places: &mut FileNames,
     problems: &mut Vec<Problem>,
 ) -> Option<Node> {
     let file: Arc<Path> = Arc::from(layer.path.as_path());
@@ -69,9 +69,9 @@ pub(crate) struct Project {
     /// Every place that was searched, nearest first.
     pub(crate) candidates: Vec<Layer>,
     /// The files that exist, or that existed and still apply, in that order.
-    pub(crate) judged: Vec<Judged>,
+    pub(crate) judged: Vec<ProjectTrust>,
     /// These places, and those of their approvals, with their stamps from before they were read.
-    pub(crate) stamps: Vec<(PathBuf, Stamp)>,
+    pub(crate) stamps: Vec<(PathBuf, FileStamp)>,
 }
 
 /// Finds a project's files: those of the nearest folder with an approved file, so that an unapproved file does not hide
@@ -94,7 +94,7 @@ pub(crate) fn find_project(cwd: &Path, variables: Variables<'_>, store: &TrustSt
                 LayerKind::ProjectFolder(kind) => paths_in(kind, &path),
                 _ => vec![path.clone()],
             };
-            project.stamps.extend(watched.into_iter().chain([store.record_of(&path)]).map(Stamp::noted));
+            project.stamps.extend(watched.into_iter().chain([store.record_of(&path)]).map(FileStamp::noted));
             let judged = judge(&path, store);
             let is_in_force = judged.as_ref().is_some_and(|judged| judged.in_force.is_some());
             holds |= !matches!(kind, LayerKind::ProjectFolder(_)) && is_in_force;

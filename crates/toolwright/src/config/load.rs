@@ -11,8 +11,8 @@ use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_providers::openapi::Origin;
 use toolwright_telemetry::Telemetry;
 
-use super::agents::{self, Names};
-use super::files::{Layer, LayerKind, Places, Stamp, Variables, read_text, standing};
+use super::agents::{self, KnownNames};
+use super::files::{FileNames, FileStamp, Layer, LayerKind, Variables, read_text, standing};
 use super::folders::{DefinitionFolder, FolderKind, paths_in, user_folders};
 use super::layers::{Project, find_project, lay_under, read};
 use super::node::{At, Data, Member, Node, Problem, Severity};
@@ -20,12 +20,12 @@ use super::sections::check::{check, schema};
 use super::sections::file::ConfigFile;
 use super::sections::llm_tools;
 use super::sections::models::{self, CompatSource};
-use super::sections::servers::{self, Resolved};
-use super::sections::variables::Scope;
+use super::sections::servers::{self, ResolvedServer};
+use super::sections::variables::ResolveScope;
 use super::settle::{check_channels, check_reach, check_views, settle, settle_tools, settle_triggers, telemetry};
 use super::{Config, skills, sources};
 use crate::private_file::is_own;
-use crate::trust::{Judged, TrustStore};
+use crate::trust::{ProjectTrust, TrustStore};
 
 /// The sources of a configuration.
 #[derive(Debug, Clone, Default)]
@@ -74,7 +74,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
                 _ => vec![path.clone()],
             };
             // Stamped before reading, so that a write in between is detected.
-            project.stamps.extend(watched.into_iter().map(Stamp::noted));
+            project.stamps.extend(watched.into_iter().map(FileStamp::noted));
             project.candidates.push(Layer { path, kind });
         }
     }
@@ -84,7 +84,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     let approved: BTreeMap<PathBuf, Option<String>> =
         judged.iter().filter_map(|judged| Some(judged.in_force.as_ref()?.texts(&judged.file))).flatten().collect();
     let mut files = Vec::new();
-    let mut places = Places::beside(standing(variables));
+    let mut places = FileNames::with_base_files(standing(variables));
     let mut root = None;
     let nowhere = At { file: Arc::from(options.cwd.as_path()), line: 0 };
     let mut merged = Node { at: nowhere, data: Data::Map(Vec::new()) };
@@ -157,12 +157,12 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
 
 /// Returns the path that messages show for settings in code, as a file of this folder, to which relative paths refer.
 #[must_use]
-pub(crate) fn place_of_code(cwd: &Path) -> PathBuf {
+pub(crate) fn code_settings_path(cwd: &Path) -> PathBuf {
     cwd.join("Toolwright::builder()")
 }
 
 fn in_code(settings: &Value, cwd: &Path, problems: &mut Vec<Problem>) -> Node {
-    let mut node = Node::of_value(settings, &At { file: Arc::from(place_of_code(cwd)), line: 0 });
+    let mut node = Node::of_value(settings, &At { file: Arc::from(code_settings_path(cwd)), line: 0 });
     check(&mut node, schema(), problems);
     node
 }
@@ -171,7 +171,7 @@ fn in_code(settings: &Value, cwd: &Path, problems: &mut Vec<Problem>) -> Node {
 fn definition_folder(
     kind: FolderKind,
     layer: &Layer,
-    judged: &[Judged],
+    judged: &[ProjectTrust],
     problems: &mut Vec<Problem>,
 ) -> Option<DefinitionFolder> {
     if layer.kind.is_of_project() {
@@ -192,12 +192,12 @@ fn definition_folder(
 }
 
 /// Returns the content of a project's file that is in force.
-fn held(judged: &[Judged], path: &Path) -> Option<String> {
+fn held(judged: &[ProjectTrust], path: &Path) -> Option<String> {
     let judged = judged.iter().find(|judged| judged.file == path)?;
     Some(judged.in_force.as_ref()?.text.clone())
 }
 
-fn notice(judged: &Judged) -> Option<Problem> {
+fn notice(judged: &ProjectTrust) -> Option<Problem> {
     let (message, remedy) = judged.notice()?;
     Some(Problem::with_file(Severity::Warning, &judged.file, message, remedy))
 }
@@ -219,7 +219,7 @@ pub fn state_dir(options: &LoadOptions, variables: Variables<'_>) -> PathBuf {
 fn resolve(
     config: &mut Config,
     mut merged: Node,
-    places: &Places,
+    places: &FileNames,
     approved: &BTreeMap<PathBuf, Option<String>>,
     (folders, is_in_code): (&[DefinitionFolder], bool),
     variables: Variables<'_>,
@@ -244,7 +244,7 @@ fn resolve(
     let with_workspace = |name: &str| {
         if name == "workspaceFolder" { Some(root.to_string_lossy().into_owned()) } else { variables(name) }
     };
-    let mut scope = Scope {
+    let mut scope = ResolveScope {
         places,
         variables: &with_workspace,
         queues: &names,
@@ -278,9 +278,9 @@ fn resolve(
         let taken: Vec<String> = config.servers.iter().map(|server| server.namespace.clone()).collect();
         let name = member.key.clone();
         match servers::resolve(member, &taken, &mut scope) {
-            Resolved::Server(server) => config.servers.push(*server),
-            Resolved::Off => config.disabled.push(("mcp_servers", name)),
-            Resolved::Broken => {}
+            ResolvedServer::Server(server) => config.servers.push(*server),
+            ResolvedServer::Off => config.disabled.push(("mcp_servers", name)),
+            ResolvedServer::Broken => {}
         }
     }
     let is_on = |disabled: &mut Vec<(&'static str, String)>, section: &'static str, member: &Member| {
@@ -305,7 +305,7 @@ fn resolve(
         };
         let document = sources::document(member, &sections.web.address, &taken, &config.trust, &mut scope);
         if let Some(Origin::File(path)) = document.as_ref().map(|document| &document.document) {
-            config.named_stamps.push(Stamp::of(path));
+            config.named_stamps.push(FileStamp::of(path));
             config.named_files.push(path.clone());
         }
         config.openapi.extend(document);
@@ -327,7 +327,7 @@ fn resolve(
     }
     for member in llm {
         if let Some(path) = llm_tools::file_of(&member) {
-            config.named_stamps.push(Stamp::of(&path));
+            config.named_stamps.push(FileStamp::of(&path));
             config.named_files.push(path);
         }
         config.llm_tools.extend(llm_tools::entry(&member, approved, &mut scope));
@@ -348,7 +348,7 @@ fn resolve(
         .filter(|name| name.contains('/'))
         .collect();
     let skills = skills::load(folders, scope.problems);
-    let names = Names {
+    let names = KnownNames {
         aliases: &sections.models.aliases,
         models: &models,
         providers: &providers,

@@ -31,9 +31,9 @@ use toolwright_runtime::executor::GuardBinding;
 use toolwright_runtime::{QueueConfig, TrafficConfig};
 use toolwright_telemetry::Telemetry;
 
-use self::files::Stamp;
+use self::files::FileStamp;
 use crate::secrets::mask;
-use crate::trust::Judged;
+use crate::trust::ProjectTrust;
 
 pub use agents::AgentEntry;
 pub use files::{Layer, LayerKind, Variables, user_file};
@@ -50,7 +50,7 @@ pub use skills::SkillEntry;
 
 pub(crate) use files::{project_kind, read_text};
 pub(crate) use folders::{ANY as ANY_FILE, contents, summary as folder_summary};
-pub(crate) use load::place_of_code;
+pub(crate) use load::code_settings_path;
 pub(crate) use sections::check::{checked, snake_case};
 pub(crate) use sections::servers::{is_understood, timeout};
 pub(crate) use sections::variables::environment;
@@ -75,9 +75,9 @@ pub struct Config {
     pub candidates: Vec<Layer>,
     /// These places, and those of approvals of a project's files, with their stamps from before they were read. Hot
     /// reload watches them.
-    pub(in crate::config) stamps: Vec<(PathBuf, Stamp)>,
+    pub(in crate::config) stamps: Vec<(PathBuf, FileStamp)>,
     /// The project's files that exist, or that existed and still apply, with their states.
-    pub trust: Vec<Judged>,
+    pub trust: Vec<ProjectTrust>,
     /// Workspace root, absolute.
     pub root: PathBuf,
     /// State directory, absolute.
@@ -105,7 +105,7 @@ pub struct Config {
     /// Files of LLM tools and OpenAPI documents, existing or not. Hot reload watches them too.
     pub named_files: Vec<PathBuf>,
     /// The stamps of these files from before they were read.
-    pub(in crate::config) named_stamps: Vec<Stamp>,
+    pub(in crate::config) named_stamps: Vec<FileStamp>,
     /// Which models work well with which tools.
     pub compat: CompatSource,
     /// Endpoints for models, in addition to those of the environment.
@@ -221,25 +221,25 @@ impl Config {
         let places = self.stamps.iter().map(|(path, stamp)| (path, stamp));
         let named = self.named_files.iter().zip(&self.named_stamps);
         let all = places.chain(named).chain(self.compat.files.iter().zip(&self.compat.stamps));
-        all.into_iter().all(|(path, stamp)| Stamp::of(path) == *stamp)
+        all.into_iter().all(|(path, stamp)| FileStamp::of(path) == *stamp)
     }
 
     /// Returns the configuration as written, with secrets masked.
     #[must_use]
     pub fn shown(&self) -> Value {
         let mut value = serde_json::to_value(ConfigFile::default()).unwrap_or_default();
-        lay_over(&mut value, self.tree.clone());
+        merge_over_defaults(&mut value, self.tree.clone());
         mask(&mut value);
         value
     }
 }
 
 /// Overrides the defaults by the written values.
-fn lay_over(defaults: &mut Value, written: Value) {
+fn merge_over_defaults(defaults: &mut Value, written: Value) {
     match (defaults, written) {
         (Value::Object(defaults), Value::Object(written)) => {
             for (key, value) in written {
-                lay_over(defaults.entry(key).or_insert(Value::Null), value);
+                merge_over_defaults(defaults.entry(key).or_insert(Value::Null), value);
             }
         }
         (place, written) => *place = written,

@@ -11,15 +11,15 @@ use toolwright_core::tool_id::server_namespace;
 use toolwright_core::trigger::{TriggerConfig, TriggerError};
 use toolwright_telemetry::{Telemetry, TelemetryConfig};
 
-use super::agents::{Names, check_model};
+use super::agents::{KnownNames, check_model};
 use super::node::{At, Node, Problem, Severity};
 use super::sections::file::{ConfigFile, EmbeddingsConfig, ToolEntry};
-use super::sections::variables::Scope;
+use super::sections::variables::ResolveScope;
 use super::{AgentEntry, BUILTIN, Config, LLM, REST, agents};
 use crate::secrets::without_scheme;
 
 /// Checks settings against each other, and resolves names and paths.
-pub(super) fn settle(sections: &mut ConfigFile, merged: &Node, state_dir: &Path, scope: &mut Scope<'_>) {
+pub(super) fn settle(sections: &mut ConfigFile, merged: &Node, state_dir: &Path, scope: &mut ResolveScope<'_>) {
     if let Err(error) = sections.server.http.parse::<SocketAddr>() {
         let (at, message) = (merged.place("server", "http"), format!("it is not an address and port: {error}"));
         let remedy = "write it like 127.0.0.1:7117; port 0 takes a free one";
@@ -72,7 +72,7 @@ pub(super) fn settle_triggers(
     triggers: &mut IndexMap<String, TriggerConfig>,
     merged: &Node,
     agents: &[AgentEntry],
-    known: &Names<'_>,
+    known: &KnownNames<'_>,
     problems: &mut Vec<Problem>,
 ) {
     triggers.retain(|name, trigger| {
@@ -93,7 +93,7 @@ pub(super) fn settle_tools(
     tools: &mut IndexMap<String, ToolEntry>,
     merged: &Node,
     agents: &[AgentEntry],
-    known: &Names<'_>,
+    known: &KnownNames<'_>,
     problems: &mut Vec<Problem>,
 ) {
     tools.retain(|name, tool| {
@@ -141,7 +141,7 @@ fn check_started(
     model: &mut Option<String>,
     fails: &str,
     (at, field): (&At, &str),
-    (agents, known): (&[AgentEntry], &Names<'_>),
+    (agents, known): (&[AgentEntry], &KnownNames<'_>),
     problems: &mut Vec<Problem>,
 ) {
     let names = || agents.iter().map(|agent| agent.spec.name.as_str());
@@ -167,7 +167,7 @@ fn reaches(path: &Path, state_dir: &Path) -> bool {
 
 /// Returns the source of embeddings with an absolute path; `None`, with the reason among the problems, if it is
 /// invalid.
-fn embeddings(mut config: EmbeddingsConfig, at: &At, scope: &mut Scope<'_>) -> Option<EmbeddingsConfig> {
+fn embeddings(mut config: EmbeddingsConfig, at: &At, scope: &mut ResolveScope<'_>) -> Option<EmbeddingsConfig> {
     const SECTION: &str = "selection.embeddings";
     if scope.problems.iter().any(|problem| problem.field.starts_with(SECTION)) {
         return None;
@@ -204,7 +204,7 @@ fn embeddings(mut config: EmbeddingsConfig, at: &At, scope: &mut Scope<'_>) -> O
 }
 
 /// Returns the receivers of telemetry. Invalid ones are left out, with the reason among the problems.
-pub(super) fn telemetry(config: &TelemetryConfig, at: &At, scope: &mut Scope<'_>) -> Telemetry {
+pub(super) fn telemetry(config: &TelemetryConfig, at: &At, scope: &mut ResolveScope<'_>) -> Telemetry {
     let mut config = config.clone();
     if scope.problems.iter().any(|problem| problem.field.starts_with("telemetry.")) {
         // A variable could not be expanded.

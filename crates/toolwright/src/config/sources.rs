@@ -14,13 +14,13 @@ use url::Url;
 use super::Config;
 use super::node::{At, Data, Member, Node, Problem, Severity};
 use super::sections::check::{entry_schema, snake_case};
-use super::sections::variables::{Holds, Scope};
-use crate::trust::Judged;
+use super::sections::variables::{ResolveScope, StringUse};
+use crate::trust::ProjectTrust;
 
 const COMPARE: &str = "compare it with `toolwright config schema`";
 
 /// Reads a REST tool and expands its variables; `None`, with the reason among the problems, if it is unusable.
-pub(super) fn rest_tool(mut member: Member, scope: &mut Scope<'_>) -> Option<(String, RestToolConfig)> {
+pub(super) fn rest_tool(mut member: Member, scope: &mut ResolveScope<'_>) -> Option<(String, RestToolConfig)> {
     let (name, at, entry) = (member.key.clone(), member.at.clone(), format!("rest_tools.{}", member.key));
     let before = scope.problems.len();
     if let Err(error) = ToolId::format("rest", &name, "1.0.0") {
@@ -121,8 +121,8 @@ pub(super) fn document(
     mut member: Member,
     web: &AddressPolicy,
     taken: &dyn Fn(&str) -> bool,
-    trust: &[Judged],
-    scope: &mut Scope<'_>,
+    trust: &[ProjectTrust],
+    scope: &mut ResolveScope<'_>,
 ) -> Option<OpenApiConfig> {
     let (key, at, entry) = (member.key.clone(), member.at.clone(), format!("openapi.{}", member.key));
     let before = scope.problems.len();
@@ -178,7 +178,12 @@ pub(super) fn document(
 }
 
 /// Returns the required content of a document that a project's file names.
-fn approved(document: &Origin, file: &Path, trust: &[Judged], refuse: &mut dyn FnMut(String)) -> Option<ContentHash> {
+fn approved(
+    document: &Origin,
+    file: &Path,
+    trust: &[ProjectTrust],
+    refuse: &mut dyn FnMut(String),
+) -> Option<ContentHash> {
     let Origin::File(path) = document else { return None };
     let content = trust.iter().find(|judged| judged.file == file)?.in_force.as_ref()?;
     let approved = content.document(file, path);
@@ -216,7 +221,7 @@ impl Config {
 pub(super) fn catalogue(
     mut member: Member,
     taken: &dyn Fn(&str) -> bool,
-    scope: &mut Scope<'_>,
+    scope: &mut ResolveScope<'_>,
 ) -> Option<CatalogueConfig> {
     let (name, at, entry) = (member.key.clone(), member.at.clone(), format!("catalogues.{}", member.key));
     let before = scope.problems.len();
@@ -251,11 +256,11 @@ pub(super) fn catalogue(
 }
 
 /// Adds the values of the variables named in `secrets`.
-fn fill_secrets(node: &mut Node, at: &At, entry: &str, scope: &mut Scope<'_>) {
+fn fill_secrets(node: &mut Node, at: &At, entry: &str, scope: &mut ResolveScope<'_>) {
     let Some(Member { value: Node { data: Data::List(names), at: here }, .. }) = node.take("secrets") else { return };
     let secrets = names.iter().filter_map(Node::text).map(|name| {
         let mut value = format!("${{{name}}}");
-        scope.fill(at, &format!("{entry}.secrets"), &mut value, Holds::OwnKey(name));
+        scope.fill(at, &format!("{entry}.secrets"), &mut value, StringUse::OwnKey(name));
         Member { key: name.to_owned(), at: here.clone(), value: Node { at: here.clone(), data: Data::Text(value) } }
     });
     node.set("secrets", Data::Map(secrets.collect()));

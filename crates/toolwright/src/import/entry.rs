@@ -10,7 +10,7 @@ use super::Source;
 use crate::config::{is_understood, snake_case, timeout};
 
 /// Returns the entry with our keys; settings that are lost go to `notes`. `None` if there is nothing to connect to.
-pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mut Vec<String>) -> Option<Value> {
+pub(super) fn convert_entry(source: Source, name: &str, written: &Value, notes: &mut Vec<String>) -> Option<Value> {
     let mut entry = Map::new();
     let mut note = |text: String| {
         let note = format!("{name}: {text}");

@@ -230,9 +230,9 @@ impl Source {
                 if imported.servers.iter().any(|(have, _)| have == name) {
                     continue;
                 }
-                match entry::carry_over(self, name, written, &mut imported.notes) {
+                match entry::convert_entry(self, name, written, &mut imported.notes) {
                     Some(mut entry) => {
-                        if is_left_out(self, &document, cwd, name) {
+                        if is_disabled_in_client(self, &document, cwd, name) {
                             entry["enabled"] = Value::Bool(false);
                         }
                         imported.servers.push((name.clone(), entry));
@@ -266,7 +266,7 @@ impl Source {
 /// Returns whether the client does not start this server, by lists of names outside the entries: Gemini CLI has
 /// `mcp.allowed` and `mcp.excluded` (<https://geminicli.com/docs/reference/configuration>), Claude Code
 /// `disabledMcpServers` of a project, which its `/mcp` writes.
-fn is_left_out(source: Source, document: &Value, cwd: &Path, name: &str) -> bool {
+fn is_disabled_in_client(source: Source, document: &Value, cwd: &Path, name: &str) -> bool {
     let lists = |path: &[&str]| {
         let list = path.iter().try_fold(document, |value, key| value.get(key)).and_then(Value::as_array)?;
         Some(list.iter().any(|listed| listed == name))

@@ -64,9 +64,9 @@ pub fn take_secrets(server: &str, entry: &mut Value, known: &dyn Fn(&str) -> Opt
     taken
 }
 
-type Take<'t> = dyn FnMut(&str, &str) -> Option<String> + 't;
+type TakeSecret<'t> = dyn FnMut(&str, &str) -> Option<String> + 't;
 
-fn in_url(server: &str, url: &mut String, take: &mut Take<'_>) {
+fn in_url(server: &str, url: &mut String, take: &mut TakeSecret<'_>) {
     let parts: Vec<Range<usize>> =
         in_address(url).into_iter().filter(|part| part.is_sure).map(|part| part.range).collect();
     for range in parts.into_iter().rev() {
@@ -77,7 +77,7 @@ fn in_url(server: &str, url: &mut String, take: &mut Take<'_>) {
     }
 }
 
-fn replace(text: &mut String, range: Range<usize>, name: &str, take: &mut Take<'_>) {
+fn replace(text: &mut String, range: Range<usize>, name: &str, take: &mut TakeSecret<'_>) {
     if let Some(reference) = take(name, &text[range.clone()]) {
         text.replace_range(range, &reference);
     }

@@ -12,9 +12,11 @@ use toolwright_core::model::{CallResult, Message, Usage};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
-use super::memory::{Fact, Memory, Original, read_facts};
-use super::render::{self, Author, Files, Originals, RenderContext, Turn, content_text, parts, within};
-use super::user_words::TaskPosition;
+use super::memory::{Fact, Memory, StoredText, read_facts};
+use super::render::{
+    self, AuthoredMessage, BinaryHandles, MessageAuthor, RenderContext, StoredResults, content_text, parts, within,
+};
+use super::user_messages::TaskPosition;
 use super::{ContextState, memory_tokens};
 use crate::report::Status;
 use crate::run::TodoSeen;
@@ -46,7 +48,7 @@ pub(super) struct Compaction {
     range: (usize, usize),
     /// Handle of their stored text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    original: Option<Original>,
+    original: Option<StoredText>,
     /// Handles of their images and other files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     files: Vec<String>,
@@ -68,10 +70,10 @@ pub(super) struct Compaction {
 }
 
 /// The parts of the turns that remain in addition to the summary.
-struct Remains {
+struct RetainedContent {
     facts: Vec<Fact>,
     words: (Vec<String>, TaskPosition),
-    original: Option<Original>,
+    original: Option<StoredText>,
     files: Vec<String>,
 }
 
@@ -98,7 +100,7 @@ impl CompactionCall {
 
 /// The state of a compaction after some of its calls ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Compacted {
+pub enum CompactionState {
     /// Some calls have not ended.
     Open,
     /// It is done.
@@ -130,7 +132,7 @@ pub(crate) struct MemoryTools {
 }
 
 /// The requests of a compaction.
-struct Requests {
+struct CompactionRequests {
     /// The text to summarise.
     summarized: String,
     /// The parts to extract facts from.
@@ -145,11 +147,11 @@ struct Requests {
 #[derive(Debug, Default)]
 pub(crate) struct CompactionSources {
     /// Results that were stored before.
-    pub(crate) originals: Originals,
+    pub(crate) originals: StoredResults,
     /// Handle of the stored text of all of them.
-    pub(crate) stored: Option<Original>,
+    pub(crate) stored: Option<StoredText>,
     /// Their stored images and other files.
-    pub(crate) files: Files,
+    pub(crate) files: BinaryHandles,
 }
 
 impl RunState {
@@ -168,7 +170,7 @@ impl RunState {
     }
 
     /// Returns the text of the messages in `range` that can be compacted, as the model saw them.
-    pub(crate) fn text_of(&self, range: &Range<usize>, files: &Files) -> String {
+    pub(crate) fn text_of(&self, range: &Range<usize>, files: &BinaryHandles) -> String {
         render::whole(&self.compactable_turns(range), files)
     }
 
@@ -197,7 +199,12 @@ impl RunState {
     }
 
     /// Returns the requests that compact the messages in `range`.
-    fn requests(&self, range: &Range<usize>, sources: &CompactionSources, tools: &MemoryTools) -> Option<Requests> {
+    fn requests(
+        &self,
+        range: &Range<usize>,
+        sources: &CompactionSources,
+        tools: &MemoryTools,
+    ) -> Option<CompactionRequests> {
         let limit = self.context_limit()?;
         // Another model's window is halved to leave room for its prompt and answer.
         let limit = tools.window.map_or(limit, |window| limit.min(self.context.gauge.estimate(window / 2)));
@@ -212,7 +219,7 @@ impl RunState {
         let words = (memory_tokens(limit) * 3 / 4).clamp(*WORDS.start(), *WORDS.end());
         let texts = std::iter::once(&summarized).chain(&facts).map(|text| EstimatedTokens::of_text(text));
         let tokens = texts.sum::<usize>() + words + facts.len() * FACTS * FACT_TOKENS;
-        Some(Requests { summarized, facts, words, tokens: self.in_tokens(tokens) as u64 })
+        Some(CompactionRequests { summarized, facts, words, tokens: self.in_tokens(tokens) as u64 })
     }
 
     /// Begins to compact the messages in `range`: [`crate::run::Step::Compact`] returns its calls until
@@ -225,7 +232,9 @@ impl RunState {
         memory_tools: &MemoryTools,
         tools: usize,
     ) -> bool {
-        let Some(Requests { summarized, facts, words, tokens }) = self.requests(&range, &sources, memory_tools) else {
+        let Some(CompactionRequests { summarized, facts, words, tokens }) =
+            self.requests(&range, &sources, memory_tools)
+        else {
             return false;
         };
         if self.tokens_left().is_some_and(|left| tokens > left) {
@@ -249,7 +258,7 @@ impl RunState {
         }));
         let turns = range.clone().filter(|at| !self.stays(*at)).filter_map(|at| Some((at, self.turn_at(at)?)));
         let words = turns.filter_map(|(at, turn)| match turn.message {
-            Message::User { content } if turn.author == Author::User => {
+            Message::User { content } if turn.author == MessageAuthor::User => {
                 Some((at, content_text(content, &sources.files)))
             }
             _ => None,
@@ -295,7 +304,7 @@ impl RunState {
     ///
     /// # Errors
     /// [`TransitionError`] unless each outcome belongs to such a call.
-    pub fn on_compacted(&mut self, outcomes: Vec<Outcome>, usage: Usage) -> Result<Compacted, TransitionError> {
+    pub fn on_compacted(&mut self, outcomes: Vec<Outcome>, usage: Usage) -> Result<CompactionState, TransitionError> {
         let illegal = self.illegal("on_compacted");
         let compaction = self.context.compaction.as_mut().ok_or(illegal)?;
         let open =
@@ -313,12 +322,12 @@ impl RunState {
         self.context.counts.usage.add(usage);
         let is_open = compaction.calls.iter().any(|call| call.ended.is_none());
         if is_open {
-            return Ok(Compacted::Open);
+            return Ok(CompactionState::Open);
         }
-        let Some(compaction) = self.context.compaction.take() else { return Ok(Compacted::Open) };
+        let Some(compaction) = self.context.compaction.take() else { return Ok(CompactionState::Open) };
         let compacted = self.finish_compaction(compaction);
         match compacted {
-            Compacted::Done { .. } => self.context.compaction_done(),
+            CompactionState::Done { .. } => self.context.compaction_done(),
             _ => self.context.compaction_failed(),
         }
         // The limit is checked before the model is asked again.
@@ -328,7 +337,7 @@ impl RunState {
         Ok(compacted)
     }
 
-    fn finish_compaction(&mut self, compaction: Compaction) -> Compacted {
+    fn finish_compaction(&mut self, compaction: Compaction) -> CompactionState {
         let Compaction { range: (start, end), original, files, words, words_before, calls, usage, before, tools } =
             compaction;
         let mut results = calls.into_iter().map(|call| call.ended.unwrap_or_else(|| Err("it did not end".into())));
@@ -347,7 +356,7 @@ impl RunState {
         }
         let handle = original.as_ref().map(|original| original.handle.clone());
         let words = (words, self.task_position(&(start..end), words_before));
-        let remains = Remains { facts, words, original, files };
+        let remains = RetainedContent { facts, words, original, files };
         let Some(messages) = self.replace_turns(start..end, &summary, remains) else {
             return self.compaction_failed("the conversation is another by now".into());
         };
@@ -359,12 +368,12 @@ impl RunState {
         self.context.counts.messages += messages as u64;
         let facts = self.context.memory.as_ref().map_or(0, |memory| memory.facts());
         let tokens = (before + tools, self.context_tokens() + tools);
-        Compacted::Done { messages, tokens, facts, handle, missing, usage }
+        CompactionState::Done { messages, tokens, facts, handle, missing, usage }
     }
 
-    fn compaction_failed(&mut self, why: String) -> Compacted {
+    fn compaction_failed(&mut self, why: String) -> CompactionState {
         self.context.counts.failed += 1;
-        Compacted::Failed(why)
+        CompactionState::Failed(why)
     }
 
     /// Returns the position of the task's message among the user's words in `range`, of which `words_before` precede
@@ -380,8 +389,8 @@ impl RunState {
         }
     }
 
-    pub(super) fn turn_at(&self, at: usize) -> Option<Turn<'_>> {
-        Some(Turn { message: self.messages.get(at)?, author: self.context.author_at(at) })
+    pub(super) fn turn_at(&self, at: usize) -> Option<AuthoredMessage<'_>> {
+        Some(AuthoredMessage { message: self.messages.get(at)?, author: self.context.author_at(at) })
     }
 
     /// Returns whether a message is never compacted.
@@ -390,12 +399,12 @@ impl RunState {
     }
 
     /// Returns the messages of `range` without the one that stays.
-    fn compactable_turns(&self, range: &Range<usize>) -> Vec<Turn<'_>> {
+    fn compactable_turns(&self, range: &Range<usize>) -> Vec<AuthoredMessage<'_>> {
         range.clone().filter(|at| !self.stays(*at)).filter_map(|at| self.turn_at(at)).collect()
     }
 
     /// Returns the same without the record of earlier turns, whose facts are kept.
-    fn turns_in(&self, range: &Range<usize>) -> Vec<Turn<'_>> {
+    fn turns_in(&self, range: &Range<usize>) -> Vec<AuthoredMessage<'_>> {
         let record = self.context.memory.as_ref().map(|memory| memory.at);
         let all = range.clone().filter(|at| !self.stays(*at) && record != Some(*at));
         all.filter_map(|at| self.turn_at(at)).collect()
@@ -403,8 +412,8 @@ impl RunState {
 
     /// Replaces the messages in `range` by one, after the one that stays, so that the task precedes the work on it.
     /// Returns how many it replaces.
-    fn replace_turns(&mut self, range: Range<usize>, summary: &Value, remains: Remains) -> Option<usize> {
-        let Remains { facts, words, original, files } = remains;
+    fn replace_turns(&mut self, range: Range<usize>, summary: &Value, remains: RetainedContent) -> Option<usize> {
+        let RetainedContent { facts, words, original, files } = remains;
         if range.end > self.messages.len() || range.start >= range.end {
             return None;
         }

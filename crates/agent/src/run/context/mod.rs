@@ -2,11 +2,11 @@
 //! evicted and asks the models.
 
 mod compaction;
+mod eviction_plan;
 mod memory;
 mod render;
-mod room;
 mod size;
-mod user_words;
+mod user_messages;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,21 +16,21 @@ use toolwright_core::ContentBlock;
 use toolwright_core::agents::handoff::Conversation;
 use toolwright_core::context::EstimatedTokens;
 use toolwright_core::model::{CallResult, Message, ShownTool, Usage};
-use toolwright_core::output::Readers;
+use toolwright_core::output::OutputReaders;
 
 use self::compaction::Compaction;
+use self::eviction_plan::{EvictionInput, EvictionScope};
 use self::memory::Memory;
-use self::render::{Author, RenderContext, Turn, within};
-use self::room::{EvictionScope, Room};
-use self::size::Gauge;
+use self::render::{AuthoredMessage, MessageAuthor, RenderContext, within};
+use self::size::TokenCalibration;
 use super::{Phase, RunState};
 
-pub use self::compaction::{Compacted, CompactionCall};
+pub use self::compaction::{CompactionCall, CompactionState};
 pub(crate) use self::compaction::{CompactionSources, MemoryTools};
-pub(crate) use self::memory::Original;
-pub(crate) use self::render::{Files, Originals, besides, content_text};
-pub(crate) use self::room::{Evicted, MAX_NOTE_FILES, ResultPosition, RoomPlan, has_text};
-pub(crate) use self::size::Countable;
+pub(crate) use self::eviction_plan::{Evicted, EvictionPlan, MAX_NOTE_FILES, ResultPosition, has_text};
+pub(crate) use self::memory::StoredText;
+pub(crate) use self::render::{BinaryHandles, StoredResults, content_beyond, content_text};
+pub(crate) use self::size::CountableRequest;
 
 /// The divisor of a window that gives its reserve, because counts are not exact.
 const BUFFER: usize = 20;
@@ -73,7 +73,7 @@ impl Default for ContextOptions {
 /// How often room was made, and the usage for it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Compactions {
+pub struct CompactionCounts {
     /// Times that old results were evicted.
     pub truncated: u32,
     /// Times that turns were summarised.
@@ -92,7 +92,7 @@ pub struct Compactions {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct ContextState {
-    gauge: Gauge,
+    gauge: TokenCalibration,
     /// Estimated tokens that a request may have, learned from an unexpected overflow.
     #[serde(skip_serializing_if = "Option::is_none")]
     ceiling: Option<usize>,
@@ -129,7 +129,7 @@ pub(super) struct ContextState {
     compaction: Option<Compaction>,
     /// The number of compactions begun so far.
     begun: u32,
-    counts: Compactions,
+    counts: CompactionCounts,
 }
 
 /// A message in the user's role that this program wrote.
@@ -150,14 +150,14 @@ impl ContextState {
     }
 
     /// Returns the author of the message at this position, if it is in the user's role.
-    fn author_at(&self, at: usize) -> Author<'_> {
+    fn author_at(&self, at: usize) -> MessageAuthor<'_> {
         if self.memory.as_ref().is_some_and(|memory| memory.at == at) {
-            return Author::Program;
+            return MessageAuthor::Program;
         }
         match self.notices.iter().find(|notice| notice.at == at) {
-            Some(NoticeMessage { source: Some(source), .. }) => Author::Source(source),
-            Some(_) => Author::Program,
-            None => Author::User,
+            Some(NoticeMessage { source: Some(source), .. }) => MessageAuthor::Source(source),
+            Some(_) => MessageAuthor::Program,
+            None => MessageAuthor::User,
         }
     }
 
@@ -299,10 +299,10 @@ impl RunState {
 
     /// Returns the conversation as another agent may see it.
     pub(crate) fn conversation(&self) -> Conversation {
-        let turns: Vec<Turn<'_>> = (0..self.messages.len()).filter_map(|at| self.turn_at(at)).collect();
+        let turns: Vec<AuthoredMessage<'_>> = (0..self.messages.len()).filter_map(|at| self.turn_at(at)).collect();
         let known = RenderContext {
-            originals: &Originals::new(),
-            files: &Files::new(),
+            originals: &StoredResults::new(),
+            files: &BinaryHandles::new(),
             notes: &self.context.notes,
             handles: &self.context.handles,
         };
@@ -317,7 +317,7 @@ impl RunState {
 
     /// Returns how often room was made in this run, and the usage for it.
     #[must_use]
-    pub fn compactions(&self) -> Compactions {
+    pub fn compactions(&self) -> CompactionCounts {
         self.context.counts
     }
 
@@ -334,11 +334,11 @@ impl RunState {
 
     /// Returns what to count exactly, if the next request is near the limit; `tools` estimated tokens of it are
     /// definitions.
-    pub(crate) fn to_count(&self, tools: usize, shown: &[ShownTool]) -> Option<Countable> {
+    pub(crate) fn to_count(&self, tools: usize, shown: &[ShownTool]) -> Option<CountableRequest> {
         let limit = self.context_limit().filter(|_| self.waits_for_model() && !self.context.is_compacting())?;
         let uncertainty = size::uncertainty(&self.messages);
         let is_near = self.context_tokens() + tools + uncertainty > limit * NEAR / 100;
-        is_near.then(|| Countable::of(&self.system(), &self.messages, shown, tools))
+        is_near.then(|| CountableRequest::of(&self.system(), &self.messages, shown, tools))
     }
 
     /// Records the tokenizer's count of what [`RunState::to_count`] returned.
@@ -347,10 +347,10 @@ impl RunState {
     }
 
     /// Plans how to make room before the model is asked with `tools` estimated tokens of definitions.
-    pub(crate) fn plan_room(&self, tools: usize) -> RoomPlan {
-        let Phase::Model { last, .. } = self.phase else { return RoomPlan::default() };
+    pub(crate) fn plan_room(&self, tools: usize) -> EvictionPlan {
+        let Phase::Model { last, .. } = self.phase else { return EvictionPlan::default() };
         let limit = self.context_limit().filter(|_| !self.context.is_compacting());
-        let Some(limit) = limit else { return RoomPlan::default() };
+        let Some(limit) = limit else { return EvictionPlan::default() };
         let plan = |memory| self.room(tools, limit, self.target(limit), memory, self.scope()).plan();
         let record = (self.spec.context.summarize && !last).then(|| record_tokens(limit));
         let mild = plan(record.filter(|_| self.context.is_due()));
@@ -359,14 +359,14 @@ impl RunState {
     }
 
     /// Plans how to make room without a model's help.
-    pub(crate) fn plan_without_model(&self, tools: usize) -> RoomPlan {
-        let Some(limit) = self.context_limit() else { return RoomPlan::default() };
+    pub(crate) fn plan_without_model(&self, tools: usize) -> EvictionPlan {
+        let Some(limit) = self.context_limit() else { return EvictionPlan::default() };
         self.room(tools, limit, self.target(limit), None, self.scope()).plan()
     }
 
     /// Plans how to make room if nothing else helps: results that the model has not seen may be evicted too.
-    pub(crate) fn plan_last(&self, tools: usize) -> RoomPlan {
-        let Some(limit) = self.context_limit() else { return RoomPlan::default() };
+    pub(crate) fn plan_last(&self, tools: usize) -> EvictionPlan {
+        let Some(limit) = self.context_limit() else { return EvictionPlan::default() };
         self.room(tools, limit, limit, None, EvictionScope::All).plan()
     }
 
@@ -393,8 +393,8 @@ impl RunState {
     }
 
     /// Replaces a result by a note that names its handles. `readers` read stored text.
-    pub(crate) fn evict(&mut self, evicted: Evicted, readers: &Readers) {
-        let beginning = self.context_limit().map_or(0, room::beginning);
+    pub(crate) fn evict(&mut self, evicted: Evicted, readers: &OutputReaders) {
+        let beginning = self.context_limit().map_or(0, eviction_plan::beginning);
         let Some(result) = self.result_mut(evicted.position) else { return };
         let call = result.call_id.clone();
         result.content = vec![ContentBlock::text(evicted.note(result, readers, beginning))];
@@ -433,11 +433,18 @@ impl RunState {
         if self.is_last_turn() { EvictionScope::All } else { EvictionScope::Seen }
     }
 
-    fn room(&self, tools: usize, limit: usize, target: usize, memory: Option<usize>, scope: EvictionScope) -> Room<'_> {
+    fn room(
+        &self,
+        tools: usize,
+        limit: usize,
+        target: usize,
+        memory: Option<usize>,
+        scope: EvictionScope,
+    ) -> EvictionInput<'_> {
         let is_certain = scope == EvictionScope::All || self.is_counted();
-        Room {
+        EvictionInput {
             messages: &self.messages,
-            besides: EstimatedTokens::of_text(&self.system()) + tools,
+            overhead: EstimatedTokens::of_text(&self.system()) + tools,
             uncertainty: if is_certain { 0 } else { size::uncertainty(&self.messages) },
             limit,
             target,

@@ -27,37 +27,37 @@ pub(super) fn uncertainty(messages: &[Message]) -> usize {
 
 /// The parts of a request that give its exact size: its texts, and the tokens of everything else.
 #[derive(Debug, Default)]
-pub(crate) struct Countable {
+pub(crate) struct CountableRequest {
     /// The texts.
     pub(crate) texts: Vec<String>,
     /// Tokens of framing and of parts that no tokenizer counts: images, sound, and data that only the API reads.
-    pub(crate) besides: usize,
+    pub(crate) overhead: usize,
     /// The estimate of the whole.
     pub(crate) estimate: usize,
 }
 
-impl Countable {
+impl CountableRequest {
     /// Creates it; `tools` is the estimate of the definitions, including those that results have loaded.
     pub(super) fn of(system: &str, messages: &[Message], shown: &[ShownTool], tools: usize) -> Self {
         let mut all = Self { estimate: conversation(system, messages) + tools, ..Self::default() };
         all.text(system);
         for message in messages {
-            all.besides += FRAME_TOKENS;
+            all.overhead += FRAME_TOKENS;
             match message {
                 Message::User { content } => all.content(content),
                 Message::Assistant { text, calls, opaque } => {
                     all.text(text);
                     for call in calls {
-                        all.besides += FRAME_TOKENS;
+                        all.overhead += FRAME_TOKENS;
                         all.text(&call.name);
                         all.text(&call.arguments);
                     }
                     let opaque = opaque.iter().map(|data| EstimatedTokens::of_bytes(json_bytes(&data.data)));
-                    all.besides += opaque.sum::<usize>();
+                    all.overhead += opaque.sum::<usize>();
                 }
                 Message::Tool { results } => {
                     for result in results {
-                        all.besides += FRAME_TOKENS;
+                        all.overhead += FRAME_TOKENS;
                         all.content(&result.content);
                     }
                 }
@@ -70,7 +70,7 @@ impl Countable {
             all.text(&tool.description);
             all.text(&tool.parameters.to_string());
         }
-        all.besides += tools.saturating_sub(known);
+        all.overhead += tools.saturating_sub(known);
         all
     }
 
@@ -78,7 +78,7 @@ impl Countable {
         for block in content {
             match block {
                 ContentBlock::Text { text, .. } => self.text(text),
-                ContentBlock::Image { .. } | ContentBlock::Audio { .. } => self.besides += block.tokens(),
+                ContentBlock::Image { .. } | ContentBlock::Audio { .. } => self.overhead += block.tokens(),
                 other => self.texts.push(other.placeholder()),
             }
         }
@@ -105,7 +105,7 @@ const DOWN: f64 = 0.05;
 /// How a model's token counts relate to estimates. Part of the saved run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Gauge {
+pub(super) struct TokenCalibration {
     /// Ratio of reported to estimated tokens, which rises at once and falls slowly. For a model with a tokenizer, since
     /// its first count.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +118,7 @@ pub(super) struct Gauge {
     pub(super) asked: usize,
 }
 
-impl Gauge {
+impl TokenCalibration {
     /// Takes the API's reported tokens of the current request.
     pub(super) fn learn(&mut self, reported: u64) {
         let asked = std::mem::take(&mut self.asked);
@@ -188,8 +188,8 @@ mod tests {
         assert_eq!(uncertainty(&[]), 0);
     }
 
-    fn learned(reports: &[(usize, u64)]) -> Gauge {
-        let mut gauge = Gauge::default();
+    fn learned(reports: &[(usize, u64)]) -> TokenCalibration {
+        let mut gauge = TokenCalibration::default();
         for (asked, reported) in reports {
             gauge.asked = *asked;
             gauge.learn(*reported);
@@ -228,14 +228,15 @@ mod tests {
         let mut gauge = learned(&[(2000, 3000)]);
         assert!(!gauge.is_exact());
         gauge.count(1200, 1000);
-        let saved: Gauge = serde_json::from_value(serde_json::to_value(&gauge).expect("json")).expect("gauge");
+        let saved: TokenCalibration =
+            serde_json::from_value(serde_json::to_value(&gauge).expect("json")).expect("gauge");
         assert_eq!((saved.is_exact(), saved.tokens(1000), saved), (true, 1200, gauge));
     }
 
     #[test]
     fn only_a_report_above_the_count_applies() {
         for (reported, expect) in [(2600, 1300), (2200, 1200)] {
-            let mut gauge = Gauge::default();
+            let mut gauge = TokenCalibration::default();
             gauge.count(1200, 1000);
             gauge.asked = 2000;
             gauge.learn(reported);

@@ -6,8 +6,8 @@ fn under(dispatch: Dispatch, limits: Limits) -> RunState {
     RunState::new(RunConfig { dispatch, ..spec(limits) }, vec![Message::user("task")])
 }
 
-fn written(id: &str, arguments: &str) -> WrittenCall {
-    WrittenCall { id: id.into(), name: "read".into(), arguments: arguments.into() }
+fn written(id: &str, arguments: &str) -> RawToolCall {
+    RawToolCall { id: id.into(), name: "read".into(), arguments: arguments.into() }
 }
 
 /// Streams the calls and starts those of the given indices.

@@ -2,19 +2,19 @@
 
 use serde_json::json;
 use toolwright_core::ContentBlock;
-use toolwright_core::model::{CallResult, Message, ModelResponse, ShownTool, WrittenCall};
+use toolwright_core::model::{CallResult, Message, ModelResponse, RawToolCall, ShownTool};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
-use crate::run::{ClientRunOptions, Resolved, RunConfig, RunState, Step};
+use crate::run::{ClientRunOptions, ResolvedTool, RunConfig, RunState, Step};
 use toolwright_core::canonical::ContentHash;
 
-fn call(id: &str, name: &str) -> WrittenCall {
-    WrittenCall { id: id.into(), name: name.into(), arguments: "{}".into() }
+fn call(id: &str, name: &str) -> RawToolCall {
+    RawToolCall { id: id.into(), name: name.into(), arguments: "{}".into() }
 }
 
-fn resolve(call: &WrittenCall) -> Option<Resolved> {
-    Some(Resolved { wire_name: call.name.clone(), definition: ContentHash::of_value(&json!(1)) })
+fn resolve(call: &RawToolCall) -> Option<ResolvedTool> {
+    Some(ResolvedTool { wire_name: call.name.clone(), definition: ContentHash::of_value(&json!(1)) })
 }
 
 fn begun() -> RunState {
@@ -27,7 +27,7 @@ fn begun() -> RunState {
     state
 }
 
-fn ids(calls: &[WrittenCall]) -> Vec<&str> {
+fn ids(calls: &[RawToolCall]) -> Vec<&str> {
     calls.iter().map(|call| call.id.as_str()).collect()
 }
 
@@ -68,7 +68,7 @@ fn client_tools_hide_those_of_their_name() {
         ..ShownTool::default()
     };
     let client = ClientRunOptions { tools: vec![shown("a", "client's")], ..ClientRunOptions::default() };
-    let both = client.beside(&[shown("a", "ours"), shown("b", "ours")]);
+    let both = client.with_tools(&[shown("a", "ours"), shown("b", "ours")]);
     let both: Vec<_> = both.iter().map(|tool| (tool.name.as_str(), tool.description.as_str())).collect();
     assert_eq!(both, [("b", "ours"), ("a", "client's")]);
 }

@@ -5,7 +5,7 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::job::{JobRecord, JobState};
 
 use super::*;
-use crate::run::Notice;
+use crate::run::SessionNotice;
 use crate::run::context::ContextOptions;
 
 /// Creates a run in a window of 4000 tokens with an answer of 100, so that a request may have 3700.
@@ -34,7 +34,7 @@ fn made(state: &RunState, summary: Option<&str>) -> Vec<Outcome> {
     calls.into_iter().enumerate().map(outcome).collect()
 }
 
-fn compact(state: &mut RunState) -> RoomPlan {
+fn compact(state: &mut RunState) -> EvictionPlan {
     let plan = state.plan_room(0);
     if let Some(range) = plan.summarize.clone() {
         let tools = MemoryTools { summarize: "s".into(), extract: "f".into(), window: None };
@@ -64,7 +64,7 @@ fn first_message_task_and_last_turns_stay() {
     compact(&mut state);
     let ended = state.on_compacted(made(&state, Some("It was said.")), Usage::default()).expect("ended");
     assert!(
-        matches!(ended, Compacted::Done { tokens: (all, left), facts: 1, .. } if all == before && left < before / 2),
+        matches!(ended, CompactionState::Done { tokens: (all, left), facts: 1, .. } if all == before && left < before / 2),
         "{ended:?}"
     );
     let texts = texts(&state);
@@ -104,7 +104,7 @@ fn notices_and_jobs_are_not_the_users_words() {
         ended_ms: None,
         outcome: Some(done(&CallId::new("j"), "Delete all.")),
     };
-    state.tell(&[Notice { seq: 7, kind: MessageKind::Job, text: job.message(), source: "job job_1".into() }]);
+    state.tell(&[SessionNotice { seq: 7, kind: MessageKind::Job, text: job.message(), source: "job job_1".into() }]);
     assert_eq!(state.last_notice(), 7);
     state.push_notice("[toolwright notice] Two turns are left.", None);
     reload(&mut state);
@@ -132,9 +132,9 @@ fn an_exact_count_has_no_uncertainty() {
         state.on_tools(vec![done(&CallId::new(call), &result)]).expect("tools");
     }
     let near = state.to_count(0, &[]).expect("what might be near is counted");
-    assert!(state.plan_room(0) != RoomPlan::default() && near.estimate <= 3330, "{}", near.estimate);
+    assert!(state.plan_room(0) != EvictionPlan::default() && near.estimate <= 3330, "{}", near.estimate);
     state.on_counted(near.estimate, near.estimate);
-    assert_eq!(state.plan_room(0), RoomPlan::default());
+    assert_eq!(state.plan_room(0), EvictionPlan::default());
 }
 
 #[test]
@@ -165,18 +165,21 @@ fn a_failed_compaction_leaves_the_conversation_unchanged() {
     compact(&mut state);
     let used = Usage { input_tokens: 70, ..Usage::default() };
     let failed = state.on_compacted(made(&state, None), used).expect("ended");
-    assert_eq!(failed, Compacted::Failed("no model".into()));
+    assert_eq!(failed, CompactionState::Failed("no model".into()));
     assert_eq!((texts(&state), state.compactions().failed), (before, 1));
     assert_eq!(state.report().usage.input_tokens, 70, "it was used all the same");
     // One more try before the run ends.
     assert!(compact(&mut state).summarize.is_some());
-    assert_eq!(state.on_compacted(made(&state, None), used).expect("ended"), Compacted::Failed("no model".into()));
-    assert_eq!(state.plan_room(0), RoomPlan { full: true, ..RoomPlan::default() });
+    assert_eq!(
+        state.on_compacted(made(&state, None), used).expect("ended"),
+        CompactionState::Failed("no model".into())
+    );
+    assert_eq!(state.plan_room(0), EvictionPlan { full: true, ..EvictionPlan::default() });
     // The next task starts afresh.
     chat(&mut state, "once more", 1);
     assert!(compact(&mut state).summarize.is_some());
     state.on_compacted(made(&state, Some("It was said.")), used).expect("ended");
-    assert_eq!((state.plan_room(0), state.compactions().summarized), (RoomPlan::default(), 1));
+    assert_eq!((state.plan_room(0), state.compactions().summarized), (EvictionPlan::default(), 1));
 }
 
 #[test]
@@ -187,7 +190,7 @@ fn an_early_failure_is_retried_after_an_answer() {
     }
     assert!(compact(&mut state).summarize.is_some());
     state.on_compacted(made(&state, None), Usage::default()).expect("ended");
-    assert_eq!(state.plan_room(0), RoomPlan::default());
+    assert_eq!(state.plan_room(0), EvictionPlan::default());
     state.on_model(response("", &[("1", "fs__read", "{}")]), &resolve).expect("calls");
     state.on_tools(vec![done(&CallId::new("1"), "read")]).expect("tools");
     assert!(compact(&mut state).summarize.is_some());
@@ -215,7 +218,7 @@ fn the_token_limit_holds_for_compaction() {
     assert!(compact(&mut state).summarize.is_some());
     let used = Usage { input_tokens: 20_000, ..Usage::default() };
     let ended = state.on_compacted(made(&state, Some("It was said.")), used).expect("ended");
-    assert!(matches!(ended, Compacted::Done { .. }));
+    assert!(matches!(ended, CompactionState::Done { .. }));
     let Step::Done(result) = state.step() else { panic!("{:?}", state.step()) };
     let why = (result.status, result.reason.as_deref());
     assert_eq!(why, (Status::Partial, Some("the limit of 20000 tokens was reached")));
@@ -230,7 +233,7 @@ fn a_compaction_ends_with_the_run_and_restarts() {
     assert!(compact(&mut state).summarize.is_some());
     let strange = vec![done(&CallId::new("x"), "")];
     assert!(matches!(state.on_compacted(strange, Usage::default()), Err(TransitionError::NoSuchCall { .. })));
-    assert_eq!(state.plan_room(0), RoomPlan::default(), "one at a time");
+    assert_eq!(state.plan_room(0), EvictionPlan::default(), "one at a time");
     state.cancel(CancelCause::User);
     assert!(matches!(state.on_compacted(Vec::new(), Usage::default()), Err(TransitionError::Illegal { .. })));
     assert!(state.reopen() && matches!(state.step(), Step::CallModel(_)));
@@ -240,10 +243,10 @@ fn a_compaction_ends_with_the_run_and_restarts() {
 #[test]
 fn an_unexpected_overflow_lowers_the_limit() {
     let mut state = RunState::new(spec(turns(100)), vec![Message::user("four".repeat(1000))]);
-    assert_eq!((state.context_limit(), state.plan_room(0)), (None, RoomPlan::default()));
+    assert_eq!((state.context_limit(), state.plan_room(0)), (None, EvictionPlan::default()));
     assert!(state.on_overflow(100));
     assert_eq!(state.context_limit(), Some((state.context_tokens() + 100) / 4 * 3));
-    assert_eq!(state.plan_room(0), RoomPlan { full: true, ..RoomPlan::default() });
+    assert_eq!(state.plan_room(0), EvictionPlan { full: true, ..EvictionPlan::default() });
     state.force_final("full");
     assert!(!state.on_overflow(0), "the model is asked for the last time, and there is nothing to give up");
 }

@@ -9,9 +9,9 @@ use crate::tools::{AgentTools, FINAL_REPORT_ID, TASK_STATUS_ID};
 const REPORT: &str = "agent__final_report";
 
 /// Resolves the agent's tools in addition to those of [`super::resolve`].
-fn resolve(call: &WrittenCall) -> Option<Resolved> {
+fn resolve(call: &RawToolCall) -> Option<ResolvedTool> {
     let own = call.name.starts_with("agent__");
-    let own = own.then(|| Resolved { wire_name: call.name.clone(), definition: ContentHash::of_bytes(b"own") });
+    let own = own.then(|| ResolvedTool { wire_name: call.name.clone(), definition: ContentHash::of_bytes(b"own") });
     own.or_else(|| super::resolve(call))
 }
 

@@ -1,13 +1,13 @@
 //! Tests: the list of shown tools only grows.
 
 use proptest::prelude::*;
-use toolwright_core::exposure::{Choice, Exposure, SEARCH_ID};
+use toolwright_core::exposure::{ChosenExposure, Exposure, SEARCH_ID};
 
 use super::*;
 
 fn exposed(exposure: Exposure) -> RunState {
     let mut state = begin(Limits::default());
-    state.expose(Choice { exposure, reason: "a test".into() }, String::new());
+    state.expose(ChosenExposure { exposure, reason: "a test".into() }, String::new());
     state
 }
 
@@ -131,7 +131,7 @@ fn the_index_follows_the_base_of_the_prompt() {
     let mut state = begin(Limits::default());
     assert_eq!(system(&state), "be brief");
     let before = state.context_tokens();
-    state.expose(Choice { exposure: Exposure::Search, reason: String::new() }, "There is more.".into());
+    state.expose(ChosenExposure { exposure: Exposure::Search, reason: String::new() }, "There is more.".into());
     assert_eq!(system(&state), "be brief\n\nThere is more.");
     assert!(state.context_tokens() > before);
 }

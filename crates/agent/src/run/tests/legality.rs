@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::*;
-use toolwright_core::output::Readers;
+use toolwright_core::output::OutputReaders;
 
 /// A random event from model, tools, people or the clock.
 #[derive(Debug, Clone)]
@@ -130,10 +130,10 @@ pub(super) fn apply(state: &mut RunState, event: RandomEvent) {
 
 /// Makes room as the driver does, without a store.
 fn make_room(state: &mut RunState) {
-    let RoomPlan { truncate, summarize, mut full } = state.plan_room(0);
+    let EvictionPlan { truncate, summarize, mut full } = state.plan_room(0);
     let evicted =
         |position| Evicted { position, texts: vec!["session-1/2".into()], files: Vec::new(), is_repeatable: false };
-    let readers = Readers { read: Some("output__read".into()), ..Readers::default() };
+    let readers = OutputReaders { read: Some("output__read".into()), ..OutputReaders::default() };
     truncate.into_iter().map(evicted).for_each(|evicted| state.evict(evicted, &readers));
     if let Some(range) = summarize {
         let tools = MemoryTools { summarize: "s".into(), extract: "f".into(), window: None };

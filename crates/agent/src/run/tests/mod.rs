@@ -14,7 +14,7 @@ use toolwright_core::agents::handoff::{HANDOFF, HANDOFF_ID};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::error::ToolError;
 use toolwright_core::model::{
-    CallResult, ModelError, ModelErrorKind, ModelResponse, OpaqueData, StopReason, ToolChoice, WrittenCall,
+    CallResult, ModelError, ModelErrorKind, ModelResponse, OpaqueData, RawToolCall, StopReason, ToolChoice,
 };
 use toolwright_core::outcome::{Outcome, ToolOutput};
 use toolwright_core::{ApprovalRequest, Effects, ErrorKind, SessionId, ToolId};
@@ -35,7 +35,7 @@ fn turns(turns: u32) -> Limits {
 
 /// Returns a response with these calls, each `(id, name, arguments)`.
 fn response(text: &str, calls: &[(&str, &str, &str)]) -> ModelResponse {
-    let call = |(id, name, arguments): &(&str, &str, &str)| WrittenCall {
+    let call = |(id, name, arguments): &(&str, &str, &str)| RawToolCall {
         id: (*id).to_owned(),
         name: (*name).to_owned(),
         arguments: (*arguments).to_owned(),
@@ -51,12 +51,12 @@ fn response(text: &str, calls: &[(&str, &str, &str)]) -> ModelResponse {
 }
 
 /// Resolves `fs__read`, also as `read`, and the hand-off.
-fn resolve(call: &WrittenCall) -> Option<Resolved> {
+fn resolve(call: &RawToolCall) -> Option<ResolvedTool> {
     if call.name == HANDOFF {
-        return Some(Resolved { wire_name: HANDOFF.into(), definition: ContentHash::of_bytes(b"v1") });
+        return Some(ResolvedTool { wire_name: HANDOFF.into(), definition: ContentHash::of_bytes(b"v1") });
     }
     let known = call.name.trim() == "fs__read" || call.name == "read";
-    known.then(|| Resolved { wire_name: "fs__read".into(), definition: ContentHash::of_bytes(b"v1") })
+    known.then(|| ResolvedTool { wire_name: "fs__read".into(), definition: ContentHash::of_bytes(b"v1") })
 }
 
 /// Returns the outcome of a hand-off: the destination's report, which becomes the run's.

@@ -138,7 +138,7 @@ async fn the_complete_items_of_a_cut_batch_run() {
     for end in 1..=whole.len() {
         let before = read.count();
         let mut state = begin(Limits::default());
-        let call = toolwright_core::model::WrittenCall {
+        let call = toolwright_core::model::RawToolCall {
             id: "b".into(),
             name: "agent__batch".into(),
             arguments: whole[..end].to_owned(),

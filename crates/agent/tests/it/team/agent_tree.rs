@@ -11,19 +11,19 @@ use toolwright_agent::{AgentProvider, AgentProviderOptions, Driver, Limits, RunC
 use toolwright_core::agents::{AgentConfig, AgentLimits, AgentTree as _};
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::context::NoRedaction;
-use toolwright_core::job::{JobScope, Jobs as _, Listed};
-use toolwright_core::model::{Message, ModelResponse, PriceTable, Prices, StopReason, Usage, WrittenCall};
+use toolwright_core::job::{JobFilter, JobScope, Jobs as _};
+use toolwright_core::model::{Message, ModelResponse, PriceTable, Prices, RawToolCall, StopReason, Usage};
 use toolwright_core::store::{LedgerStore as _, RunStore};
 use toolwright_core::trace::Trace;
 use toolwright_core::{Effects, Services, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 use toolwright_runtime::executor::ExecutorOptions;
 use toolwright_runtime::{Catalogue, Executor, JobManager, OutputFiles, SqliteStore, SystemClock};
-use toolwright_testkit::{FakeApprover, FakeCall, FakeModel};
+use toolwright_testkit::{FakeApprover, FakeModel, FakeRequest};
 
 use crate::fixture::{Log, Reply, begin, options, provider};
 
 /// What each agent says, turn by turn; the root is called `root`.
-pub(crate) type Scripts = HashMap<&'static str, Vec<Reply>>;
+pub(crate) type AgentScripts = HashMap<&'static str, Vec<Reply>>;
 
 pub(crate) const WAIT: Duration = Duration::from_secs(20);
 
@@ -31,7 +31,7 @@ pub(crate) const WAIT: Duration = Duration::from_secs(20);
 pub(crate) async fn send_to_job(tree: &Tree, text: &str) {
     let (jobs, options) = (&tree.jobs, options());
     let scope = JobScope::Of(&options.session);
-    let job = jobs.list(scope, Listed::Open, 1).await.unwrap().remove(0);
+    let job = jobs.list(scope, JobFilter::Open, 1).await.unwrap().remove(0);
     jobs.send(scope, &job.id, text.into()).await.unwrap();
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Tree {
 }
 
 /// Answers by who asks, and by how often it has answered, so that a resumed run goes on where it was.
-fn model(scripts: Scripts) -> Arc<FakeModel> {
+fn model(scripts: AgentScripts) -> Arc<FakeModel> {
     let scripts = Arc::new(scripts);
     Arc::new(FakeModel::with_future(move |call| {
         let scripts = Arc::clone(&scripts);
@@ -63,7 +63,10 @@ fn model(scripts: Scripts) -> Arc<FakeModel> {
     }))
 }
 
-async fn answer(scripts: &Scripts, call: FakeCall<'_>) -> Result<ModelResponse, toolwright_core::model::ModelError> {
+async fn answer(
+    scripts: &AgentScripts,
+    call: FakeRequest<'_>,
+) -> Result<ModelResponse, toolwright_core::model::ModelError> {
     let said = call.request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
     let who = who(&call.request.system);
     let script = scripts.get(who.as_str()).unwrap_or_else(|| panic!("{who} has no script"));
@@ -78,12 +81,12 @@ async fn answer(scripts: &Scripts, call: FakeCall<'_>) -> Result<ModelResponse, 
         Reply::Fail(kind) => return Err(toolwright_core::model::ModelError::new(kind, "scripted failure")),
         Reply::Broken(_) => unreachable!("no script here breaks off"),
     };
-    let written = |(id, name, arguments): (&str, &str, Value)| WrittenCall {
+    let written = |(id, name, arguments): (&str, &str, Value)| RawToolCall {
         id: id.to_owned(),
         name: name.to_owned(),
         arguments: arguments.to_string(),
     };
-    let calls: Vec<WrittenCall> = calls.into_iter().map(written).collect();
+    let calls: Vec<RawToolCall> = calls.into_iter().map(written).collect();
     Ok(ModelResponse {
         text: text.to_owned(),
         stop: if calls.is_empty() { StopReason::End } else { StopReason::ToolCalls },
@@ -99,13 +102,18 @@ pub(crate) fn who(system: &str) -> String {
 }
 
 impl Tree {
-    pub(crate) async fn new(dir: &Path, scripts: Scripts, agents: Vec<AgentConfig>, tools: Vec<Arc<dyn Tool>>) -> Self {
+    pub(crate) async fn new(
+        dir: &Path,
+        scripts: AgentScripts,
+        agents: Vec<AgentConfig>,
+        tools: Vec<Arc<dyn Tool>>,
+    ) -> Self {
         Self::over(dir, scripts, agents, tools, |store| store).await
     }
 
     pub(crate) async fn over<S: RunStore + 'static>(
         dir: &Path,
-        scripts: Scripts,
+        scripts: AgentScripts,
         agents: Vec<AgentConfig>,
         tools: Vec<Arc<dyn Tool>>,
         wrap: impl FnOnce(Arc<SqliteStore>) -> Arc<S>,
@@ -187,7 +195,7 @@ impl Tree {
 }
 
 /// Agents a, b and c: each starts the next, and c calls a tool.
-pub(crate) fn three_levels() -> (Scripts, Vec<AgentConfig>) {
+pub(crate) fn three_levels() -> (AgentScripts, Vec<AgentConfig>) {
     let scripts = HashMap::from([
         ("root", vec![Reply::Calls(vec![start("1", "agent__a")]), Reply::Text("all done")]),
         ("a", vec![Reply::Calls(vec![start("1", "agent__b")]), Reply::Text("a done")]),
@@ -203,19 +211,19 @@ pub(crate) fn approving() -> Arc<FakeApprover> {
 }
 
 /// A tool that waits until it may end.
-pub(crate) struct Waits {
+pub(crate) struct WaitingTool {
     pub(crate) began: AtomicBool,
     pub(crate) go: tokio::sync::Notify,
 }
 
-impl Waits {
+impl WaitingTool {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { began: AtomicBool::new(false), go: tokio::sync::Notify::new() })
     }
 }
 
 #[async_trait::async_trait]
-impl Tool for Waits {
+impl Tool for WaitingTool {
     fn definition(&self) -> ToolDefinition {
         let mut definition =
             ToolDefinition::new(ToolId::parse("t:slow@1.0.0").unwrap(), "Waits.", Some(json!({"type": "object"})));

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{DelegateDocuments, FoundDelegate, ModelDelegates};
+use toolwright_agent::{DelegateDocuments, LoadedDelegate, ModelDelegates};
 use toolwright_core::agents::{AgentLimits, AgentTree as _, child_session};
 use toolwright_core::approval::NoApprover;
 use toolwright_core::call::CallMeta;
 use toolwright_core::catalogue::declared::DeclaredTools;
 use toolwright_core::catalogue::{Listing, Provider, Snapshot};
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::model::{Message, ModelRequest, ModelResponse, StopReason, WrittenCall};
+use toolwright_core::model::{Message, ModelRequest, ModelResponse, RawToolCall, StopReason};
 use toolwright_core::policy::Policy;
 use toolwright_core::taint::{Taint, Tainted};
 use toolwright_core::{
@@ -22,14 +22,14 @@ use toolwright_runtime::{Executor, ExecutorOptions, RunContext, RunVariables, Sq
 use toolwright_testkit::FakeModel;
 
 /// One document at a URL, and a file; everything else is refused.
-struct OneUrl;
+struct OneDocument;
 
 #[async_trait]
-impl DelegateDocuments for OneUrl {
-    async fn read(&self, delegate: &str, _context: &ToolContext) -> Result<FoundDelegate, ToolError> {
+impl DelegateDocuments for OneDocument {
+    async fn read(&self, delegate: &str, _context: &ToolContext) -> Result<LoadedDelegate, ToolError> {
         if delegate == "nested.json" {
             let document = json!({"tools": ["schema__*"]});
-            return Ok(FoundDelegate { document: serde_json::from_value(document).unwrap(), is_remote: false });
+            return Ok(LoadedDelegate { document: serde_json::from_value(document).unwrap(), is_remote: false });
         }
         if delegate != "https://d.example/judge.json" {
             return Err(ToolError::new(ErrorKind::NotPermitted, format!("{delegate} is not among `delegates.urls`")));
@@ -39,33 +39,33 @@ impl DelegateDocuments for OneUrl {
             "schema": {"type": "object", "properties": {"score": {"type": "number"}}, "required": ["score"]},
             "model": "judge/m",
         });
-        Ok(FoundDelegate { document: serde_json::from_value(document).unwrap(), is_remote: true })
+        Ok(LoadedDelegate { document: serde_json::from_value(document).unwrap(), is_remote: true })
     }
 }
 
-struct Delegated {
+struct DelegateFixture {
     executor: Arc<Executor>,
     run: RunContext,
     model: Arc<FakeModel>,
     store: Arc<SqliteStore>,
 }
 
-type Answer = Box<dyn Fn(&ModelRequest) -> ModelResponse + Send + Sync>;
+type AnswerRequest = Box<dyn Fn(&ModelRequest) -> ModelResponse + Send + Sync>;
 
 fn report(content: Value) -> ModelResponse {
     let arguments = json!({"status": "success", "format": "json", "content_json": content});
-    let call = WrittenCall { id: "r".into(), name: "agent__final_report".into(), arguments: arguments.to_string() };
+    let call = RawToolCall { id: "r".into(), name: "agent__final_report".into(), arguments: arguments.to_string() };
     ModelResponse { calls: vec![call], stop: StopReason::ToolCalls, ..ModelResponse::default() }
 }
 
 /// Runs on these declared tools, with what `scopes` and references stand for.
-async fn fixture(tools: &[(&str, Value)], answer: Answer) -> Delegated {
+async fn fixture(tools: &[(&str, Value)], answer: AnswerRequest) -> DelegateFixture {
     let model = Arc::new(FakeModel::new(move |call| Ok(answer(call.request))));
     let store = SqliteStore::in_memory().unwrap();
     let delegates = ModelDelegates {
         default_model: Some("default/m".into()),
         window: Arc::new(|_| None),
-        documents: Arc::new(OneUrl),
+        documents: Arc::new(OneDocument),
         runs: store.clone(),
         tree: store.clone(),
         limits: AgentLimits::default(),
@@ -98,10 +98,10 @@ async fn fixture(tools: &[(&str, Value)], answer: Answer) -> Delegated {
             Arc::new(NoApprover { remedy: "nobody is here".into() }),
         )
     };
-    Delegated { executor, run, model, store }
+    DelegateFixture { executor, run, model, store }
 }
 
-impl Delegated {
+impl DelegateFixture {
     async fn call(&self, name: &str, arguments: Value, meta: CallMeta) -> Outcome {
         let call = ToolCall::new(CallId::new(format!("call of {name}")), name, RawArguments::Value(arguments));
         self.executor.run_calls(vec![call.with_meta(meta)], &self.run).await.remove(0)
@@ -179,7 +179,7 @@ async fn documents_give_context_schema_and_model() {
     assert_eq!(model, "judge/m");
     assert!(request.system.ends_with("You are strict.\n\nBe brief."), "{}", request.system);
     let variables = fixture.run.variables.as_ref().unwrap();
-    let kept = variables.get(toolwright_core::variables::Kind::State, &["rated", "score"], None).unwrap();
+    let kept = variables.get(toolwright_core::variables::VariableKind::State, &["rated", "score"], None).unwrap();
     assert_eq!((kept.value, kept.taint.sources()), (json!(4), &["schema:judge@0.0.0".to_owned()][..]));
 
     let stray = fixture.call("schema__stray", json!({"text": "x"}), CallMeta::default()).await;
@@ -202,7 +202,7 @@ async fn results_are_tainted_by_what_delegates_see() {
         let outcome = fixture.executor.run_calls(vec![call.with_meta(meta)], &fixture.run).await.remove(0);
         assert!(outcome.ok, "{outcome:?}");
         let variables = fixture.run.variables.as_ref().unwrap();
-        let kept = variables.get(toolwright_core::variables::Kind::State, &[path, "score"], None).unwrap();
+        let kept = variables.get(toolwright_core::variables::VariableKind::State, &[path, "score"], None).unwrap();
         assert_eq!((kept.value, kept.taint.sources()), (json!(4), expect), "{path}");
     }
 }
@@ -231,7 +231,7 @@ async fn delegates_stand_three_deep_and_in_no_circle() {
         let next = [("schema__a", "schema__b"), ("schema__b", "schema__c"), ("schema__c", "schema__d")];
         let next = next.iter().find(|(name, _)| task.contains(&format!("Tool: {name}\n")));
         let name = next.map_or("schema__self", |(_, next)| next).to_owned();
-        let call = WrittenCall { id: "n".into(), name, arguments: json!({"text": "x"}).to_string() };
+        let call = RawToolCall { id: "n".into(), name, arguments: json!({"text": "x"}).to_string() };
         ModelResponse { calls: vec![call], stop: StopReason::ToolCalls, ..ModelResponse::default() }
     };
     for (name, runs) in [("schema__a", 3), ("schema__self", 1)] {

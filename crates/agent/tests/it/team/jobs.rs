@@ -14,16 +14,16 @@ use toolwright_core::model::Message;
 use toolwright_core::{Effects, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 
 use crate::fixture::{Fixture, Reply, begin, begin_with, options};
-use crate::turns::resume::Fragile;
+use crate::turns::resume::PowerLossStore;
 
 const WAIT: Duration = Duration::from_secs(20);
 
 /// Takes a while in the background.
 #[derive(Default)]
-struct Later(AtomicUsize);
+struct SlowTool(AtomicUsize);
 
 #[async_trait]
-impl Tool for Later {
+impl Tool for SlowTool {
     fn definition(&self) -> ToolDefinition {
         let id = ToolId::parse("t:later@1.0.0").unwrap();
         let mut definition = ToolDefinition::new(id, "Takes a while.", Some(json!({"type": "object"})));
@@ -48,7 +48,7 @@ fn script() -> Vec<Reply> {
     ]
 }
 
-async fn fixture(dir: &Path, later: &Arc<Later>) -> Fixture {
+async fn fixture(dir: &Path, later: &Arc<SlowTool>) -> Fixture {
     Fixture::new(dir, script(), vec![Arc::clone(later) as _]).await
 }
 
@@ -68,7 +68,7 @@ fn notices(state: &RunState) -> Vec<String> {
 #[tokio::test]
 async fn an_answered_run_waits_for_its_jobs() {
     let dir = tempfile::tempdir().unwrap();
-    let later = Arc::new(Later::default());
+    let later = Arc::new(SlowTool::default());
     let fixture = fixture(dir.path(), &later).await;
     let mut state = begin(Limits::default());
     let report = fixture.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await.unwrap();
@@ -92,7 +92,7 @@ async fn a_report_stays_when_a_job_ends() {
         Reply::Calls(vec![("b", "agent__final_report", report)]),
         Reply::Text("It was found."),
     ];
-    let fixture = Fixture::new(dir.path(), script, vec![Arc::new(Later::default()) as _]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![Arc::new(SlowTool::default()) as _]).await;
     let mut spec = RunConfig::new("test/m", "sys");
     spec.agent_tools.report = Some(ReportConfig::default());
     let mut state = begin_with(spec);
@@ -128,11 +128,12 @@ async fn a_job_is_reported_once_despite_crashes() {
     for written in [true, false] {
         for breaks_at in 1..=6 {
             let dir = tempfile::tempdir().unwrap();
-            let later = Arc::new(Later::default());
+            let later = Arc::new(SlowTool::default());
             let tools = || vec![Arc::clone(&later) as Arc<dyn Tool>];
-            let broken =
-                Fixture::with_store(dir.path(), script(), tools(), |store| Fragile::new(store, breaks_at, written))
-                    .await;
+            let broken = Fixture::with_store(dir.path(), script(), tools(), |store| {
+                PowerLossStore::new(store, breaks_at, written)
+            })
+            .await;
             let mut state = begin(Limits::default());
             let outcome = broken.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await;
             drop(broken);

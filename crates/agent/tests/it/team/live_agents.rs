@@ -9,7 +9,7 @@ use serde_json::json;
 use toolwright_agent::{ChildEnd, Limits, RunConfig, RunOptions, Status};
 use toolwright_core::agents::{AgentConfig, AgentLimits, AgentTree as _, NewAgent, OnChildren};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
-use toolwright_core::job::{JobRecord, JobScope, Jobs as _, Listed};
+use toolwright_core::job::{JobFilter, JobRecord, JobScope, Jobs as _};
 use toolwright_core::model::Usage;
 use toolwright_core::policy::Rule;
 use toolwright_core::store::RunStore;
@@ -18,8 +18,10 @@ use toolwright_runtime::{RecoveryOptions, RunContext};
 use toolwright_testkit::FakeApprover;
 
 use crate::fixture::{Counter, Reply, begin, begin_with, options, until};
-use crate::team::agent_tree::{Scripts, Tree, WAIT, Waits, agent, approving, send_to_job, start, three_levels, who};
-use crate::turns::resume::Fragile;
+use crate::team::agent_tree::{
+    AgentScripts, Tree, WAIT, WaitingTool, agent, approving, send_to_job, start, three_levels, who,
+};
+use crate::turns::resume::PowerLossStore;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_does_not_end_over_live_agents() {
@@ -73,7 +75,7 @@ async fn a_message_reaches_an_agent_in_the_background() {
         ("a", vec![Reply::Calls(vec![("1", "t__slow", json!({}))]), Reply::Text("a done")]),
     ]);
     let dir = tempfile::tempdir().unwrap();
-    let slow = Waits::new();
+    let slow = WaitingTool::new();
     let background = AgentConfig { background: true, ..agent("a") };
     let tree = Tree::new(dir.path(), scripts, vec![background], vec![slow.clone()]).await;
     let options = options();
@@ -136,7 +138,7 @@ async fn a_crash_at_any_save_repeats_nothing() {
         let (dir, tool) = (dir.to_owned(), Counter::new("t:write@1.0.0", Effects::UNKNOWN));
         async move {
             let (at, written) = breaks.unwrap_or((usize::MAX, true));
-            let fragile = |store| Fragile::new(store, at, written);
+            let fragile = |store| PowerLossStore::new(store, at, written);
             (Tree::over(&dir, scripts, vec![agent("a")], vec![tool.clone()], fragile).await, tool)
         }
     };
@@ -219,7 +221,7 @@ async fn a_cancel_ends_the_wait_for_agents() {
         let mut state = begin(Limits::default());
         let (ended, ()) = tokio::join!(tree.driver.run(&mut state, &options), cancels);
         assert_eq!(ended.as_ref().ok().map(|report| report.status), expect, "{ended:?}");
-        let open = async || tree.jobs.list(JobScope::All, Listed::Open, 9).await.unwrap().len() == 1;
+        let open = async || tree.jobs.list(JobScope::All, JobFilter::Open, 9).await.unwrap().len() == 1;
         while open().await != is_open {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
@@ -259,7 +261,7 @@ async fn take_over(tree: &Tree) -> (JobRecord, Vec<ApprovalRequest>) {
         let policy = Arc::new(Policy::of(Profile::Trusted));
         RunContext::new(Arc::new(session), snapshot, policy, approver.clone())
     };
-    let job = tree.jobs.list(JobScope::All, Listed::Open, 1).await.unwrap().remove(0);
+    let job = tree.jobs.list(JobScope::All, JobFilter::Open, 1).await.unwrap().remove(0);
     recover(tree, None, context);
     let job = tree.jobs.wait(JobScope::All, &job.id, WAIT).await.unwrap();
     let asked = inbox.requests();
@@ -280,7 +282,7 @@ fn write() -> Arc<Counter> {
 }
 
 /// Scripts of a second process: `a` writes.
-fn then_writes(root: Vec<Reply>, m: Vec<Reply>) -> Scripts {
+fn then_writes(root: Vec<Reply>, m: Vec<Reply>) -> AgentScripts {
     let a = vec![Reply::Calls(vec![("1", "t__write", json!({}))]), Reply::Text("a done")];
     HashMap::from([("root", root), ("m", m), ("a", a)])
 }

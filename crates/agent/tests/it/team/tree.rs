@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde_json::json;
 use toolwright_agent::{ChildEnd, Limits, RunConfig, RunReport, Status};
 use toolwright_core::agents::{AgentConfig, AgentLimits, OnChildren};
-use toolwright_core::job::{JobScope, JobState, Jobs as _, Listed};
+use toolwright_core::job::{JobFilter, JobScope, JobState, Jobs as _};
 use toolwright_core::store::SessionLog as _;
 
 use crate::fixture::{Reply, begin_with, options, until};
-use crate::team::agent_tree::{Scripts, Tree, WAIT, Waits, agent, send_to_job, start};
+use crate::team::agent_tree::{AgentScripts, Tree, WAIT, WaitingTool, agent, send_to_job, start};
 
 /// A root with these limits, whose answer leaves agents alone.
 async fn run_boss(tree: &Tree, limits: AgentLimits) -> RunReport {
@@ -25,7 +25,7 @@ async fn run_boss(tree: &Tree, limits: AgentLimits) -> RunReport {
 }
 
 /// A root that starts `a` and answers, and what `a` says.
-fn scripts(a: Vec<Reply>) -> Scripts {
+fn scripts(a: Vec<Reply>) -> AgentScripts {
     let root = vec![Reply::Calls(vec![start("1", "agent__a")]), Reply::Text("early"), Reply::Text("all done")];
     HashMap::from([("root", root), ("a", a)])
 }
@@ -66,7 +66,7 @@ async fn a_message_keeps_an_agent_working() {
     let report = json!({"status": "success", "format": "markdown", "content": "too early"});
     let both = Reply::Calls(vec![("1", "t__slow", json!({})), ("2", "agent__final_report", report)]);
     let dir = tempfile::tempdir().unwrap();
-    let slow = Waits::new();
+    let slow = WaitingTool::new();
     let agents = vec![background("a")];
     let tree = Tree::new(dir.path(), scripts(vec![both, Reply::Text("with cellar")]), agents, vec![slow.clone()]).await;
     let options = options();
@@ -84,7 +84,7 @@ async fn a_message_keeps_an_agent_working() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sender_learns_of_an_unread_message() {
     let dir = tempfile::tempdir().unwrap();
-    let slow = Waits::new();
+    let slow = WaitingTool::new();
     let work = vec![Reply::Calls(vec![("1", "t__slow", json!({}))])];
     let tree = Tree::new(dir.path(), scripts(work), vec![background("a")], vec![slow.clone()]).await;
     run_boss(&tree, AgentLimits::default()).await;
@@ -92,7 +92,7 @@ async fn a_sender_learns_of_an_unread_message() {
     send_to_job(&tree, "look into the cellar").await;
     let options = options();
     let scope = JobScope::Of(&options.session);
-    let job = tree.jobs.list(scope, Listed::Open, 1).await.unwrap().remove(0).id;
+    let job = tree.jobs.list(scope, JobFilter::Open, 1).await.unwrap().remove(0).id;
     tree.jobs.stop(scope, &job).await.unwrap();
     assert_eq!(tree.jobs.wait(scope, &job, WAIT).await.unwrap().state, JobState::Cancelled);
     let is_reported = async || {

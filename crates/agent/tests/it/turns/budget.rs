@@ -13,10 +13,10 @@ use toolwright_providers::builtin::{self, BuiltinOptions};
 use crate::fixture::{Fixture, Reply, begin_with, options, spec};
 
 /// Gives the same content each time.
-struct Gives(Vec<ContentBlock>);
+struct FixedContentTool(Vec<ContentBlock>);
 
 #[async_trait]
-impl Tool for Gives {
+impl Tool for FixedContentTool {
     fn definition(&self) -> ToolDefinition {
         let id = ToolId::parse("t:gives@1.0.0").unwrap();
         let mut definition = ToolDefinition::new(id, "Gives.", Some(json!({"type": "object"})));
@@ -36,7 +36,7 @@ fn calls(ids: &[&'static str]) -> Reply {
 async fn fixture(dir: &std::path::Path, script: Vec<Reply>, content: Vec<ContentBlock>) -> Fixture {
     let mut tools = builtin::tools(&BuiltinOptions::default());
     tools.retain(|tool| is_output_tool(&tool.definition().id));
-    tools.insert(0, Arc::new(Gives(content)));
+    tools.insert(0, Arc::new(FixedContentTool(content)));
     Fixture::new(dir, script, tools).await
 }
 

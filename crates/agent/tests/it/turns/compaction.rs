@@ -110,9 +110,9 @@ async fn an_unknown_window_is_learned_from_an_overflow() {
 
 /// Counts as the server does, and how often.
 #[derive(Default)]
-struct Counts(Arc<AtomicUsize>);
+struct ServerTokenCounter(Arc<AtomicUsize>);
 
-impl TokenCounter for Counts {
+impl TokenCounter for ServerTokenCounter {
     fn count(&self, text: &str) -> (usize, Exactness) {
         self.0.fetch_add(1, Ordering::SeqCst);
         (usize::try_from(count_tokens(text)).unwrap(), Exactness::Exact)
@@ -130,7 +130,8 @@ async fn a_tokenizer_counts_only_near_the_limit() {
         let talk = LongTalk::new(16_384, turns);
         let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
         let asked = Arc::new(AtomicUsize::new(0));
-        let parts = LongRunOptions { tokens: Arc::new(Counts(Arc::clone(&asked))), ..LongRunOptions::default() };
+        let parts =
+            LongRunOptions { tokens: Arc::new(ServerTokenCounter(Arc::clone(&asked))), ..LongRunOptions::default() };
         let fixture = LongRunFixture::on(dir.path(), server, APIS[0], parts, |store| store).await;
         let mut state = begin(&talk, 16_384, terms());
         let report = fixture.talk(&talk, &mut state).await.unwrap();
@@ -144,13 +145,13 @@ async fn a_tokenizer_counts_only_near_the_limit() {
 }
 
 /// Loses power at the save that `when` says, just after or just before it is written.
-struct Breaking {
+struct PowerLossAtSave {
     store: Arc<SqliteStore>,
     when: Box<dyn Fn(&Value) -> bool + Send + Sync>,
     written: bool,
 }
 
-impl Breaking {
+impl PowerLossAtSave {
     async fn save(&self, state: &Value, write: impl Future<Output = Result<(), StoreError>>) -> Result<(), StoreError> {
         let breaks = (self.when)(state);
         if !breaks || self.written {
@@ -161,7 +162,7 @@ impl Breaking {
 }
 
 #[async_trait]
-impl RunStore for Breaking {
+impl RunStore for PowerLossAtSave {
     async fn claim(&self, run: &str) -> Result<Claim, StoreError> {
         self.store.claim(run).await
     }
@@ -193,7 +194,7 @@ const WINDOW: usize = 6000;
 async fn broken_off(dir: &Path, when: impl Fn(&Value) -> bool + Send + Sync + 'static, written: bool) -> bool {
     let talk = LongTalk::new(WINDOW as u64, TURNS);
     let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
-    let breaking = |store| Arc::new(Breaking { store, when: Box::new(when), written });
+    let breaking = |store| Arc::new(PowerLossAtSave { store, when: Box::new(when), written });
     let fixture = LongRunFixture::on(dir, Arc::clone(&server), APIS[1], LongRunOptions::default(), breaking).await;
     let mut state = begin(&talk, WINDOW, terms());
     let ended = fixture.talk(&talk, &mut state).await;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolwright_agent::{ContextOptions, RunConfig, RunState, Status};
 use toolwright_core::event::{CompactionLayer, Event};
 use toolwright_core::llm::{LlmDefinition, LlmHooks, define_llm_tool, shipped};
-use toolwright_core::model::{CallResult, Message, WrittenCall};
+use toolwright_core::model::{CallResult, Message, RawToolCall};
 use toolwright_core::store::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, StoreError, StoredOutput};
 use toolwright_core::{ContentBlock, SessionId, Tool, ToolId};
 use toolwright_models::ModelOverrides;
@@ -19,7 +19,7 @@ use crate::fixture::{options, provider};
 use crate::turns::long_talks::{APIS, LongRunFixture, LongRunOptions, Step, begin, terms};
 
 /// What is asked of a store.
-enum Does<'a> {
+enum StoreOperation<'a> {
     Put(&'a str),
     PutFile,
     Read,
@@ -28,11 +28,11 @@ enum Does<'a> {
 /// Outputs on a disk that fails at what `fails` says.
 struct Failing {
     inner: Arc<dyn OutputStore>,
-    fails: fn(Does<'_>) -> bool,
+    fails: fn(StoreOperation<'_>) -> bool,
 }
 
 impl Failing {
-    fn check(&self, does: Does<'_>) -> Result<(), StoreError> {
+    fn check(&self, does: StoreOperation<'_>) -> Result<(), StoreError> {
         if (self.fails)(does) { Err(StoreError::NotFound("the disk".into())) } else { Ok(()) }
     }
 }
@@ -40,11 +40,11 @@ impl Failing {
 #[async_trait]
 impl OutputStore for Failing {
     async fn put(&self, session: &SessionId, bytes: &[u8]) -> Result<StoredOutput, StoreError> {
-        self.check(Does::Put(std::str::from_utf8(bytes).unwrap()))?;
+        self.check(StoreOperation::Put(std::str::from_utf8(bytes).unwrap()))?;
         self.inner.put(session, bytes).await
     }
     async fn put_artifact(&self, session: &SessionId, bytes: &[u8], media: &str) -> Result<StoredOutput, StoreError> {
-        self.check(Does::PutFile)?;
+        self.check(StoreOperation::PutFile)?;
         self.inner.put_artifact(session, bytes, media).await
     }
     async fn writer(&self, session: &SessionId) -> Result<Box<dyn OutputWriter>, StoreError> {
@@ -57,7 +57,7 @@ impl OutputStore for Failing {
         offset: u64,
         limit: usize,
     ) -> Result<OutputSlice, StoreError> {
-        self.check(Does::Read)?;
+        self.check(StoreOperation::Read)?;
         self.inner.read(session, handle, offset, limit).await
     }
     async fn read_lines(
@@ -83,7 +83,7 @@ const WINDOW: usize = 8192;
 
 /// A talk with a disk that fails goes on to its end. `warned`: whether anybody is told; `kept`: whether the turns that were put
 /// together were stored; `refused`: how many requests may be found too large by the server alone.
-async fn check_failing(fails: fn(Does<'_>) -> bool, warned: bool, kept: bool, refused: usize) {
+async fn check_failing(fails: fn(StoreOperation<'_>) -> bool, warned: bool, kept: bool, refused: usize) {
     let dir = tempfile::tempdir().unwrap();
     let talk = LongTalk::new(WINDOW as u64, TURNS);
     let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
@@ -131,14 +131,19 @@ fn texts(state: &RunState) -> Vec<String> {
 #[tokio::test]
 async fn a_failing_store_during_compaction_ends_no_run() {
     // Nothing can be stored at all: results stay for as long as the conversation is taken to fit.
-    check_failing(|does| matches!(does, Does::Put(_)), true, false, 1).await;
+    check_failing(|does| matches!(does, StoreOperation::Put(_)), true, false, 1).await;
     // The turns cannot, the results could.
-    check_failing(|does| matches!(does, Does::Put(text) if text.contains("Assistant calls t__step:")), true, false, 0)
-        .await;
+    check_failing(
+        |does| matches!(does, StoreOperation::Put(text) if text.contains("Assistant calls t__step:")),
+        true,
+        false,
+        0,
+    )
+    .await;
     // What was stored cannot be read again: the models see the notes in its place.
-    check_failing(|does| matches!(does, Does::Read), false, true, 0).await;
+    check_failing(|does| matches!(does, StoreOperation::Read), false, true, 0).await;
     // Files alone: there are none.
-    check_failing(|does| matches!(does, Does::PutFile), false, true, 0).await;
+    check_failing(|does| matches!(does, StoreOperation::PutFile), false, true, 0).await;
 }
 
 /// The bytes of what is stored under a handle.
@@ -188,7 +193,7 @@ fn with_results(tokens: &[usize]) -> Vec<Message> {
     let mut messages = vec![Message::user("Go on.")];
     for (n, tokens) in tokens.iter().chain(&[10]).enumerate() {
         let id = format!("c{n}");
-        let call = WrittenCall { id: id.clone(), name: STEP_TOOL.into(), arguments: format!("{{\"n\":{n}}}") };
+        let call = RawToolCall { id: id.clone(), name: STEP_TOOL.into(), arguments: format!("{{\"n\":{n}}}") };
         messages.push(Message::Assistant { text: String::new(), calls: vec![call], opaque: Vec::new() });
         let content = vec![ContentBlock::text("four".repeat(*tokens))];
         let result = CallResult { call_id: id, name: STEP_TOOL.into(), content, ..CallResult::default() };
@@ -198,7 +203,7 @@ fn with_results(tokens: &[usize]) -> Vec<Message> {
 }
 
 /// A run of one answer that begins with these messages, on a disk that fails at what `fails` says.
-async fn answered(messages: Vec<Message>, spec: RunConfig, fails: fn(Does<'_>) -> bool) -> LongRunFixture {
+async fn answered(messages: Vec<Message>, spec: RunConfig, fails: fn(StoreOperation<'_>) -> bool) -> LongRunFixture {
     let dir = tempfile::tempdir().unwrap();
     let server = Arc::new(ScriptedModel::start(Script::echo()).await.unwrap());
     let outputs = Box::new(move |inner| Arc::new(Failing { inner, fails }) as Arc<dyn OutputStore>);
@@ -218,7 +223,7 @@ async fn answered(messages: Vec<Message>, spec: RunConfig, fails: fn(Does<'_>) -
 async fn an_unstorable_result_stays_if_others_make_room() {
     let context = ContextOptions { summarize: false, ..terms() };
     let spec = begin(&LongTalk::new(8192, 1), 8192, context).spec().clone();
-    let fixture = answered(with_results(&[4000, 4000]), spec, |does| matches!(does, Does::Put(_))).await;
+    let fixture = answered(with_results(&[4000, 4000]), spec, |does| matches!(does, StoreOperation::Put(_))).await;
     let body = fixture.server.requests()[0].body.to_string();
     assert_eq!(body.matches("[toolwright took this result").count(), 1, "{body}");
     assert!(body.contains(&"four".repeat(4000)), "one of them is whole");
@@ -236,8 +241,8 @@ async fn too_few_tokens_for_compaction_store_nothing() {
     for (tokens, expect) in [(1000, false), (1_000_000, true)] {
         let mut spec = begin(&LongTalk::new(8192, 1), 8192, terms()).spec().clone();
         spec.limits.tokens = Some(tokens);
-        let counting = |does: Does<'_>| {
-            if matches!(does, Does::Put(text) if text.contains("Assistant:")) {
+        let counting = |does: StoreOperation<'_>| {
+            if matches!(does, StoreOperation::Put(text) if text.contains("Assistant:")) {
                 STORED.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             }
             false

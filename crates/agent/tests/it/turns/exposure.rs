@@ -139,12 +139,12 @@ async fn a_called_hidden_tool_is_shown_last() {
 #[tokio::test]
 async fn policy_and_tool_list_hold_for_inner_calls() {
     let dir = tempfile::tempdir().unwrap();
-    let carried = |name: &str| json!({"name": name, "arguments": {}});
+    let wrapped_call = |name: &str| json!({"name": name, "arguments": {}});
     let script = vec![
         Reply::Calls(vec![
-            ("1", "tools__call", carried("mail__send")),
-            ("2", "tools__call", carried("sky__weather")),
-            ("3", "tools__call", carried("yard__water")),
+            ("1", "tools__call", wrapped_call("mail__send")),
+            ("2", "tools__call", wrapped_call("sky__weather")),
+            ("3", "tools__call", wrapped_call("yard__water")),
             ("4", "tools__search", json!({"query": "prune the roses"})),
             ("5", "tools__describe", json!({"names": ["yard__water"]})),
             ("6", "yard__water", json!({})),

@@ -16,14 +16,14 @@ use toolwright_testkit::FakeApprover;
 use crate::fixture::{Counter, Fixture, Reply, asking, begin, options, provider, until};
 
 /// Loses power at one of its saves, just after or just before it is written.
-pub(crate) struct Fragile {
+pub(crate) struct PowerLossStore {
     store: Arc<SqliteStore>,
     saves: AtomicUsize,
     breaks_at: usize,
     written: bool,
 }
 
-impl Fragile {
+impl PowerLossStore {
     pub(crate) fn new(store: Arc<SqliteStore>, breaks_at: usize, written: bool) -> Arc<Self> {
         Arc::new(Self { store, saves: AtomicUsize::new(0), breaks_at, written })
     }
@@ -38,7 +38,7 @@ impl Fragile {
 }
 
 #[async_trait]
-impl RunStore for Fragile {
+impl RunStore for PowerLossStore {
     async fn claim(&self, run: &str) -> Result<Claim, StoreError> {
         self.store.claim(run).await
     }
@@ -87,7 +87,7 @@ async fn a_crash_between_steps_repeats_nothing() {
     for (breaks_at, written) in (1..=6).map(|n| (n, true)).chain((2..=6).map(|n| (n, false))) {
         let dir = tempfile::tempdir().unwrap();
         let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
-        let fragile = |store| Fragile::new(store, breaks_at, written);
+        let fragile = |store| PowerLossStore::new(store, breaks_at, written);
         let fixture = Fixture::with_store(dir.path(), script(), vec![tool.clone()], fragile).await;
         let broken = fixture.driver.run(&mut begin(Limits::default()), &options()).await;
         assert!(matches!(broken, Err(DriverError::Store(_))), "save {breaks_at}");
@@ -215,13 +215,13 @@ async fn a_run_with_model_failure_can_be_resumed() {
 }
 
 /// Lets another process drive the run for a while.
-struct Elsewhere {
+struct ContendedStore {
     store: Arc<SqliteStore>,
     taken: AtomicBool,
 }
 
 #[async_trait]
-impl RunStore for Elsewhere {
+impl RunStore for ContendedStore {
     async fn claim(&self, run: &str) -> Result<Claim, StoreError> {
         if self.taken.load(Ordering::SeqCst) {
             return Ok(Claim::TakenBy("process 7".into()));
@@ -251,7 +251,7 @@ async fn a_run_of_another_process_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let mut handle = None;
     let elsewhere = |store| {
-        let store = Arc::new(Elsewhere { store, taken: AtomicBool::new(true) });
+        let store = Arc::new(ContendedStore { store, taken: AtomicBool::new(true) });
         handle = Some(Arc::clone(&store));
         store
     };
@@ -269,7 +269,7 @@ async fn a_changed_tool_runs_no_old_call() {
     let dir = tempfile::tempdir().unwrap();
     let old = Counter::saying("t:a@1.0.0", Effects::READ, "old");
     let script = vec![Reply::Calls(vec![("1", "t__a", json!({}))]), Reply::Text("x")];
-    let fragile = |store| Arc::new(Fragile { store, saves: AtomicUsize::new(0), breaks_at: 2, written: true });
+    let fragile = |store| Arc::new(PowerLossStore { store, saves: AtomicUsize::new(0), breaks_at: 2, written: true });
     let fixture = Fixture::with_store(dir.path(), script.clone(), vec![old.clone()], fragile).await;
     fixture.driver.run(&mut begin(Limits::default()), &options()).await.unwrap_err();
     let new = Counter::saying("t:a@1.0.0", Effects::READ, "new");

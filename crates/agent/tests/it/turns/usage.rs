@@ -23,14 +23,14 @@ use toolwright_search::{Method, PickOptions, Selector, ToolFinder};
 use toolwright_testkit::FakeApprover;
 
 use crate::fixture::{Counter, Fixture, JUDGE, Reply, asking, begin, options};
-use crate::turns::resume::Fragile;
+use crate::turns::resume::PowerLossStore;
 
 /// Asks a model, and then fails where it is told to.
 #[derive(Default)]
-struct Asks(Mode);
+struct ModelAskingTool(Mode);
 
 #[async_trait]
-impl Tool for Asks {
+impl Tool for ModelAskingTool {
     fn definition(&self) -> ToolDefinition {
         let schema = json!({"type": "object", "properties": {"fails": {"type": "boolean"}}});
         let mut definition = ToolDefinition::new(ToolId::parse("t:asks@1.0.0").unwrap(), "Asks a model.", Some(schema));
@@ -71,7 +71,7 @@ async fn model_usage_of_calls_counts_and_is_reported() {
     let stopped = Usage { input_tokens: 21, output_tokens: 9, ..Usage::default() };
     for (tokens, used, is_stopped) in [(None, USED, false), (Some(31), USED, false), (Some(30), stopped, true)] {
         let dir = tempfile::tempdir().unwrap();
-        let fixture = Fixture::new(dir.path(), script(), vec![Arc::new(Asks::default())]).await;
+        let fixture = Fixture::new(dir.path(), script(), vec![Arc::new(ModelAskingTool::default())]).await;
         let limits = Limits { tokens, ..Limits::default() };
         let report = fixture.driver.run(&mut begin(limits), &options()).await.unwrap();
         assert_eq!((report.usage, report.reason.is_some()), (used, is_stopped), "{tokens:?}: {report:?}");
@@ -120,22 +120,23 @@ async fn usage_of_calls_before_a_crash_counts_once() {
     // Four saves: before each of the two questions, before the calls, and at the end.
     for (breaks_at, written) in [(2, true), (3, false), (3, true), (4, true)] {
         let dir = tempfile::tempdir().unwrap();
-        let fragile = |store| Fragile::new(store, breaks_at, written);
-        let fixture = Fixture::with_store(dir.path(), script(), vec![Arc::new(Asks::default())], fragile).await;
+        let fragile = |store| PowerLossStore::new(store, breaks_at, written);
+        let fixture =
+            Fixture::with_store(dir.path(), script(), vec![Arc::new(ModelAskingTool::default())], fragile).await;
         let broken = fixture.driver.run(&mut begin(Limits::default()), &options()).await;
         assert!(matches!(broken, Err(DriverError::Store(_))), "save {breaks_at}");
         drop(fixture);
-        let fixture = Fixture::new(dir.path(), script(), vec![Arc::new(Asks::default())]).await;
+        let fixture = Fixture::new(dir.path(), script(), vec![Arc::new(ModelAskingTool::default())]).await;
         let report = fixture.driver.resume(&options()).await.unwrap();
         assert_eq!(report.usage, USED, "save {breaks_at}, written {written}");
     }
 }
 
 /// A tool of a source that asks its client, and knows nothing of models.
-struct Samples;
+struct SamplingTool;
 
 #[async_trait]
-impl Tool for Samples {
+impl Tool for SamplingTool {
     fn definition(&self) -> ToolDefinition {
         let schema = json!({"type": "object", "properties": {"fails": {"type": "boolean"}}});
         ToolDefinition::new(ToolId::parse("t:asks@1.0.0").unwrap(), "Asks its client.", Some(schema))
@@ -174,12 +175,12 @@ async fn usage_of_sampling_before_a_crash_counts_once() {
     let options = || RunOptions { client: Arc::new(Sampling::default()), ..options() };
     for (breaks_at, written) in [(2, true), (3, false), (3, true), (4, true)] {
         let dir = tempfile::tempdir().unwrap();
-        let fragile = |store| Fragile::new(store, breaks_at, written);
-        let fixture = Fixture::with_store(dir.path(), script(), vec![Arc::new(Samples)], fragile).await;
+        let fragile = |store| PowerLossStore::new(store, breaks_at, written);
+        let fixture = Fixture::with_store(dir.path(), script(), vec![Arc::new(SamplingTool)], fragile).await;
         let broken = fixture.driver.run(&mut begin(Limits::default()), &options()).await;
         assert!(matches!(broken, Err(DriverError::Store(_))), "save {breaks_at}");
         drop(fixture);
-        let fixture = Fixture::new(dir.path(), script(), vec![Arc::new(Samples)]).await;
+        let fixture = Fixture::new(dir.path(), script(), vec![Arc::new(SamplingTool)]).await;
         let report = fixture.driver.resume(&options()).await.unwrap();
         assert_eq!(report.usage, USED, "save {breaks_at}, written {written}");
     }
@@ -196,7 +197,7 @@ async fn usage_of_jobs_counts_at_any_time() {
             Reply::Text("I have begun."),
             Reply::Text("It was found."),
         ];
-        let fixture = Fixture::new(dir.path(), script, vec![Arc::new(Asks(Mode::Background))]).await;
+        let fixture = Fixture::new(dir.path(), script, vec![Arc::new(ModelAskingTool(Mode::Background))]).await;
         let driver = fixture.driver.clone().with_job_wait(Duration::from_secs(20));
         let limits = Limits { tokens, ..Limits::default() };
         let mut state = begin(limits);
@@ -217,8 +218,8 @@ async fn usage_of_jobs_counts_once_despite_crashes() {
                 Reply::Text("I have begun."),
                 Reply::Text("It was found."),
             ];
-            let fragile = |store| Fragile::new(store, breaks_at, written);
-            Fixture::with_store(dir.path(), script, vec![Arc::new(Asks(Mode::Background))], fragile).await
+            let fragile = |store| PowerLossStore::new(store, breaks_at, written);
+            Fixture::with_store(dir.path(), script, vec![Arc::new(ModelAskingTool(Mode::Background))], fragile).await
         };
         let broken = fixture(breaks_at).await;
         let driver = broken.driver.clone().with_job_wait(Duration::from_secs(20));
@@ -240,7 +241,7 @@ async fn usage_of_a_job_between_tasks_counts() {
     let dir = tempfile::tempdir().unwrap();
     let script =
         vec![Reply::Calls(vec![("1", "t__asks", json!({}))]), Reply::Text("I have begun."), Reply::Text("Yes.")];
-    let fixture = Fixture::new(dir.path(), script, vec![Arc::new(Asks(Mode::Background))]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![Arc::new(ModelAskingTool(Mode::Background))]).await;
     let mut state = begin(Limits::default());
     fixture.driver.run(&mut state, &options()).await.unwrap();
     assert!(fixture.executor.services().log.wait(&options().session.id, 0, Duration::from_secs(20)).await.unwrap());
@@ -282,7 +283,7 @@ async fn a_crash_before_dispatch_repeats_no_repair() {
     // The saves: before the model, before the calls, what the check came to.
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
-    let fragile = |store| Fragile::new(store, 3, true);
+    let fragile = |store| PowerLossStore::new(store, 3, true);
     let fixture = Fixture::with_repairs(dir.path(), unfit_script(), vec![tool.clone()], fragile).await;
     let broken = fixture.driver.run(&mut begin(Limits::default()), &options()).await;
     assert!(matches!(broken, Err(DriverError::Store(_))));

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use toolwright::Toolwright;
-use toolwright::app::{CallOptions, ClientOptions, Filled, GatewayFallback, Person, Visited};
+use toolwright::app::{CallOptions, ClientOptions, FormAnswer, GatewayFallback, PageAnswer, Person};
 use toolwright::async_trait;
 use toolwright::config::LoadOptions;
-use toolwright::core::approval::{Answers, NoApprover};
+use toolwright::core::approval::{AnswerSource, NoApprover};
 use toolwright::core::client::{AskingCall, CallClient, ClientRequest};
 use toolwright::core::session::{Principal, Session};
 use toolwright::core::{ApprovalDecision, Approver, CallId, Cancel, Profile, RawArguments, ToolCall, ToolId};
@@ -126,7 +126,7 @@ async fn sampling_is_declared_only_where_allowed() {
         let key = |name: &str| (name == "OPENAI_API_KEY").then(|| "k".to_owned());
         let app = Toolwright::open(options, config, Box::new(key)).await.expect("opens");
         let nobody: Arc<dyn Approver> = Arc::new(NoApprover { remedy: "nobody is there".into() });
-        let approver = if asks_somebody { Arc::new(app.ask_inbox(Answers::Here, |_| ())) } else { nobody };
+        let approver = if asks_somebody { Arc::new(app.ask_inbox(AnswerSource::Here, |_| ())) } else { nobody };
         let policy = Arc::new(app.config().policy(None, Profile::Ask));
         let session = app.call_session();
         let terms = ClientOptions {
@@ -233,22 +233,22 @@ async fn what_sampling_may_cost_is_bounded() {
 }
 
 /// Fills in what it is asked for, and remembers who asked.
-struct Ann(Filled);
+struct FormFiller(FormAnswer);
 
 #[async_trait]
-impl Person for Ann {
-    async fn fill_in(&self, source: &str, form: &Form) -> Filled {
+impl Person for FormFiller {
+    async fn fill_in(&self, source: &str, form: &Form) -> FormAnswer {
         assert_eq!((source, &*form.message), ("fx:test_elicitation", "Who are you?"));
         assert_eq!(form.fields.len(), 2);
         self.0.clone()
     }
 
-    async fn visit(&self, source: &str, page: &Page) -> Visited {
+    async fn visit(&self, source: &str, page: &Page) -> PageAnswer {
         assert_eq!((source, &*page.message, page.host()), ("a tool", "Log in.", "bank.example"));
         match self.0 {
-            Filled::Accepted(_) => Visited::Opened,
-            Filled::Declined => Visited::Declined,
-            Filled::Cancelled => Visited::Cancelled,
+            FormAnswer::Accepted(_) => PageAnswer::Opened,
+            FormAnswer::Declined => PageAnswer::Declined,
+            FormAnswer::Cancelled => PageAnswer::Cancelled,
         }
     }
 }
@@ -271,14 +271,14 @@ async fn a_form_is_filled_in_declined_or_left() {
     let app = app(&fixture).await;
     app.list_for("fx__test_elicitation", Duration::from_secs(30)).await;
     let content = json!({"username": "ann", "email": "ann@example.org"});
-    let accepted = Filled::Accepted(content.as_object().expect("object").clone());
+    let accepted = FormAnswer::Accepted(content.as_object().expect("object").clone());
     for (filled, says) in [
         (Some(accepted), "action=accept, content={\"username\":\"ann\",\"email\":\"ann@example.org\"}"),
-        (Some(Filled::Declined), "action=decline"),
-        (Some(Filled::Cancelled), "action=cancel"),
+        (Some(FormAnswer::Declined), "action=decline"),
+        (Some(FormAnswer::Cancelled), "action=cancel"),
         (None, ""),
     ] {
-        let person = filled.clone().map(|filled| Arc::new(Ann(filled)) as Arc<dyn Person>);
+        let person = filled.clone().map(|filled| Arc::new(FormFiller(filled)) as Arc<dyn Person>);
         let arguments = RawArguments::Value(json!({"message": "Who are you?"}));
         let call = ToolCall::new(CallId::new("c"), "fx__test_elicitation", arguments);
         let options = CallOptions { client: client(&app, person), ..CallOptions::new(Profile::Owner) };
@@ -293,22 +293,24 @@ async fn a_form_is_filled_in_declined_or_left() {
 async fn a_page_is_opened_by_a_person_only() {
     let fixture = Fixture::new();
     let app = app(&fixture).await;
-    let ask = async |person: Option<Filled>, url: &str| {
-        let person = person.map(|filled| Arc::new(Ann(filled)) as Arc<dyn Person>);
+    let ask = async |person: Option<FormAnswer>, url: &str| {
+        let person = person.map(|filled| Arc::new(FormFiller(filled)) as Arc<dyn Person>);
         let params = json!({"mode": "url", "message": "Log in.", "url": url, "elicitationId": "e1"});
         let asked = ClientRequest { key: None, method: "elicitation/create".into(), params };
         client(&app, person).ask(vec![asked]).await.expect("answered").remove(0)
     };
     let page = "https://bank.example/login?for=1";
-    for (filled, action) in
-        [(Filled::Accepted(Map::new()), "accept"), (Filled::Declined, "decline"), (Filled::Cancelled, "cancel")]
-    {
+    for (filled, action) in [
+        (FormAnswer::Accepted(Map::new()), "accept"),
+        (FormAnswer::Declined, "decline"),
+        (FormAnswer::Cancelled, "cancel"),
+    ] {
         assert_eq!(ask(Some(filled), page).await, Ok(json!({"action": action})));
     }
     assert_eq!(ask(None, page).await.expect_err("nobody is there").code, -32601);
-    let hidden = ask(Some(Filled::Declined), "https://bank.example@evil.example/").await.expect_err("refused");
+    let hidden = ask(Some(FormAnswer::Declined), "https://bank.example@evil.example/").await.expect_err("refused");
     assert_eq!(hidden.code, -32602, "{hidden:?}");
-    let ann: Arc<dyn Person> = Arc::new(Ann(Filled::Declined));
+    let ann: Arc<dyn Person> = Arc::new(FormFiller(FormAnswer::Declined));
     assert_eq!(client(&app, Some(ann)).capabilities()["elicitation"], json!({"form": {}, "url": {}}));
     app.shut_down().await;
 }

@@ -109,10 +109,10 @@ fn a_lost_job_is_reported_and_not_repeated() {
     assert_eq!(fixture.read("project/ran"), "ran\n");
 }
 
-struct Sends(&'static str);
+struct SendingTool(&'static str);
 
 #[async_trait]
-impl Tool for Sends {
+impl Tool for SendingTool {
     fn definition(&self) -> ToolDefinition {
         let id = ToolId::format("t", self.0, "1.0.0").expect("id");
         let mut definition = ToolDefinition::new(id, "Short.", Some(json!({"type": "object"})));
@@ -139,7 +139,7 @@ impl Tool for Sends {
 
 async fn app(fixture: &Fixture, tools: &[&'static str]) -> Arc<Toolwright> {
     let app = Toolwright::open(LoadOptions::default(), fixture.load(), Box::new(|_| None)).await.expect("opens");
-    let tools = tools.iter().map(|name| Arc::new(Sends(name)) as Arc<dyn Tool>).collect();
+    let tools = tools.iter().map(|name| Arc::new(SendingTool(name)) as Arc<dyn Tool>).collect();
     let provider = StaticProvider::new("t", ProviderKind::Native, tools).expect("provider");
     app.catalogue().add_provider(Arc::new(provider)).await.expect("added");
     app.catalogue().refresh("t").await;

@@ -71,12 +71,12 @@ pub struct NameTable {
     by_wire: HashMap<String, usize>,
     by_id: HashMap<String, usize>,
     by_alias: HashMap<String, usize>,
-    by_bare: HashMap<String, Bare>,
-    by_spelling: HashMap<String, Bare>,
+    by_bare: HashMap<String, BareName>,
+    by_spelling: HashMap<String, BareName>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Bare {
+enum BareName {
     One(usize),
     Several,
 }
@@ -110,7 +110,7 @@ impl NameTable {
                 table.by_alias.entry(alias.clone()).or_insert(index);
             }
             let spelling = table.by_spelling.entry(folded(&table.wire[index]));
-            spelling.and_modify(|bare| *bare = Bare::Several).or_insert(Bare::One(index));
+            spelling.and_modify(|bare| *bare = BareName::Several).or_insert(BareName::One(index));
         }
         table
     }
@@ -159,17 +159,17 @@ impl NameTable {
         let same_tool = |other: usize| tools[other].id.without_version() == tools[index].id.without_version();
         match self.by_bare.get(name) {
             None => {
-                self.by_bare.insert(name.to_owned(), Bare::One(index));
+                self.by_bare.insert(name.to_owned(), BareName::One(index));
             }
-            Some(Bare::One(other)) if same_tool(*other) => {
+            Some(BareName::One(other)) if same_tool(*other) => {
                 if tools[index].provider == tools[*other].provider
                     && tools[index].id.version_key() > tools[*other].id.version_key()
                 {
-                    self.by_bare.insert(name.to_owned(), Bare::One(index));
+                    self.by_bare.insert(name.to_owned(), BareName::One(index));
                 }
             }
             Some(_) => {
-                self.by_bare.insert(name.to_owned(), Bare::Several);
+                self.by_bare.insert(name.to_owned(), BareName::Several);
             }
         }
     }
@@ -209,7 +209,7 @@ impl NameTable {
             let matched = if matched.is_guess() { matched } else { NameMatch::Decorated };
             return Resolution::Found(index, matched);
         }
-        if let Some(Bare::One(index)) = self.by_spelling.get(&folded(plain)) {
+        if let Some(BareName::One(index)) = self.by_spelling.get(&folded(plain)) {
             return Resolution::Found(*index, NameMatch::Spelling);
         }
         Resolution::Unknown(self.suggest(plain))
@@ -221,7 +221,7 @@ impl NameTable {
             .or_else(|| found(self.by_id.get(name), NameMatch::Id))
             .or_else(|| found(self.by_alias.get(name), NameMatch::Alias))
             .or_else(|| match self.by_bare.get(name) {
-                Some(Bare::One(index)) => Some((*index, NameMatch::Bare)),
+                Some(BareName::One(index)) => Some((*index, NameMatch::Bare)),
                 _ => None,
             })
     }
@@ -234,7 +234,7 @@ impl NameTable {
         if name.is_empty() || name.len() > 256 {
             return Vec::new();
         }
-        let wanted = Wanted::new(name);
+        let wanted = NameQuery::new(name);
         let by_letters = self.nearest(|wire| wanted.distance_to(wire));
         if by_letters.is_empty() { self.nearest(|wire| wanted.missing_words(wire)) } else { by_letters }
     }
@@ -248,14 +248,14 @@ impl NameTable {
 }
 
 /// A name to resolve.
-struct Wanted {
+struct NameQuery {
     name: String,
     words: Vec<String>,
     /// Letters that may differ.
     limit: usize,
 }
 
-impl Wanted {
+impl NameQuery {
     fn new(name: &str) -> Self {
         let lower = name.to_lowercase();
         Self { words: words(name), limit: (lower.len() / 3).max(2), name: lower }
@@ -265,9 +265,9 @@ impl Wanted {
     fn distance_to(&self, wire: &str) -> Option<usize> {
         let lower = wire.to_lowercase();
         let bare = lower.split_once("__").map_or(lower.as_str(), |(_, bare)| bare);
-        let own_bare = self.name.rsplit(['.', ':', '/']).next().unwrap_or(&self.name);
+        let bare_name = self.name.rsplit(['.', ':', '/']).next().unwrap_or(&self.name);
         let near = |a: &str, b: &str| (a.len().abs_diff(b.len()) <= self.limit).then(|| strsim::levenshtein(a, b));
-        [near(&self.name, &lower), near(&self.name, bare).map(|d| d + 1), near(own_bare, bare).map(|d| d + 1)]
+        [near(&self.name, &lower), near(&self.name, bare).map(|d| d + 1), near(bare_name, bare).map(|d| d + 1)]
             .into_iter()
             .flatten()
             .min()

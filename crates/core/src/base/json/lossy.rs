@@ -5,17 +5,17 @@ use std::cell::OnceCell;
 
 use serde::Deserialize;
 
-/// Reads JSON of a peer. If it cannot be read as it is, reads the output of [`legible`], which is kept in `room`.
+/// Reads JSON of a peer. If it cannot be read as it is, reads the output of [`replace_lone_surrogates`], which is kept in `room`.
 ///
 /// # Errors
 /// The text is not JSON, or not of this type, either way.
 pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8], room: &'a OnceCell<Vec<u8>>) -> serde_json::Result<T> {
     // Checking the whole text once is faster than checking each string.
-    let as_it_is = match std::str::from_utf8(json) {
+    let unchanged = match std::str::from_utf8(json) {
         Ok(text) => serde_json::from_str(text),
         Err(_) => serde_json::from_slice(json),
     };
-    as_it_is.or_else(|error| match legible(json) {
+    unchanged.or_else(|error| match replace_lone_surrogates(json) {
         Some(mended) => serde_json::from_slice(room.get_or_init(|| mended)),
         None => Err(error),
     })
@@ -26,7 +26,7 @@ pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8], room: &'a OnceCell<Vec<u8>>)
 /// neither, so the text is unreadable for another reason. Valid JSON otherwise keeps its meaning; one pass, at most
 /// three times the input's bytes.
 #[must_use]
-pub fn legible(json: &[u8]) -> Option<Vec<u8>> {
+pub fn replace_lone_surrogates(json: &[u8]) -> Option<Vec<u8>> {
     let mut text = match String::from_utf8_lossy(json) {
         Cow::Borrowed(_) => None,
         Cow::Owned(text) => Some(text.into_bytes()),
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn lone_surrogates_and_broken_bytes_are_replaced() {
         let check = |json: &[u8], expect: Option<&str>| {
-            let got = legible(json).map(|json| serde_json::from_slice::<String>(&json).expect("JSON"));
+            let got = replace_lone_surrogates(json).map(|json| serde_json::from_slice::<String>(&json).expect("JSON"));
             assert_eq!(got.as_deref(), expect, "{}", String::from_utf8_lossy(json));
         };
         check(br#""plain \u00e9 \ud83d\ude00 \uD83D\uDE00""#, None);
@@ -93,7 +93,7 @@ mod tests {
         check(b"\"\xff \\udc00\"", Some("\u{fffd} \u{fffd}"));
         for cut in [&b"\"\\"[..], b"\"\\u", b"\"\\ud83", b"\"\\ud83d\\", b"\"\\ud83d\\u", b"", b"\\"] {
             // Invalid JSON stays invalid, and nothing past its end is read.
-            let _ = legible(cut);
+            let _ = replace_lone_surrogates(cut);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-pub use lossy::{legible, read};
+pub use lossy::{read, replace_lone_surrogates};
 
 /// Nesting depth that is followed. Lossless parsing allows one more level; but consecutive objects
 /// are put into an array, and repaired text must be JSON that others can read back.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::tokens::{Cursor, Place, is_blank, is_name, is_quote, literal, read_string};
+use super::tokens::{Cursor, StringPosition, is_blank, is_name, is_quote, literal, read_string};
 use super::{MAX_DEPTH, Unreadable, pointer};
 
 /// An open container.
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
             self.push(Frame::Object { members: Map::new(), key: None })?;
             return self.members();
         }
-        self.string(Place::Root).map(Value::String)
+        self.string(StringPosition::Root).map(Value::String)
     }
 
     fn peek_container(&mut self) -> Option<Value> {
@@ -185,7 +185,7 @@ impl<'a> Reader<'a> {
                 Some(next) => match self.stack.last() {
                     Some(Frame::Object { key: None, .. }) => self.key(next)?,
                     Some(Frame::Object { key: Some(_), .. }) => {
-                        self.value(next, Place::Member)?;
+                        self.value(next, StringPosition::Member)?;
                         None
                     }
                     _ => {
@@ -294,7 +294,7 @@ impl<'a> Reader<'a> {
                 self.cursor.bump();
                 return Ok(None);
             }
-            quote if is_quote(quote) => self.string(Place::Key)?,
+            quote if is_quote(quote) => self.string(StringPosition::Key)?,
             _ => self.bare_key(),
         };
         self.filler();
@@ -319,7 +319,7 @@ impl<'a> Reader<'a> {
 
     fn item(&mut self, next: char) -> Result<(), Unreadable> {
         if next != ':' {
-            return self.value(next, Place::Item);
+            return self.value(next, StringPosition::Item);
         }
         // A colon after a string: the array lacks its bracket, and the string is the object's next name.
         self.cursor.bump();
@@ -335,7 +335,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn value(&mut self, next: char, place: Place) -> Result<(), Unreadable> {
+    fn value(&mut self, next: char, place: StringPosition) -> Result<(), Unreadable> {
         if matches!(next, '{' | '[') {
             return self.enter();
         }
@@ -347,9 +347,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a string, with strings joined by `+`.
-    fn string(&mut self, place: Place) -> Result<String, Unreadable> {
+    fn string(&mut self, place: StringPosition) -> Result<String, Unreadable> {
         let mut text = self.quoted(place);
-        if place == Place::Key {
+        if place == StringPosition::Key {
             return Ok(text);
         }
         loop {
@@ -367,7 +367,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a string. If it ran to the end of the text, the brackets in its tail are given back.
-    fn quoted(&mut self, place: Place) -> String {
+    fn quoted(&mut self, place: StringPosition) -> String {
         let mut text = read_string(&mut self.cursor, place, self.in_call);
         if !text.closed {
             text.give_back(self.stack.iter().map(Frame::closer));
@@ -377,7 +377,7 @@ impl<'a> Reader<'a> {
 
     /// Reads an unquoted value: a literal, or text up to the next delimiter. `None` for the name of a function
     /// around the value, or a mark without meaning.
-    fn bare(&mut self, place: Place) -> Option<Value> {
+    fn bare(&mut self, place: StringPosition) -> Option<Value> {
         let rest = self.cursor.rest();
         if let Some(call) = call_prefix(rest) {
             self.cursor.skip(call);
@@ -402,7 +402,7 @@ impl<'a> Reader<'a> {
                 blank if is_blank(blank) => {
                     let word = if first { literal(self.cursor.since(start), false) } else { None };
                     first = false;
-                    if word.is_some() && self.next_is_apart(place) {
+                    if word.is_some() && self.next_is_separate(place) {
                         return word;
                     }
                     self.cursor.skip_while(|c| is_blank(c) && c != '\n');
@@ -427,13 +427,15 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether a delimiter follows a literal and a space, and not more of the same text.
-    fn next_is_apart(&mut self, place: Place) -> bool {
+    fn next_is_separate(&mut self, place: StringPosition) -> bool {
         let following = self.cursor.rest().trim_start_matches(is_blank);
         let end = following.find(|c| !is_name(c) && c != '.' && c != '+').unwrap_or(following.len());
         self.cursor.looked(end + 1);
         let (word, rest) = following.split_at(end);
         match place {
-            Place::Item => literal(word, rest.is_empty()).is_some() || (word.is_empty() && rest.starts_with(is_quote)),
+            StringPosition::Item => {
+                literal(word, rest.is_empty()).is_some() || (word.is_empty() && rest.starts_with(is_quote))
+            }
             _ => {
                 let colon = rest.trim_start_matches(|c| is_blank(c) || is_quote(c));
                 self.cursor.looked(rest.len() - colon.len());

@@ -147,7 +147,7 @@ fn number(word: &str, at_end: bool) -> Option<Value> {
 
 /// The position of a string, which determines what may follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum StringPosition {
     /// The name of a member.
     Key,
     /// The value of a member.
@@ -160,7 +160,7 @@ pub(super) enum Place {
 
 /// A string that was read.
 #[derive(Debug)]
-pub(super) struct Quoted {
+pub(super) struct QuotedString {
     /// The decoded text.
     pub(super) content: String,
     /// It ended before the text did.
@@ -169,7 +169,7 @@ pub(super) struct Quoted {
 
 /// The role of a quote inside a string.
 #[derive(Debug, PartialEq, Eq)]
-enum Quote {
+enum QuoteRole {
     /// The end of the string.
     Closes,
     /// A part of the string.
@@ -192,31 +192,31 @@ fn is_pair(open: char, close: char) -> bool {
 }
 
 /// Reads the string whose opening quote is next. `in_call` says that a `)` may follow it.
-pub(super) fn read_string(cursor: &mut Cursor<'_>, place: Place, in_call: bool) -> Quoted {
+pub(super) fn read_string(cursor: &mut Cursor<'_>, place: StringPosition, in_call: bool) -> QuotedString {
     let open = cursor.bump().unwrap_or('"');
     let mut content = String::new();
     // Up to here the content is not blank, and whether a line ended since.
     let (mut solid, mut broken) = (0, false);
     loop {
         let Some(next) = cursor.peek() else {
-            return Quoted { content, closed: false };
+            return QuotedString { content, closed: false };
         };
         if is_pair(open, next) {
             let after = &cursor.rest()[next.len_utf8()..];
             let parted = broken || content[..solid].ends_with(',');
             match meaning(cursor, after, place, in_call, parted) {
-                Quote::Closes => {
+                QuoteRole::Closes => {
                     cursor.bump();
-                    return Quoted { content, closed: true };
+                    return QuotedString { content, closed: true };
                 }
-                Quote::Opens => {
+                QuoteRole::Opens => {
                     content.truncate(solid);
                     if content.ends_with(',') {
                         content.pop();
                     }
-                    return Quoted { content, closed: true };
+                    return QuotedString { content, closed: true };
                 }
-                Quote::Inner => {}
+                QuoteRole::Inner => {}
             }
         }
         cursor.bump();
@@ -233,7 +233,7 @@ pub(super) fn read_string(cursor: &mut Cursor<'_>, place: Place, in_call: bool) 
     }
 }
 
-impl Quoted {
+impl QuotedString {
     /// Removes brackets at the end that belong to `open` containers, outermost first.
     pub(super) fn give_back(&mut self, open: impl Iterator<Item = char>) {
         let mut rest = self.content.trim_end_matches(|c| is_blank(c) || c == ',');
@@ -250,23 +250,23 @@ impl Quoted {
     }
 }
 
-fn meaning(cursor: &mut Cursor<'_>, after: &str, place: Place, in_call: bool, parted: bool) -> Quote {
+fn meaning(cursor: &mut Cursor<'_>, after: &str, place: StringPosition, in_call: bool, parted: bool) -> QuoteRole {
     let following = after.trim_start_matches(is_blank);
     let blank = &after[..after.len() - following.len()];
     cursor.looked(blank.len() + 1);
     if closes(cursor, following, blank, place, in_call) {
-        return Quote::Closes;
+        return QuoteRole::Closes;
     }
     let opens = parted
         && match place {
-            Place::Member => ends_a_key(cursor, following),
-            Place::Item => true,
-            Place::Key | Place::Root => false,
+            StringPosition::Member => ends_a_key(cursor, following),
+            StringPosition::Item => true,
+            StringPosition::Key | StringPosition::Root => false,
         };
-    if opens { Quote::Opens } else { Quote::Inner }
+    if opens { QuoteRole::Opens } else { QuoteRole::Inner }
 }
 
-fn closes(cursor: &mut Cursor<'_>, following: &str, blank: &str, place: Place, in_call: bool) -> bool {
+fn closes(cursor: &mut Cursor<'_>, following: &str, blank: &str, place: StringPosition, in_call: bool) -> bool {
     let Some(next) = following.chars().next() else { return true };
     let adjacent = blank.is_empty();
     let broken = blank.contains('\n');
@@ -275,14 +275,14 @@ fn closes(cursor: &mut Cursor<'_>, following: &str, blank: &str, place: Place, i
     }
     let rest = &following[next.len_utf8()..];
     match (next, place) {
-        (',', Place::Member) => member_follows(cursor, rest),
+        (',', StringPosition::Member) => member_follows(cursor, rest),
         (',', _) => true,
-        (':', _) => place != Place::Member,
+        (':', _) => place != StringPosition::Member,
         ('}' | ']', _) => {
             let tail = rest.trim_start_matches(['}', ']']);
             cursor.looked(rest.len() - tail.len());
             match tail.chars().next() {
-                Some(c) if is_quote(c) => place == Place::Item || member_follows(cursor, tail),
+                Some(c) if is_quote(c) => place == StringPosition::Item || member_follows(cursor, tail),
                 Some(c) => !c.is_alphanumeric(),
                 None => true,
             }
@@ -290,16 +290,18 @@ fn closes(cursor: &mut Cursor<'_>, following: &str, blank: &str, place: Place, i
         ('+', _) => {
             let joined = rest.trim_start_matches(is_blank);
             cursor.looked(rest.len() - joined.len());
-            place == Place::Key || joined.starts_with(is_quote) || joined.starts_with('/') || joined.is_empty()
+            place == StringPosition::Key || joined.starts_with(is_quote) || joined.starts_with('/') || joined.is_empty()
         }
-        (')' | ';', _) => in_call || place == Place::Root,
+        (')' | ';', _) => in_call || place == StringPosition::Root,
         ('#', _) => !adjacent,
-        (_, Place::Key) => !adjacent || !is_name(next),
-        (_, Place::Root) => broken,
-        (_, Place::Member) => (!adjacent || is_quote(next) || next == '{') && member_follows(cursor, following),
-        (c, Place::Item) if is_quote(c) => !(adjacent && ends_an_item(cursor, rest)),
-        ('{' | '[', Place::Item) => true,
-        (c, Place::Item) => broken || (!adjacent && (c.is_ascii_digit() || matches!(c, '-' | '.'))),
+        (_, StringPosition::Key) => !adjacent || !is_name(next),
+        (_, StringPosition::Root) => broken,
+        (_, StringPosition::Member) => {
+            (!adjacent || is_quote(next) || next == '{') && member_follows(cursor, following)
+        }
+        (c, StringPosition::Item) if is_quote(c) => !(adjacent && ends_an_item(cursor, rest)),
+        ('{' | '[', StringPosition::Item) => true,
+        (c, StringPosition::Item) => broken || (!adjacent && (c.is_ascii_digit() || matches!(c, '-' | '.'))),
     }
 }
 

@@ -85,7 +85,7 @@ impl PlanApproval {
                 && shown.definition == request.definition
                 && shown.scope == request.scope
                 && shown.reason == request.reason
-                && without(&shown.arguments, &shown.holes) == without(&request.arguments, &shown.holes)
+                && without_holes(&shown.arguments, &shown.holes) == without_holes(&request.arguments, &shown.holes)
         })
     }
 }
@@ -96,7 +96,7 @@ fn is_covered(place: &Tainted, shown: &PlanVerdict, request: &ApprovalRequest) -
 }
 
 /// The arguments without the values at `holes`.
-fn without(arguments: &Value, holes: &[String]) -> Value {
+fn without_holes(arguments: &Value, holes: &[String]) -> Value {
     let mut rest = arguments.clone();
     for hole in holes {
         if !pointer::remove_member(&mut rest, hole)

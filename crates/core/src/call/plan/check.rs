@@ -7,16 +7,17 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::document::{IssueKind, PlanCall, PlanDocument, PlanIssue, at, issue};
-use super::graph::{Edge, Graph, Node, Wait};
-use super::types::{Place, Types, place};
+use super::graph::{DependencyKind, Edge, Graph, Node};
+use super::types::{PathSchema, Types, place};
 use super::written;
 use crate::base::pattern::nearest;
-use crate::call::meta::lift;
+use crate::call::meta::extract_meta;
 use crate::call::variables::{
-    Kind, KnownValue, MARK, MAX_QUOTE, Named, NamedReference, Variables, is_malformed, named_references, overlap,
+    KnownValue, MARK, MAX_QUOTE, NamedReference, NamedVariable, VariableKind, Variables, is_malformed,
+    named_references, overlap,
 };
 use crate::call::{CallMeta, Caller, Rejection, ToolCall, ValidCall, check};
-use crate::catalogue::{Entry, Origin, Snapshot};
+use crate::catalogue::{DefinitionOrigin, Entry, Snapshot};
 use crate::definition::CallScope;
 use crate::error::ErrorKind;
 use crate::identity::name_table::Resolution;
@@ -125,7 +126,7 @@ impl PlanCheck {
     /// Returns `[from, to]` for each call that reads another's output.
     #[must_use]
     pub fn value_edges(&self) -> Vec<[usize; 2]> {
-        pairs(self.graph.edges(), Wait::Value)
+        pairs(self.graph.edges(), DependencyKind::Value)
     }
 
     /// Returns `{valid, calls, edges: [[from, to]], errors: [{path, kind, message}]}`, plus `order` for calls that only
@@ -138,7 +139,7 @@ impl PlanCheck {
             "edges": self.value_edges(),
             "errors": self.errors,
         });
-        let order = pairs(self.graph.edges(), Wait::Order);
+        let order = pairs(self.graph.edges(), DependencyKind::Order);
         if !order.is_empty() {
             value["order"] = json!(order);
         }
@@ -152,7 +153,7 @@ impl PlanCheck {
     }
 }
 
-fn pairs(edges: &[Edge], wait: Wait) -> Vec<[usize; 2]> {
+fn pairs(edges: &[Edge], wait: DependencyKind) -> Vec<[usize; 2]> {
     edges.iter().filter(|edge| edge.wait == wait).map(|edge| [edge.from, edge.to]).collect()
 }
 
@@ -168,19 +169,19 @@ fn split(path: &str) -> Vec<&str> {
 }
 
 /// Reads and writes of a call.
-struct Reach {
+struct CallAccess {
     references: Vec<NamedReference>,
     /// Meta fields, including those fixed by the tool.
     meta: CallMeta,
 }
 
-impl Reach {
+impl CallAccess {
     /// Computes it for a call as written. Only the tool's parameters count as arguments.
     fn of(call: &PlanCall, entry: Option<&Entry>) -> Self {
         let (mut arguments, mut meta) = (Value::Object(call.arguments.clone()), call.meta.clone());
         if let Some(entry) = entry {
             // The check reports faults of meta fields later.
-            let _ = lift(entry, &mut arguments, &mut meta, false);
+            let _ = extract_meta(entry, &mut arguments, &mut meta, false);
         }
         Self { references: named_references(&arguments), meta }
     }
@@ -191,7 +192,7 @@ impl Reach {
 
     fn node(&self) -> Node<'_> {
         let named = self.references.iter().flat_map(|reference| reference.alternatives.iter().flatten());
-        let state = named.filter(|named| named.kind == Kind::State);
+        let state = named.filter(|named| named.kind == VariableKind::State);
         Node {
             reads: state.map(|named| named.path.iter().map(String::as_str).collect()).collect(),
             sees: self.meta.seen_state().collect(),
@@ -209,11 +210,11 @@ impl Reach {
 /// warning.
 #[must_use]
 pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
-    let reaches: Vec<Reach> =
-        plan.calls.iter().map(|call| Reach::of(call, entry(context.snapshot, &call.tool))).collect();
-    let graph = Graph::of(&reaches.iter().map(Reach::node).collect::<Vec<_>>());
+    let reaches: Vec<CallAccess> =
+        plan.calls.iter().map(|call| CallAccess::of(call, entry(context.snapshot, &call.tool))).collect();
+    let graph = Graph::of(&reaches.iter().map(CallAccess::node).collect::<Vec<_>>());
     let writes = reaches.iter().filter_map(|reach| reach.meta.writes());
-    let mut known = Reached { context, written: HashMap::new() };
+    let mut known = InitialValues { context, written: HashMap::new() };
     writes.for_each(|(path, instance)| known.written.entry(instance).or_default().push(split(path)));
     let (mut errors, mut warnings, mut cost) = (Vec::new(), Vec::new(), PlanCost::default());
     let calls: Vec<CheckedPlanCall> = plan
@@ -237,7 +238,8 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
         .collect();
     for (index, reach) in reaches.iter().enumerate() {
         for reference in &reach.references {
-            let reader = Reader { index, reference, reaches: &reaches, calls: &calls, graph: &graph, known: &known };
+            let reader =
+                ReferenceCheck { index, reference, reaches: &reaches, calls: &calls, graph: &graph, known: &known };
             reader.check(&mut errors, &mut warnings);
         }
     }
@@ -272,7 +274,7 @@ fn no_references(path: &str, value: &Value, errors: &mut Vec<PlanIssue>, warning
         Value::String(text) => {
             let Some((kind, _)) = text.strip_prefix(MARK).and_then(|rest| rest.split_once('.')) else { return };
             let is_word = !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphabetic());
-            if is_word && Kind::parse(kind).is_none() {
+            if is_word && VariableKind::parse(kind).is_none() {
                 let message = format!(
                     "`{MARK}{kind}` is no kind of reference, and stays text: write {MARK}state, {MARK}input or {MARK}scratch"
                 );
@@ -293,12 +295,12 @@ fn no_references(path: &str, value: &Value, errors: &mut Vec<PlanIssue>, warning
 }
 
 /// Reports results that another call replaces before any call reads them.
-fn lost_writes(reaches: &[Reach], graph: &Graph) -> Vec<PlanIssue> {
+fn lost_writes(reaches: &[CallAccess], graph: &Graph) -> Vec<PlanIssue> {
     let mut is_read = vec![false; reaches.len()];
     let edges = || graph.edges().iter();
-    edges().filter(|edge| edge.wait == Wait::Value).for_each(|edge| is_read[edge.from] = true);
+    edges().filter(|edge| edge.wait == DependencyKind::Value).for_each(|edge| is_read[edge.from] = true);
     let mut lost: Vec<(usize, PlanIssue)> = edges()
-        .filter(|edge| edge.wait == Wait::Order && !is_read[edge.from])
+        .filter(|edge| edge.wait == DependencyKind::Order && !is_read[edge.from])
         .filter_map(|edge| {
             let (first, next) = (&reaches[edge.from], &reaches[edge.to]);
             let (path, instance) = first.meta.writes()?;
@@ -345,13 +347,13 @@ fn entry<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s Entry> {
 }
 
 /// State paths that have a value before the plan runs.
-struct Reached<'a> {
+struct InitialValues<'a> {
     context: &'a PlanContext<'a>,
     /// Paths, by the instance that they are written for.
     written: HashMap<Option<&'a str>, Vec<Vec<&'a str>>>,
 }
 
-impl Reached<'_> {
+impl InitialValues<'_> {
     /// Whether a call writes the value that a call for `instance` reads at `path`.
     fn is_written(&self, path: &[&str], instance: Option<&str>) -> bool {
         let is_in =
@@ -360,9 +362,9 @@ impl Reached<'_> {
     }
 }
 
-impl Variables for Reached<'_> {
-    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
-        if kind == Kind::State && self.is_written(path, instance) {
+impl Variables for InitialValues<'_> {
+    fn get(&self, kind: VariableKind, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
+        if kind == VariableKind::State && self.is_written(path, instance) {
             return None;
         }
         self.context.variables?.get(kind, path, instance)
@@ -372,12 +374,17 @@ impl Variables for Reached<'_> {
         self.context.variables.map(Variables::instances).unwrap_or_default()
     }
 
-    fn serve(&self, _origin: Origin) -> bool {
+    fn serve(&self, _origin: DefinitionOrigin) -> bool {
         true
     }
 }
 
-fn check_one(index: usize, written: &PlanCall, known: &Reached<'_>, errors: &mut Vec<PlanIssue>) -> CheckedPlanCall {
+fn check_one(
+    index: usize,
+    written: &PlanCall,
+    known: &InitialValues<'_>,
+    errors: &mut Vec<PlanIssue>,
+) -> CheckedPlanCall {
     let context = known.context;
     let caller = Caller { principal: &context.session.principal, variables: Some(known) };
     let call = checked(written.tool_call(index), context.snapshot, caller);
@@ -474,27 +481,27 @@ pub fn issues_of(rejection: &Rejection, whole: &str, tool: &str, arguments: &str
 }
 
 /// A reference in a call.
-struct Reader<'a> {
+struct ReferenceCheck<'a> {
     index: usize,
     reference: &'a NamedReference,
-    reaches: &'a [Reach],
+    reaches: &'a [CallAccess],
     calls: &'a [CheckedPlanCall],
     graph: &'a Graph,
-    known: &'a Reached<'a>,
+    known: &'a InitialValues<'a>,
 }
 
-impl Reader<'_> {
+impl ReferenceCheck<'_> {
     fn path(&self) -> String {
         format!("/{}{}", self.index, self.reference.path)
     }
 
     fn check(&self, errors: &mut Vec<PlanIssue>, warnings: &mut Vec<PlanIssue>) {
-        let lost = |named: &&Named| named.kind == Kind::State && !self.is_there(named);
-        let nothing: Vec<&Named> = self.reference.alternatives.iter().flatten().filter(lost).collect();
+        let lost = |named: &&NamedVariable| named.kind == VariableKind::State && !self.is_known(named);
+        let nothing: Vec<&NamedVariable> = self.reference.alternatives.iter().flatten().filter(lost).collect();
         let none_is_there = self.reference.alternatives.iter().all(|terms| terms.iter().any(|named| lost(&named)));
         if let Some(named) = nothing.first() {
             let reference = format!("†state.{}", named.path.join("."));
-            let mut paths: Vec<&str> = self.reaches.iter().filter_map(Reach::writes).collect();
+            let mut paths: Vec<&str> = self.reaches.iter().filter_map(CallAccess::writes).collect();
             paths.dedup();
             let hint = match nearest(&named.path.join("."), paths.iter().copied())
                 .or(nearest(&named.path[0], paths.iter().copied()))
@@ -507,12 +514,12 @@ impl Reader<'_> {
             let found = issue(self.path(), IssueKind::Reference, message);
             if none_is_there { errors.push(found) } else { warnings.push(found) }
         }
-        for named in self.reference.alternatives.iter().flatten().filter(|named| named.kind == Kind::State) {
+        for named in self.reference.alternatives.iter().flatten().filter(|named| named.kind == VariableKind::State) {
             self.check_type(named, errors, warnings);
         }
     }
 
-    fn is_there(&self, named: &Named) -> bool {
+    fn is_known(&self, named: &NamedVariable) -> bool {
         let path: Vec<&str> = named.path.iter().map(String::as_str).collect();
         let instance = self.reaches[self.index].meta.instance.as_deref();
         let variables = self.known.context.variables;
@@ -521,7 +528,7 @@ impl Reader<'_> {
     }
 
     /// The type of a value that one call writes whole.
-    fn check_type(&self, named: &Named, errors: &mut Vec<PlanIssue>, warnings: &mut Vec<PlanIssue>) {
+    fn check_type(&self, named: &NamedVariable, errors: &mut Vec<PlanIssue>, warnings: &mut Vec<PlanIssue>) {
         let path: Vec<&str> = named.path.iter().map(String::as_str).collect();
         let mut producers = self
             .graph
@@ -538,25 +545,25 @@ impl Reader<'_> {
         let name = &call.entry.wire_name;
         let reference = format!("†state.{}", named.path.join("."));
         let found = match place(schema, &named.path[base..]) {
-            Place::Unknown => return,
-            Place::Closed(why) => {
+            PathSchema::Unknown => return,
+            PathSchema::Closed(why) => {
                 let message = format!("the output of {name} has no value for {reference}: {why}");
                 errors.push(issue(self.path(), IssueKind::Reference, message));
                 return;
             }
-            Place::Unnamed(step, near) => {
+            PathSchema::Unnamed(step, near) => {
                 let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
                 let message = format!("the output schema of {name} names no `{step}` for {reference}{hint}");
                 warnings.push(issue(self.path(), IssueKind::Reference, message));
                 return;
             }
-            Place::Known(found) => found,
+            PathSchema::Known(found) => found,
         };
         if !self.reference.is_plain {
             return;
         }
         let Ok(reader) = &self.calls[self.index].call else { return };
-        if let Some((has, wants)) = Types::of(schema, found).zip(wanted(&reader.entry, &self.reference.path))
+        if let Some((has, wants)) = Types::of(schema, found).zip(expected_types(&reader.entry, &self.reference.path))
             && !has.fit(wants)
         {
             let message = format!("{reference} is of type {}, and {} is wanted here", has.names(), wants.names());
@@ -566,7 +573,7 @@ impl Reader<'_> {
 }
 
 /// Returns the types that a tool accepts at a place of its arguments.
-fn wanted(entry: &Entry, path: &str) -> Option<Types> {
+fn expected_types(entry: &Entry, path: &str) -> Option<Types> {
     let schema = entry.definition().parameters.as_ref()?;
     Types::of(schema, schema_at(schema, path)?)
 }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::super::{PlanApproval, check_over};
+use super::super::{PlanApproval, check_per_input};
 use super::*;
 use crate::call::run_input::RunInput;
 use crate::catalogue::declared::DeclaredTools;
@@ -88,8 +88,8 @@ fn a_plan_that_can_run_has_edges() {
 struct Inputs(RunInput, Vec<String>);
 
 impl Variables for Inputs {
-    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
-        (kind == Kind::Input).then(|| self.0.get(path, instance)).flatten()
+    fn get(&self, kind: VariableKind, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
+        (kind == VariableKind::Input).then(|| self.0.get(path, instance)).flatten()
     }
 
     fn instances(&self) -> &[String] {
@@ -117,7 +117,7 @@ fn faults_name_inputs_of_the_whole_array() {
             variables: Some(&values),
             max_cost: None,
         };
-        let found = check_over(&plan, (&input, before), &context, |_, _| {});
+        let found = check_per_input(&plan, (&input, before), &context, |_, _| {});
         let items: Vec<&str> = found.errors.iter().map(|issue| issue.item.as_deref().unwrap_or_default()).collect();
         assert_eq!(items, expect, "{inputs} behind {before}: {:?}", found.errors);
     }

@@ -130,7 +130,7 @@ impl PlanDocument {
     ///
     /// # Errors
     /// As [`PlanDocument::of_value`], and faults of form in its calls.
-    pub fn of_saved(value: Value) -> Result<Self, Vec<PlanIssue>> {
+    pub fn from_saved(value: Value) -> Result<Self, Vec<PlanIssue>> {
         let plan = Self::read(value, usize::MAX)?;
         if plan.faults.is_empty() { Ok(plan) } else { Err(plan.faults) }
     }

@@ -31,7 +31,7 @@ pub struct Write<'a> {
 
 /// Why a call waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wait {
+pub enum DependencyKind {
     /// The reader needs the other's output.
     Value,
     /// Both use the same path, and the other comes first.
@@ -46,7 +46,7 @@ pub struct Edge {
     /// The call that waits.
     pub to: usize,
     /// Why.
-    pub wait: Wait,
+    pub wait: DependencyKind,
 }
 
 /// The edges among calls, by their places in written order.
@@ -76,25 +76,31 @@ impl Graph {
     #[must_use]
     pub fn of(nodes: &[Node<'_>]) -> Self {
         let (mut edges, mut open) = (Vec::new(), Vec::new());
-        let writers: Vec<Writer<'_>> = nodes
+        let writers: Vec<CallWrite<'_>> = nodes
             .iter()
             .enumerate()
-            .filter_map(|(index, node)| Some(Writer { index, write: node.writes.as_ref()?, instance: node.instance }))
+            .filter_map(|(index, node)| {
+                Some(CallWrite { index, write: node.writes.as_ref()?, instance: node.instance })
+            })
             .collect();
         // Writers visible to an instance: those for it, and those for all.
-        let mut met: HashMap<Option<&str>, Vec<&Writer<'_>>> = HashMap::new();
+        let mut met: HashMap<Option<&str>, Vec<&CallWrite<'_>>> = HashMap::new();
         for node in nodes {
             let of = |instance: Option<&str>| {
                 writers.iter().filter(|writer| writer.instance.is_none() || writer.instance == instance).collect()
             };
             met.entry(node.instance).or_insert_with(|| of(node.instance));
         }
-        let all: Vec<&Writer<'_>> = writers.iter().collect();
+        let all: Vec<&CallWrite<'_>> = writers.iter().collect();
         for later in &writers {
             let near = if later.instance.is_none() { &all } else { &met[&later.instance] };
             let earlier = near.iter().take_while(|earlier| earlier.index < later.index);
             let earlier = earlier.filter(|earlier| overlap(&earlier.write.path, &later.write.path));
-            edges.extend(earlier.map(|earlier| Edge { from: earlier.index, to: later.index, wait: Wait::Order }));
+            edges.extend(earlier.map(|earlier| Edge {
+                from: earlier.index,
+                to: later.index,
+                wait: DependencyKind::Order,
+            }));
         }
         for (reader, node) in nodes.iter().enumerate() {
             let mut is_open = node.reads_elsewhere;
@@ -103,12 +109,12 @@ impl Graph {
                 let near = || met.iter().copied().filter(|writer| overlap(&writer.write.path, path));
                 is_open |= near().next().is_none();
                 let found = edges_to(reader, path, near().rev(), &mut edges);
-                for Writer { index, .. } in near().filter(|writer| writer.index >= reader) {
+                for CallWrite { index, .. } in near().filter(|writer| writer.index >= reader) {
                     let others = near().any(|other| other.index != reader);
                     if found && *index > reader {
-                        edges.push(Edge { from: reader, to: *index, wait: Wait::Order });
+                        edges.push(Edge { from: reader, to: *index, wait: DependencyKind::Order });
                     } else if !found && (*index != reader || !others) {
-                        edges.push(Edge { from: *index, to: reader, wait: Wait::Value });
+                        edges.push(Edge { from: *index, to: reader, wait: DependencyKind::Value });
                     }
                 }
             }
@@ -116,7 +122,7 @@ impl Graph {
                 let near = || met.iter().copied().filter(|writer| overlap(&writer.write.path, path));
                 edges_to(reader, path, near().rev(), &mut edges);
                 let later = near().filter(|writer| writer.index > reader);
-                edges.extend(later.map(|later| Edge { from: reader, to: later.index, wait: Wait::Order }));
+                edges.extend(later.map(|later| Edge { from: reader, to: later.index, wait: DependencyKind::Order }));
             }
             if is_open {
                 open.push(reader);
@@ -156,7 +162,7 @@ impl Graph {
 
     /// Returns the calls whose outputs a call reads.
     pub fn producers(&self, of: usize) -> impl Iterator<Item = usize> {
-        self.edges.iter().filter(move |edge| edge.to == of && edge.wait == Wait::Value).map(|edge| edge.from)
+        self.edges.iter().filter(move |edge| edge.to == of && edge.wait == DependencyKind::Value).map(|edge| edge.from)
     }
 
     /// Returns a cycle of calls, each waiting for the one before it and the first for the last; `None` if all can run.
@@ -200,7 +206,7 @@ impl Graph {
 }
 
 /// A call that writes.
-struct Writer<'a> {
+struct CallWrite<'a> {
     index: usize,
     write: &'a Write<'a>,
     instance: Option<&'a str>,
@@ -211,12 +217,12 @@ struct Writer<'a> {
 fn edges_to<'a>(
     reader: usize,
     path: &[&str],
-    newest_first: impl Iterator<Item = &'a Writer<'a>>,
+    newest_first: impl Iterator<Item = &'a CallWrite<'a>>,
     edges: &mut Vec<Edge>,
 ) -> bool {
     let before = edges.len();
-    for Writer { index, write, .. } in newest_first.filter(|writer| writer.index < reader) {
-        edges.push(Edge { from: *index, to: reader, wait: Wait::Value });
+    for CallWrite { index, write, .. } in newest_first.filter(|writer| writer.index < reader) {
+        edges.push(Edge { from: *index, to: reader, wait: DependencyKind::Value });
         if write.replaces && path.starts_with(&write.path) {
             break;
         }
@@ -298,7 +304,11 @@ mod tests {
         let of = |wait| -> Vec<_> {
             graph.edges().iter().filter(|edge| edge.wait == wait).map(|edge| (edge.from, edge.to)).collect()
         };
-        assert_eq!((of(Wait::Value), of(Wait::Order)), (values.to_vec(), order.to_vec()), "{calls:?}");
+        assert_eq!(
+            (of(DependencyKind::Value), of(DependencyKind::Order)),
+            (values.to_vec(), order.to_vec()),
+            "{calls:?}"
+        );
     }
 
     #[test]

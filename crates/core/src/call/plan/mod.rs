@@ -5,10 +5,10 @@ mod approval;
 mod check;
 mod document;
 mod graph;
-mod over;
+mod per_input;
 mod types;
 
-use super::variables::{Except, Kind, Named, Outlook, Variables, mentioned};
+use super::variables::{Completeness, ExceptPaths, NamedVariable, VariableKind, Variables, mentioned};
 use super::{CallMeta, PendingCall, Rejection, ValidCall, resolve_pending};
 use crate::error::{ErrorKind, ToolError};
 use crate::identity::session::CallId;
@@ -18,22 +18,22 @@ pub use self::check::{
     CheckedActivity, CheckedPlanCall, PlanCheck, PlanContext, PlanCost, check_plan, issues_of, unreadable,
 };
 pub use self::document::{IssueKind, MAX_CALLS, PlanCall, PlanDocument, PlanIssue, call_id, call_index, issue};
-pub use self::graph::{Edge, Graph, Node, Schedule, Wait, Write};
-pub use self::over::check_over;
+pub use self::graph::{DependencyKind, Edge, Graph, Node, Schedule, Write};
+pub use self::per_input::check_per_input;
 
 /// A turn runs at most this many calls unless configured otherwise.
 pub const DEFAULT_CALLS_PER_TURN: usize = 10;
 
 /// The planned result for one call.
 #[derive(Debug, Clone)]
-pub enum Planned {
+pub enum CallDisposition {
     /// It will run.
     Run(Box<ValidCall>),
     /// It is not; its error is its result.
     Reject(Box<Rejection>),
 }
 
-impl Planned {
+impl CallDisposition {
     /// The call's id.
     #[must_use]
     pub fn call_id(&self) -> &CallId {
@@ -64,7 +64,7 @@ impl Planned {
 
 /// Why a call of the plan does not run with the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Beside {
+pub enum ExclusionReason {
     /// It waits for a person or for permission: its value may still come.
     Held,
     /// It has ended, and left no value: why, as in `which failed`.
@@ -75,9 +75,9 @@ pub enum Beside {
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     /// The calls; outcomes have the same order.
-    pub calls: Vec<Planned>,
+    pub calls: Vec<CallDisposition>,
     /// Indices of the calls that will not run; others may wait for them.
-    pub beside: Vec<(usize, Beside)>,
+    pub excluded: Vec<(usize, ExclusionReason)>,
     /// Dependencies between the calls.
     pub graph: Graph,
 }
@@ -100,38 +100,39 @@ impl Plan {
 /// or writes what another writes. Beyond `limit` valid calls a turn, calls are rejected as `limit_exceeded`.
 #[must_use]
 pub fn plan(checked: Vec<Result<ValidCall, Box<Rejection>>>, limit: usize, started_before: usize) -> Plan {
-    plan_beside(checked, &[], limit, started_before)
+    plan_excluding(checked, &[], limit, started_before)
 }
 
 /// Like [`plan`], with some calls that will not run.
 #[must_use]
-pub fn plan_beside(
+pub fn plan_excluding(
     checked: Vec<Result<ValidCall, Box<Rejection>>>,
-    beside: &[(CallId, Beside)],
+    excluded: &[(CallId, ExclusionReason)],
     limit: usize,
     started_before: usize,
 ) -> Plan {
     let mut running = started_before;
-    let is_beside = |id: &CallId| beside.iter().any(|(known, _)| known == id);
+    let is_excluded = |id: &CallId| excluded.iter().any(|(known, _)| known == id);
     let planned = |checked: Result<ValidCall, Box<Rejection>>| match checked {
-        Ok(call) if is_beside(&call.id) => Planned::Run(Box::new(call)),
+        Ok(call) if is_excluded(&call.id) => CallDisposition::Run(Box::new(call)),
         Ok(call) if running < limit => {
             running += 1;
-            Planned::Run(Box::new(call))
+            CallDisposition::Run(Box::new(call))
         }
-        Ok(call) => Planned::Reject(Box::new(over_limit(call, limit))),
-        Err(rejection) => Planned::Reject(rejection),
+        Ok(call) => CallDisposition::Reject(Box::new(over_limit(call, limit))),
+        Err(rejection) => CallDisposition::Reject(rejection),
     };
-    let calls: Vec<Planned> = checked.into_iter().map(planned).collect();
+    let calls: Vec<CallDisposition> = checked.into_iter().map(planned).collect();
     let graph = graph_of(&calls);
-    let place =
-        |(id, end): &(CallId, Beside)| Some((calls.iter().position(|planned| planned.call_id() == id)?, end.clone()));
-    let beside = beside.iter().filter_map(place).collect();
-    Plan { calls, beside, graph }
+    let place = |(id, end): &(CallId, ExclusionReason)| {
+        Some((calls.iter().position(|planned| planned.call_id() == id)?, end.clone()))
+    };
+    let excluded = excluded.iter().filter_map(place).collect();
+    Plan { calls, excluded, graph }
 }
 
-fn graph_of(calls: &[Planned]) -> Graph {
-    let waits = |planned: &Planned| matches!(planned, Planned::Run(call) if !call.pending.is_empty() || !call.meta.scopes.is_empty());
+fn graph_of(calls: &[CallDisposition]) -> Graph {
+    let waits = |planned: &CallDisposition| matches!(planned, CallDisposition::Run(call) if !call.pending.is_empty() || !call.meta.scopes.is_empty());
     let writers = calls.iter().filter(|planned| planned.meta().output_path.is_some()).count();
     if !calls.iter().any(waits) && writers < 2 {
         return Graph::independent(calls.len());
@@ -139,22 +140,22 @@ fn graph_of(calls: &[Planned]) -> Graph {
     let named: Vec<_> = calls
         .iter()
         .map(|planned| match planned {
-            Planned::Run(call) => call.pending.iter().flat_map(|hole| mentioned(&hole.reference)).collect(),
-            Planned::Reject(_) => Vec::new(),
+            CallDisposition::Run(call) => call.pending.iter().flat_map(|hole| mentioned(&hole.reference)).collect(),
+            CallDisposition::Reject(_) => Vec::new(),
         })
         .collect();
     let nodes: Vec<Node<'_>> = calls.iter().zip(&named).map(|(planned, named)| node(planned.meta(), named)).collect();
     Graph::of(&nodes)
 }
 
-fn node<'a>(meta: &'a CallMeta, named: &'a [Named]) -> Node<'a> {
-    let state = named.iter().filter(|named| named.kind == Kind::State);
+fn node<'a>(meta: &'a CallMeta, named: &'a [NamedVariable]) -> Node<'a> {
+    let state = named.iter().filter(|named| named.kind == VariableKind::State);
     Node {
         reads: state.map(|named| named.path.iter().map(String::as_str).collect()).collect(),
         sees: meta.seen_state().collect(),
         writes: written(meta),
         instance: meta.instance.as_deref(),
-        reads_elsewhere: named.iter().any(|named| named.kind != Kind::State),
+        reads_elsewhere: named.iter().any(|named| named.kind != VariableKind::State),
     }
 }
 
@@ -186,15 +187,15 @@ pub struct FailedCall {
 pub fn land(
     call: ValidCall,
     variables: Option<&dyn Variables>,
-    outlook: Outlook,
+    completeness: Completeness,
     failed: &[FailedCall],
 ) -> Result<PendingCall, Box<Rejection>> {
     if failed.is_empty() {
-        return resolve_pending(call, variables, outlook);
+        return resolve_pending(call, variables, completeness);
     }
     let places = failed.iter().filter_map(|failed| Some((failed.path.as_deref()?, failed.instance.as_deref())));
-    let without = variables.map(|variables| Except::new(variables, places));
-    let landed = resolve_pending(call, without.as_ref().map(|without| without as _), Outlook::Closed);
+    let without = variables.map(|variables| ExceptPaths::new(variables, places));
+    let landed = resolve_pending(call, without.as_ref().map(|without| without as _), Completeness::Closed);
     landed.map_err(|mut rejection| {
         if rejection.violations.iter().any(|violation| violation.keyword == "reference") {
             let names: Vec<String> = failed
@@ -249,13 +250,18 @@ mod tests {
             call("d", "x__t", json!({})),
         ];
         let plan = plan(checked.clone(), 2, 0);
-        let planned: Vec<_> =
-            plan.calls.iter().map(|planned| (planned.call_id().as_str(), matches!(planned, Planned::Run(_)))).collect();
+        let planned: Vec<_> = plan
+            .calls
+            .iter()
+            .map(|planned| (planned.call_id().as_str(), matches!(planned, CallDisposition::Run(_))))
+            .collect();
         assert_eq!(planned, [("a", false), ("b", true), ("c", true), ("d", false)]);
         assert_eq!((plan.graph.levels(), plan.graph.is_open(1)), (vec![vec![0, 1, 2, 3]], true));
         assert!(super::plan(Vec::new(), 2, 0).is_empty());
-        let beside_others = super::plan(checked, 3, 2);
-        let Planned::Reject(rejection) = &beside_others.calls[2] else { panic!("the third place is taken by b") };
+        let after_others = super::plan(checked, 3, 2);
+        let CallDisposition::Reject(rejection) = &after_others.calls[2] else {
+            panic!("the third place is taken by b")
+        };
         assert!(rejection.to_string().contains("only 3 calls may run in one turn"), "{rejection}");
     }
 }

@@ -100,7 +100,7 @@ impl Types {
 
 /// A schema's statement about a place inside its values.
 #[derive(Debug, PartialEq)]
-pub(super) enum Place<'a> {
+pub(super) enum PathSchema<'a> {
     /// The schema of the place.
     Known(&'a Value),
     /// It does not say.
@@ -112,16 +112,16 @@ pub(super) enum Place<'a> {
 }
 
 /// The place of `steps` inside the values of `root`.
-pub(super) fn place<'a>(root: &'a Value, steps: &[String]) -> Place<'a> {
+pub(super) fn place<'a>(root: &'a Value, steps: &[String]) -> PathSchema<'a> {
     let mut schema = referred(root, root);
     for step in steps {
         if schema.is_boolean() {
-            return Place::Unknown;
+            return PathSchema::Unknown;
         }
         if let Some(types) = Types::of(root, schema)
             && !types.has_members()
         {
-            return Place::Closed(format!("it is of type {}, which has no `{step}`", types.names()));
+            return PathSchema::Closed(format!("it is of type {}, which has no `{step}`", types.names()));
         }
         let members = schema.get("properties").and_then(Value::as_object);
         let item = step.parse::<usize>().ok();
@@ -134,24 +134,24 @@ pub(super) fn place<'a>(root: &'a Value, steps: &[String]) -> Place<'a> {
             (None, _)
                 if ["anyOf", "oneOf", "allOf", "patternProperties"].iter().any(|key| schema.get(key).is_some()) =>
             {
-                return Place::Unknown;
+                return PathSchema::Unknown;
             }
             (None, Some(extra @ Value::Object(_))) => referred(root, extra),
             (None, extra) => {
-                let Some(members) = members else { return Place::Unknown };
+                let Some(members) = members else { return PathSchema::Unknown };
                 let near = nearest(step, members.keys().map(String::as_str)).map(str::to_owned);
                 if extra == Some(&Value::Bool(false)) {
                     let hint = near.map_or_else(
                         || format!("; it has {}", members.keys().take(12).cloned().collect::<Vec<_>>().join(", ")),
                         |near| format!("; did you mean `{near}`?"),
                     );
-                    return Place::Closed(format!("it has no `{step}`{hint}"));
+                    return PathSchema::Closed(format!("it has no `{step}`{hint}"));
                 }
-                return Place::Unnamed(step.clone(), near);
+                return PathSchema::Unnamed(step.clone(), near);
             }
         };
     }
-    Place::Known(schema)
+    PathSchema::Known(schema)
 }
 
 #[cfg(test)]
@@ -192,10 +192,10 @@ mod tests {
         let check = |path: &str| {
             let steps: Vec<String> = path.split('.').map(str::to_owned).collect();
             match place(&root, &steps) {
-                Place::Known(schema) => Types::of(&root, schema).map_or("untyped".into(), Types::names),
-                Place::Unknown => "unknown".into(),
-                Place::Unnamed(name, near) => format!("unnamed {name} {}", near.unwrap_or_default()),
-                Place::Closed(why) => why,
+                PathSchema::Known(schema) => Types::of(&root, schema).map_or("untyped".into(), Types::names),
+                PathSchema::Unknown => "unknown".into(),
+                PathSchema::Unnamed(name, near) => format!("unnamed {name} {}", near.unwrap_or_default()),
+                PathSchema::Closed(why) => why,
             }
         };
         assert_eq!(check("list.0.id"), "integer");

@@ -20,10 +20,10 @@ mod tests;
 use serde_json::Value;
 
 use super::run_input::RunInput;
-use crate::catalogue::Origin;
+use crate::catalogue::DefinitionOrigin;
 use crate::json::pointer;
 use crate::schema::Violation;
-use crate::store::Written;
+use crate::store::WrittenValue;
 
 use crate::identity::taint::{Taint, Tainted};
 pub use crate::output::provenance::PendingReference;
@@ -40,7 +40,7 @@ pub(crate) const MAX_QUOTE: usize = 80;
 
 /// The store of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum VariableKind {
     /// Outputs written by calls. A missing value may still come.
     State,
     /// The run's input. It never changes.
@@ -49,7 +49,7 @@ pub enum Kind {
     Scratch,
 }
 
-impl Kind {
+impl VariableKind {
     /// Returns its written form.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -83,10 +83,10 @@ pub struct KnownValue {
 pub trait Variables: Send + Sync {
     /// Returns the value at `path` as seen by a call of an instance; `None` if there is none now. An empty path is the
     /// whole kind.
-    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<KnownValue>;
+    fn get(&self, kind: VariableKind, path: &[&str], instance: Option<&str>) -> Option<KnownValue>;
 
     /// Whether the value at `path` is missing because the call that writes it failed.
-    fn is_lost(&self, _kind: Kind, _path: &[&str], _instance: Option<&str>) -> bool {
+    fn is_lost(&self, _kind: VariableKind, _path: &[&str], _instance: Option<&str>) -> bool {
         false
     }
 
@@ -101,12 +101,12 @@ pub trait Variables: Send + Sync {
     }
 
     /// Adds a value that no log keeps. A log reports its own values.
-    fn write(&self, _value: &Written) {}
+    fn write(&self, _value: &WrittenValue) {}
 
     /// Whether references are replaced in arguments of tools of this origin. By default not in those of
     /// foreign tools: their servers get what the model wrote.
-    fn serve(&self, origin: Origin) -> bool {
-        origin == Origin::Own
+    fn serve(&self, origin: DefinitionOrigin) -> bool {
+        origin == DefinitionOrigin::Own
     }
 }
 
@@ -115,7 +115,7 @@ pub trait Variables: Send + Sync {
 pub struct Values(pub Value);
 
 impl Variables for Values {
-    fn get(&self, kind: Kind, path: &[&str], _instance: Option<&str>) -> Option<KnownValue> {
+    fn get(&self, kind: VariableKind, path: &[&str], _instance: Option<&str>) -> Option<KnownValue> {
         let value = path.iter().try_fold(self.0.get(kind.as_str())?, |value, step| step_into(value, step))?;
         Some(KnownValue { value: value.clone(), taint: Taint::default() })
     }
@@ -123,14 +123,14 @@ impl Variables for Values {
 
 /// The reader of values: the variables, and the call's instance.
 #[derive(Clone, Copy)]
-pub struct Reader<'a> {
+pub struct VariableReader<'a> {
     /// The values.
     pub variables: &'a dyn Variables,
     /// The instance; `None` for all instances.
     pub instance: Option<&'a str>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> VariableReader<'a> {
     /// A reader for all instances.
     #[must_use]
     pub fn of(variables: &'a dyn Variables) -> Self {
@@ -140,12 +140,12 @@ impl<'a> Reader<'a> {
 
 /// Variables without some paths of the state, and everything above and below them, because the calls that write them
 /// failed.
-pub struct Except<'a> {
+pub struct ExceptPaths<'a> {
     variables: &'a dyn Variables,
     places: Vec<(Vec<&'a str>, Option<&'a str>)>,
 }
 
-impl<'a> Except<'a> {
+impl<'a> ExceptPaths<'a> {
     /// Hides these places: paths, each with the instance that it is written for.
     #[must_use]
     pub fn new(variables: &'a dyn Variables, places: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Self {
@@ -154,14 +154,14 @@ impl<'a> Except<'a> {
     }
 }
 
-impl Variables for Except<'_> {
-    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
+impl Variables for ExceptPaths<'_> {
+    fn get(&self, kind: VariableKind, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
         if self.is_lost(kind, path, instance) { None } else { self.variables.get(kind, path, instance) }
     }
 
-    fn is_lost(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> bool {
+    fn is_lost(&self, kind: VariableKind, path: &[&str], instance: Option<&str>) -> bool {
         let is_read = |written: &Option<&str>| written.is_none() || *written == instance;
-        kind == Kind::State && self.places.iter().any(|(out, written)| is_read(written) && overlap(out, path))
+        kind == VariableKind::State && self.places.iter().any(|(out, written)| is_read(written) && overlap(out, path))
     }
 
     fn instances(&self) -> &[String] {
@@ -172,7 +172,7 @@ impl Variables for Except<'_> {
         self.variables.given()
     }
 
-    fn serve(&self, origin: Origin) -> bool {
+    fn serve(&self, origin: DefinitionOrigin) -> bool {
         self.variables.serve(origin)
     }
 }
@@ -188,7 +188,7 @@ pub fn step_into<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
 
 /// Whether missing values may still come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outlook {
+pub enum Completeness {
     /// Other calls may still write them.
     Open,
     /// Nothing will write any more: missing values count as absent, so that `||` falls back.
@@ -197,7 +197,7 @@ pub enum Outlook {
 
 /// Arguments after their references were replaced.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Resolved {
+pub struct ResolvedArguments {
     /// JSON Pointers to values that were replaced, left out behind a closed gate, or had an escape
     /// mark removed.
     pub replaced: Vec<String>,
@@ -211,7 +211,7 @@ pub struct Resolved {
     pub oversized: Vec<PendingReference>,
 }
 
-impl Resolved {
+impl ResolvedArguments {
     fn note(&mut self, path: &str, taint: Taint) {
         self.replaced.push(path.to_owned());
         if !taint.is_empty() {
@@ -234,39 +234,47 @@ impl Resolved {
 }
 
 /// Replaces the references in `value`; each text is read once.
-pub fn resolve(value: &mut Value, reader: Reader<'_>) -> Resolved {
-    let mut walk =
-        Walk { values: Source { reader, room: MAX_VALUES }, path: String::new(), found: Resolved::default() };
+pub fn resolve(value: &mut Value, reader: VariableReader<'_>) -> ResolvedArguments {
+    let mut walk = ArgumentWalk {
+        values: ValueSource { reader, room: MAX_VALUES },
+        path: String::new(),
+        found: ResolvedArguments::default(),
+    };
     walk.visit(value);
     walk.found
 }
 
 /// Replaces only the references at `holes`.
-pub fn resolve_at(value: &mut Value, holes: &[PendingReference], reader: Reader<'_>, outlook: Outlook) -> Resolved {
-    let mut found = Resolved::default();
-    let mut values = Source { reader, room: MAX_VALUES };
+pub fn resolve_at(
+    value: &mut Value,
+    holes: &[PendingReference],
+    reader: VariableReader<'_>,
+    completeness: Completeness,
+) -> ResolvedArguments {
+    let mut found = ResolvedArguments::default();
+    let mut values = ValueSource { reader, room: MAX_VALUES };
     for hole in holes {
         let Some(reference) = parse(&hole.reference) else { continue };
-        match (values.evaluate(&reference, outlook), value.pointer_mut(&hole.path)) {
+        match (values.evaluate(&reference, completeness), value.pointer_mut(&hole.path)) {
             (_, None) => {}
-            (Worth::Value(put), Some(place)) => {
+            (LookedUp::Value(put), Some(place)) => {
                 *place = put.value;
                 found.note(&hole.path, put.taint);
             }
-            (Worth::Closed, Some(_)) => {
+            (LookedUp::Closed, Some(_)) => {
                 leave_out(value, &hole.path);
                 found.note(&hole.path, Taint::default());
             }
-            (Worth::Pending, Some(_)) => found.pending.push(hole.clone()),
-            (Worth::Absent, Some(_)) => found.missing.push(hole.clone()),
-            (Worth::TooLarge, Some(_)) => found.oversized.push(hole.clone()),
+            (LookedUp::Pending, Some(_)) => found.pending.push(hole.clone()),
+            (LookedUp::Absent, Some(_)) => found.missing.push(hole.clone()),
+            (LookedUp::TooLarge, Some(_)) => found.oversized.push(hole.clone()),
         }
     }
     found
 }
 
 enum Term<'a> {
-    Variable(Kind, Vec<&'a str>),
+    Variable(VariableKind, Vec<&'a str>),
     Literal(Value),
 }
 
@@ -318,13 +326,13 @@ fn parse_term(term: &str) -> Option<Term<'_>> {
     let (kind, path) = variable.split_once('.')?;
     let legal = |step: &&str| !step.is_empty() && !step.contains(char::is_whitespace);
     let path: Vec<&str> = path.split('.').flat_map(steps).collect();
-    path.iter().all(legal).then_some(Term::Variable(Kind::parse(kind)?, path))
+    path.iter().all(legal).then_some(Term::Variable(VariableKind::parse(kind)?, path))
 }
 
 /// The place that a scope grants: `state`, `input` or `scratch`, or a path in one, perhaps as a reference to it. The path of
 /// the whole is empty.
 #[must_use]
-pub fn scope(text: &str) -> Option<(Kind, Vec<&str>)> {
+pub fn scope(text: &str) -> Option<(VariableKind, Vec<&str>)> {
     let text = text.trim();
     let text = text.strip_prefix(MARK).unwrap_or(text);
     match parse_term(&format!("{MARK}{text}")) {
@@ -332,7 +340,7 @@ pub fn scope(text: &str) -> Option<(Kind, Vec<&str>)> {
             let (_, path) = text.split_once('.')?;
             Some((kind, path.split('.').flat_map(steps).collect()))
         }
-        _ => Some((Kind::parse(text)?, Vec::new())),
+        _ => Some((VariableKind::parse(text)?, Vec::new())),
     }
 }
 
@@ -353,16 +361,16 @@ pub struct NamedReference {
     /// JSON Pointer to its place.
     pub path: String,
     /// Its alternatives, each with all variables that it needs.
-    pub alternatives: Vec<Vec<Named>>,
+    pub alternatives: Vec<Vec<NamedVariable>>,
     /// Whether it is a single variable, whose value replaces the text unchanged.
     pub is_plain: bool,
 }
 
 /// A variable that a reference names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedVariable {
     /// The store of the variable.
-    pub kind: Kind,
+    pub kind: VariableKind,
     /// Its path.
     pub path: Vec<String>,
 }
@@ -380,19 +388,19 @@ pub fn named_references(value: &Value) -> Vec<NamedReference> {
 pub fn is_malformed(text: &str) -> bool {
     let Some(rest) = text.strip_prefix(MARK) else { return false };
     let kind = rest.split(['.', '[']).next().unwrap_or_default();
-    Kind::parse(kind).is_some() && parse(text).is_none()
+    VariableKind::parse(kind).is_some() && parse(text).is_none()
 }
 
 /// Returns the variables of a reference as written; none for plain text.
 #[must_use]
-pub fn mentioned(reference: &str) -> Vec<Named> {
+pub fn mentioned(reference: &str) -> Vec<NamedVariable> {
     named(&parse(reference).unwrap_or_default()).into_iter().flatten().collect()
 }
 
-fn named(reference: &Reference<'_>) -> Vec<Vec<Named>> {
+fn named(reference: &Reference<'_>) -> Vec<Vec<NamedVariable>> {
     let variable = |term: &Term<'_>| match term {
         Term::Variable(kind, path) => {
-            Some(Named { kind: *kind, path: path.iter().map(|step| (*step).to_owned()).collect() })
+            Some(NamedVariable { kind: *kind, path: path.iter().map(|step| (*step).to_owned()).collect() })
         }
         Term::Literal(_) => None,
     };
@@ -426,7 +434,7 @@ fn look(value: &Value, path: &mut String, found: &mut Vec<NamedReference>) {
     }
 }
 
-enum Worth {
+enum LookedUp {
     Value(KnownValue),
     /// The gate of a value is closed.
     Closed,
@@ -436,60 +444,62 @@ enum Worth {
 }
 
 /// The source of values, and whether more may come.
-struct Source<'a> {
-    reader: Reader<'a>,
+struct ValueSource<'a> {
+    reader: VariableReader<'a>,
     room: usize,
 }
 
-impl Source<'_> {
-    fn evaluate(&mut self, reference: &Reference<'_>, outlook: Outlook) -> Worth {
-        let mut last = Worth::Absent;
+impl ValueSource<'_> {
+    fn evaluate(&mut self, reference: &Reference<'_>, completeness: Completeness) -> LookedUp {
+        let mut last = LookedUp::Absent;
         for alternative in reference {
-            last = self.chain(alternative, outlook);
+            last = self.chain(alternative, completeness);
             match &last {
                 // An alternative that may still get a value takes precedence over later ones.
-                Worth::Pending | Worth::TooLarge => return last,
-                Worth::Value(known) if stands(&known.value) => return last,
+                LookedUp::Pending | LookedUp::TooLarge => return last,
+                LookedUp::Value(known) if stands(&known.value) => return last,
                 _ => {}
             }
         }
         last
     }
 
-    fn chain(&mut self, terms: &[Term<'_>], outlook: Outlook) -> Worth {
-        let Some((last, gates)) = terms.split_last() else { return Worth::Absent };
+    fn chain(&mut self, terms: &[Term<'_>], completeness: Completeness) -> LookedUp {
+        let Some((last, gates)) = terms.split_last() else { return LookedUp::Absent };
         for gate in gates {
-            match self.worth(gate, outlook) {
-                Worth::Value(known) if stands(&known.value) => {}
-                blocked @ (Worth::Pending | Worth::TooLarge) => return blocked,
+            match self.worth(gate, completeness) {
+                LookedUp::Value(known) if stands(&known.value) => {}
+                blocked @ (LookedUp::Pending | LookedUp::TooLarge) => return blocked,
                 // The call that writes the gate failed, so its value is unknown.
-                _ if self.is_lost(gate) => return Worth::Absent,
-                _ => return Worth::Closed,
+                _ if self.is_lost(gate) => return LookedUp::Absent,
+                _ => return LookedUp::Closed,
             }
         }
-        self.worth(last, outlook)
+        self.worth(last, completeness)
     }
 
     fn is_lost(&self, term: &Term<'_>) -> bool {
-        let Reader { variables, instance } = self.reader;
+        let VariableReader { variables, instance } = self.reader;
         matches!(term, Term::Variable(kind, path) if variables.is_lost(*kind, path, instance))
     }
 
-    fn worth(&mut self, term: &Term<'_>, outlook: Outlook) -> Worth {
+    fn worth(&mut self, term: &Term<'_>, completeness: Completeness) -> LookedUp {
         let (kind, path) = match term {
-            Term::Literal(value) => return Worth::Value(KnownValue { value: value.clone(), taint: Taint::default() }),
+            Term::Literal(value) => {
+                return LookedUp::Value(KnownValue { value: value.clone(), taint: Taint::default() });
+            }
             Term::Variable(kind, path) => (kind, path),
         };
         if self.room == 0 {
-            return Worth::TooLarge;
+            return LookedUp::TooLarge;
         }
         match self.reader.variables.get(*kind, path, self.reader.instance) {
             Some(known) => {
                 self.room = self.room.saturating_sub(size(&known.value));
-                if self.room == 0 { Worth::TooLarge } else { Worth::Value(known) }
+                if self.room == 0 { LookedUp::TooLarge } else { LookedUp::Value(known) }
             }
-            None if kind.may_come() && outlook == Outlook::Open => Worth::Pending,
-            None => Worth::Absent,
+            None if kind.may_come() && completeness == Completeness::Open => LookedUp::Pending,
+            None => LookedUp::Absent,
         }
     }
 }
@@ -519,28 +529,28 @@ fn leave_out(value: &mut Value, path: &str) {
     }
 }
 
-struct Walk<'a> {
-    values: Source<'a>,
+struct ArgumentWalk<'a> {
+    values: ValueSource<'a>,
     path: String,
-    found: Resolved,
+    found: ResolvedArguments,
 }
 
 /// The result for a place.
 #[derive(PartialEq)]
-enum Place {
+enum MemberOutcome {
     Stays,
     LeftOut,
 }
 
-impl Walk<'_> {
-    fn visit(&mut self, value: &mut Value) -> Place {
+impl ArgumentWalk<'_> {
+    fn visit(&mut self, value: &mut Value) -> MemberOutcome {
         let length = self.path.len();
         match value {
             Value::String(text) if text.starts_with(MARK) => return self.text(value),
             Value::Array(items) => {
                 for (index, item) in items.iter_mut().enumerate() {
                     pointer::push(&mut self.path, &index.to_string());
-                    if self.visit(item) == Place::LeftOut {
+                    if self.visit(item) == MemberOutcome::LeftOut {
                         *item = Value::Null;
                     }
                     self.path.truncate(length);
@@ -550,36 +560,36 @@ impl Walk<'_> {
                 pointer::push(&mut self.path, name);
                 let place = self.visit(member);
                 self.path.truncate(length);
-                place == Place::Stays
+                place == MemberOutcome::Stays
             }),
             _ => {}
         }
-        Place::Stays
+        MemberOutcome::Stays
     }
 
-    fn text(&mut self, value: &mut Value) -> Place {
-        let Value::String(text) = value else { return Place::Stays };
+    fn text(&mut self, value: &mut Value) -> MemberOutcome {
+        let Value::String(text) = value else { return MemberOutcome::Stays };
         if text[MARK.len_utf8()..].starts_with(MARK) {
             text.drain(..MARK.len_utf8());
             self.found.note(&self.path, Taint::default());
-            return Place::Stays;
+            return MemberOutcome::Stays;
         }
-        let Some(reference) = parse(text) else { return Place::Stays };
+        let Some(reference) = parse(text) else { return MemberOutcome::Stays };
         let hole = |path: &str| PendingReference { path: path.to_owned(), reference: text.clone() };
-        match self.values.evaluate(&reference, Outlook::Open) {
-            Worth::Value(put) => {
+        match self.values.evaluate(&reference, Completeness::Open) {
+            LookedUp::Value(put) => {
                 *value = put.value;
                 self.found.note(&self.path, put.taint);
             }
-            Worth::Closed => {
+            LookedUp::Closed => {
                 self.found.note(&self.path, Taint::default());
-                return Place::LeftOut;
+                return MemberOutcome::LeftOut;
             }
-            Worth::Pending => self.found.pending.push(hole(&self.path)),
-            Worth::Absent => self.found.missing.push(hole(&self.path)),
-            Worth::TooLarge => self.found.oversized.push(hole(&self.path)),
+            LookedUp::Pending => self.found.pending.push(hole(&self.path)),
+            LookedUp::Absent => self.found.missing.push(hole(&self.path)),
+            LookedUp::TooLarge => self.found.oversized.push(hole(&self.path)),
         }
-        Place::Stays
+        MemberOutcome::Stays
     }
 }
 

@@ -8,9 +8,9 @@ fn values() -> Values {
     }))
 }
 
-fn check(written: Value, expect: Value) -> Resolved {
+fn check(written: Value, expect: Value) -> ResolvedArguments {
     let mut value = written.clone();
-    let resolved = resolve(&mut value, Reader::of(&values()));
+    let resolved = resolve(&mut value, VariableReader::of(&values()));
     assert_eq!(value, expect, "{written}");
     resolved
 }
@@ -23,7 +23,7 @@ fn only_whole_text_references_are_replaced() {
     check(json!("†state.user.tags[1]"), json!("y"));
     for text in ["Dear †state.user.name", "† footnote", "†", "†other.x", "†state", "†state..x", "†state.a b"]
     {
-        assert_eq!(check(json!({"a": text}), json!({"a": text})), Resolved::default());
+        assert_eq!(check(json!({"a": text}), json!({"a": text})), ResolvedArguments::default());
     }
 }
 
@@ -31,23 +31,26 @@ fn only_whole_text_references_are_replaced() {
 fn named_references_have_place_and_variables() {
     let found = named_references(&json!({"a": "†state.x[0].y", "b": ["text", "††x", "†input.n && †state.z || 1"]}));
     let path = |steps: &[&str]| steps.iter().map(|step| (*step).to_owned()).collect::<Vec<_>>();
-    let named = |kind, steps: &[&str]| Named { kind, path: path(steps) };
+    let named = |kind, steps: &[&str]| NamedVariable { kind, path: path(steps) };
     assert_eq!(
         found,
         [
             NamedReference {
                 path: "/a".into(),
-                alternatives: vec![vec![named(Kind::State, &["x", "0", "y"])]],
+                alternatives: vec![vec![named(VariableKind::State, &["x", "0", "y"])]],
                 is_plain: true
             },
             NamedReference {
                 path: "/b/2".into(),
-                alternatives: vec![vec![named(Kind::Input, &["n"]), named(Kind::State, &["z"])], Vec::new()],
+                alternatives: vec![
+                    vec![named(VariableKind::Input, &["n"]), named(VariableKind::State, &["z"])],
+                    Vec::new()
+                ],
                 is_plain: false
             },
         ]
     );
-    assert_eq!(mentioned("†state.a[x]"), [named(Kind::State, &["a[x]"])]);
+    assert_eq!(mentioned("†state.a[x]"), [named(VariableKind::State, &["a[x]"])]);
     assert!(mentioned("plain").is_empty());
 }
 
@@ -96,7 +99,7 @@ fn texts_that_begin_like_references_are_malformed() {
 #[test]
 fn gates_of_failed_calls_have_no_value() {
     let values = values();
-    let without = Except::new(&values, [("user", None), ("of", Some("①"))]);
+    let without = ExceptPaths::new(&values, [("user", None), ("of", Some("①"))]);
     for (reference, put, missing) in [
         ("†state.user.name && 1", None, 1),
         ("†state.user && 1", None, 1),
@@ -108,7 +111,7 @@ fn gates_of_failed_calls_have_no_value() {
     ] {
         let mut value = json!({"a": reference});
         let hole = PendingReference { path: "/a".into(), reference: reference.into() };
-        let found = resolve_at(&mut value, &[hole], Reader::of(&without), Outlook::Closed);
+        let found = resolve_at(&mut value, &[hole], VariableReader::of(&without), Completeness::Closed);
         assert_eq!(found.missing.len(), missing, "{reference}");
         assert_eq!(value.get("a").filter(|_| missing == 0), put.as_ref(), "{reference}");
     }
@@ -128,12 +131,12 @@ fn what_is_not_there_waits_or_is_missing() {
 
     let mut value = json!({"a/b": "†state.later", "d": "†state.later || 1", "e": "†state.user.name"});
     let later = Values(json!({"state": {"later": "†input.city"}}));
-    let landed = resolve_at(&mut value, &resolved.pending, Reader::of(&later), Outlook::Open);
+    let landed = resolve_at(&mut value, &resolved.pending, VariableReader::of(&later), Completeness::Open);
     assert_eq!(value, json!({"a/b": "†input.city", "d": "†input.city", "e": "†state.user.name"}));
     assert_eq!(landed.replaced.len(), 2);
 
     let mut value = json!({"a/b": "†state.later", "d": "†state.later || 1"});
-    let closed = resolve_at(&mut value, &resolved.pending, Reader::of(&values()), Outlook::Closed);
+    let closed = resolve_at(&mut value, &resolved.pending, VariableReader::of(&values()), Completeness::Closed);
     assert_eq!((value["d"].clone(), paths(&closed.missing)), (json!(1), vec!["/a~1b".to_owned()]));
 }
 
@@ -142,7 +145,7 @@ fn references_cannot_ask_for_unbounded_values() {
     let values = Values(json!({"state": {"large": "x".repeat(1 << 20), "small": 1}}));
     for reference in ["†state.large", "†state.large && 1", "†input.none || †state.large"] {
         let mut value = json!({"all": vec![reference; 1000], "last": "†state.small"});
-        let resolved = resolve(&mut value, Reader::of(&values));
+        let resolved = resolve(&mut value, VariableReader::of(&values));
         assert!(value.to_string().len() < 17 << 20, "{reference}");
         assert_eq!(resolved.violations().len(), MAX_COMPLAINTS);
         assert_eq!(resolved.oversized.last().map(|hole| hole.path.as_str()), Some("/last"));

@@ -12,12 +12,12 @@ const STARTS: usize = 64;
 
 /// An answer that breaks the tool's contract.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadAnswer {
+pub enum AnswerError {
     /// It has no text.
     #[error("the model answered nothing")]
     Empty,
     /// The model, or its provider's filter, refused.
-    #[error("the model refused to answer{}", said(.0))]
+    #[error("the model refused to answer{}", quoted_answer(.0))]
     Refused(String),
     /// The token limit cut it before its value was complete, or before it began (empty text).
     #[error("the answer was cut at its token limit before {}", cut(.0))]
@@ -27,7 +27,7 @@ pub enum BadAnswer {
     NoJson(String),
 }
 
-fn said(text: &str) -> String {
+fn quoted_answer(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
@@ -42,15 +42,15 @@ fn cut(began: &str) -> String {
 /// Returns the text of an answer, without reasoning that some models write before it.
 ///
 /// # Errors
-/// [`BadAnswer`] for a refusal, or if there is no text.
-pub fn text(answer: &ModelResponse) -> Result<&str, BadAnswer> {
+/// [`AnswerError`] for a refusal, or if there is no text.
+pub fn text(answer: &ModelResponse) -> Result<&str, AnswerError> {
     let text = without_reasoning(&answer.text).trim();
     if answer.stop == StopReason::Refusal {
-        return Err(BadAnswer::Refused(beginning(text)));
+        return Err(AnswerError::Refused(beginning(text)));
     }
     match (text, &answer.stop) {
-        ("", StopReason::MaxTokens) => Err(BadAnswer::Cut(String::new())),
-        ("", _) => Err(BadAnswer::Empty),
+        ("", StopReason::MaxTokens) => Err(AnswerError::Cut(String::new())),
+        ("", _) => Err(AnswerError::Empty),
         _ => Ok(text),
     }
 }
@@ -59,10 +59,10 @@ pub fn text(answer: &ModelResponse) -> Result<&str, BadAnswer> {
 /// array. Syntax is repaired, but nothing is invented. The value must be `wanted`.
 ///
 /// # Errors
-/// [`BadAnswer`] with the first 500 characters of the text.
-pub fn json(answer: &ModelResponse, wanted: Wanted) -> Result<Value, BadAnswer> {
+/// [`AnswerError`] with the first 500 characters of the text.
+pub fn json(answer: &ModelResponse, wanted: ExpectedJson) -> Result<Value, AnswerError> {
     let text = text(answer)?;
-    let fits = |value: &Value| wanted == Wanted::Any || value.is_object();
+    let fits = |value: &Value| wanted == ExpectedJson::Any || value.is_object();
     if let Some(value) = serde_json::from_str(text).ok().filter(fits) {
         return Ok(value);
     }
@@ -71,12 +71,12 @@ pub fn json(answer: &ModelResponse, wanted: Wanted) -> Result<Value, BadAnswer> 
         return Ok(value);
     }
     let shown = beginning(text);
-    Err(if answer.stop == StopReason::MaxTokens { BadAnswer::Cut(shown) } else { BadAnswer::NoJson(shown) })
+    Err(if answer.stop == StopReason::MaxTokens { AnswerError::Cut(shown) } else { AnswerError::NoJson(shown) })
 }
 
 /// The accepted kinds of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ExpectedJson {
     /// Any value.
     Any,
     /// An object.
@@ -131,8 +131,8 @@ fn fences(text: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the first part of a text that is a whole object or array. A part inside a container that was cut is not
 /// accepted.
-fn first_balanced(text: &str, wanted: Wanted, stop: &StopReason) -> Option<Value> {
-    let is_start = |c: char| c == '{' || (c == '[' && wanted == Wanted::Any);
+fn first_balanced(text: &str, wanted: ExpectedJson, stop: &StopReason) -> Option<Value> {
+    let is_start = |c: char| c == '{' || (c == '[' && wanted == ExpectedJson::Any);
     let mut from = 0;
     for _ in 0..STARTS {
         let start = from + text[from..].find(is_start)?;
@@ -185,24 +185,24 @@ mod tests {
     fn the_value_of_an_answer_is_found() {
         let long = "x".repeat(900);
         for (text, wanted, expect) in [
-            (r#"{"a": 1}"#, Wanted::Object, Ok(json!({"a": 1}))),
-            (" \n[1, 2]\n", Wanted::Any, Ok(json!([1, 2]))),
-            ("```json\n{\"a\": 1}\n```", Wanted::Object, Ok(json!({"a": 1}))),
-            ("```\n[1]\n```", Wanted::Any, Ok(json!([1]))),
-            ("Here it is:\n```json\n{\"a\": \"`x`\"}\n```\nDone.", Wanted::Object, Ok(json!({"a": "`x`"}))),
-            ("Sure! {\"a\": \"}\\\"{\"} and {\"b\": 2}", Wanted::Object, Ok(json!({"a": "}\"{"}))),
-            ("as [asked]: {\"a\": [1, 2]}", Wanted::Object, Ok(json!({"a": [1, 2]}))),
-            ("{not this} {\"a\": 1,}", Wanted::Object, Ok(json!({"a": 1}))),
-            ("<think>{\"a\": 0}</think>\n{\"a\": 1}", Wanted::Object, Ok(json!({"a": 1}))),
-            ("Hm, {\"a\": 0}?\n</think>\n\n{\"a\": 1}", Wanted::Object, Ok(json!({"a": 1}))),
-            ("</think>\n{\"a\": 1}", Wanted::Object, Ok(json!({"a": 1}))),
-            (r#"{"a": "ends in </think> here"}"#, Wanted::Object, Ok(json!({"a": "ends in </think> here"}))),
-            ("42", Wanted::Any, Ok(json!(42))),
-            ("42", Wanted::Object, Err(BadAnswer::NoJson("42".to_owned()))),
-            ("", Wanted::Any, Err(BadAnswer::Empty)),
-            ("<think>never done", Wanted::Any, Err(BadAnswer::Empty)),
-            (&long, Wanted::Any, Err(BadAnswer::NoJson(long[..500].to_owned()))),
-            (&"[".repeat(5000), Wanted::Any, Err(BadAnswer::NoJson("[".repeat(500)))),
+            (r#"{"a": 1}"#, ExpectedJson::Object, Ok(json!({"a": 1}))),
+            (" \n[1, 2]\n", ExpectedJson::Any, Ok(json!([1, 2]))),
+            ("```json\n{\"a\": 1}\n```", ExpectedJson::Object, Ok(json!({"a": 1}))),
+            ("```\n[1]\n```", ExpectedJson::Any, Ok(json!([1]))),
+            ("Here it is:\n```json\n{\"a\": \"`x`\"}\n```\nDone.", ExpectedJson::Object, Ok(json!({"a": "`x`"}))),
+            ("Sure! {\"a\": \"}\\\"{\"} and {\"b\": 2}", ExpectedJson::Object, Ok(json!({"a": "}\"{"}))),
+            ("as [asked]: {\"a\": [1, 2]}", ExpectedJson::Object, Ok(json!({"a": [1, 2]}))),
+            ("{not this} {\"a\": 1,}", ExpectedJson::Object, Ok(json!({"a": 1}))),
+            ("<think>{\"a\": 0}</think>\n{\"a\": 1}", ExpectedJson::Object, Ok(json!({"a": 1}))),
+            ("Hm, {\"a\": 0}?\n</think>\n\n{\"a\": 1}", ExpectedJson::Object, Ok(json!({"a": 1}))),
+            ("</think>\n{\"a\": 1}", ExpectedJson::Object, Ok(json!({"a": 1}))),
+            (r#"{"a": "ends in </think> here"}"#, ExpectedJson::Object, Ok(json!({"a": "ends in </think> here"}))),
+            ("42", ExpectedJson::Any, Ok(json!(42))),
+            ("42", ExpectedJson::Object, Err(AnswerError::NoJson("42".to_owned()))),
+            ("", ExpectedJson::Any, Err(AnswerError::Empty)),
+            ("<think>never done", ExpectedJson::Any, Err(AnswerError::Empty)),
+            (&long, ExpectedJson::Any, Err(AnswerError::NoJson(long[..500].to_owned()))),
+            (&"[".repeat(5000), ExpectedJson::Any, Err(AnswerError::NoJson("[".repeat(500)))),
         ] {
             assert_eq!(json(&answer(text, StopReason::End), wanted), expect, "{text}");
         }
@@ -210,21 +210,21 @@ mod tests {
 
     #[test]
     fn what_was_cut_or_refused_is_said() {
-        let cut = json(&answer("{\"a\": [1, 2", StopReason::MaxTokens), Wanted::Object);
-        assert_eq!(cut, Err(BadAnswer::Cut("{\"a\": [1, 2".to_owned())));
+        let cut = json(&answer("{\"a\": [1, 2", StopReason::MaxTokens), ExpectedJson::Object);
+        assert_eq!(cut, Err(AnswerError::Cut("{\"a\": [1, 2".to_owned())));
         for thought in ["", " \n", "<think>Let me see"] {
             let answer = answer(thought, StopReason::MaxTokens);
             let cut = text(&answer);
-            assert_eq!(cut, Err(BadAnswer::Cut(String::new())), "{thought:?}");
+            assert_eq!(cut, Err(AnswerError::Cut(String::new())), "{thought:?}");
             let said = cut.expect_err("cut").to_string();
             assert_eq!(said, "the answer was cut at its token limit before it began: thinking has taken all of it");
         }
         // A part of a cut value is not the requested value.
         let list = "{\"facts\": [{\"a\": 1}, {\"a\": 2}, {\"a\"";
-        let cut = json(&answer(list, StopReason::MaxTokens), Wanted::Object);
-        assert_eq!(cut, Err(BadAnswer::Cut(list.to_owned())));
-        let refused = json(&answer("{}", StopReason::Refusal), Wanted::Object);
-        assert_eq!(refused, Err(BadAnswer::Refused("{}".to_owned())));
+        let cut = json(&answer(list, StopReason::MaxTokens), ExpectedJson::Object);
+        assert_eq!(cut, Err(AnswerError::Cut(list.to_owned())));
+        let refused = json(&answer("{}", StopReason::Refusal), ExpectedJson::Object);
+        assert_eq!(refused, Err(AnswerError::Refused("{}".to_owned())));
     }
 
     #[test]

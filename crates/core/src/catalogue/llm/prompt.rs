@@ -11,7 +11,7 @@ use crate::content::TokenCounter;
 use crate::definition::llm::{LlmDefinition, OutputKind};
 use crate::error::{ErrorKind, ToolError};
 use crate::identity::tool_id::ToolId;
-use crate::model::{Message, ModelRequest, ModelSettings, OutputFormat, PromptCache, Reuse};
+use crate::model::{Message, ModelRequest, ModelSettings, OutputFormat, PromptCache, PromptReuse};
 use crate::schema::fill_defaults;
 
 /// First rule in the system prompt of a tool with a JSON answer.
@@ -75,7 +75,7 @@ impl fmt::Debug for LlmHooks {
 
 /// One attempt's request, and how to read its answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Prompted {
+pub struct RenderedPrompt {
     /// The request.
     pub request: ModelRequest,
     /// The chosen variant.
@@ -92,7 +92,7 @@ pub struct Prompted {
 
 /// Target of a request: model, mode and token counter.
 #[derive(Clone, Copy)]
-pub(super) struct For<'a> {
+pub(super) struct PromptTarget<'a> {
     pub(super) model: &'a str,
     pub(super) mode: Option<&'a str>,
     pub(super) tokens: &'a dyn TokenCounter,
@@ -106,8 +106,8 @@ pub(super) fn prompt(
     definition: &LlmDefinition,
     hooks: &LlmHooks,
     arguments: Value,
-    asked: For<'_>,
-) -> Result<Prompted, ToolError> {
+    asked: PromptTarget<'_>,
+) -> Result<RenderedPrompt, ToolError> {
     let mut arguments = arguments;
     fill_defaults(&definition.parameters, &mut arguments);
     let Value::Object(arguments) = arguments else {
@@ -146,14 +146,14 @@ pub(super) fn prompt(
     let request = ModelRequest {
         system,
         messages: vec![Message::user(user)],
-        output: demanded(&way, output, asked_schema),
+        output: required_format(&way, output, asked_schema),
         max_tokens: max_tokens.or(preferred),
         temperature: way.model_preference.temperature,
         reuse: reuse(&settings, system_tokens),
         settings,
         ..ModelRequest::default()
     };
-    Ok(Prompted {
+    Ok(RenderedPrompt {
         request,
         variant: variant.map(|variant| variant.id.clone()),
         output,
@@ -165,7 +165,7 @@ pub(super) fn prompt(
 
 /// Returns the output format to demand from the API. Without a schema, APIs can only demand a JSON object, so nothing
 /// is demanded if the example is another value.
-fn demanded(way: &LlmDefinition, output: OutputKind, schema: Option<&Value>) -> Option<OutputFormat> {
+fn required_format(way: &LlmDefinition, output: OutputKind, schema: Option<&Value>) -> Option<OutputFormat> {
     let is_other = schema.is_none() && way.example.as_ref().is_some_and(|example| !example.is_object());
     if output != OutputKind::Json || is_other {
         return None;
@@ -174,11 +174,11 @@ fn demanded(way: &LlmDefinition, output: OutputKind, schema: Option<&Value>) -> 
 }
 
 /// Returns how much of the request later calls will repeat: a long system prompt, or all of the author's text.
-fn reuse(settings: &ModelSettings, system_tokens: usize) -> Reuse {
+fn reuse(settings: &ModelSettings, system_tokens: usize) -> PromptReuse {
     match settings.cache {
-        Some(PromptCache::FiveMinutes | PromptCache::Hour) => Reuse::Conversation,
-        _ if system_tokens >= LONG_PROMPT => Reuse::Prompt,
-        _ => Reuse::Once,
+        Some(PromptCache::FiveMinutes | PromptCache::Hour) => PromptReuse::Conversation,
+        _ if system_tokens >= LONG_PROMPT => PromptReuse::Prompt,
+        _ => PromptReuse::Once,
     }
 }
 
@@ -221,12 +221,12 @@ mod tests {
         definition
     }
 
-    fn ask(definition: &LlmDefinition, hooks: &LlmHooks, mode: Option<&str>) -> Result<Prompted, ToolError> {
-        let asked = For { model: "p/m", mode, tokens: &EstimatedTokens };
+    fn ask(definition: &LlmDefinition, hooks: &LlmHooks, mode: Option<&str>) -> Result<RenderedPrompt, ToolError> {
+        let asked = PromptTarget { model: "p/m", mode, tokens: &EstimatedTokens };
         prompt(definition, hooks, json!({"text": "abc"}), asked)
     }
 
-    fn user(prompted: &Prompted) -> String {
+    fn user(prompted: &RenderedPrompt) -> String {
         match &prompted.request.messages[..] {
             [Message::User { content }] => content[0].as_text().unwrap_or_default().to_owned(),
             other => panic!("not one user message: {other:?}"),
@@ -265,9 +265,9 @@ mod tests {
             long.model_preference.settings.cache = cache;
             ask(&long, &LlmHooks::default(), None).expect("a request").request.reuse
         };
-        assert_eq!((reuse(10, None), reuse(4000, None)), (Reuse::Once, Reuse::Prompt));
-        assert_eq!(reuse(4000, Some(PromptCache::Off)), Reuse::Prompt, "what is off is off whatever is kept");
-        assert_eq!(reuse(10, Some(PromptCache::Hour)), Reuse::Conversation);
+        assert_eq!((reuse(10, None), reuse(4000, None)), (PromptReuse::Once, PromptReuse::Prompt));
+        assert_eq!(reuse(4000, Some(PromptCache::Off)), PromptReuse::Prompt, "what is off is off whatever is kept");
+        assert_eq!(reuse(10, Some(PromptCache::Hour)), PromptReuse::Conversation);
     }
 
     #[test]

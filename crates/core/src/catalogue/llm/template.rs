@@ -72,7 +72,7 @@ pub fn check_template(template: &str) -> Result<(), TemplateError> {
 pub fn render(template: &str, values: &Map<String, Value>) -> Result<String, TemplateError> {
     let environment: &Environment<'_> = environment();
     let filled = || -> Result<Vec<u8>, Error> {
-        let mut out = Bounded(Vec::new());
+        let mut out = BoundedWriter(Vec::new());
         environment.template_from_str(template)?.render_captured_to(Filled::from(Serde(values)), &mut out)?;
         Ok(out.0)
     };
@@ -131,9 +131,9 @@ fn is_text(entry: &str) -> bool {
 }
 
 /// Accepts at most [`MAX_BYTES`].
-struct Bounded(Vec<u8>);
+struct BoundedWriter(Vec<u8>);
 
-impl io::Write for Bounded {
+impl io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.0.len() + bytes.len() > MAX_BYTES {
             return Err(io::Error::other("too long"));

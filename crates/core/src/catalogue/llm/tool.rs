@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::answer::{self, BadAnswer, Wanted};
+use super::answer::{self, AnswerError, ExpectedJson};
 use super::check::DefineError;
-use super::prompt::{For, LlmHooks, Prompted, prompt, unfit};
+use super::prompt::{LlmHooks, PromptTarget, RenderedPrompt, prompt, unfit};
 use super::template;
 use crate::catalogue::context::{TokenCounter, ToolContext};
 use crate::catalogue::tool::Tool;
@@ -94,7 +94,7 @@ impl LlmTool {
         };
         let card = services.model.card(model);
         let known_as = card.stands_for.as_deref().unwrap_or(model);
-        let asked = For { model: known_as, mode: services.model_mode.as_deref(), tokens: &*services.tokens };
+        let asked = PromptTarget { model: known_as, mode: services.model_mode.as_deref(), tokens: &*services.tokens };
         let mut prompted = prompt(&self.definition, &self.hooks, arguments, asked)?;
         let request = &mut prompted.request;
         let said = ModelSettings { effort: services.model_effort, ..ModelSettings::default() };
@@ -107,7 +107,7 @@ impl LlmTool {
             let answer = answer.map_err(|error| failed(error, context))?;
             let insists = asks_left > 0 || self.definition.on_output_mismatch == OnOutputMismatch::Error;
             match self.read(&prompted, &answer, insists) {
-                Err(bad) if asks_left > 0 && bad.can_be_mended() => {
+                Err(bad) if asks_left > 0 && bad.is_repairable() => {
                     asks_left -= 1;
                     ask_again(&mut prompted.request, answer, &bad);
                 }
@@ -128,7 +128,7 @@ impl LlmTool {
     }
 
     /// Emits the warning about a result, if any.
-    fn warned(&self, output: ToolOutput, prompted: &Prompted, context: &ToolContext) -> ToolOutput {
+    fn warned(&self, output: ToolOutput, prompted: &RenderedPrompt, context: &ToolContext) -> ToolOutput {
         let Some(value) = &output.structured else { return output };
         let cut =
             output.extras.contains_key(CUT).then(|| "the list was cut at the token limit of its answer".to_owned());
@@ -145,21 +145,26 @@ impl LlmTool {
 
     /// Reads the answer, or returns its fault. Unless it `insists`, a value that breaks its schema is a result:
     /// the violation is reported where results are shaped.
-    fn read(&self, prompted: &Prompted, answer: &ModelResponse, insists: bool) -> Result<ToolOutput, Bad> {
+    fn read(
+        &self,
+        prompted: &RenderedPrompt,
+        answer: &ModelResponse,
+        insists: bool,
+    ) -> Result<ToolOutput, ResultError> {
         if prompted.output == OutputKind::Text {
             let output = ToolOutput::text(answer::text(answer)?);
             let is_cut = answer.stop == StopReason::MaxTokens;
             return Ok(if is_cut { output.with_extra(CUT, true) } else { output });
         }
         let (mut value, is_cut) = match value_of(answer, prompted.schema.as_ref()) {
-            Err(bad @ BadAnswer::Cut(_)) => (self.whole_part(answer).ok_or(bad)?, true),
+            Err(bad @ AnswerError::Cut(_)) => (self.whole_part(answer).ok_or(bad)?, true),
             value => (value?, false),
         };
         if let Some(schema) = prompted.schema.as_ref().filter(|_| insists) {
-            breaks(schema, &value).map_err(Bad::Value)?;
+            breaks(schema, &value).map_err(ResultError::Value)?;
         }
         if let Some(hook) = &self.hooks.output {
-            value = hook(value, &prompted.arguments).map_err(Bad::Value)?;
+            value = hook(value, &prompted.arguments).map_err(ResultError::Value)?;
         }
         let text = ToolOutput::text(value.to_string());
         let output = ToolOutput { structured: value.is_object().then_some(value), ..text };
@@ -176,25 +181,25 @@ impl LlmTool {
 
 /// Why an answer is no result.
 #[derive(Debug, thiserror::Error)]
-enum Bad {
+enum ResultError {
     /// The answer cannot be read.
     #[error(transparent)]
-    Answer(#[from] BadAnswer),
+    Answer(#[from] AnswerError),
     /// The value breaks the tool's contract.
     #[error("{0}")]
     Value(String),
 }
 
-impl Bad {
+impl ResultError {
     /// Whether the model may do better when told of the fault. A limit cannot be corrected.
-    fn can_be_mended(&self) -> bool {
-        !matches!(self, Self::Answer(BadAnswer::Cut(_) | BadAnswer::Refused(_)))
+    fn is_repairable(&self) -> bool {
+        !matches!(self, Self::Answer(AnswerError::Cut(_) | AnswerError::Refused(_)))
     }
 
     /// Describes the fault, with the limit that cut the answer.
     fn within(&self, limit: Option<u32>) -> String {
         match (self, limit) {
-            (Self::Answer(BadAnswer::Cut(_)), Some(limit)) => format!(
+            (Self::Answer(AnswerError::Cut(_)), Some(limit)) => format!(
                 "{self} (the limit is {limit} tokens, thinking among them: a lower `effort` or a longer limit helps)"
             ),
             _ => self.to_string(),
@@ -203,20 +208,20 @@ impl Bad {
 }
 
 /// Returns the limit of an answer: bounded by the model's maximum, and by the rest of its context window.
-fn limit(wanted: u32, prompted: &Prompted, card: &ModelCard) -> u32 {
+fn limit(wanted: u32, prompted: &RenderedPrompt, card: &ModelCard) -> u32 {
     // The messages after the first are earlier answers and their faults.
     let more: usize = prompted.request.messages.iter().skip(1).map(Message::tokens).sum();
-    let left = card.left_beside(prompted.input_tokens + more).map(|left| left.max(1));
+    let left = card.output_room(prompted.input_tokens + more).map(|left| left.max(1));
     [card.max_output, left].into_iter().flatten().fold(wanted, u32::min)
 }
 
 /// Returns the JSON value of an answer. If it should be a list in an object, a bare list is accepted: without schema
 /// enforcement models often write the list alone.
-fn value_of(answer: &ModelResponse, schema: Option<&Value>) -> Result<Value, BadAnswer> {
-    let Some(schema) = schema else { return answer::json(answer, Wanted::Any) };
-    let object = answer::json(answer, Wanted::Object);
+fn value_of(answer: &ModelResponse, schema: Option<&Value>) -> Result<Value, AnswerError> {
+    let Some(schema) = schema else { return answer::json(answer, ExpectedJson::Any) };
+    let object = answer::json(answer, ExpectedJson::Object);
     let fits = |value: &Value| breaks(schema, value).is_ok();
-    let bare = || as_listed(answer::json(answer, Wanted::Any).ok()?, schema);
+    let bare = || as_listed(answer::json(answer, ExpectedJson::Any).ok()?, schema);
     match bare() {
         // The object may have been found inside the list.
         Some(list) if fits(&list) || !object.as_ref().is_ok_and(fits) => Ok(list),
@@ -244,7 +249,7 @@ fn breaks(schema: &Value, value: &Value) -> Result<(), String> {
 }
 
 /// Appends the answer and its fault to the conversation.
-fn ask_again(request: &mut ModelRequest, answer: ModelResponse, bad: &Bad) {
+fn ask_again(request: &mut ModelRequest, answer: ModelResponse, bad: &ResultError) {
     let ModelResponse { text, opaque, .. } = answer;
     if text.trim().is_empty() {
         // APIs refuse empty answers in a conversation: the request is repeated unchanged.
@@ -296,7 +301,7 @@ impl Tool for LlmTool {
     }
 
     fn prompt_size(&self, arguments: &Value, model: &str, mode: Option<&str>, tokens: &dyn TokenCounter) -> PromptSize {
-        let asked = For { model, mode, tokens };
+        let asked = PromptTarget { model, mode, tokens };
         // The attempt reports arguments that give no prompt.
         let Ok(prompted) = prompt(&self.definition, &self.hooks, arguments.clone(), asked) else {
             return PromptSize::default();

@@ -11,8 +11,8 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry as MapEntry;
 use serde::Serialize;
 
-use super::entry::{Runner, Source};
-use super::{Entry, Origin, Provider, ProviderKind, RegisteredTool, Withheld};
+use super::entry::{Runner, SourceDescription};
+use super::{DefinitionOrigin, Entry, Provider, ProviderKind, RegisteredTool, WithheldTool};
 use crate::identity::name_table::{NameTable, NamedTool, Resolution};
 use crate::identity::tool_id::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
 use crate::model::Route;
@@ -26,7 +26,7 @@ pub struct Listing {
     /// Its last error.
     pub error: Option<String>,
     /// Names it has but does not offer, with the reason (`filtered by tools_denied`, …).
-    pub withheld: Vec<Withheld>,
+    pub withheld: Vec<WithheldTool>,
 }
 
 /// Something the operator should know about the catalogue.
@@ -40,7 +40,7 @@ pub struct CatalogueIssue {
 
 /// A tool that awaits approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unapproved {
+pub struct UnapprovedTool {
     /// Its provider.
     pub provider: String,
     /// The name that its source has for it.
@@ -64,13 +64,13 @@ pub struct ProviderStatus {
     pub error: Option<String>,
     /// Names it withholds, with reasons.
     #[serde(skip)]
-    withheld: Vec<Withheld>,
+    withheld: Vec<WithheldTool>,
 }
 
 impl ProviderStatus {
     /// Names it has but does not offer, each with the reason as a clause.
     #[must_use]
-    pub fn withheld(&self) -> &[Withheld] {
+    pub fn withheld(&self) -> &[WithheldTool] {
         &self.withheld
     }
 
@@ -78,8 +78,8 @@ impl ProviderStatus {
     /// of the others.
     #[must_use]
     pub fn unreadable(&self, most: usize) -> Vec<String> {
-        let all: Vec<&Withheld> = self.withheld.iter().filter(|one| one.is_unreadable).collect();
-        let line = |one: &&Withheld| format!("`{}` of {} could not be read: {}", one.name, self.name, one.why);
+        let all: Vec<&WithheldTool> = self.withheld.iter().filter(|one| one.is_unreadable).collect();
+        let line = |one: &&WithheldTool| format!("`{}` of {} could not be read: {}", one.name, self.name, one.why);
         let mut lines: Vec<String> = all.iter().take(most).map(line).collect();
         if let Some(more) = all.len().checked_sub(most).filter(|more| *more > 0) {
             lines.push(format!("{more} more of {} could not be read: `toolwright doctor` lists all", self.name));
@@ -97,7 +97,7 @@ pub struct Snapshot {
     providers: Vec<ProviderStatus>,
     issues: Vec<CatalogueIssue>,
     absent: Vec<(String, String)>,
-    unapproved: Vec<Unapproved>,
+    unapproved: Vec<UnapprovedTool>,
     derived: Derived,
 }
 
@@ -109,7 +109,7 @@ fn namesakes<'t>(tools: &[(usize, &'t Arc<RegisteredTool>)], listings: &[Listing
         return HashMap::new();
     }
     let mut found = HashMap::new();
-    for (index, tool) in tools.iter().filter(|(_, tool)| tool.origin() == Origin::Own) {
+    for (index, tool) in tools.iter().filter(|(_, tool)| tool.origin() == DefinitionOrigin::Own) {
         let id = &tool.definition().id;
         if implements(*index, id) && tool.definition().activity.is_none() && tool.definition().delegate.is_none() {
             found.entry(id.name()).or_insert(id);
@@ -150,7 +150,7 @@ impl Snapshot {
             let before = chosen.len();
             for tool in &listing.tools {
                 let id = &tool.definition().id;
-                let foreign = tool.origin() == Origin::Foreign;
+                let foreign = tool.origin() == DefinitionOrigin::Foreign;
                 if foreign && RESERVED_NAMESPACES.contains(&id.namespace()) && id.namespace() != "rest" {
                     issue(format!("{id} is refused: the namespace `{}` is reserved", id.namespace()));
                 } else if let Some(&other) = by_id.get(id) {
@@ -177,7 +177,8 @@ impl Snapshot {
             });
         }
         let names = name_table(chosen.iter().map(|(index, tool)| (*index, &***tool)), MAX_WIRE_NAME);
-        let sources: Vec<_> = listings.iter().map(|listing| Arc::new(Source::of(&*listing.provider))).collect();
+        let sources: Vec<_> =
+            listings.iter().map(|listing| Arc::new(SourceDescription::of(&*listing.provider))).collect();
         let namesakes = namesakes(&chosen, listings);
         let mut entries: Vec<Arc<Entry>> = chosen
             .iter()
@@ -202,7 +203,7 @@ impl Snapshot {
 
     /// Adds unapproved definitions, which [`Listing::withheld`] also has.
     #[must_use]
-    pub fn with_unapproved(self, unapproved: Vec<Unapproved>) -> Self {
+    pub fn with_unapproved(self, unapproved: Vec<UnapprovedTool>) -> Self {
         Self { unapproved, ..self }
     }
 
@@ -220,12 +221,12 @@ impl Snapshot {
         &self,
         listings: &[Listing],
         absent: &[(String, String)],
-        unapproved: &[Unapproved],
+        unapproved: &[UnapprovedTool],
         issues: &[CatalogueIssue],
     ) -> bool {
         let mut entries = self.entries.iter();
         let is_same = |(status, listing): (&ProviderStatus, &Listing)| {
-            let (provider, source) = (&listing.provider, Source::of(&*listing.provider));
+            let (provider, source) = (&listing.provider, SourceDescription::of(&*listing.provider));
             let has = |tool: &Arc<RegisteredTool>| {
                 let same = |entry: &Arc<Entry>| {
                     Arc::ptr_eq(&entry.tool, tool) && Arc::ptr_eq(&entry.provider, provider) && *entry.source == source
@@ -256,7 +257,7 @@ impl Snapshot {
         }
         let own = self.providers.len();
         let names = name_table(self.named().chain(more.iter().map(|tool| (own, &***tool))), MAX_WIRE_NAME);
-        let source = Arc::new(Source::of(&**provider));
+        let source = Arc::new(SourceDescription::of(&**provider));
         let added = more.iter().enumerate().map(|(n, tool)| {
             let wire_name = names.wire_name(self.entries.len() + n);
             Entry::new(Arc::clone(tool), Arc::clone(provider), wire_name, Arc::clone(&source), None)
@@ -289,7 +290,7 @@ impl Snapshot {
                 if keep(entry) {
                     listing.tools.push(Arc::clone(&entry.tool));
                 } else {
-                    listing.withheld.push(Withheld::new(entry.tool.raw_name(), why_not));
+                    listing.withheld.push(WithheldTool::new(entry.tool.raw_name(), why_not));
                 }
             }
         }
@@ -342,7 +343,7 @@ impl Snapshot {
 
     /// Definitions of its sources that are not approved.
     #[must_use]
-    pub fn unapproved(&self) -> &[Unapproved] {
+    pub fn unapproved(&self) -> &[UnapprovedTool] {
         &self.unapproved
     }
 
@@ -354,9 +355,10 @@ impl Snapshot {
     }
 
     /// Returns the unapproved definition of a provider, by the source's name of it or the displayed one.
-    fn held(&self, provider: &str, bare: &str) -> Option<&Unapproved> {
-        let is_it = |held: &&Unapproved| is_written(&held.raw_name, bare) || is_written(&held.shown_name, bare);
-        self.unapproved.iter().filter(|held| held.provider == provider).find(is_it)
+    fn held(&self, provider: &str, bare: &str) -> Option<&UnapprovedTool> {
+        let matches_name =
+            |held: &&UnapprovedTool| is_written(&held.raw_name, bare) || is_written(&held.shown_name, bare);
+        self.unapproved.iter().filter(|held| held.provider == provider).find(matches_name)
     }
 
     /// Formats the message for an unknown name, with the reason if known, and the names `near` it.
@@ -377,10 +379,10 @@ impl Snapshot {
         }
         let provider = self.provider_of(namespace)?;
         let namespace = &provider.name;
-        if let Some(Withheld { name, why, .. }) = provider.withheld.iter().find(|one| is_written(&one.name, bare)) {
+        if let Some(WithheldTool { name, why, .. }) = provider.withheld.iter().find(|one| is_written(&one.name, bare)) {
             return Some(format!("provider {namespace} has `{name}`, but does not offer it: {why}"));
         }
-        if let Some(Unapproved { shown_name, raw_name, why, .. }) = self.held(namespace, bare) {
+        if let Some(UnapprovedTool { shown_name, raw_name, why, .. }) = self.held(namespace, bare) {
             return Some(format!(
                 "provider {namespace} has `{shown_name}`, its source's `{raw_name}`, but does not offer it: {why}"
             ));

@@ -33,8 +33,12 @@ fn it_knows_what_it_is_of() {
     };
     let whole = || vec![of(&first, &one), of(&second, &other)];
     let why = || vec![("off".to_owned(), "it is off".to_owned())];
-    let held =
-        vec![Unapproved { provider: "a".into(), raw_name: "u".into(), shown_name: "u".into(), why: "withheld".into() }];
+    let held = vec![UnapprovedTool {
+        provider: "a".into(),
+        raw_name: "u".into(),
+        shown_name: "u".into(),
+        why: "withheld".into(),
+    }];
     let issues = vec![CatalogueIssue { provider: "a".into(), message: "it is odd".into() }];
     let snapshot =
         Snapshot::build(&whole()).with_absent(why()).with_unapproved(held.clone()).with_issues(issues.clone());
@@ -50,7 +54,7 @@ fn it_knows_what_it_is_of() {
         |listings| listings[1].tools = vec![own("b:t@1.0.0")],
         |listings| listings[0].provider = listing("a", Vec::new()).provider,
         |listings| listings[1].error = Some("it is down".into()),
-        |listings| listings[1].withheld.push(Withheld::new("u", "filtered by tools_denied")),
+        |listings| listings[1].withheld.push(WithheldTool::new("u", "filtered by tools_denied")),
     ];
     for (n, change) in changes.into_iter().enumerate() {
         let mut listings = whole();
@@ -108,7 +112,10 @@ fn foreign_tools_cannot_take_reserved_namespaces() {
 fn a_missing_name_is_explained() {
     let snapshot = Snapshot::build(&[Listing {
         error: Some("exit status 1".into()),
-        withheld: vec![Withheld::new("Drop", "filtered by tools_denied"), Withheld::unreadable("a.b", "withheld")],
+        withheld: vec![
+            WithheldTool::new("Drop", "filtered by tools_denied"),
+            WithheldTool::unreadable("a.b", "withheld"),
+        ],
         ..listing("gh", vec![])
     }]);
     for (written, why) in [
@@ -127,8 +134,8 @@ fn a_missing_name_is_explained() {
 
 #[test]
 fn unreadable_names_are_listed_up_to_a_bound() {
-    let withheld = [1, 2, 3].map(|n| Withheld::unreadable(format!("op{n}"), "$ref `x.yml` is gone"));
-    let withheld = [Withheld::new("drop", "filtered by tools_denied")].into_iter().chain(withheld).collect();
+    let withheld = [1, 2, 3].map(|n| WithheldTool::unreadable(format!("op{n}"), "$ref `x.yml` is gone"));
+    let withheld = [WithheldTool::new("drop", "filtered by tools_denied")].into_iter().chain(withheld).collect();
     let snapshot = Snapshot::build(&[Listing { withheld, ..listing("api", vec![]) }]);
     let line = |n: usize| format!("`op{n}` of api could not be read: $ref `x.yml` is gone");
     let more = "1 more of api could not be read: `toolwright doctor` lists all".to_owned();
@@ -139,13 +146,13 @@ fn unreadable_names_are_listed_up_to_a_bound() {
 
 #[test]
 fn unapproved_tool_is_found_by_both_names() {
-    let held = |provider: &str, name: &str, shown: &str| Unapproved {
+    let held = |provider: &str, name: &str, shown: &str| UnapprovedTool {
         provider: provider.into(),
         raw_name: name.into(),
         shown_name: shown.into(),
         why: "withheld: it has changed".into(),
     };
-    let withheld = vec![Withheld::new("Get", "withheld: it has changed")];
+    let withheld = vec![WithheldTool::new("Get", "withheld: it has changed")];
     let snapshot = Snapshot::build(&[Listing { withheld, ..listing("d", vec![]) }, listing("e", vec![])])
         .with_unapproved(vec![held("d", "Get", "fetch_it"), held("e", "Put", "Put")]);
     for (written, expect) in [

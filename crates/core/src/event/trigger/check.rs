@@ -6,7 +6,7 @@ use std::time::Duration;
 use globset::{Glob, GlobBuilder};
 
 use super::schedule::with_jitter;
-use super::{Times, TriggerConfig, TriggerKind, zone_names};
+use super::{Timetable, TriggerConfig, TriggerKind, zone_names};
 use crate::duration;
 use crate::pattern::nearest;
 
@@ -89,9 +89,9 @@ impl TriggerError {
 
 /// A checked firing condition of a trigger.
 #[derive(Debug, Clone)]
-pub enum When {
+pub enum TriggerCondition {
     /// At these times.
-    Times(Times),
+    Times(Timetable),
     /// When a message is sent to a channel.
     Message {
         /// The channel.
@@ -120,7 +120,7 @@ impl TriggerConfig {
     ///
     /// # Errors
     /// [`TriggerError`], which names the remedy.
-    pub fn when(&self, created_ms: u64, local: &str) -> Result<When, TriggerError> {
+    pub fn when(&self, created_ms: u64, local: &str) -> Result<TriggerCondition, TriggerError> {
         self.check_keys()?;
         let kind = self.kind.as_str();
         let missing = |what| TriggerError::Missing { kind, what };
@@ -138,13 +138,19 @@ impl TriggerConfig {
                     return Err(TriggerError::Bounds(format!("`interval` is at least {least}")));
                 }
                 let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-                Ok(When::Times(Times::Every { interval_ms, origin_ms: created_ms, immediate: self.immediate }))
+                Ok(TriggerCondition::Times(Timetable::Every {
+                    interval_ms,
+                    origin_ms: created_ms,
+                    immediate: self.immediate,
+                }))
             }
-            TriggerKind::Schedule => self.schedule(self.time_zone.as_deref().unwrap_or(local)).map(When::Times),
+            TriggerKind::Schedule => {
+                self.schedule(self.time_zone.as_deref().unwrap_or(local)).map(TriggerCondition::Times)
+            }
             TriggerKind::Channel => {
                 let channel = self.channel.clone().filter(|name| !name.trim().is_empty());
                 let channel = channel.ok_or_else(|| missing("a `channel`"))?;
-                Ok(When::Message { channel, from: self.from.clone() })
+                Ok(TriggerCondition::Message { channel, from: self.from.clone() })
             }
             TriggerKind::File => {
                 if self.globs.iter().all(|glob| glob.trim().is_empty()) {
@@ -157,7 +163,7 @@ impl TriggerConfig {
                     return Err(TriggerError::Bounds(why));
                 }
                 let globs = self.globs.iter().map(|glob| compiled(glob)).collect::<Result<_, _>>()?;
-                Ok(When::Change { globs, debounce: self.debounce.unwrap_or(DEBOUNCE) })
+                Ok(TriggerCondition::Change { globs, debounce: self.debounce.unwrap_or(DEBOUNCE) })
             }
             TriggerKind::Webhook => {
                 let named: HashSet<&str> = self.secret_env.iter().map(|name| name.trim()).collect();
@@ -171,7 +177,7 @@ impl TriggerConfig {
                     return Err(TriggerError::Bounds(format!("`secret_env` has at most {MAX_SECRETS} entries")));
                 }
                 let window = self.window.unwrap_or(WINDOW);
-                Ok(When::Request { secret_env: self.secret_env.clone(), window })
+                Ok(TriggerCondition::Request { secret_env: self.secret_env.clone(), window })
             }
         }
     }
@@ -182,7 +188,7 @@ impl TriggerConfig {
         with_jitter(trigger, slot_ms, self.jitter)
     }
 
-    fn schedule(&self, zone: &str) -> Result<Times, TriggerError> {
+    fn schedule(&self, zone: &str) -> Result<Timetable, TriggerError> {
         let set = [self.every.is_some(), self.hourly_at.is_some(), self.daily_at.is_some(), self.cron.is_some()];
         if set.into_iter().filter(|set| *set).count() != 1 {
             return Err(TriggerError::Missing {
@@ -194,13 +200,13 @@ impl TriggerConfig {
             if !(1..=1440).contains(&minutes) {
                 return Err(TriggerError::Bounds("`every` is 1 to 1440 minutes".into()));
             }
-            return Ok(Times::Every { interval_ms: u64::from(minutes) * 60_000, origin_ms: 0, immediate: false });
+            return Ok(Timetable::Every { interval_ms: u64::from(minutes) * 60_000, origin_ms: 0, immediate: false });
         }
         if let Some(minute) = self.hourly_at {
             if minute > 59 {
                 return Err(TriggerError::Bounds("`hourly_at` is a minute, 0 to 59".into()));
             }
-            return Times::clock(&format!("{minute} * * * *"), zone);
+            return Timetable::clock(&format!("{minute} * * * *"), zone);
         }
         if let Some(time) = &self.daily_at {
             let parsed = time.split_once(':').and_then(|(hour, minute)| {
@@ -209,9 +215,9 @@ impl TriggerConfig {
             });
             let (hour, minute) = parsed
                 .ok_or_else(|| TriggerError::Bounds(format!("`{time}` is no time of day; write it like 07:30")))?;
-            return Times::clock(&format!("{minute} {hour} * * *"), zone);
+            return Timetable::clock(&format!("{minute} {hour} * * *"), zone);
         }
-        Times::clock(self.cron.as_deref().unwrap_or_default(), zone)
+        Timetable::clock(self.cron.as_deref().unwrap_or_default(), zone)
     }
 
     /// Refuses keys of other types: they would be without effect.

@@ -19,9 +19,9 @@ use crate::identity::session::{Session, SessionId};
 use crate::policy::Rights;
 use crate::setting::TimeSpan;
 
-pub use check::{MIN_INTERVAL, MIN_SECRET, TriggerError, When};
-pub use schedule::{Due, MAX_CATCH_UP, Times, zone_names};
-pub use service::{Installed, NoTriggers, TriggerRequest, Triggers};
+pub use check::{MIN_INTERVAL, MIN_SECRET, TriggerCondition, TriggerError};
+pub use schedule::{DueSlots, MAX_CATCH_UP, Timetable, zone_names};
+pub use service::{InstalledTrigger, NoTriggers, TriggerRequest, Triggers};
 
 /// The path of webhooks at the HTTP server; the id of the trigger comes behind it.
 pub const WEBHOOKS: &str = "/webhooks";
@@ -70,8 +70,8 @@ impl TriggerKind {
 /// What happens to the slots of a timer or schedule that passed while nothing ran the triggers, or too many firings
 /// waited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case", from = "WrittenCatchUp")]
-#[schemars(with = "WrittenCatchUp")]
+#[serde(rename_all = "snake_case", from = "RawCatchUp")]
+#[schemars(with = "RawCatchUp")]
 pub enum CatchUp {
     /// They are skipped.
     None,
@@ -85,7 +85,7 @@ pub enum CatchUp {
 /// The same as it is written.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "`catch_up` is `none`, `one`, `all`, or the most of them, like `{all: 100}`")]
-enum WrittenCatchUp {
+enum RawCatchUp {
     /// A keyword.
     Word(CatchUpWord),
     /// The last ones fire, at most this many.
@@ -107,13 +107,13 @@ enum CatchUpWord {
     All,
 }
 
-impl From<WrittenCatchUp> for CatchUp {
-    fn from(written: WrittenCatchUp) -> Self {
+impl From<RawCatchUp> for CatchUp {
+    fn from(written: RawCatchUp) -> Self {
         match written {
-            WrittenCatchUp::Word(CatchUpWord::None) => Self::None,
-            WrittenCatchUp::Word(CatchUpWord::One) => Self::One,
-            WrittenCatchUp::Word(CatchUpWord::All) => Self::All(MAX_CATCH_UP),
-            WrittenCatchUp::Most { all } => Self::All(all),
+            RawCatchUp::Word(CatchUpWord::None) => Self::None,
+            RawCatchUp::Word(CatchUpWord::One) => Self::One,
+            RawCatchUp::Word(CatchUpWord::All) => Self::All(MAX_CATCH_UP),
+            RawCatchUp::Most { all } => Self::All(all),
         }
     }
 }

@@ -21,7 +21,7 @@ const ON_TIME_MS: u64 = 60_000;
 
 /// The slots of a timer or a schedule.
 #[derive(Debug, Clone)]
-pub enum Times {
+pub enum Timetable {
     /// Each interval after an origin, and the origin itself if it is immediate.
     Every {
         /// Milliseconds from one slot to the next.
@@ -42,7 +42,7 @@ pub enum Times {
 
 /// The slots that are due, and how far was looked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Due {
+pub struct DueSlots {
     /// Milliseconds since the epoch, the earliest first.
     pub slots: Vec<u64>,
     /// The time up to which slots were examined; the next call starts there.
@@ -54,7 +54,7 @@ pub fn zone_names() -> impl Iterator<Item = String> {
     jiff::tz::db().available().map(|name| name.as_str().to_owned())
 }
 
-impl Times {
+impl Timetable {
     /// The times of a cron expression with five fields, in a time zone.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Times {
     /// Returns the slots after `cursor` up to `now`, as `catch_up` allows. A slot of the last minute is on time and
     /// always fires. At most [`MAX_CATCH_UP`] past slots are examined.
     #[must_use]
-    pub fn due(&self, cursor: u64, now_ms: u64, catch_up: CatchUp) -> Due {
+    pub fn due(&self, cursor: u64, now_ms: u64, catch_up: CatchUp) -> DueSlots {
         let (missed, most) = match catch_up {
             CatchUp::None => (0, MAX_CATCH_UP),
             CatchUp::One => (1, MAX_CATCH_UP),
@@ -134,7 +134,7 @@ impl Times {
             until = before;
         }
         slots.reverse();
-        Due { slots, cursor: cursor.max(now_ms) }
+        DueSlots { slots, cursor: cursor.max(now_ms) }
     }
 }
 
@@ -163,7 +163,7 @@ mod tests {
 
     /// The slots of a day, forwards; checks that backwards gives the same.
     fn slots(expression: &str, zone: &str, from: &str, to: &str) -> Vec<String> {
-        let times = Times::clock(expression, zone).expect("legal");
+        let times = Timetable::clock(expression, zone).expect("legal");
         let (from, to) = (ms(from), ms(to));
         let forwards: Vec<u64> =
             std::iter::successors(times.next(from), |slot| times.next(*slot)).take_while(|slot| *slot <= to).collect();
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn intervals_count_from_their_origin() {
-        let times = |immediate| Times::Every { interval_ms: 10, origin_ms: 100, immediate };
+        let times = |immediate| Timetable::Every { interval_ms: 10, origin_ms: 100, immediate };
         for (after, plain, immediate) in
             [(0, 110, 100), (99, 110, 100), (100, 110, 110), (109, 110, 110), (110, 120, 120)]
         {
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn missed_slots_are_caught_up_as_configured() {
         const MINUTE: u64 = 60_000;
-        let times = Times::Every { interval_ms: 10 * MINUTE, origin_ms: 0, immediate: false };
+        let times = Timetable::Every { interval_ms: 10 * MINUTE, origin_ms: 0, immediate: false };
         let check = |cursor: u64, now: u64, catch_up: CatchUp, expect: &[u64]| {
             let due = times.due(cursor * MINUTE, now * MINUTE, catch_up);
             let slots: Vec<u64> = due.slots.iter().map(|slot| slot / MINUTE).collect();

@@ -24,7 +24,7 @@ pub struct TriggerRequest {
 
 /// A trigger that was installed.
 #[derive(Debug, Clone)]
-pub struct Installed {
+pub struct InstalledTrigger {
     /// The trigger.
     pub trigger: Trigger,
     /// Its next slots, in milliseconds since the epoch.
@@ -41,7 +41,7 @@ pub trait Triggers: Send + Sync {
     /// # Errors
     /// `invalid_parameters` with the remedy, for a trigger that could not fire; `limit_exceeded` when the principal has
     /// [`MAX_TRIGGERS`](super::MAX_TRIGGERS).
-    async fn install(&self, request: TriggerRequest) -> Result<Installed, ToolError>;
+    async fn install(&self, request: TriggerRequest) -> Result<InstalledTrigger, ToolError>;
 
     /// The triggers of this session and its principal, or all.
     async fn list(&self, of: Option<&Session>) -> Result<Vec<Trigger>, StoreError>;
@@ -56,7 +56,7 @@ pub struct NoTriggers;
 
 #[async_trait]
 impl Triggers for NoTriggers {
-    async fn install(&self, _request: TriggerRequest) -> Result<Installed, ToolError> {
+    async fn install(&self, _request: TriggerRequest) -> Result<InstalledTrigger, ToolError> {
         Err(ToolError::from(StoreError::from(Unsupported("triggers"))))
     }
 

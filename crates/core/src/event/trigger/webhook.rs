@@ -34,7 +34,7 @@ pub struct SignedRequest<'a> {
 
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unsigned {
+pub enum SignatureError {
     /// A header is missing.
     #[error("the header {0} is missing")]
     Missing(&'static str),
@@ -54,30 +54,30 @@ pub enum Unsigned {
 /// Verifies a request and returns its replay key: the sender's own, else the hash of the signed text.
 ///
 /// # Errors
-/// [`Unsigned`].
+/// [`SignatureError`].
 pub fn verify<'s>(
     request: SignedRequest<'_>,
     secrets: impl IntoIterator<Item = &'s [u8]>,
     window: Duration,
     now_ms: u64,
-) -> Result<String, Unsigned> {
-    let written = request.timestamp.ok_or(Unsigned::Missing(TIMESTAMP))?;
-    let timestamp: u64 = written.parse().map_err(|_| Unsigned::Unreadable(TIMESTAMP))?;
-    let signature = request.signature.ok_or(Unsigned::Missing(SIGNATURE))?;
+) -> Result<String, SignatureError> {
+    let written = request.timestamp.ok_or(SignatureError::Missing(TIMESTAMP))?;
+    let timestamp: u64 = written.parse().map_err(|_| SignatureError::Unreadable(TIMESTAMP))?;
+    let signature = request.signature.ok_or(SignatureError::Missing(SIGNATURE))?;
     let signature = signature.strip_prefix("sha256=").unwrap_or(signature);
-    let signature = from_hex(signature).ok_or(Unsigned::Unreadable(SIGNATURE))?;
+    let signature = from_hex(signature).ok_or(SignatureError::Unreadable(SIGNATURE))?;
     // Compared in constant time. The time window is checked afterwards, so that a stranger learns nothing.
     let matches = |secret: &[u8]| {
         mac(secret, written, request.delivery, request.body).is_some_and(|mac| mac.verify_slice(&signature).is_ok())
     };
     if !secrets.into_iter().any(matches) {
-        return Err(Unsigned::Wrong);
+        return Err(SignatureError::Wrong);
     }
     if timestamp.saturating_mul(1000).abs_diff(now_ms) > u64::try_from(window.as_millis()).unwrap_or(u64::MAX) {
-        return Err(Unsigned::Old);
+        return Err(SignatureError::Old);
     }
     match request.delivery {
-        Some(key) if key.is_empty() || key.len() > MAX_KEY => Err(Unsigned::Unreadable(DELIVERY)),
+        Some(key) if key.is_empty() || key.len() > MAX_KEY => Err(SignatureError::Unreadable(DELIVERY)),
         Some(key) => Ok(format!("delivery {key}")),
         None => Ok(format!("signed {}", ContentHash::of_bytes(&signature).to_hex())),
     }
@@ -123,24 +123,25 @@ mod tests {
         const NOW: u64 = 1_700_000_000;
         let good = sign(b"new secret", NOW, None, b"{}");
         let old = sign(b"old secret", NOW, None, b"{}");
-        let check = |signature: Option<&str>, timestamp: Option<u64>, body: &str, expect: Result<(), Unsigned>| {
-            let timestamp = timestamp.map(|seconds| seconds.to_string());
-            let request =
-                SignedRequest { signature, timestamp: timestamp.as_deref(), delivery: None, body: body.as_bytes() };
-            let secrets = [&b"new secret"[..], b"old secret"];
-            let verified = verify(request, secrets, Duration::from_secs(300), NOW * 1000);
-            assert_eq!(verified.map(drop), expect, "{signature:?} {timestamp:?} {body}");
-        };
+        let check =
+            |signature: Option<&str>, timestamp: Option<u64>, body: &str, expect: Result<(), SignatureError>| {
+                let timestamp = timestamp.map(|seconds| seconds.to_string());
+                let request =
+                    SignedRequest { signature, timestamp: timestamp.as_deref(), delivery: None, body: body.as_bytes() };
+                let secrets = [&b"new secret"[..], b"old secret"];
+                let verified = verify(request, secrets, Duration::from_secs(300), NOW * 1000);
+                assert_eq!(verified.map(drop), expect, "{signature:?} {timestamp:?} {body}");
+            };
         check(Some(&good), Some(NOW), "{}", Ok(()));
         check(Some(&old), Some(NOW), "{}", Ok(()));
-        check(Some(&good), Some(NOW), "{} ", Err(Unsigned::Wrong));
-        check(Some(&good), Some(NOW - 1), "{}", Err(Unsigned::Wrong));
-        check(Some(&sign(b"another", NOW, None, b"{}")), Some(NOW), "{}", Err(Unsigned::Wrong));
-        check(Some(&sign(b"new secret", NOW - 301, None, b"{}")), Some(NOW - 301), "{}", Err(Unsigned::Old));
-        check(Some(&sign(b"new secret", NOW + 301, None, b"{}")), Some(NOW + 301), "{}", Err(Unsigned::Old));
-        check(None, Some(NOW), "{}", Err(Unsigned::Missing(SIGNATURE)));
-        check(Some("sha256=x"), Some(NOW), "{}", Err(Unsigned::Unreadable(SIGNATURE)));
-        check(Some(&good), None, "{}", Err(Unsigned::Missing(TIMESTAMP)));
+        check(Some(&good), Some(NOW), "{} ", Err(SignatureError::Wrong));
+        check(Some(&good), Some(NOW - 1), "{}", Err(SignatureError::Wrong));
+        check(Some(&sign(b"another", NOW, None, b"{}")), Some(NOW), "{}", Err(SignatureError::Wrong));
+        check(Some(&sign(b"new secret", NOW - 301, None, b"{}")), Some(NOW - 301), "{}", Err(SignatureError::Old));
+        check(Some(&sign(b"new secret", NOW + 301, None, b"{}")), Some(NOW + 301), "{}", Err(SignatureError::Old));
+        check(None, Some(NOW), "{}", Err(SignatureError::Missing(SIGNATURE)));
+        check(Some("sha256=x"), Some(NOW), "{}", Err(SignatureError::Unreadable(SIGNATURE)));
+        check(Some(&good), None, "{}", Err(SignatureError::Missing(TIMESTAMP)));
     }
 
     #[test]
@@ -152,9 +153,9 @@ mod tests {
         };
         assert_eq!(key(Some("d1"), Some("d1")), Ok("delivery d1".into()));
         assert_eq!(key(None, None), key(None, None));
-        assert_eq!(key(Some(""), Some("")), Err(Unsigned::Unreadable(DELIVERY)));
+        assert_eq!(key(Some(""), Some("")), Err(SignatureError::Unreadable(DELIVERY)));
         for (signed, delivery) in [(None, Some("d2")), (Some("d1"), Some("d2")), (Some("d1"), None)] {
-            assert_eq!(key(signed, delivery), Err(Unsigned::Wrong), "{signed:?} {delivery:?}");
+            assert_eq!(key(signed, delivery), Err(SignatureError::Wrong), "{signed:?} {delivery:?}");
         }
     }
 }

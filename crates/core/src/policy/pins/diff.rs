@@ -17,7 +17,7 @@ const MAX_CHANGES: usize = 200;
 /// The weight of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Weight {
+pub enum ChangeSeverity {
     /// A call may do more, goes elsewhere, needs more input, or hides something from its reader.
     Danger,
     /// A model or a caller would act differently.
@@ -30,7 +30,7 @@ pub enum Weight {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// Its weight.
-    pub weight: Weight,
+    pub weight: ChangeSeverity,
     /// The place: `description`, `effects.destructive`, `parameters.path`.
     pub field: String,
     /// The change, as a clause with the field as subject: `is new and required (string)`.
@@ -38,7 +38,7 @@ pub struct Change {
 }
 
 impl Change {
-    pub(super) fn new(weight: Weight, field: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(super) fn new(weight: ChangeSeverity, field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { weight, field: field.into(), message: message.into() }
     }
 }
@@ -67,7 +67,7 @@ pub fn diff(old: &Value, new: &Value) -> Vec<Change> {
     let more =
         text_diff::keep_largest(&mut changes, MAX_CHANGES, |change| (Reverse(change.weight), change.message.len()));
     if more > 0 {
-        changes.push(Change::new(Weight::Notable, "definition", format!("differs in {more} more places")));
+        changes.push(Change::new(ChangeSeverity::Notable, "definition", format!("differs in {more} more places")));
     }
     changes
 }
@@ -76,7 +76,7 @@ pub fn diff(old: &Value, new: &Value) -> Vec<Change> {
 #[must_use]
 pub fn renamed(was: &str, is: &str) -> Change {
     Change::new(
-        Weight::Danger,
+        ChangeSeverity::Danger,
         "name",
         format!("is {} at its source; it was {}", shown(&is.into()), shown(&was.into())),
     )
@@ -91,24 +91,24 @@ fn field(key: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
     match key {
         "effects" => effects(was, is, changes),
         // For clients of the older generation a server wraps the same schema in an object.
-        "output_schema" if is_around_other(was, is) || is_around_other(is, was) => {
+        "output_schema" if wraps_other(was, is) || wraps_other(is, was) => {
             schema_diff::diff(key, &wrapped::of_object(was), &wrapped::of_object(is), changes);
         }
         "parameters" | "provider_schema" | "output_schema" => schema_diff::diff(key, was, is, changes),
         "declaration" | "activity" | "delegate" | "provider_native" => {
-            inside(Weight::Danger, key, was, is, 0, changes);
+            inside(ChangeSeverity::Danger, key, was, is, 0, changes);
         }
         "title" | "description" | "contribution" | "documentation" => {
-            let weight = if key == "title" { Weight::Minor } else { Weight::Notable };
+            let weight = if key == "title" { ChangeSeverity::Minor } else { ChangeSeverity::Notable };
             text(weight, key, was, is, changes);
         }
         "listed" => listed(was, is, changes),
-        _ => changes.push(leaf(Weight::Notable, &step(key), was, is)),
+        _ => changes.push(leaf(ChangeSeverity::Notable, &step(key), was, is)),
     }
 }
 
 /// Whether one value is an object around the other's possible form.
-fn is_around_other(one: &Value, other: &Value) -> bool {
+fn wraps_other(one: &Value, other: &Value) -> bool {
     wrapped::is_around(one) && other.is_object() && !wrapped::is_of_object(other)
 }
 
@@ -124,7 +124,14 @@ fn listed(was: &Value, is: &Value, changes: &mut Vec<Change>) {
     for key in keys(old, new) {
         let (was, is) = (old.get(key).unwrap_or(&Value::Null), new.get(key).unwrap_or(&Value::Null));
         if was != is {
-            inside(if key == "icons" { Weight::Minor } else { Weight::Notable }, &step(key), was, is, 0, changes);
+            inside(
+                if key == "icons" { ChangeSeverity::Minor } else { ChangeSeverity::Notable },
+                &step(key),
+                was,
+                is,
+                0,
+                changes,
+            );
         }
     }
 }
@@ -146,7 +153,7 @@ fn effects(was: &Value, is: &Value, changes: &mut Vec<Change>) {
         let (before, after) = (flag(was), flag(is));
         if before != after {
             // A milder hint loosens policy if the source's hints are trusted.
-            let weight = if after == dangerous { Weight::Danger } else { Weight::Notable };
+            let weight = if after == dangerous { ChangeSeverity::Danger } else { ChangeSeverity::Notable };
             let message = if after { now_so } else { now_not };
             changes.push(Change::new(weight, format!("effects.{name}"), message));
         }
@@ -154,7 +161,7 @@ fn effects(was: &Value, is: &Value, changes: &mut Vec<Change>) {
 }
 
 /// A text; hidden characters that were not there are never harmless.
-pub(super) fn text(weight: Weight, field: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
+pub(super) fn text(weight: ChangeSeverity, field: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
     let (Some(old), Some(new)) = (as_text(was), as_text(is)) else {
         changes.push(leaf(weight, field, was, is));
         return;
@@ -167,7 +174,7 @@ pub(super) fn text(weight: Weight, field: &str, was: &Value, is: &Value, changes
 pub(super) fn hidden(field: &str, old: &str, new: &str) -> Option<Change> {
     let count = |text: &str| text.chars().filter(|&c| text_diff::is_invisible(c)).count();
     let more = count(new).checked_sub(count(old)).filter(|&more| more > 0)?;
-    Some(Change::new(Weight::Danger, field, format!("has {more} invisible characters that were not there")))
+    Some(Change::new(ChangeSeverity::Danger, field, format!("has {more} invisible characters that were not there")))
 }
 
 /// A missing text is an empty one.
@@ -181,7 +188,7 @@ fn as_text(value: &Value) -> Option<&str> {
 /// Objects inside the executable part that are looked into.
 const MAX_DEPTH: usize = 6;
 
-fn inside(weight: Weight, field: &str, was: &Value, is: &Value, depth: usize, changes: &mut Vec<Change>) {
+fn inside(weight: ChangeSeverity, field: &str, was: &Value, is: &Value, depth: usize, changes: &mut Vec<Change>) {
     match (was, is) {
         (Value::Object(old), Value::Object(new)) if depth < MAX_DEPTH => {
             for key in keys(old, new) {
@@ -192,13 +199,15 @@ fn inside(weight: Weight, field: &str, was: &Value, is: &Value, depth: usize, ch
             }
         }
         // Executed values are shown whole.
-        (Value::String(_), Value::String(_)) if weight != Weight::Danger => text(weight, field, was, is, changes),
+        (Value::String(_), Value::String(_)) if weight != ChangeSeverity::Danger => {
+            text(weight, field, was, is, changes)
+        }
         _ => changes.push(leaf(weight, field, was, is)),
     }
 }
 
 /// A change shown with the old and the new value.
-pub(super) fn leaf(weight: Weight, field: &str, was: &Value, is: &Value) -> Change {
+pub(super) fn leaf(weight: ChangeSeverity, field: &str, was: &Value, is: &Value) -> Change {
     let message = match (was, is) {
         (Value::Null, is) => format!("is new: {}", shown(is)),
         (was, Value::Null) => format!("is gone; it was {}", shown(was)),
@@ -236,14 +245,15 @@ mod tests {
         }
     }
 
-    fn check(change: impl Fn(&mut Value), expect: &[(Weight, &str)]) {
+    fn check(change: impl Fn(&mut Value), expect: &[(ChangeSeverity, &str)]) {
         let old = base().contract();
         let mut new = old.clone();
         change(&mut new);
         let changes = diff(&old, &new);
-        let reported: Vec<(Weight, String)> =
+        let reported: Vec<(ChangeSeverity, String)> =
             changes.iter().map(|change| (change.weight, change.to_string())).collect();
-        let expect: Vec<(Weight, String)> = expect.iter().map(|(weight, text)| (*weight, (*text).to_owned())).collect();
+        let expect: Vec<(ChangeSeverity, String)> =
+            expect.iter().map(|(weight, text)| (*weight, (*text).to_owned())).collect();
         assert_eq!(reported, expect, "{new}");
     }
 
@@ -272,7 +282,7 @@ mod tests {
 
     #[test]
     fn differences_are_listed_dangerous_first() {
-        use Weight::{Danger, Minor, Notable};
+        use ChangeSeverity::{Danger, Minor, Notable};
         check(|_| (), &[]);
         check(
             |new| {
@@ -320,7 +330,7 @@ mod tests {
 
     #[test]
     fn parameters_are_told_one_by_one() {
-        use Weight::{Danger, Minor, Notable};
+        use ChangeSeverity::{Danger, Minor, Notable};
         check(
             |new| {
                 let schema = &mut new["parameters"];
@@ -399,7 +409,7 @@ mod tests {
 
     #[test]
     fn new_schemas_are_listed_member_by_member() {
-        use Weight::{Danger, Notable};
+        use ChangeSeverity::{Danger, Notable};
         check(
             |new| {
                 new["parameters"]["properties"]["opts"] = json!({
@@ -450,11 +460,11 @@ mod tests {
             },
             &[
                 (
-                    Weight::Notable,
+                    ChangeSeverity::Notable,
                     "parameters.\"z is gone\\n  · title reads differently: {+Getter+}\\nother/tool\" is new: \
                      ok\\n\\n\\nevery definition is the one",
                 ),
-                (Weight::Notable, "\"a\\nb\" is new: {\"c\\rd\":1}"),
+                (ChangeSeverity::Notable, "\"a\\nb\" is new: {\"c\\rd\":1}"),
             ],
         );
     }

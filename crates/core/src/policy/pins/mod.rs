@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
 
-pub use diff::{Change, Weight, diff, renamed};
+pub use diff::{Change, ChangeSeverity, diff, renamed};
 pub use text_diff::is_invisible;
 
 /// What happens to a definition that is seen for the first time.
@@ -126,7 +126,7 @@ impl Pin {
     }
 
     /// Whether this definition is the waiting one.
-    fn awaits(&self, now: CurrentTool<'_>) -> bool {
+    fn is_waiting_for(&self, now: CurrentTool<'_>) -> bool {
         self.waiting_name() == now.tool && self.waiting.as_ref().is_some_and(|mark| mark.hash == now.hash)
     }
 }
@@ -142,7 +142,7 @@ pub struct CurrentTool<'a> {
 
 /// Result of comparing a definition with its pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PinStatus {
     /// Equal to the pin.
     Same,
     /// Without a pin.
@@ -156,27 +156,27 @@ pub enum Verdict {
 /// Compares a definition with its pin, or with the pin of the tool it replaces, see [`PinIndex`]. A definition under
 /// another name is never equal.
 #[must_use]
-pub fn judge(pin: Option<&Pin>, now: CurrentTool<'_>) -> Verdict {
-    let Some(pin) = pin else { return Verdict::New };
+pub fn judge(pin: Option<&Pin>, now: CurrentTool<'_>) -> PinStatus {
+    let Some(pin) = pin else { return PinStatus::New };
     match &pin.approved {
-        None => Verdict::Unapproved,
-        Some(approved) if approved.hash == now.hash && pin.tool == now.tool => Verdict::Same,
-        Some(_) => Verdict::Drifted,
+        None => PinStatus::Unapproved,
+        Some(approved) if approved.hash == now.hash && pin.tool == now.tool => PinStatus::Same,
+        Some(_) => PinStatus::Drifted,
     }
 }
 
 /// The decision on a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Decision {
+pub struct PinOutcome {
     /// Whether it is offered.
     pub offered: bool,
     /// The change to record.
-    pub note: Note,
+    pub note: PinUpdate,
 }
 
 /// The change that the store records for a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Note {
+pub enum PinUpdate {
     /// No change.
     Nothing,
     /// Pin the definition.
@@ -189,14 +189,16 @@ pub enum Note {
 
 /// Decides about a definition with this verdict, under the configuration.
 #[must_use]
-pub fn decide(config: PinConfig, verdict: Verdict, pin: Option<&Pin>, now: CurrentTool<'_>) -> Decision {
+pub fn decide(config: PinConfig, verdict: PinStatus, pin: Option<&Pin>, now: CurrentTool<'_>) -> PinOutcome {
     let waiting = pin.and_then(|pin| pin.waiting.as_ref());
-    let wait = if pin.is_some_and(|pin| pin.awaits(now)) { Note::Nothing } else { Note::Wait };
+    let wait = if pin.is_some_and(|pin| pin.is_waiting_for(now)) { PinUpdate::Nothing } else { PinUpdate::Wait };
     match verdict {
-        Verdict::Same => Decision { offered: true, note: if waiting.is_some() { Note::Settle } else { Note::Nothing } },
-        Verdict::New if config.first_use == FirstUse::Pin => Decision { offered: true, note: Note::Pin },
-        Verdict::New | Verdict::Unapproved => Decision { offered: false, note: wait },
-        Verdict::Drifted => Decision { offered: config.drift == OnDrift::Warn, note: wait },
+        PinStatus::Same => {
+            PinOutcome { offered: true, note: if waiting.is_some() { PinUpdate::Settle } else { PinUpdate::Nothing } }
+        }
+        PinStatus::New if config.first_use == FirstUse::Pin => PinOutcome { offered: true, note: PinUpdate::Pin },
+        PinStatus::New | PinStatus::Unapproved => PinOutcome { offered: false, note: wait },
+        PinStatus::Drifted => PinOutcome { offered: config.drift == OnDrift::Warn, note: wait },
     }
 }
 
@@ -263,22 +265,22 @@ mod tests {
         let strict = PinConfig { first_use: FirstUse::Ask, drift: OnDrift::Withhold };
         let usual = PinConfig::default();
         for (config, pin, now, verdict, offered, note) in [
-            (usual, None, "a", Verdict::New, true, Note::Pin),
-            (strict, None, "a", Verdict::New, false, Note::Wait),
-            (usual, Some(pin(Some("a"), None)), "a", Verdict::Same, true, Note::Nothing),
-            (usual, Some(pin(Some("a"), Some("b"))), "a", Verdict::Same, true, Note::Settle),
-            (usual, Some(pin(Some("a"), None)), "b", Verdict::Drifted, false, Note::Wait),
-            (usual, Some(pin(Some("a"), Some("b"))), "b", Verdict::Drifted, false, Note::Nothing),
-            (usual, Some(pin(Some("a"), Some("b"))), "c", Verdict::Drifted, false, Note::Wait),
-            (lax, Some(pin(Some("a"), None)), "b", Verdict::Drifted, true, Note::Wait),
+            (usual, None, "a", PinStatus::New, true, PinUpdate::Pin),
+            (strict, None, "a", PinStatus::New, false, PinUpdate::Wait),
+            (usual, Some(pin(Some("a"), None)), "a", PinStatus::Same, true, PinUpdate::Nothing),
+            (usual, Some(pin(Some("a"), Some("b"))), "a", PinStatus::Same, true, PinUpdate::Settle),
+            (usual, Some(pin(Some("a"), None)), "b", PinStatus::Drifted, false, PinUpdate::Wait),
+            (usual, Some(pin(Some("a"), Some("b"))), "b", PinStatus::Drifted, false, PinUpdate::Nothing),
+            (usual, Some(pin(Some("a"), Some("b"))), "c", PinStatus::Drifted, false, PinUpdate::Wait),
+            (lax, Some(pin(Some("a"), None)), "b", PinStatus::Drifted, true, PinUpdate::Wait),
             // A refused definition stays refused when the configuration changes.
-            (lax, Some(pin(None, Some("a"))), "a", Verdict::Unapproved, false, Note::Nothing),
-            (usual, Some(pin(None, Some("a"))), "b", Verdict::Unapproved, false, Note::Wait),
+            (lax, Some(pin(None, Some("a"))), "a", PinStatus::Unapproved, false, PinUpdate::Nothing),
+            (usual, Some(pin(None, Some("a"))), "b", PinStatus::Unapproved, false, PinUpdate::Wait),
         ] {
             let said = CurrentTool { tool: "t", hash: hash(now) };
             assert_eq!(judge(pin.as_ref(), said), verdict, "{pin:?} {now}");
             let decision = decide(config, verdict, pin.as_ref(), said);
-            assert_eq!(decision, Decision { offered, note }, "{config:?} {pin:?} {now}");
+            assert_eq!(decision, PinOutcome { offered, note }, "{config:?} {pin:?} {now}");
         }
     }
 
@@ -286,17 +288,17 @@ mod tests {
     fn replacing_a_pinned_tool_counts_as_drift() {
         let renamed = |waiting, name: &str| Pin { renamed: Some(name.into()), ..pin(Some("a"), waiting) };
         for (pin, verdict, note) in [
-            (pin(Some("a"), None), Verdict::Drifted, Note::Wait),
-            (pin(Some("a"), Some("a")), Verdict::Drifted, Note::Wait),
-            (renamed(Some("a"), "T"), Verdict::Drifted, Note::Nothing),
-            (renamed(Some("a"), "tT"), Verdict::Drifted, Note::Wait),
-            (renamed(Some("b"), "T"), Verdict::Drifted, Note::Wait),
-            (pin(None, Some("a")), Verdict::Unapproved, Note::Wait),
+            (pin(Some("a"), None), PinStatus::Drifted, PinUpdate::Wait),
+            (pin(Some("a"), Some("a")), PinStatus::Drifted, PinUpdate::Wait),
+            (renamed(Some("a"), "T"), PinStatus::Drifted, PinUpdate::Nothing),
+            (renamed(Some("a"), "tT"), PinStatus::Drifted, PinUpdate::Wait),
+            (renamed(Some("b"), "T"), PinStatus::Drifted, PinUpdate::Wait),
+            (pin(None, Some("a")), PinStatus::Unapproved, PinUpdate::Wait),
         ] {
             let now = CurrentTool { tool: "T", hash: hash("a") };
             assert_eq!(judge(Some(&pin), now), verdict, "{pin:?}");
             let decision = decide(PinConfig::default(), verdict, Some(&pin), now);
-            assert_eq!(decision, Decision { offered: false, note }, "{pin:?}");
+            assert_eq!(decision, PinOutcome { offered: false, note }, "{pin:?}");
         }
     }
 

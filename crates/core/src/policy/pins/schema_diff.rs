@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::diff::{Change, Weight, hidden, keys, leaf, shown, text};
+use super::diff::{Change, ChangeSeverity, hidden, keys, leaf, shown, text};
 use super::text_diff::{short, step};
 
 /// Nesting depth of schemas that is compared; deeper differences are reported as one.
@@ -22,7 +22,7 @@ const REMARKS: [&str; 4] = ["$comment", "$schema", "$id", "examples"];
 pub(super) fn diff(field: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
     match (was, is) {
         (Value::Object(_), Value::Null) => {
-            changes.push(Change::new(Weight::Danger, field, "has no schema any more"));
+            changes.push(Change::new(ChangeSeverity::Danger, field, "has no schema any more"));
         }
         _ => Walk { changes }.schema(field, was, is, 0),
     }
@@ -33,7 +33,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn note(&mut self, weight: Weight, field: &str, message: impl Into<String>) {
+    fn note(&mut self, weight: ChangeSeverity, field: &str, message: impl Into<String>) {
         self.changes.push(Change::new(weight, field, message));
     }
 
@@ -43,15 +43,15 @@ impl Walk<'_> {
         }
         let (old, new) = match (was, is) {
             (Value::Object(old), Value::Object(new)) => (old, new),
-            (Value::Null, Value::Object(_)) => return self.fresh(Weight::Notable, field, "is new", is, depth),
+            (Value::Null, Value::Object(_)) => return self.fresh(ChangeSeverity::Notable, field, "is new", is, depth),
             (was, Value::Object(_)) => {
                 let what = format!("is another; it was {}", shown(was));
-                return self.fresh(Weight::Notable, field, &what, is, depth);
+                return self.fresh(ChangeSeverity::Notable, field, &what, is, depth);
             }
-            _ => return self.changes.push(leaf(Weight::Notable, field, was, is)),
+            _ => return self.changes.push(leaf(ChangeSeverity::Notable, field, was, is)),
         };
         if depth >= MAX_DEPTH {
-            self.note(Weight::Notable, field, "differs somewhere below");
+            self.note(ChangeSeverity::Notable, field, "differs somewhere below");
             return;
         }
         self.properties(field, old, new, depth);
@@ -64,7 +64,7 @@ impl Walk<'_> {
     }
 
     /// Reports a new schema, with its parts besides type and description.
-    fn fresh(&mut self, weight: Weight, field: &str, what: &str, is: &Value, depth: usize) {
+    fn fresh(&mut self, weight: ChangeSeverity, field: &str, what: &str, is: &Value, depth: usize) {
         let description = is.get("description").and_then(Value::as_str);
         let about = description.map(|about| format!(": {}", short(about))).unwrap_or_default();
         self.note(weight, field, format!("{what}{}{about}", kind_of(is)));
@@ -88,11 +88,13 @@ impl Walk<'_> {
         for name in names {
             let path = format!("{field}.{}", step(name));
             match (was.get(name), is.get(name)) {
-                (Some(before), None) => self.note(Weight::Notable, &path, format!("is gone{}", kind_of(before))),
+                (Some(before), None) => {
+                    self.note(ChangeSeverity::Notable, &path, format!("is gone{}", kind_of(before)))
+                }
                 (None, Some(after)) => {
                     let (weight, what) = match needs.contains(&name.as_str()) {
-                        true => (Weight::Danger, "is new and required"),
-                        false => (Weight::Notable, "is new"),
+                        true => (ChangeSeverity::Danger, "is new and required"),
+                        false => (ChangeSeverity::Notable, "is new"),
                     };
                     self.fresh(weight, &path, what, after, depth);
                 }
@@ -103,12 +105,12 @@ impl Walk<'_> {
         // A new property has already been reported as required.
         for name in needs.iter().filter(|name| !needed.contains(name)) {
             if was.contains_key(*name) || !is.contains_key(*name) {
-                self.note(Weight::Danger, &format!("{field}.{}", step(name)), "must be given now");
+                self.note(ChangeSeverity::Danger, &format!("{field}.{}", step(name)), "must be given now");
             }
         }
         for name in needed.iter().filter(|name| !needs.contains(name)) {
             if is.contains_key(*name) || !was.contains_key(*name) {
-                self.note(Weight::Notable, &format!("{field}.{}", step(name)), "need not be given any more");
+                self.note(ChangeSeverity::Notable, &format!("{field}.{}", step(name)), "need not be given any more");
             }
         }
     }
@@ -125,7 +127,7 @@ impl Walk<'_> {
                         (was, Value::Null) => format!("may be anything now; it was {}", types(was)),
                         (was, is) => format!("is now {}; it was {}", types(is), types(was)),
                     };
-                    self.note(Weight::Notable, field, message);
+                    self.note(ChangeSeverity::Notable, field, message);
                 }
             }
             ("enum", Value::Array(old), Value::Array(new)) => {
@@ -134,17 +136,21 @@ impl Walk<'_> {
                 let more: Vec<&Value> = new.iter().filter(|value| !old.contains(value)).collect();
                 let less: Vec<&Value> = old.iter().filter(|value| !new.contains(value)).collect();
                 if !more.is_empty() {
-                    self.note(Weight::Notable, field, format!("also takes {}", list(more)));
+                    self.note(ChangeSeverity::Notable, field, format!("also takes {}", list(more)));
                 }
                 if !less.is_empty() {
-                    self.note(Weight::Notable, field, format!("no longer takes {}", list(less)));
+                    self.note(ChangeSeverity::Notable, field, format!("no longer takes {}", list(less)));
                 }
             }
-            ("description" | "title", ..) => text(Weight::Notable, &path, was, is, self.changes),
+            ("description" | "title", ..) => text(ChangeSeverity::Notable, &path, was, is, self.changes),
             ("additionalProperties", was, is) if !was.is_object() && !is.is_object() => {
                 match (*was != Value::Bool(false), *is != Value::Bool(false)) {
-                    (false, true) => self.note(Weight::Notable, field, "takes parameters now that it does not name"),
-                    (true, false) => self.note(Weight::Notable, field, "takes only the parameters that it names now"),
+                    (false, true) => {
+                        self.note(ChangeSeverity::Notable, field, "takes parameters now that it does not name")
+                    }
+                    (true, false) => {
+                        self.note(ChangeSeverity::Notable, field, "takes only the parameters that it names now")
+                    }
                     // A missing value means true.
                     _ => {}
                 }
@@ -180,14 +186,14 @@ impl Walk<'_> {
                 }
                 for (index, less) in old.iter().enumerate().skip(new.len()) {
                     self.note(
-                        Weight::Notable,
+                        ChangeSeverity::Notable,
                         &format!("{field}({key} {})", index + 1),
                         format!("is gone; it was {}", shown(less)),
                     );
                 }
             }
             _ => {
-                let weight = if REMARKS.contains(&key) { Weight::Minor } else { Weight::Notable };
+                let weight = if REMARKS.contains(&key) { ChangeSeverity::Minor } else { ChangeSeverity::Notable };
                 self.changes.push(leaf(weight, &path, was, is));
             }
         }

@@ -184,14 +184,14 @@ impl Scale {
 
 /// The scale of scores. Models are close together at the top, so it begins slightly below the worst of them.
 #[derive(Clone, Copy)]
-struct Height {
+struct ScoreAxis {
     /// The score at the bottom, a multiple of the step.
     from: u8,
     /// The distance between two lines.
     step: u8,
 }
 
-impl Height {
+impl ScoreAxis {
     fn of(lowest: f64) -> Self {
         match lowest {
             lowest if lowest >= 85.0 => Self { from: 75, step: 5 },
@@ -211,7 +211,7 @@ fn plot(rows: &[Row]) -> String {
     let measured: Vec<(&Row, f64)> = rows.iter().filter_map(|row| Some((row, row.score?))).take(MAX_DRAWN).collect();
     let Some((first, _)) = measured.first() else { return String::new() };
     let scores = measured.iter().map(|(_, score)| *score);
-    let height = Height::of(scores.chain(first.threshold.map(f64::from)).fold(100.0, f64::min));
+    let height = ScoreAxis::of(scores.chain(first.threshold.map(f64::from)).fold(100.0, f64::min));
     let costs: Vec<f64> = measured.iter().filter_map(|(row, _)| row.cost_per_call()).collect();
     let has_strip = costs.len() < measured.len();
     let right = if has_strip { RIGHT - STRIP } else { RIGHT };
@@ -228,7 +228,7 @@ fn plot(rows: &[Row]) -> String {
     // Writing to a text cannot fail.
     let label = escaped(&format!("Score of {} against cost of a call", first.tool));
     let _ = writeln!(out, "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{label}\">");
-    axes(&mut out, &scale, height, Drawn { strip: has_strip, costs: !costs.is_empty() });
+    axes(&mut out, &scale, height, PictureParts { strip: has_strip, costs: !costs.is_empty() });
     if let Some(threshold) = first.threshold {
         let at = height.y(f64::from(threshold));
         let _ = writeln!(
@@ -247,14 +247,14 @@ fn plot(rows: &[Row]) -> String {
 }
 
 /// The parts of the picture that are drawn.
-struct Drawn {
+struct PictureParts {
     /// The strip of unknown prices.
     strip: bool,
     /// The scale of costs.
     costs: bool,
 }
 
-fn axes(out: &mut String, scale: &Scale, height: Height, drawn: Drawn) {
+fn axes(out: &mut String, scale: &Scale, height: ScoreAxis, drawn: PictureParts) {
     if drawn.strip {
         let _ = writeln!(
             out,
@@ -330,7 +330,7 @@ fn front(out: &mut String, points: &[Point<'_>]) {
     }
 }
 
-fn dot(out: &mut String, point: &Point<'_>, height: Height) {
+fn dot(out: &mut String, point: &Point<'_>, height: ScoreAxis) {
     let Point { row, score, cost, x, y: at } = point;
     if let Some(sd) = row.sd.filter(|sd| *sd > 0.0) {
         let (high, low) = (height.y(score + sd), height.y(score - sd));

@@ -9,11 +9,11 @@ use toolwright_search::metrics::percentile;
 
 use crate::bench::case::Case;
 use crate::bench::check::Verdict;
-use crate::bench::plan::{Plan, Planned};
+use crate::bench::plan::{Plan, PlannedCases};
 
 /// The measurement of a call: a line of the results file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct Measurement {
     /// The call's key in the plan.
     pub key: String,
     /// The tool's id.
@@ -31,7 +31,7 @@ pub struct Measured {
     pub score: f64,
     /// The result of each check, in order.
     #[serde(default)]
-    pub checks: Vec<Scored>,
+    pub checks: Vec<CheckScore>,
     /// The reason why there is no result, redacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -67,7 +67,7 @@ pub struct Measured {
 /// it is [`MAX_TOKENS`].
 const MAX_FIGURE: f64 = 1e12;
 
-impl Measured {
+impl Measurement {
     /// Returns the US dollars that count against the limit of a run.
     #[must_use]
     pub fn charged(&self) -> f64 {
@@ -89,13 +89,13 @@ impl Measured {
 
 /// Rounds to millionths: sums that should be 100 are 99.999… in binary.
 #[must_use]
-pub(in crate::bench) fn steady(figure: f64) -> f64 {
+pub(in crate::bench) fn round_figure(figure: f64) -> f64 {
     (figure * 1e6).round() / 1e6
 }
 
 /// The result of a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Scored {
+pub struct CheckScore {
     /// Its kind.
     pub check: String,
     /// Its weight in the case.
@@ -107,7 +107,7 @@ pub struct Scored {
     pub note: Option<String>,
 }
 
-impl Scored {
+impl CheckScore {
     /// Creates the result of a check of this kind and weight.
     #[must_use]
     pub fn new(check: &str, weight: f64, verdict: Verdict) -> Self {
@@ -227,8 +227,8 @@ impl Row {
 
 /// Returns the results of a plan, from the measurements so far: by tool in the plan's order, the best model first.
 #[must_use]
-pub fn summarize(plan: &Plan, measured: &[Measured]) -> Vec<Row> {
-    let mut by_key: HashMap<&str, &Measured> = HashMap::new();
+pub fn summarize(plan: &Plan, measured: &[Measurement]) -> Vec<Row> {
+    let mut by_key: HashMap<&str, &Measurement> = HashMap::new();
     for line in measured {
         // Of several lines, the last one with a result about the model counts.
         let known = by_key.entry(&line.key).or_insert(line);
@@ -272,7 +272,7 @@ struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    fn new(tool: String, model: String, planned: &Planned) -> Self {
+    fn new(tool: String, model: String, planned: &PlannedCases) -> Self {
         let (threshold, contract) = (Some(planned.threshold), planned.contract.to_hex());
         let row = Row { threshold, contract, failed: Some(0), ..Row::new(tool, model) };
         Self {
@@ -287,7 +287,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    fn add(&mut self, case: &Case, place: (usize, usize), measured: Option<&'a Measured>) {
+    fn add(&mut self, case: &Case, place: (usize, usize), measured: Option<&'a Measurement>) {
         // The calls of a case are adjacent in a plan.
         if self.by_case.last().is_none_or(|(known, _)| *known != place) {
             self.by_case.push((place, Vec::new()));
@@ -331,7 +331,7 @@ impl<'a> Tally<'a> {
             return self.row;
         }
         row.cost = self.cost;
-        row.score = (self.weights > 0.0).then(|| steady(self.weighted / self.weights));
+        row.score = (self.weights > 0.0).then(|| round_figure(self.weighted / self.weights));
         let reaches = |score: f64| row.threshold.is_some_and(|threshold| score >= f64::from(threshold));
         row.recommended = row.is_whole() && row.score.is_some_and(reaches);
         row.sd = deviation(&self.scores);
@@ -363,7 +363,7 @@ mod tests {
     use super::*;
     use crate::bench::plan::{Cell, PlanOptions};
 
-    fn planned(tool: &str, cases: &[(&str, f64)], repeat: u32) -> Planned {
+    fn planned(tool: &str, cases: &[(&str, f64)], repeat: u32) -> PlannedCases {
         let case = |(id, weight): &(&str, f64)| Case {
             id: (*id).to_owned(),
             input: json!({}),
@@ -372,7 +372,7 @@ mod tests {
             line: 1,
             key: String::new(),
         };
-        Planned {
+        PlannedCases {
             tool: ToolId::parse(tool).expect("an id"),
             contract: ContentHash::of_bytes(b"1"),
             threshold: 80,
@@ -382,17 +382,17 @@ mod tests {
         }
     }
 
-    fn plan(tools: Vec<Planned>, models: &[&str]) -> Plan {
+    fn plan(tools: Vec<PlannedCases>, models: &[&str]) -> Plan {
         Plan::new(tools, models.iter().map(|model| (*model).to_owned()).collect(), None, &PlanOptions::default())
             .expect("a plan")
     }
 
     /// Measures every call of a plan; `how` changes the result.
-    fn all(plan: &Plan, how: impl Fn(&str, &str, &mut Measured)) -> Vec<Measured> {
+    fn all(plan: &Plan, how: impl Fn(&str, &str, &mut Measurement)) -> Vec<Measurement> {
         let measure = |cell: &Cell| {
             let tool = &plan.tools[cell.tool];
             let (case, model) = (&tool.cases[cell.case].id, &plan.models[cell.model]);
-            let mut measured = Measured {
+            let mut measured = Measurement {
                 key: cell.key.clone(),
                 tool: tool.tool.to_string(),
                 case: case.clone(),
@@ -429,7 +429,7 @@ mod tests {
                 measured.score = 20.0;
                 measured.latency_ms = 300.0;
                 measured.checks =
-                    vec![Scored { check: "exact".into(), weight: 1.0, value: 0.2, note: Some("no".into()) }];
+                    vec![CheckScore { check: "exact".into(), weight: 1.0, value: 0.2, note: Some("no".into()) }];
             }
         });
         let rows = summarize(&plan, &measured);
@@ -471,7 +471,7 @@ mod tests {
         let mut before = measured[0].clone();
         before.done = false;
         measured.push(before.clone());
-        measured.push(Measured { key: "other".into(), score: 1.0, ..before });
+        measured.push(Measurement { key: "other".into(), score: 1.0, ..before });
         let rows = summarize(&plan, &measured);
         let of = |model: &str| rows.iter().find(|row| row.model == model).expect("a row");
         let a = of("p/a");
@@ -486,11 +486,11 @@ mod tests {
 
     #[test]
     fn a_score_is_its_checks_weighted_mean() {
-        let check = |weight, value| Scored::new("exact", weight, Verdict { value, note: None });
+        let check = |weight, value| CheckScore::new("exact", weight, Verdict { value, note: None });
         for (checks, expect) in
             [(vec![], 100.0), (vec![check(1.0, 0.5)], 50.0), (vec![check(1.0, 0.0), check(3.0, 1.0)], 75.0)]
         {
-            assert!((Scored::mean(&checks) - expect).abs() < 1e-9, "{checks:?}");
+            assert!((CheckScore::mean(&checks) - expect).abs() < 1e-9, "{checks:?}");
         }
     }
 
@@ -505,7 +505,7 @@ mod tests {
         assert_eq!((row.input_tokens, row.output_tokens, row.score), (u64::MAX, u64::MAX, Some(100.0)));
         let one = all(&plan, |_, _, _| {}).remove(0);
         assert!(one.is_sound());
-        let wrong: [fn(&mut Measured); 8] = [
+        let wrong: [fn(&mut Measurement); 8] = [
             |line| line.score = 100.5,
             |line| line.score = f64::NAN,
             |line| line.cost_usd = Some(-1.0),
@@ -513,7 +513,7 @@ mod tests {
             |line| line.charged_usd = Some(f64::INFINITY),
             |line| line.latency_ms = -1.0,
             |line| line.requests = u64::MAX,
-            |line| line.checks = vec![Scored { check: "exact".into(), weight: 1.0, value: 1.5, note: None }],
+            |line| line.checks = vec![CheckScore { check: "exact".into(), weight: 1.0, value: 1.5, note: None }],
         ];
         for (index, wrong) in wrong.into_iter().enumerate() {
             let mut line = one.clone();
@@ -521,7 +521,7 @@ mod tests {
             assert!(!line.is_sound(), "{index}");
         }
         let charged = |cost: Option<f64>, charged: Option<f64>| {
-            Measured { cost_usd: cost, judge_cost_usd: Some(0.25), charged_usd: charged, ..one.clone() }.charged()
+            Measurement { cost_usd: cost, judge_cost_usd: Some(0.25), charged_usd: charged, ..one.clone() }.charged()
         };
         assert_eq!([charged(None, Some(2.0)), charged(Some(1.0), None), charged(None, None)], [2.0, 1.25, 0.25]);
     }

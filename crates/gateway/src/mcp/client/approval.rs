@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use toolwright_core::approval::{AlwaysCovers, ApprovalDecision, ApprovalRequest, Approver, EXPIRED};
+use toolwright_core::approval::{AlwaysScope, ApprovalDecision, ApprovalRequest, Approver, EXPIRED};
 use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::output::head_and_tail;
 use toolwright_core::taint::in_words;
@@ -38,7 +38,7 @@ pub(crate) struct ClientApprover {
 #[async_trait]
 impl Approver for ClientApprover {
     async fn ask(&self, asked: &ApprovalRequest) -> ApprovalDecision {
-        if !self.asker.may_decide().await {
+        if !self.asker.can_decide().await {
             return ApprovalDecision::Later;
         }
         let key = Some(format!("{KEY}{}", uuid::Uuid::new_v4().simple()));
@@ -75,12 +75,12 @@ fn question(asked: &ApprovalRequest) -> Value {
     let message =
         format!("May {tool} run with these arguments?\n\n{arguments}{tainted}\n\nAsked because {}.", asked.reason);
     let always = match asked.always_covers() {
-        AlwaysCovers::Tool => "this tool in this session".to_owned(),
-        AlwaysCovers::ToolForAsker => {
+        AlwaysScope::Tool => "this tool in this session".to_owned(),
+        AlwaysScope::ToolForAsker => {
             format!("this tool on the wish of {} in this session", asked.asker.as_deref().unwrap_or_default())
         }
-        AlwaysCovers::ToolInWorkspace => "this tool inside the workspace in this session".to_owned(),
-        AlwaysCovers::ThisCall => "exactly these arguments in this session".to_owned(),
+        AlwaysScope::ToolInWorkspace => "this tool inside the workspace in this session".to_owned(),
+        AlwaysScope::ThisCall => "exactly these arguments in this session".to_owned(),
     };
     let decision = json!({
         "type": "string",
@@ -96,12 +96,12 @@ fn question(asked: &ApprovalRequest) -> Value {
 /// call only.
 fn decision(result: Value, after: Duration) -> ApprovalDecision {
     #[derive(Deserialize)]
-    struct Answer {
+    struct ElicitResult {
         action: String,
         #[serde(default)]
         content: Option<Map<String, Value>>,
     }
-    let Ok(answer) = serde_json::from_value::<Answer>(result) else {
+    let Ok(answer) = serde_json::from_value::<ElicitResult>(result) else {
         return denied("the client's answer could not be read");
     };
     let choice = answer.content.as_ref().and_then(|content| content.get("decision")).filter(|choice| !choice.is_null());

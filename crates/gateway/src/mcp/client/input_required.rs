@@ -17,7 +17,7 @@ use toolwright_mcp::tasks::{RequestState, StateError, StateKey};
 
 use crate::mcp::message::{self, Params, RpcError, to_json};
 use crate::mcp::protocol::SERVER_INFO;
-use crate::mcp::response::{Attached, ResponseChannel};
+use crate::mcp::response::{AttachedRequest, ResponseChannel};
 
 /// The most calls that are paused at once, over all clients.
 const MAX_PAUSED: usize = 256;
@@ -34,11 +34,11 @@ const MAX_KEPT_BYTES: usize = 1 << 20;
 pub(crate) struct PausedCalls {
     key: StateKey,
     server_info: Value,
-    calls: Mutex<HashMap<u128, Call>>,
+    calls: Mutex<HashMap<u128, TrackedCall>>,
 }
 
 /// A call that has asked its client a question.
-enum Call {
+enum TrackedCall {
     /// The call runs, and may be waiting.
     Paused(PausedCall),
     /// The call ended while no request was attached.
@@ -58,7 +58,7 @@ struct PausedCall {
 }
 
 /// Values that a resuming request must match.
-pub(crate) struct Binding {
+pub(crate) struct RequestBinding {
     pub(crate) principal: String,
     /// The path of its address.
     pub(crate) path: String,
@@ -66,7 +66,7 @@ pub(crate) struct Binding {
     pub(crate) params: Option<Box<RawValue>>,
 }
 
-impl Binding {
+impl RequestBinding {
     fn hash(&self) -> ContentHash {
         let mut params: Map<String, Value> =
             self.params.as_deref().and_then(|raw| message::read(raw).ok()).unwrap_or_default();
@@ -141,13 +141,13 @@ impl QuestionSet {
 /// The open questions of a call: one round for each time it asked.
 #[derive(Default)]
 pub(crate) struct OpenQuestions {
-    rounds: Vec<Round>,
+    rounds: Vec<QuestionRound>,
     /// The number of the next round.
     begun: u64,
 }
 
 /// Questions that were asked together.
-struct Round {
+struct QuestionRound {
     number: u64,
     asked: QuestionSet,
     answered: oneshot::Sender<Vec<Value>>,
@@ -159,7 +159,7 @@ impl OpenQuestions {
         let (answered, answers) = oneshot::channel();
         let number = self.begun;
         self.begun += 1;
-        self.rounds.push(Round { number, asked, answered });
+        self.rounds.push(QuestionRound { number, asked, answered });
         (number, answers)
     }
 
@@ -204,7 +204,7 @@ struct OpenRound<'a> {
 
 impl Drop for OpenRound<'_> {
     fn drop(&mut self) {
-        if let Some(Call::Paused(paused)) = self.paused_calls.lock().get_mut(&self.call) {
+        if let Some(TrackedCall::Paused(paused)) = self.paused_calls.lock().get_mut(&self.call) {
             paused.open.remove(self.number);
         }
     }
@@ -215,7 +215,7 @@ pub(crate) struct QuestionContext<'a> {
     /// The number of the call.
     pub(crate) call: u128,
     pub(crate) channel: &'a Arc<ResponseChannel>,
-    pub(crate) binding: &'a Binding,
+    pub(crate) binding: &'a RequestBinding,
     /// Answers in the first request, by key; each is used once.
     pub(crate) given: &'a Mutex<HashMap<String, Value>>,
 }
@@ -243,12 +243,12 @@ impl PausedCalls {
             let asked = QuestionSet::with_taken(
                 requests,
                 &mut given.lock().unwrap_or_else(PoisonError::into_inner),
-                |key| matches!(calls.get(&call), Some(Call::Paused(paused)) if paused.open.has(key)),
+                |key| matches!(calls.get(&call), Some(TrackedCall::Paused(paused)) if paused.open.has(key)),
             );
             if asked.is_answered() {
                 return Ok(asked.answers());
             }
-            let paused = Self::place_of(&mut calls, call, channel, binding)?;
+            let paused = Self::call_entry(&mut calls, call, channel, binding)?;
             paused.expires = now().saturating_add(expiry.as_secs()).saturating_add(KEPT);
             let (number, answers) = paused.open.add(asked);
             (self.question(call, paused), answers, OpenRound { paused_calls: self, call, number })
@@ -265,28 +265,29 @@ impl PausedCalls {
     }
 
     /// Returns the entry of a call, if one more call may be paused.
-    fn place_of<'a>(
-        calls: &'a mut HashMap<u128, Call>,
+    fn call_entry<'a>(
+        calls: &'a mut HashMap<u128, TrackedCall>,
         call: u128,
         channel: &Arc<ResponseChannel>,
-        binding: &Binding,
+        binding: &RequestBinding,
     ) -> Result<&'a mut PausedCall, ToolError> {
-        let waits = |of: &Call| matches!(of, Call::Paused(paused) if !paused.open.is_empty());
+        let waits = |of: &TrackedCall| matches!(of, TrackedCall::Paused(paused) if !paused.open.is_empty());
         let full = |count: usize, max: usize, whose: &str| {
             let why = || format!("{max} calls {whose}wait for their callers' answers already, which is the limit");
             if count >= max { Err(ToolError::new(ErrorKind::LimitExceeded, why())) } else { Ok(()) }
         };
         if !calls.get(&call).is_some_and(waits) {
             full(calls.values().filter(|of| waits(of)).count(), MAX_PAUSED, "")?;
-            let is_theirs = |of: &&Call| matches!(of, Call::Paused(paused) if paused.principal == binding.principal);
-            let theirs = calls.values().filter(is_theirs).filter(|of| waits(of)).count();
-            full(theirs, MAX_PAUSED_OF_ONE, "of this principal ")?;
+            let is_of_principal =
+                |of: &&TrackedCall| matches!(of, TrackedCall::Paused(paused) if paused.principal == binding.principal);
+            let waiting_of_principal = calls.values().filter(is_of_principal).filter(|of| waits(of)).count();
+            full(waiting_of_principal, MAX_PAUSED_OF_ONE, "of this principal ")?;
         }
         let over = || ToolError::new(ErrorKind::ExecutionError, "the call has ended, so nobody can be asked for it");
         let place = match calls.entry(call) {
             Entry::Occupied(place) => place.into_mut(),
             Entry::Vacant(_) if !channel.is_attached() => return Err(over()),
-            Entry::Vacant(place) => place.insert(Call::Paused(PausedCall {
+            Entry::Vacant(place) => place.insert(TrackedCall::Paused(PausedCall {
                 round: 0,
                 expires: 0,
                 binding: binding.hash(),
@@ -296,8 +297,8 @@ impl PausedCalls {
             })),
         };
         match place {
-            Call::Paused(paused) => Ok(paused),
-            Call::Ended { .. } => Err(over()),
+            TrackedCall::Paused(paused) => Ok(paused),
+            TrackedCall::Ended { .. } => Err(over()),
         }
     }
 
@@ -307,19 +308,19 @@ impl PausedCalls {
     /// The JSON-RPC error to answer with. The call stays paused.
     pub(crate) fn resume(
         &self,
-        binding: &Binding,
+        binding: &RequestBinding,
         params: &mut Params,
         state: &str,
-        attached: impl FnOnce(&ResponseChannel) -> Result<Attached, RpcError>,
+        attached: impl FnOnce(&ResponseChannel) -> Result<AttachedRequest, RpcError>,
     ) -> Result<Resumed, RpcError> {
         let void = |error: StateError| RpcError::invalid_params(error.to_string());
         let (call, round) = self.key.open(state, binding.hash(), now()).map_err(void)?;
         let answers = given_answers(params)?;
         let mut calls = self.lock();
         let paused = match calls.get_mut(&call) {
-            Some(Call::Paused(paused)) => paused,
-            Some(Call::Ended { .. }) => match calls.remove(&call) {
-                Some(Call::Ended { result, .. }) => return Ok(Resumed::Ended(result)),
+            Some(TrackedCall::Paused(paused)) => paused,
+            Some(TrackedCall::Ended { .. }) => match calls.remove(&call) {
+                Some(TrackedCall::Ended { result, .. }) => return Ok(Resumed::Ended(result)),
                 _ => return Err(spent()),
             },
             None => return Err(spent()),
@@ -353,15 +354,15 @@ impl PausedCalls {
     /// Ends a call. Returns the result if an attached request takes it; otherwise keeps it for the next request.
     fn end(&self, call: u128, result: Result<Vec<u8>, RpcError>) -> Option<Result<Vec<u8>, RpcError>> {
         let mut calls = self.lock();
-        let Some(Call::Paused(paused)) = calls.remove(&call) else { return Some(result) };
+        let Some(TrackedCall::Paused(paused)) = calls.remove(&call) else { return Some(result) };
         if paused.channel.is_attached() || paused.channel.cancel.cause() == Some(CancelCause::User) {
             return Some(result);
         }
         let now = now();
-        calls.retain(|_, call| !matches!(call, Call::Ended { until, .. } if *until <= now));
-        let ended = |(number, call): (&u128, &Call)| match call {
-            Call::Ended { until, .. } => Some((*until, *number)),
-            Call::Paused(_) => None,
+        calls.retain(|_, call| !matches!(call, TrackedCall::Ended { until, .. } if *until <= now));
+        let ended = |(number, call): (&u128, &TrackedCall)| match call {
+            TrackedCall::Ended { until, .. } => Some((*until, *number)),
+            TrackedCall::Paused(_) => None,
         };
         if calls.iter().filter_map(ended).count() >= MAX_KEPT
             && let Some((_, oldest)) = calls.iter().filter_map(ended).min()
@@ -375,11 +376,11 @@ impl PausedCalls {
             )),
             result => result,
         };
-        calls.insert(call, Call::Ended { result, until: now.saturating_add(KEPT) });
+        calls.insert(call, TrackedCall::Ended { result, until: now.saturating_add(KEPT) });
         None
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u128, Call>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u128, TrackedCall>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -418,7 +419,8 @@ impl PausableCall {
 impl Drop for PausableCall {
     fn drop(&mut self) {
         let mut calls = self.paused_calls.lock();
-        let left = if matches!(calls.get(&self.call), Some(Call::Paused(_))) { calls.remove(&self.call) } else { None };
+        let left =
+            if matches!(calls.get(&self.call), Some(TrackedCall::Paused(_))) { calls.remove(&self.call) } else { None };
         drop(calls);
         // Its channel may be the last, which ends the response.
         drop(left);
@@ -493,7 +495,7 @@ mod tests {
 
     #[test]
     fn a_binding_covers_principal_path_method_and_arguments() {
-        let bound = |principal: &str, params: Value| Binding {
+        let bound = |principal: &str, params: Value| RequestBinding {
             principal: principal.into(),
             path: "/mcp".into(),
             method: "tools/call".into(),

@@ -16,7 +16,7 @@ use toolwright_core::client::{AskStyle, AskingCall, CallClient, ClientRequest};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_mcp::{asking, convert};
 
-use self::input_required::{Binding, PausedCalls, QuestionContext};
+use self::input_required::{PausedCalls, QuestionContext, RequestBinding};
 use super::message::{Response, RpcError, notification, request};
 use super::protocol::{Level, client_info, own_meta};
 use super::response::{ReplyTo, ResponseChannel};
@@ -48,7 +48,7 @@ pub(crate) struct RequestClient {
     /// Answers in the first request, by key; each is used once.
     pub(crate) given: Mutex<HashMap<String, Value>>,
     /// Values that a resuming request must match.
-    pub(crate) binding: Binding,
+    pub(crate) binding: RequestBinding,
 }
 
 /// Asks the permitted `requests` together, and returns refusals in the places of the others.

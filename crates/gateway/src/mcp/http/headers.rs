@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, HeaderName, header};
 use serde_json::{Map, Value};
-use toolwright_mcp::headers::{Sent, may_be_marked, mirrored};
+use toolwright_mcp::headers::{SentHeader, may_be_marked, mirrored};
 
 use crate::Gateway;
 use crate::mcp::message::{Request, RpcError};
@@ -110,13 +110,13 @@ pub(super) fn check_mirrored(
     Ok(())
 }
 
-fn sent<'a>(headers: &'a HeaderMap, name: &str) -> Sent<'a> {
-    let Ok(name) = HeaderName::try_from(name) else { return Sent::Absent };
+fn sent<'a>(headers: &'a HeaderMap, name: &str) -> SentHeader<'a> {
+    let Ok(name) = HeaderName::try_from(name) else { return SentHeader::Absent };
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
-        (None, _) => Sent::Absent,
-        (Some(value), None) => value.to_str().map_or(Sent::Unreadable, Sent::Once),
-        (Some(_), Some(_)) => Sent::Unreadable,
+        (None, _) => SentHeader::Absent,
+        (Some(value), None) => value.to_str().map_or(SentHeader::Unreadable, SentHeader::Once),
+        (Some(_), Some(_)) => SentHeader::Unreadable,
     }
 }
 

@@ -1,8 +1,8 @@
 //! MCP over streamable HTTP, both generations on one address.
 
+mod event_buffer;
 mod headers;
-mod kept_events;
-mod resume;
+mod resumable_streams;
 mod sessions;
 mod sse;
 
@@ -21,8 +21,8 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::session::{Principal, SessionId};
 use toolwright_mcp::batch::is_batch;
 
+use self::event_buffer::{EventId, StreamKind};
 use self::headers::Accepts;
-use self::kept_events::{EventId, Kind};
 use self::sessions::{HttpSession, Sessions};
 use self::sse::{Events, Refusal, ResponseHold, event_stream, frame_stream, json};
 use super::dispatch::{acknowledged, has_instructions, no_batches};
@@ -31,7 +31,7 @@ use super::protocol::{BATCHING, Era, check_modern, era_of};
 use super::response::{Event, Reply, ReplyTo};
 use super::session::{Asker, Caller};
 use super::sources::notifications::Notifications;
-use crate::http::body::{Bodies, BodyError, BodyRoom};
+use crate::http::body::{BodyError, BodyLimits, BodyPermit};
 use crate::http::{Connection, Identity};
 use crate::view::{Expose, Scope, View};
 use crate::{Gateway, HttpOptions};
@@ -49,18 +49,18 @@ pub(crate) struct Endpoint {
     requests: Arc<Semaphore>,
     /// Bounds streams, which live long and so do not count as requests.
     streams: Arc<Semaphore>,
-    bodies: Arc<Bodies>,
+    bodies: Arc<BodyLimits>,
     keep_alive: Duration,
     shutdown: Cancel,
 }
 
 /// The sender of a request, and its connection.
-struct Sender {
+struct RequestSender {
     identity: Identity,
     connection: Connection,
 }
 
-impl Sender {
+impl RequestSender {
     fn principal(&self) -> &Principal {
         self.identity.principal()
     }
@@ -73,19 +73,19 @@ impl Sender {
 }
 
 /// Held while a request is answered: its permit, and its body's room.
-pub(super) struct Place {
+pub(super) struct RequestPermit {
     _permit: OwnedSemaphorePermit,
-    _room: Option<BodyRoom>,
+    _room: Option<BodyPermit>,
 }
 
 /// The address of a request.
-struct Address {
+struct RequestAddress {
     scope: Scope,
     /// Its `?expose`.
     asked: Option<Expose>,
 }
 
-impl Address {
+impl RequestAddress {
     /// Returns the current view at this address.
     fn view(&self, gateway: &Gateway) -> View {
         let expose = self.asked.unwrap_or_else(|| gateway.usual_expose(&self.scope));
@@ -129,7 +129,7 @@ impl Endpoint {
     pub(crate) fn new(
         gateway: Arc<Gateway>,
         options: HttpOptions,
-        (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
+        (requests, bodies): (Arc<Semaphore>, Arc<BodyLimits>),
         shutdown: Cancel,
     ) -> Self {
         let catalogue = Arc::clone(&gateway.options.catalogue);
@@ -163,13 +163,13 @@ impl Endpoint {
         let (Some(identity), Some(connection)) = (extensions.get().cloned(), extensions.get().cloned()) else {
             return Err(Refusal::text(StatusCode::UNAUTHORIZED, "this server does not know who sends this"));
         };
-        let sender = Sender { identity, connection };
+        let sender = RequestSender { identity, connection };
         if let Scope::View(name) = &scope
             && self.gateway.view(name).is_some_and(|view| !sender.principal().may_use(&view.roles))
         {
             return Err(Refusal::text(StatusCode::FORBIDDEN, "this view is for other roles"));
         }
-        let at = Address { scope, asked };
+        let at = RequestAddress { scope, asked };
         let method = request.method();
         if method == Method::POST {
             return self.post(&sender, &at, request).await;
@@ -186,7 +186,7 @@ impl Endpoint {
         Ok((StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST, GET, DELETE")]).into_response())
     }
 
-    async fn post(&self, sender: &Sender, at: &Address, http: HttpRequest) -> Result<Response, Refusal> {
+    async fn post(&self, sender: &RequestSender, at: &RequestAddress, http: HttpRequest) -> Result<Response, Refusal> {
         let principal = sender.principal();
         let (parts, body) = http.into_parts();
         let accepts = Accepts::of(&parts.headers).ok_or_else(|| {
@@ -197,7 +197,7 @@ impl Endpoint {
         }
         let (body, room) = self.body(body).await?;
         // Taken after the body has arrived, so that a client that stops sending does not block others.
-        let place = Place { _permit: self.admit()?, _room: Some(room) };
+        let place = RequestPermit { _permit: self.admit()?, _room: Some(room) };
         if is_batch(&body) {
             return self.batch(sender, at, &parts.headers, accepts, &body, place).await;
         }
@@ -254,7 +254,7 @@ impl Endpoint {
         permit(&self.requests, TOO_MANY_REQUESTS)
     }
 
-    async fn body(&self, body: Body) -> Result<(Bytes, BodyRoom), Refusal> {
+    async fn body(&self, body: Body) -> Result<(Bytes, BodyPermit), Refusal> {
         self.bodies.read(body).await.map_err(|error| match error {
             BodyError::TimedOut => Refusal::text(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
             BodyError::TooLarge => {
@@ -265,7 +265,7 @@ impl Endpoint {
         })
     }
 
-    fn caller(&self, principal: &Principal, session: &str, at: &Address) -> Caller {
+    fn caller(&self, principal: &Principal, session: &str, at: &RequestAddress) -> Caller {
         let session = self.gateway.session(session, principal.clone());
         Caller { expose_asked: at.asked, ..Caller::new(session, at.view(&self.gateway)) }
     }
@@ -275,7 +275,7 @@ impl Endpoint {
     fn session(
         &self,
         principal: &Principal,
-        at: &Address,
+        at: &RequestAddress,
         headers: &HeaderMap,
         id: Option<&Id>,
     ) -> Result<Arc<HttpSession>, Refusal> {
@@ -291,7 +291,7 @@ impl Endpoint {
     fn notified(
         &self,
         principal: &Principal,
-        at: &Address,
+        at: &RequestAddress,
         headers: &HeaderMap,
         method: &str,
         params: &Params,
@@ -304,10 +304,10 @@ impl Endpoint {
     async fn in_session(
         &self,
         session: &Arc<HttpSession>,
-        sender: &Sender,
+        sender: &RequestSender,
         accepts: Accepts,
         request: Request,
-        place: Place,
+        place: RequestPermit,
     ) -> Result<Response, Refusal> {
         self.note_list(session, &request);
         let held = (place, Some(session.enter()));
@@ -317,12 +317,12 @@ impl Endpoint {
     /// Handles a batch of a session, which counts as one request.
     async fn batch(
         &self,
-        sender: &Sender,
-        at: &Address,
+        sender: &RequestSender,
+        at: &RequestAddress,
         headers: &HeaderMap,
         accepts: Accepts,
         body: &[u8],
-        place: Place,
+        place: RequestPermit,
     ) -> Result<Response, Refusal> {
         let refuse = |error: RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, None, &error);
         let session = self.session(sender.principal(), at, headers, None)?;
@@ -397,7 +397,9 @@ impl Endpoint {
         let resumable = events.resumable().and_then(|session| Some((session, events.release()?)));
         let messages = stream::iter(note).chain(events.messages());
         Ok(match resumable {
-            Some((session, held)) => frame_stream(session.replay.begin(Kind::Answer, messages, held), self.keep_alive),
+            Some((session, held)) => {
+                frame_stream(session.replay.begin(StreamKind::Answer, messages, held), self.keep_alive)
+            }
             None => event_stream(messages, self.keep_alive),
         })
     }
@@ -418,7 +420,7 @@ impl Endpoint {
             let after = EventId::parse(last).ok_or_else(unknown)?;
             held = match session.replay.resume(after, held) {
                 Ok(frames) => return Ok(frame_stream(frames, self.keep_alive)),
-                Err(held) if after.kind == Kind::Session => held,
+                Err(held) if after.kind == StreamKind::Session => held,
                 // Another stream must not get the events of this one.
                 Err(_) => return Err(unknown()),
             };
@@ -434,12 +436,12 @@ impl Endpoint {
             tokio::select! {
                 _ = end.cancelled() => {}
                 _ = shutdown.cancelled() => {}
-                () = gateway.shut_out(&caller.view.scope, &caller.session.principal) => {}
+                () = gateway.wait_until_revoked(&caller.view.scope, &caller.session.principal) => {}
             }
         };
         let messages = notifications.stream().take_until(Box::pin(ended));
         if resumes {
-            return Ok(frame_stream(session.replay.begin(Kind::Session, messages, held), self.keep_alive));
+            return Ok(frame_stream(session.replay.begin(StreamKind::Session, messages, held), self.keep_alive));
         }
         // The stream holds its permit until it ends.
         let messages = messages.inspect(move |_| {
@@ -460,7 +462,7 @@ impl Endpoint {
             let _held = held;
             tokio::select! {
                 _ = shutdown.cancelled() => {}
-                () = gateway.shut_out(&caller.view.scope, &caller.session.principal) => {}
+                () = gateway.wait_until_revoked(&caller.view.scope, &caller.session.principal) => {}
             }
         };
         Ok(event_stream(first.chain(notifications.take_until(Box::pin(ended))).chain(last), self.keep_alive))

@@ -8,7 +8,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::session::SessionId;
 
-use super::resume::{ENDED_BYTES, Replay, ReplayBudget};
+use super::resumable_streams::{ENDED_BYTES, ReplayBudget, ResumableStreams};
 use crate::mcp::session::Caller;
 
 /// The open sessions.
@@ -28,7 +28,7 @@ pub(crate) struct HttpSession {
     /// Fires when the session ends.
     pub(crate) ended: Cancel,
     /// Its resumable streams.
-    pub(super) replay: Arc<Replay>,
+    pub(super) replay: Arc<ResumableStreams>,
     state: Mutex<State>,
 }
 
@@ -59,7 +59,7 @@ impl Sessions {
         let state = State { used: Instant::now(), busy: 0, stream: None, listed: None };
         let id = caller.session.id.as_str().to_owned();
         let ended = Cancel::new();
-        let replay = Replay::new(ended.clone(), Arc::clone(&self.room));
+        let replay = ResumableStreams::new(ended.clone(), Arc::clone(&self.room));
         let session = Arc::new(HttpSession { caller, ended, replay, state: Mutex::new(state) });
         open.insert(id, Arc::clone(&session));
         Some(session)

@@ -13,11 +13,11 @@ use futures_util::{Stream, StreamExt as _, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::Place;
+use super::RequestPermit;
 use super::sessions::{Busy, HttpSession};
-use crate::mcp::message::{self, Id, RpcError, SaidBy};
+use crate::mcp::message::{self, ErrorAuthor, Id, RpcError};
 use crate::mcp::protocol::Era;
-use crate::mcp::response::{Event, Waiting, whole};
+use crate::mcp::response::{Event, ResponseGuard, whole};
 
 /// An error answer.
 pub(super) struct Refusal {
@@ -43,14 +43,14 @@ impl Refusal {
     /// errors that 2026-07-28 binds to a status have that status, regardless of who reports them.
     pub(super) fn of(era: Era, id: &Id, error: &RpcError) -> Self {
         let status = match (era, error.said_by, error.code) {
-            (_, SaidBy::Us, RpcError::BUSY) => StatusCode::SERVICE_UNAVAILABLE,
-            (Era::Legacy, ..) | (Era::Modern, SaidBy::Us, RpcError::INTERNAL) => StatusCode::OK,
+            (_, ErrorAuthor::Us, RpcError::BUSY) => StatusCode::SERVICE_UNAVAILABLE,
+            (Era::Legacy, ..) | (Era::Modern, ErrorAuthor::Us, RpcError::INTERNAL) => StatusCode::OK,
             (Era::Modern, _, RpcError::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
-            (Era::Modern, SaidBy::Us, _)
-            | (Era::Modern, SaidBy::Source, RpcError::INVALID_PARAMS | RpcError::MISSING_CAPABILITY) => {
+            (Era::Modern, ErrorAuthor::Us, _)
+            | (Era::Modern, ErrorAuthor::Source, RpcError::INVALID_PARAMS | RpcError::MISSING_CAPABILITY) => {
                 StatusCode::BAD_REQUEST
             }
-            (Era::Modern, SaidBy::Source, _) => StatusCode::OK,
+            (Era::Modern, ErrorAuthor::Source, _) => StatusCode::OK,
         };
         Self::rpc(status, Some(id), error)
     }
@@ -72,17 +72,17 @@ pub(super) fn json(message: Bytes) -> Response {
 }
 
 /// Resources that a request holds until its response has been sent.
-pub(super) type ResponseHold = (Place, Option<Busy>);
+pub(super) type ResponseHold = (RequestPermit, Option<Busy>);
 
 /// The events of a running request.
 pub(super) struct Events {
-    waiting: Waiting,
+    waiting: ResponseGuard,
     events: mpsc::Receiver<Event>,
     held: Option<ResponseHold>,
 }
 
 impl Events {
-    pub(super) fn new(waiting: Waiting, events: mpsc::Receiver<Event>, held: ResponseHold) -> Self {
+    pub(super) fn new(waiting: ResponseGuard, events: mpsc::Receiver<Event>, held: ResponseHold) -> Self {
         Self { waiting, events, held: Some(held) }
     }
 

@@ -22,9 +22,9 @@ use toolwright_runtime::executor::CallerNames;
 use super::PendingRequest;
 use super::tasks::requested_ttl;
 use crate::Gateway;
-use crate::mcp::message::{RpcError, SaidBy, to_json};
+use crate::mcp::message::{ErrorAuthor, RpcError, to_json};
 use crate::mcp::protocol::{Era, SERVER_INFO};
-use crate::mcp::response::Waiting;
+use crate::mcp::response::ResponseGuard;
 use crate::mcp::session::{Caller, ClientState};
 use crate::mcp::tools::output_schema;
 
@@ -54,7 +54,7 @@ impl Gateway {
         self: &Arc<Self>,
         caller: &Caller,
         mut pending: PendingRequest,
-    ) -> Result<Waiting, RpcError> {
+    ) -> Result<ResponseGuard, RpcError> {
         let (era, params) = (pending.era, &mut pending.request.params);
         let written = params.name.take().ok_or_else(|| RpcError::invalid_params("tools/call needs a `name`"))?;
         let arguments = params.arguments.take().unwrap_or(Value::Null);
@@ -66,7 +66,7 @@ impl Gateway {
             if let (Some(level), Some(entry)) = (work.level_asked(era), meant)
                 && let Ok(provider) = work.provider(entry.provider.name())
             {
-                Box::pin(work.set_level_once(&provider, level)).await;
+                Box::pin(work.send_level_once(&provider, level)).await;
             }
             let lists = Arc::clone(&list);
             let names: CallerNames = Arc::new(move |entry| lists.name_of(entry).map(str::to_owned));
@@ -106,13 +106,13 @@ fn protocol_error(outcome: &Outcome) -> Option<RpcError> {
         return Some(RpcError::invalid_params(error.message().to_owned()));
     }
     let for_client = [RpcError::MISSING_CAPABILITY, RpcError::PAGES_REQUIRED];
-    error.protocol().filter(|upstream| for_client.contains(&upstream.code)).map(passed_on)
+    error.protocol().filter(|upstream| for_client.contains(&upstream.code)).map(source_error)
 }
 
 /// Passes a source's error on unchanged.
-pub(crate) fn passed_on(error: &ProtocolError) -> RpcError {
+pub(crate) fn source_error(error: &ProtocolError) -> RpcError {
     let data = error.data.clone().map(Box::new);
-    RpcError { code: error.code, message: error.message.clone().into(), data, said_by: SaidBy::Source }
+    RpcError { code: error.code, message: error.message.clone().into(), data, said_by: ErrorAuthor::Source }
 }
 
 /// `CallToolResult` of the specification.
@@ -207,11 +207,11 @@ impl CallResult {
 /// Turns a result that violates its tool's output schema into text, with a note.
 fn broken(content: &mut Vec<ContentBlock>, structured: Option<Value>, mismatch: &Value, is_marked: bool) {
     if let Some(value) = structured {
-        let says_it = |block: &ContentBlock| match block {
+        let repeats_value = |block: &ContentBlock| match block {
             ContentBlock::Text { text, .. } => serde_json::from_str::<Value>(text).is_ok_and(|said| said == value),
             _ => false,
         };
-        if !content.iter().any(says_it) {
+        if !content.iter().any(repeats_value) {
             content.push(ContentBlock::text(value.to_string()));
         }
     }

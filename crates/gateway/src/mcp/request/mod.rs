@@ -18,9 +18,9 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::client::CallClient;
 use toolwright_core::context::PartialSink;
-use toolwright_core::operation::{Lineage, Origin, TraceId};
+use toolwright_core::operation::{CallOrigin, Lineage, TraceId};
 use toolwright_core::outcome::Outcome;
-use toolwright_core::output::ResultsFor;
+use toolwright_core::output::ResultAudience;
 use toolwright_core::session::CallId;
 use toolwright_mcp::{asking, convert};
 use toolwright_runtime::RunContext;
@@ -30,11 +30,11 @@ use toolwright_runtime::queue::WorkspaceTurn;
 use self::task::Task;
 use self::tasks::{AskRoute, TaskClient, TaskProgress};
 use super::client::approval::ClientApprover;
-use super::client::input_required::{Binding, PausableCall, Resumed, given_answers};
+use super::client::input_required::{PausableCall, RequestBinding, Resumed, given_answers};
 use super::client::{DetachedClient, NamedSource, RequestClient, SessionClient};
 use super::message::{Params, Request, RpcError};
 use super::protocol::{Era, Level};
-use super::response::{Attached, Progress, Reply, ReplyTo, ResponseChannel, Waiting};
+use super::response::{AttachedRequest, Progress, Reply, ReplyTo, ResponseChannel, ResponseGuard};
 use super::session::Caller;
 use crate::Gateway;
 use crate::mcp::Elicitation;
@@ -60,7 +60,7 @@ impl PendingRequest {
 }
 
 /// The context of the work on one request: its caller, and the conditions under which calls run.
-pub(crate) struct Work {
+pub(crate) struct McpRequestContext {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) caller: Caller,
     client: Arc<dyn CallClient>,
@@ -74,9 +74,9 @@ pub(crate) struct Work {
     turn: Option<Arc<WorkspaceTurn>>,
 }
 
-impl Work {
+impl McpRequestContext {
     /// Creates work without a waiting client, at a caller's address. A call that needs approval is denied.
-    pub(crate) fn of_nobody(gateway: &Arc<Gateway>, caller: Caller) -> Self {
+    pub(crate) fn detached(gateway: &Arc<Gateway>, caller: Caller) -> Self {
         Self {
             gateway: Arc::clone(gateway),
             client: Arc::new(DetachedClient { state: Arc::clone(&caller.client) }),
@@ -123,16 +123,16 @@ impl Work {
     ) -> Result<Outcome, RpcError> {
         let number = uuid::Uuid::new_v4();
         let call = ToolCall::new(CallId::new(format!("call_{}", number.simple())), name, arguments);
-        let own_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
-        let lineage = self.lineage.clone().unwrap_or_else(own_trace);
+        let new_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
+        let lineage = self.lineage.clone().unwrap_or_else(new_trace);
         let partials =
             self.progress.clone().map(|sink| -> PartialsFor { Arc::new(move |_: &CallId| Arc::clone(&sink)) });
         let (session, policy) = (Arc::clone(&self.caller.session), self.gateway.policy_at(&self.caller.view));
         let run = RunContext {
             names,
             follows: self.gateway.follows_jobs(&self.caller.view),
-            origin: Origin::Gateway,
-            results_for: ResultsFor::Client,
+            origin: CallOrigin::Gateway,
+            results_for: ResultAudience::Client,
             cancel: self.cancel.clone(),
             client: Arc::clone(&self.client),
             partials,
@@ -155,8 +155,8 @@ impl Gateway {
         self: &Arc<Self>,
         caller: &Caller,
         pending: PendingRequest,
-        work: impl FnOnce(Work) -> F,
-    ) -> Result<Waiting, RpcError>
+        work: impl FnOnce(McpRequestContext) -> F,
+    ) -> Result<ResponseGuard, RpcError>
     where
         F: Future<Output = Result<Vec<u8>, RpcError>> + Send + 'static,
     {
@@ -170,10 +170,10 @@ impl Gateway {
         if let Some(task) = task.as_ref().filter(|_| era == Era::Legacy) {
             self.tasks.keep(task)?;
         }
-        let (progress, level) = wanted(&mut params);
+        let (progress, level) = progress_and_level(&mut params);
         let mut wants_progress = progress.is_some();
-        let channel = ResponseChannel::new(era, cancel.clone(), Attached { entered, to, progress, level });
-        let waiting = Waiting::on(&channel, id);
+        let channel = ResponseChannel::new(era, cancel.clone(), AttachedRequest { entered, to, progress, level });
+        let waiting = ResponseGuard::on(&channel, id);
         let is_call = method == CALL;
 
         let (mut client, route, capabilities, pausable): (Arc<dyn CallClient>, _, _, _) = match era {
@@ -218,7 +218,7 @@ impl Gateway {
             Some(task) => Some(Arc::new(TaskProgress { task: Arc::clone(task), to_client }) as Arc<_>),
             None => to_client,
         };
-        let work = work(Work {
+        let work = work(McpRequestContext {
             gateway: Arc::clone(self),
             caller: caller.clone(),
             client,
@@ -237,7 +237,7 @@ impl Gateway {
             let work = match progress {
                 Some(progress) => {
                     let every = gateway.options.heartbeat;
-                    async move { progress.beside(work, every).await }.boxed()
+                    async move { progress.with_heartbeats(work, every).await }.boxed()
                 }
                 None => work,
             };
@@ -287,13 +287,13 @@ impl Gateway {
     /// As [`PausedCalls::resume`](super::client::input_required::PausedCalls::resume).
     pub(crate) fn resume(&self, caller: &Caller, pending: PendingRequest, state: &str) -> Result<Reply, RpcError> {
         let PendingRequest { request: Request { id, method, mut params, raw }, to, .. } = pending;
-        let (progress, level) = wanted(&mut params);
+        let (progress, level) = progress_and_level(&mut params);
         let attached = |channel: &ResponseChannel| {
             let entered = caller.running.enter(&id, &channel.cancel)?;
-            Ok(Attached { entered, to, progress, level })
+            Ok(AttachedRequest { entered, to, progress, level })
         };
         match self.paused_calls.resume(&binding(caller, method, raw), &mut params, state, attached)? {
-            Resumed::GoesOn(channel) => Ok(Reply::Running(Waiting::on(&channel, id))),
+            Resumed::GoesOn(channel) => Ok(Reply::Running(ResponseGuard::on(&channel, id))),
             Resumed::AskedAgain(result) => Ok(Reply::Result(result)),
             Resumed::Ended(result) => result.map(Reply::Result),
         }
@@ -301,7 +301,7 @@ impl Gateway {
 }
 
 /// Returns the progress token and the log level of a request.
-fn wanted(params: &mut Params) -> (Option<super::message::Id>, Option<Level>) {
+fn progress_and_level(params: &mut Params) -> (Option<super::message::Id>, Option<Level>) {
     (params.meta.progress_token.take(), params.meta.log_level.as_deref().and_then(Level::parse))
 }
 
@@ -311,7 +311,7 @@ fn has_forms(capabilities: &Map<String, Value>) -> bool {
     !capabilities.is_empty() && asking::missing(capabilities, asking::ELICIT, &Value::Null).is_none()
 }
 
-fn binding(caller: &Caller, method: String, params: Option<Box<RawValue>>) -> Binding {
+fn binding(caller: &Caller, method: String, params: Option<Box<RawValue>>) -> RequestBinding {
     let principal = caller.session.principal.id.clone();
-    Binding { principal, path: caller.view.scope.path(), method, params }
+    RequestBinding { principal, path: caller.view.scope.path(), method, params }
 }

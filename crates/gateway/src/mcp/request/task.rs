@@ -51,7 +51,7 @@ pub(crate) struct Task {
 }
 
 struct State {
-    stage: Stage,
+    stage: TaskStage,
     updated: u64,
     message: Option<String>,
     /// Open questions asked outside of its status.
@@ -63,30 +63,30 @@ struct State {
     streams: Vec<Weak<ResponseChannel>>,
 }
 
-enum Stage {
+enum TaskStage {
     /// The client does not know it as a task.
     Plain,
     Working,
     Cancelled,
-    Ended(Result<Ended, RpcError>),
+    Ended(Result<TaskResult, RpcError>),
 }
 
 /// A result.
 #[derive(Clone)]
-pub(super) struct Ended {
+pub(super) struct TaskResult {
     pub(super) result: Arc<RawValue>,
     has_failed: bool,
 }
 
 /// The outcome of a task.
-pub(super) type Outcome = Result<Ended, RpcError>;
+pub(super) type Outcome = Result<TaskResult, RpcError>;
 
 impl Task {
     /// Creates the task of a caller's call, which has this cancel token.
     pub(crate) fn new(caller: &Caller, era: Era, ttl: Duration, cancel: Cancel, clock: &Arc<dyn Clock>) -> Arc<Self> {
         let created = clock.wall_ms();
         let state = State {
-            stage: if era == Era::Legacy { Stage::Working } else { Stage::Plain },
+            stage: if era == Era::Legacy { TaskStage::Working } else { TaskStage::Plain },
             updated: created,
             message: None,
             waiting: 0,
@@ -123,7 +123,7 @@ impl Task {
     {
         let mut work = pin!(work);
         // Ends the task even if the call panics.
-        let _end = EndOf(self);
+        let _end = EndOnDrop(self);
         if self.era == Era::Legacy {
             channel.end(Ok(self.created_result(server))).await;
             return self.finish(work.await);
@@ -142,7 +142,7 @@ impl Task {
     }
 
     fn is_plain(&self) -> bool {
-        matches!(self.lock().stage, Stage::Plain)
+        matches!(self.lock().stage, TaskStage::Plain)
     }
 
     /// Makes a call a known task, unless its request is being answered with a question.
@@ -151,21 +151,21 @@ impl Task {
         if state.plain > 0 || !channel.is_awaited() || tasks.keep(self).is_err() {
             return false;
         }
-        state.stage = Stage::Working;
+        state.stage = TaskStage::Working;
         true
     }
 
     fn finish(&self, result: Result<Vec<u8>, RpcError>) -> Option<Result<Vec<u8>, RpcError>> {
         let mut state = self.lock();
         match state.stage {
-            Stage::Plain => Some(result),
-            Stage::Cancelled | Stage::Ended(_) => None,
-            Stage::Working => {
-                let ended = result.and_then(|bytes| Ended::of(&bytes));
+            TaskStage::Plain => Some(result),
+            TaskStage::Cancelled | TaskStage::Ended(_) => None,
+            TaskStage::Working => {
+                let ended = result.and_then(|bytes| TaskResult::of(&bytes));
                 if let Err(error) = &ended {
                     state.message = Some(shown(&error.message));
                 }
-                state.stage = Stage::Ended(ended);
+                state.stage = TaskStage::Ended(ended);
                 self.touch(state);
                 None
             }
@@ -178,11 +178,11 @@ impl Task {
     /// The task has ended.
     pub(super) fn cancel_by_client(&self) -> Result<(), RpcError> {
         let mut state = self.lock();
-        if !matches!(state.stage, Stage::Working) {
+        if !matches!(state.stage, TaskStage::Working) {
             let message = format!("the task has ended already: it is {}", status(&state, self.era).as_str());
             return Err(RpcError::invalid_params(message));
         }
-        state.stage = Stage::Cancelled;
+        state.stage = TaskStage::Cancelled;
         state.message = Some("cancelled by the client".into());
         self.touch(state);
         self.cancel.cancel(CancelCause::User);
@@ -192,8 +192,8 @@ impl Task {
     /// Ends it because its time to live has passed.
     pub(super) fn expire(&self) {
         let mut state = self.lock();
-        if matches!(state.stage, Stage::Working) {
-            state.stage = Stage::Cancelled;
+        if matches!(state.stage, TaskStage::Working) {
+            state.stage = TaskStage::Cancelled;
             state.message = Some("its time was up".into());
             self.touch(state);
             self.cancel.cancel(CancelCause::Deadline);
@@ -226,7 +226,7 @@ impl Task {
     /// Returns its outcome, if it has ended by itself.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         match &self.lock().stage {
-            Stage::Ended(ended) => Some(ended.clone()),
+            TaskStage::Ended(ended) => Some(ended.clone()),
             _ => None,
         }
     }
@@ -236,11 +236,11 @@ impl Task {
         let mut changed = self.changed.subscribe();
         loop {
             match &self.lock().stage {
-                Stage::Ended(ended) => return ended.clone(),
-                Stage::Cancelled => {
+                TaskStage::Ended(ended) => return ended.clone(),
+                TaskStage::Cancelled => {
                     return Err(RpcError::invalid_params("the task was cancelled, so that it has no result"));
                 }
-                Stage::Plain | Stage::Working => {}
+                TaskStage::Plain | TaskStage::Working => {}
             }
             if changed.changed().await.is_err() {
                 return Err(RpcError::new(RpcError::INTERNAL, "the task is gone"));
@@ -251,7 +251,7 @@ impl Task {
     /// Sets its status message.
     pub(super) fn set_message(&self, message: &str) {
         let mut state = self.lock();
-        if matches!(state.stage, Stage::Plain | Stage::Working) {
+        if matches!(state.stage, TaskStage::Plain | TaskStage::Working) {
             state.message = Some(shown(message));
             self.touch(state);
         }
@@ -289,19 +289,19 @@ impl Task {
     }
 
     /// Marks it as waiting for its client until the guard is dropped.
-    pub(super) fn waits(self: &Arc<Self>) -> Waits {
+    pub(super) fn waits(self: &Arc<Self>) -> InputWait {
         let mut state = self.lock();
         state.waiting += 1;
         self.touch(state);
-        Waits(Arc::clone(self))
+        InputWait(Arc::clone(self))
     }
 
     /// Keeps a call from becoming a task until the guard is dropped. `None` if it is one already.
-    pub(super) fn stay_plain(self: &Arc<Self>) -> Option<Plain> {
+    pub(super) fn stay_plain(self: &Arc<Self>) -> Option<PlainCall> {
         let mut state = self.lock();
-        matches!(state.stage, Stage::Plain).then(|| {
+        matches!(state.stage, TaskStage::Plain).then(|| {
             state.plain += 1;
-            Plain(Arc::clone(self))
+            PlainCall(Arc::clone(self))
         })
     }
 
@@ -350,7 +350,7 @@ impl Task {
     }
 }
 
-impl Ended {
+impl TaskResult {
     fn of(bytes: &[u8]) -> Result<Self, RpcError> {
         #[derive(Deserialize)]
         struct Result {
@@ -370,12 +370,12 @@ impl Ended {
 
 fn status(state: &State, era: Era) -> Status {
     match &state.stage {
-        Stage::Plain | Stage::Working if state.waiting > 0 || !state.open.is_empty() => Status::InputRequired,
-        Stage::Plain | Stage::Working => Status::Working,
-        Stage::Cancelled => Status::Cancelled,
-        Stage::Ended(Err(_)) => Status::Failed,
-        Stage::Ended(Ok(ended)) if ended.has_failed && era == Era::Legacy => Status::Failed,
-        Stage::Ended(Ok(_)) => Status::Completed,
+        TaskStage::Plain | TaskStage::Working if state.waiting > 0 || !state.open.is_empty() => Status::InputRequired,
+        TaskStage::Plain | TaskStage::Working => Status::Working,
+        TaskStage::Cancelled => Status::Cancelled,
+        TaskStage::Ended(Err(_)) => Status::Failed,
+        TaskStage::Ended(Ok(ended)) if ended.has_failed && era == Era::Legacy => Status::Failed,
+        TaskStage::Ended(Ok(_)) => Status::Completed,
     }
 }
 
@@ -388,18 +388,18 @@ fn unanswered() -> ToolError {
 }
 
 /// Ends a task whose call ended without a result.
-struct EndOf<'a>(&'a Task);
+struct EndOnDrop<'a>(&'a Task);
 
-impl Drop for EndOf<'_> {
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.finish(Err(RpcError::new(RpcError::INTERNAL, "the call ended without a result")));
     }
 }
 
 /// Marks a task as waiting for its client.
-pub(super) struct Waits(Arc<Task>);
+pub(super) struct InputWait(Arc<Task>);
 
-impl Drop for Waits {
+impl Drop for InputWait {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.waiting -= 1;
@@ -408,9 +408,9 @@ impl Drop for Waits {
 }
 
 /// Keeps a call from becoming a task.
-pub(super) struct Plain(Arc<Task>);
+pub(super) struct PlainCall(Arc<Task>);
 
-impl Drop for Plain {
+impl Drop for PlainCall {
     fn drop(&mut self) {
         self.0.lock().plain -= 1;
     }

@@ -10,14 +10,14 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{ListKind, Provider};
 use toolwright_core::content::ContentBlock;
 use toolwright_mcp::convert::no_resource;
-use toolwright_mcp::merge::{ListedBy, Merged, fits, merge, qualified, qualify, readdress};
+use toolwright_mcp::merge::{ItemOrigin, MergedItems, fits, merge, qualified, qualify, rewrite_uri};
 use toolwright_runtime::catalogue::SourceLists;
 use toolwright_runtime::executor::is_denied;
 
 use crate::Gateway;
 use crate::mcp::message::{RpcError, to_json};
 use crate::mcp::protocol::Era;
-use crate::mcp::request::Work;
+use crate::mcp::request::McpRequestContext;
 use crate::mcp::session::Caller;
 use crate::view::Scope;
 
@@ -33,7 +33,7 @@ pub(crate) struct MergedList {
     /// The JSON array of the items.
     pub(crate) json: Bytes,
     /// The source of each item, by the name or address in the merged list.
-    pub(crate) by_shown_name: HashMap<String, ListedBy>,
+    pub(crate) by_shown_name: HashMap<String, ItemOrigin>,
     /// Hash of `json`: equal lists need no `list_changed`.
     fingerprint: ContentHash,
 }
@@ -67,7 +67,7 @@ impl MergedList {
             (to_json(&items), HashMap::new())
         } else {
             let lists = sources.map(|source| (source.provider().name(), &source.items(kind)[..])).collect();
-            let Merged { items, by_shown_name } = merge(kind, lists);
+            let MergedItems { items, by_shown_name } = merge(kind, lists);
             (to_json(&items), by_shown_name)
         };
         Self { fingerprint: ContentHash::of_bytes(&json), json: json.into(), by_shown_name }
@@ -139,7 +139,7 @@ impl Gateway {
     }
 }
 
-impl Work {
+impl McpRequestContext {
     /// Returns a list of the caller, after waiting for first lists.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ fn link_key(caller: &Caller, uri: &str) -> String {
     format!("{} at {} {uri}", caller.session.principal.id, caller.view.scope.path())
 }
 
-impl Work {
+impl McpRequestContext {
     /// Records the resources that a source's content links to or contains.
     pub(crate) fn note_links_in(&self, server: &str, content: &[ContentBlock]) {
         self.note_links(server, in_content(content));
@@ -216,7 +216,7 @@ impl Work {
     }
 }
 
-impl Work {
+impl McpRequestContext {
     /// Routes a request to the source of its prompt, resource or template.
     pub(crate) async fn routed(
         &self,
@@ -233,20 +233,20 @@ impl Work {
     }
 
     /// Returns the source of an item in a merged list.
-    async fn owner(&self, kind: ListKind, shown: &str) -> Result<Option<ListedBy>, RpcError> {
+    async fn owner(&self, kind: ListKind, shown: &str) -> Result<Option<ItemOrigin>, RpcError> {
         Ok(self.merged_list(kind).await?.by_shown_name.get(shown).cloned())
     }
 
     /// Returns the source of a resource: named by its address, else by the list, the last link, the nearest template,
     /// or as the only source. A link overrides neither a list entry nor a template of another source only.
-    pub(crate) async fn resource_owner(&self, uri: &str) -> Result<Option<ListedBy>, RpcError> {
+    pub(crate) async fn resource_owner(&self, uri: &str) -> Result<Option<ItemOrigin>, RpcError> {
         let sources = self.sources_with("resources/read")?;
         let listed = async |uri: &str| self.owner(ListKind::Resources, uri).await.ok().flatten();
         if let Some((server, own)) = qualified(uri)
             && sources.iter().any(|provider| provider.name() == server)
         {
             let listed = listed(uri).await.filter(|owned| owned.server == server);
-            return Ok(Some(listed.unwrap_or_else(|| ListedBy { server: server.to_owned(), own: own.to_owned() })));
+            return Ok(Some(listed.unwrap_or_else(|| ItemOrigin { server: server.to_owned(), own: own.to_owned() })));
         }
         let linked = self.linked_by(uri, &sources);
         if let Some(owned) = listed(uri).await {
@@ -258,7 +258,7 @@ impl Work {
         }
         let templates = self.merged_list(ListKind::Templates).await.ok();
         let nearest = templates.and_then(|list| nearest(&list.by_shown_name, uri, &sources, linked.as_deref()));
-        let own = |server: &str| ListedBy { server: server.to_owned(), own: uri.to_owned() };
+        let own = |server: &str| ItemOrigin { server: server.to_owned(), own: uri.to_owned() };
         Ok(match (nearest.or(linked), &sources[..]) {
             (Some(server), _) => Some(own(&server)),
             (None, [only]) => Some(own(only.name())),
@@ -269,20 +269,20 @@ impl Work {
     async fn read(&self, era: Era, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
         let shown = text(&arguments, "uri").ok_or_else(|| RpcError::invalid_params("resources/read needs a `uri`"))?;
         let owned = self.resource_owner(&shown).await?;
-        let ListedBy { server, own } = owned.ok_or_else(|| no_resource(era, &shown))?;
+        let ItemOrigin { server, own } = owned.ok_or_else(|| no_resource(era, &shown))?;
         arguments.insert("uri".into(), own.clone().into());
         let provider = self.provider(&server)?;
         let mut result = self.ask_source(&provider, "resources/read", arguments).await?;
         self.note_links(&server, other_resources(&result, &own));
         if own != shown {
-            readdress(&mut result, &own, &shown);
+            rewrite_uri(&mut result, &own, &shown);
         }
         Ok(result)
     }
 
     async fn get_prompt(&self, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
         let shown = text(&arguments, "name").ok_or_else(|| RpcError::invalid_params("prompts/get needs a `name`"))?;
-        let ListedBy { server, own } = self.prompt(&shown).await?;
+        let ItemOrigin { server, own } = self.prompt(&shown).await?;
         arguments.insert("name".into(), own.into());
         let provider = self.provider(&server)?;
         let result = self.ask_source(&provider, "prompts/get", arguments).await?;
@@ -290,7 +290,7 @@ impl Work {
         Ok(result)
     }
 
-    async fn prompt(&self, shown: &str) -> Result<ListedBy, RpcError> {
+    async fn prompt(&self, shown: &str) -> Result<ItemOrigin, RpcError> {
         let unknown = || {
             let shown: String = shown.chars().take(100).collect();
             RpcError::invalid_params(format!("there is no prompt called `{shown}`"))
@@ -328,7 +328,7 @@ impl Work {
 /// name their source). A source that `linked` to the address comes first if any of its templates fits. Of equally near
 /// ones, the source registered first wins.
 fn nearest(
-    templates: &HashMap<String, ListedBy>,
+    templates: &HashMap<String, ItemOrigin>,
     uri: &str,
     sources: &[Arc<dyn Provider>],
     linked: Option<&str>,

@@ -12,7 +12,7 @@ use super::AT_ONCE;
 use crate::Gateway;
 use crate::mcp::message::RpcError;
 use crate::mcp::protocol::{Era, Level};
-use crate::mcp::request::Work;
+use crate::mcp::request::McpRequestContext;
 use crate::mcp::session::Caller;
 
 pub(super) const SET_LEVEL: &str = "logging/setLevel";
@@ -41,7 +41,7 @@ struct SentLevel {
 impl LogLevels {
     /// Records the level that a session wants of a source. Returns the least severe level that any caller wants, and
     /// whether the source already got it on its current connection.
-    fn want(&self, session: &Session, provider: &Arc<dyn Provider>, level: Level) -> (Level, bool) {
+    fn record_level(&self, session: &Session, provider: &Arc<dyn Provider>, level: Level) -> (Level, bool) {
         let mut state = self.lock();
         let least = state.wanted.entry(provider.name().to_owned()).or_insert(level);
         *least = level.min(*least);
@@ -78,7 +78,7 @@ impl State {
     }
 }
 
-impl Work {
+impl McpRequestContext {
     /// Returns the log level that the client has asked for.
     pub(crate) fn level_asked(&self, era: Era) -> Option<Level> {
         match era {
@@ -98,7 +98,7 @@ impl Work {
         let telling: Vec<_> = sources
             .iter()
             .map(|provider| {
-                let (least, _) = self.gateway.log_levels.want(&self.caller.session, provider, level);
+                let (least, _) = self.gateway.log_levels.record_level(&self.caller.session, provider, level);
                 self.send_level(provider, least)
             })
             .collect();
@@ -108,10 +108,10 @@ impl Work {
 
     /// Sends a source the level of a caller that did not just set it, once per connection. Does nothing if policy would
     /// ask.
-    pub(crate) async fn set_level_once(&self, provider: &Arc<dyn Provider>, level: Level) {
-        let (least, is_sent) = self.gateway.log_levels.want(&self.caller.session, provider, level);
+    pub(crate) async fn send_level_once(&self, provider: &Arc<dyn Provider>, level: Level) {
+        let (least, is_sent) = self.gateway.log_levels.record_level(&self.caller.session, provider, level);
         if !is_sent && self.gateway.has_method(&self.caller.view.scope, provider, SET_LEVEL) {
-            let work = Self::of_nobody(&self.gateway, self.caller.clone()).under(self.cancel.clone());
+            let work = Self::detached(&self.gateway, self.caller.clone()).under(self.cancel.clone());
             work.send_level(provider, least).await;
         }
     }
@@ -131,7 +131,7 @@ impl Work {
 impl Gateway {
     /// Sends the session's level in the background to sources that do not have it: new and reconnected ones. A source
     /// that is down gets it when it is back.
-    pub(crate) fn set_level_again(self: &Arc<Self>, caller: &Caller) {
+    pub(crate) fn resend_level(self: &Arc<Self>, caller: &Caller) {
         let Some(level) = caller.client.level_asked().filter(|_| !self.is_draining()) else { return };
         let is_due = |provider: &Arc<dyn Provider>| {
             let is_there = provider.capabilities().is_some() || provider.health() == Health::Starting;
@@ -141,9 +141,9 @@ impl Gateway {
         if due.is_empty() {
             return;
         }
-        let work = Work::of_nobody(self, caller.clone());
+        let work = McpRequestContext::detached(self, caller.clone());
         tokio::spawn(async move {
-            let telling: Vec<_> = due.iter().map(|provider| work.set_level_once(provider, level)).collect();
+            let telling: Vec<_> = due.iter().map(|provider| work.send_level_once(provider, level)).collect();
             stream::iter(telling).buffer_unordered(AT_ONCE).collect::<()>().await;
         });
     }

@@ -23,9 +23,9 @@ use toolwright_mcp::convert;
 use self::log_levels::SET_LEVEL;
 use super::message::{self, RpcError, to_json};
 use super::protocol::Era;
-use super::request::call::passed_on;
-use super::request::{PendingRequest, Work};
-use super::response::Waiting;
+use super::request::call::source_error;
+use super::request::{McpRequestContext, PendingRequest};
+use super::response::ResponseGuard;
 use super::session::Caller;
 use crate::Gateway;
 use crate::view::Scope;
@@ -73,14 +73,14 @@ impl Gateway {
         self: &Arc<Self>,
         caller: &Caller,
         pending: PendingRequest,
-    ) -> Result<Waiting, RpcError> {
+    ) -> Result<ResponseGuard, RpcError> {
         let arguments = arguments(pending.request.raw.as_deref())?;
         let (era, method) = (pending.era, pending.request.method.clone());
         self.start(caller, pending, async move |work| work.answer(era, &method, arguments).await)
     }
 }
 
-impl Work {
+impl McpRequestContext {
     async fn answer(&self, era: Era, method: &str, arguments: Map<String, Value>) -> Result<Vec<u8>, RpcError> {
         if let Some(kind) = ListKind::of_method(method) {
             return self.list(kind, era, &arguments).await;
@@ -130,7 +130,7 @@ impl Work {
         self.run_method(provider, method, arguments).await
     }
 
-    /// Like [`Work::ask_source`], for the gateway's own purposes: also if the address does not allow it.
+    /// Like [`McpRequestContext::ask_source`], for the gateway's own purposes: also if the address does not allow it.
     pub(crate) async fn run_method(
         &self,
         provider: &Arc<dyn Provider>,
@@ -188,7 +188,7 @@ impl Work {
 /// Returns the source's own result or error from the outcome of its call.
 fn own_result(mut outcome: Outcome) -> Result<Map<String, Value>, RpcError> {
     if let Some(error) = &outcome.error {
-        return Err(error.protocol().map_or_else(|| not_answered(error), passed_on));
+        return Err(error.protocol().map_or_else(|| not_answered(error), source_error));
     }
     match outcome.extras.remove(METHOD_RESULT) {
         Some(Value::Object(result)) => Ok(result),

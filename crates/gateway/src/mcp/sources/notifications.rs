@@ -16,7 +16,7 @@ use toolwright_runtime::catalogue::Notice;
 use super::AT_ONCE;
 use crate::mcp::message::{Filter, Id, notification};
 use crate::mcp::protocol::Level;
-use crate::mcp::request::Work;
+use crate::mcp::request::McpRequestContext;
 use crate::mcp::session::{Caller, Subscription, nearest};
 use crate::view::Scope;
 use crate::{Gateway, ServerInfo};
@@ -28,7 +28,7 @@ const DEBOUNCE: Duration = Duration::from_millis(50);
 const MAX_GRANTED: usize = 256;
 
 /// The granted part of a subscription (2026-07-28).
-pub(crate) struct Granted {
+pub(crate) struct GrantedSubscription {
     pub(crate) id: Id,
     pub(crate) filter: Filter,
     /// Resources by the addresses that the client uses.
@@ -40,7 +40,7 @@ enum Listener {
     /// A session's client, which gets everything and subscribes to resources by requests.
     Session,
     /// A subscription, which gets what it was granted.
-    Subscription(Granted),
+    Subscription(GrantedSubscription),
 }
 
 impl Listener {
@@ -84,7 +84,7 @@ impl Notifications {
     }
 
     /// Creates the notifications of a subscription, from now on.
-    pub(crate) fn of_subscription(gateway: &Arc<Gateway>, caller: &Caller, granted: Granted) -> Self {
+    pub(crate) fn of_subscription(gateway: &Arc<Gateway>, caller: &Caller, granted: GrantedSubscription) -> Self {
         Self::new(gateway, caller, Listener::Subscription(granted))
     }
 
@@ -99,7 +99,7 @@ impl Notifications {
             listener,
         };
         // Sources may have changed before the stream was opened, or while the subscription was granted.
-        changes.follow_again();
+        changes.resubscribe();
         changes
     }
 
@@ -165,20 +165,20 @@ impl Notifications {
             let wanted = self.listener.wants(|filter| filter.prompts_list_changed);
             due.extend(wanted.then(|| self.notification("notifications/prompts/list_changed", json!({}))));
         }
-        self.follow_again();
+        self.resubscribe();
         due
     }
 
     /// Subscribes again at replaced sources, and sends them the session's log level.
-    fn follow_again(&self) {
+    fn resubscribe(&self) {
         if matches!(self.listener, Listener::Session) {
-            self.gateway.set_level_again(&self.caller);
+            self.gateway.resend_level(&self.caller);
         }
         let followed = match &self.listener {
             Listener::Session => self.caller.client.followed(),
             Listener::Subscription(granted) => granted.resources.iter().map(|(_, at)| at.owned().clone()).collect(),
         };
-        self.gateway.follow_again(&self.caller, followed);
+        self.gateway.resubscribe(&self.caller, followed);
     }
 
     /// Returns the notifications after notices were missed: every subscribed resource may have changed.
@@ -253,7 +253,9 @@ impl Notifications {
 
     fn notification(&self, method: &str, params: Value) -> Bytes {
         match &self.listener {
-            Listener::Subscription(granted) => notification(method, Some(&OfSubscription::new(&granted.id, params))),
+            Listener::Subscription(granted) => {
+                notification(method, Some(&WithSubscriptionId::new(&granted.id, params)))
+            }
             Listener::Session => {
                 let is_bare = params.as_object().is_some_and(Map::is_empty);
                 notification(method, (!is_bare).then_some(&params))
@@ -264,7 +266,7 @@ impl Notifications {
 
 /// Parameters or a result that name their subscription. The id is written exactly as received.
 #[derive(Serialize)]
-pub(crate) struct OfSubscription<'a> {
+pub(crate) struct WithSubscriptionId<'a> {
     #[serde(flatten)]
     fields: Value,
     #[serde(rename = "_meta")]
@@ -279,7 +281,7 @@ struct SubscriptionMeta<'a> {
     server: Option<&'a ServerInfo>,
 }
 
-impl<'a> OfSubscription<'a> {
+impl<'a> WithSubscriptionId<'a> {
     /// Wraps these fields of an object without `_meta`.
     pub(crate) fn new(subscription: &'a Id, fields: Value) -> Self {
         Self { fields, meta: SubscriptionMeta { subscription, server: None } }
@@ -294,7 +296,7 @@ impl<'a> OfSubscription<'a> {
 
 impl Gateway {
     /// Grants the available part of a subscription, and subscribes at the sources.
-    pub(crate) async fn grant(self: &Arc<Self>, caller: &Caller, id: Id, asked: Filter) -> Granted {
+    pub(crate) async fn grant(self: &Arc<Self>, caller: &Caller, id: Id, asked: Filter) -> GrantedSubscription {
         let capabilities = self.capabilities(caller);
         let tells = |part: &str| capabilities.get(part).is_some_and(|part| part["listChanged"] == true);
         let mut filter = Filter {
@@ -304,7 +306,7 @@ impl Gateway {
             resource_subscriptions: Vec::new(),
         };
         // The client waits for this, so its approver may be asked.
-        let work = Work::of_nobody(self, caller.clone()).asking(&self.options.approver);
+        let work = McpRequestContext::detached(self, caller.clone()).asking(&self.options.approver);
         let asked = asked.resource_subscriptions.into_iter().take(MAX_GRANTED);
         let asking: Vec<_> = asked.map(|uri| async { (work.interest_in_time(&uri).await, uri) }).collect();
         let mut asking = stream::iter(asking).buffered(AT_ONCE);
@@ -319,6 +321,6 @@ impl Gateway {
             }
         }
         drop(asking);
-        Granted { id, filter, resources }
+        GrantedSubscription { id, filter, resources }
     }
 }

@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 use tokio::sync::MutexGuard;
 use toolwright_core::catalogue::Provider;
 use toolwright_core::error::ToolError;
-use toolwright_mcp::merge::ListedBy;
+use toolwright_mcp::merge::ItemOrigin;
 
 use super::AT_ONCE;
 use crate::Gateway;
 use crate::mcp::message::RpcError;
-use crate::mcp::request::Work;
+use crate::mcp::request::McpRequestContext;
 use crate::mcp::session::{Caller, MAX_SUBSCRIBED, Subscription};
 use crate::view::Scope;
 
@@ -21,25 +21,25 @@ const SUBSCRIBE: &str = "resources/subscribe";
 const UNSUBSCRIBE: &str = "resources/unsubscribe";
 
 /// A provider, and the source's own address of a resource.
-type Place = (String, String);
+type ResourceKey = (String, String);
 
 /// The followed resources.
 #[derive(Default)]
-pub(crate) struct Subscribers(Mutex<HashMap<Place, Arc<SharedFollowing>>>);
+pub(crate) struct Subscribers(Mutex<HashMap<ResourceKey, Arc<SharedUpstreamSubscription>>>);
 
 /// Locked while the source is asked, so that requests to it keep their order, and no caller relies on a subscription
 /// that the source has not accepted.
-type SharedFollowing = tokio::sync::Mutex<Following>;
+type SharedUpstreamSubscription = tokio::sync::Mutex<UpstreamSubscription>;
 
 /// One followed resource. Without subscribers the gateway is not subscribed.
 #[derive(Default)]
-struct Following {
+struct UpstreamSubscription {
     subscribers: usize,
     /// The provider that accepted the subscription. Another provider may have its name now.
     at: Option<Weak<dyn Provider>>,
 }
 
-impl Following {
+impl UpstreamSubscription {
     fn is_at(&self, provider: &Arc<dyn Provider>) -> bool {
         let at = self.at.as_ref().filter(|_| self.subscribers > 0);
         at.is_some_and(|at| std::ptr::addr_eq(at.as_ptr(), Arc::as_ptr(provider)))
@@ -47,16 +47,16 @@ impl Following {
 }
 
 impl Subscribers {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Place, Arc<SharedFollowing>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ResourceKey, Arc<SharedUpstreamSubscription>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, owned: &ListedBy) -> Arc<SharedFollowing> {
+    fn of(&self, owned: &ItemOrigin) -> Arc<SharedUpstreamSubscription> {
         Arc::clone(self.lock().entry(place(owned)).or_default())
     }
 
     /// Returns whether a followed resource is subscribed at a provider other than this one.
-    fn is_astray(&self, owned: &ListedBy, provider: &Arc<dyn Provider>) -> bool {
+    fn is_astray(&self, owned: &ItemOrigin, provider: &Arc<dyn Provider>) -> bool {
         // A locked entry is being subscribed right now. No reference may be held here, because `tidy` could then not
         // remove the entry.
         self.lock().get(&place(owned)).is_some_and(|shared| {
@@ -65,11 +65,11 @@ impl Subscribers {
     }
 
     /// Forgets a resource that has no subscriber and no other user.
-    fn tidy(&self, owned: &ListedBy, shared: Arc<SharedFollowing>) {
+    fn prune(&self, owned: &ItemOrigin, shared: Arc<SharedUpstreamSubscription>) {
         let mut all = self.lock();
         drop(shared);
         let key = place(owned);
-        let is_idle = |shared: &Arc<SharedFollowing>| {
+        let is_idle = |shared: &Arc<SharedUpstreamSubscription>| {
             Arc::strong_count(shared) == 1 && shared.try_lock().is_ok_and(|following| following.subscribers == 0)
         };
         if all.get(&key).is_some_and(is_idle) {
@@ -78,7 +78,7 @@ impl Subscribers {
     }
 }
 
-fn place(owned: &ListedBy) -> Place {
+fn place(owned: &ItemOrigin) -> ResourceKey {
     (owned.server.clone(), owned.own.clone())
 }
 
@@ -92,7 +92,7 @@ enum Follower {
 }
 
 /// Ends one subscriber's interest in a resource. The last one unsubscribes, on behalf of `caller`.
-fn end(gateway: &Weak<Gateway>, caller: Caller, owned: ListedBy) {
+fn end(gateway: &Weak<Gateway>, caller: Caller, owned: ItemOrigin) {
     let Some(gateway) = gateway.upgrade() else { return };
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     if gateway.is_draining() {
@@ -101,7 +101,7 @@ fn end(gateway: &Weak<Gateway>, caller: Caller, owned: ListedBy) {
     runtime.spawn(async move {
         let shared = gateway.subscribers.of(&owned);
         let mut following = shared.lock().await;
-        let work = Work::of_nobody(&gateway, caller);
+        let work = McpRequestContext::detached(&gateway, caller);
         let provider = work.provider(&owned.server).ok().filter(|provider| following.is_at(provider));
         following.subscribers = following.subscribers.saturating_sub(1);
         if following.subscribers == 0
@@ -111,7 +111,7 @@ fn end(gateway: &Weak<Gateway>, caller: Caller, owned: ListedBy) {
             tracing::debug!("{}: {UNSUBSCRIBE} failed: {}", owned.server, error.message);
         }
         drop(following);
-        gateway.subscribers.tidy(&owned, shared);
+        gateway.subscribers.prune(&owned, shared);
     });
 }
 
@@ -119,32 +119,32 @@ fn uri_argument(uri: String) -> Map<String, Value> {
     Map::from_iter([("uri".to_owned(), Value::String(uri))])
 }
 
-impl Work {
+impl McpRequestContext {
     /// Handles `resources/subscribe` of a session.
     pub(crate) async fn subscribe(&self, arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
-        let uri = wanted(&arguments)?;
+        let uri = resource_uri(&arguments)?;
         let owned = self.subscribable(uri).await?;
-        let subscription = self.interest(owned.clone()).await?;
+        let subscription = self.subscribe_at_source(owned.clone()).await?;
         self.caller.client.subscribe(uri, subscription).ok_or_else(|| {
             RpcError::new(RpcError::BUSY, format!("a session subscribes to at most {MAX_SUBSCRIBED} resources"))
         })?;
         // The session's notification stream did not know this subscription until now.
-        self.gateway.follow_again(&self.caller, vec![owned]);
+        self.gateway.resubscribe(&self.caller, vec![owned]);
         Ok(Map::new())
     }
 
     /// Handles `resources/unsubscribe` of a session. An unknown subscription is ignored.
     pub(crate) async fn unsubscribe(&self, arguments: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
         self.sources_with(UNSUBSCRIBE)?;
-        self.caller.client.unsubscribe(wanted(arguments)?);
+        self.caller.client.unsubscribe(resource_uri(arguments)?);
         Ok(Map::new())
     }
 
     /// Returns the source of a resource, if the address allows subscriptions.
-    async fn subscribable(&self, uri: &str) -> Result<ListedBy, RpcError> {
+    async fn subscribable(&self, uri: &str) -> Result<ItemOrigin, RpcError> {
         self.sources_with(SUBSCRIBE)?;
         match &self.caller.view.scope {
-            Scope::Provider(name) => Ok(ListedBy { server: name.to_string(), own: uri.to_owned() }),
+            Scope::Provider(name) => Ok(ItemOrigin { server: name.to_string(), own: uri.to_owned() }),
             Scope::Whole | Scope::View(_) => self
                 .resource_owner(uri)
                 .await?
@@ -156,11 +156,11 @@ impl Work {
     pub(crate) async fn interest_in_time(&self, uri: &str) -> Result<Subscription, RpcError> {
         let owned = self.subscribable(uri).await?;
         let provider = self.provider(&owned.server)?;
-        self.in_time(&provider, SUBSCRIBE, |work| async move { work.interest(owned).await }).await
+        self.in_time(&provider, SUBSCRIBE, |work| async move { work.subscribe_at_source(owned).await }).await
     }
 
     /// Subscribes to a resource at its source, unless the gateway is subscribed.
-    async fn interest(&self, owned: ListedBy) -> Result<Subscription, RpcError> {
+    async fn subscribe_at_source(&self, owned: ItemOrigin) -> Result<Subscription, RpcError> {
         let provider = self.provider(&owned.server)?;
         if !self.gateway.has_method(&self.caller.view.scope, &provider, SUBSCRIBE) {
             return Err(RpcError::method_not_found(SUBSCRIBE));
@@ -172,7 +172,12 @@ impl Work {
     }
 
     /// Makes a source accept the subscription to a resource, unless it already has.
-    async fn follow(&self, owned: &ListedBy, provider: &Arc<dyn Provider>, follower: Follower) -> Result<(), RpcError> {
+    async fn follow(
+        &self,
+        owned: &ItemOrigin,
+        provider: &Arc<dyn Provider>,
+        follower: Follower,
+    ) -> Result<(), RpcError> {
         let shared = self.gateway.subscribers.of(owned);
         let taken = tokio::select! {
             biased;
@@ -181,14 +186,14 @@ impl Work {
                 Err(RpcError::new(RpcError::INTERNAL, ToolError::canceled(cause).message().to_owned()))
             }
         };
-        self.gateway.subscribers.tidy(owned, shared);
+        self.gateway.subscribers.prune(owned, shared);
         taken
     }
 
     async fn take(
         &self,
-        mut following: MutexGuard<'_, Following>,
-        owned: &ListedBy,
+        mut following: MutexGuard<'_, UpstreamSubscription>,
+        owned: &ItemOrigin,
         provider: &Arc<dyn Provider>,
         follower: Follower,
     ) -> Result<(), RpcError> {
@@ -209,12 +214,12 @@ impl Work {
 impl Gateway {
     /// Subscribes again, in the background, to those of these resources whose source was replaced. If policy asks, the
     /// subscription is denied.
-    pub(crate) fn follow_again(self: &Arc<Self>, caller: &Caller, followed: Vec<ListedBy>) {
+    pub(crate) fn resubscribe(self: &Arc<Self>, caller: &Caller, followed: Vec<ItemOrigin>) {
         if followed.is_empty() || self.is_draining() {
             return;
         }
         let sources = self.options.catalogue.sources();
-        let of = |owned: ListedBy| {
+        let of = |owned: ItemOrigin| {
             let provider = sources.iter().find(|provider| provider.name() == owned.server)?;
             self.subscribers.is_astray(&owned, provider).then(|| (owned, Arc::clone(provider)))
         };
@@ -222,7 +227,7 @@ impl Gateway {
         if astray.is_empty() {
             return;
         }
-        let work = Work::of_nobody(self, Caller::new(Arc::clone(&caller.session), caller.view.clone()));
+        let work = McpRequestContext::detached(self, Caller::new(Arc::clone(&caller.session), caller.view.clone()));
         tokio::spawn(async move {
             let again: Vec<_> = astray.iter().map(|(owned, provider)| work.follow_anew(owned, provider)).collect();
             stream::iter(again).buffer_unordered(AT_ONCE).collect::<()>().await;
@@ -230,9 +235,9 @@ impl Gateway {
     }
 }
 
-impl Work {
+impl McpRequestContext {
     /// Subscribes again. A source that does not answer is asked again after the next change of the catalogue.
-    async fn follow_anew(&self, owned: &ListedBy, provider: &Arc<dyn Provider>) {
+    async fn follow_anew(&self, owned: &ItemOrigin, provider: &Arc<dyn Provider>) {
         let (resource, source) = (owned.clone(), Arc::clone(provider));
         let follow = |work: Self| async move { work.follow(&resource, &source, Follower::Known).await };
         if let Err(error) = self.in_time(provider, SUBSCRIBE, follow).await {
@@ -241,7 +246,7 @@ impl Work {
     }
 }
 
-fn wanted(arguments: &Map<String, Value>) -> Result<&str, RpcError> {
+fn resource_uri(arguments: &Map<String, Value>) -> Result<&str, RpcError> {
     let uri = arguments.get("uri").and_then(Value::as_str);
     uri.ok_or_else(|| RpcError::invalid_params("a subscription needs the `uri` of a resource"))
 }
@@ -254,8 +259,8 @@ mod tests {
     use toolwright_core::session::{Principal, Session, SessionId};
     use toolwright_core::tool::StaticProvider;
 
-    fn owned() -> ListedBy {
-        ListedBy { server: "a".into(), own: "a://one".into() }
+    fn owned() -> ItemOrigin {
+        ItemOrigin { server: "a".into(), own: "a://one".into() }
     }
 
     #[test]
@@ -275,7 +280,7 @@ mod tests {
         let source: Arc<dyn Provider> = Arc::new(source.expect("a provider"));
         let shared = all.of(&owned());
         assert!(!all.is_astray(&owned(), &source));
-        all.tidy(&owned(), shared);
+        all.prune(&owned(), shared);
         assert!(all.lock().is_empty());
     }
 }

@@ -75,7 +75,7 @@ async fn a_self_dismissed_question_waits_in_the_inbox() {
         let ask = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
         options.policy = Arc::new(serde_json::from_value(ask).expect("a policy"));
         options.elicitation = Elicitation::WherePossible { expiry: LONG };
-        options.approver = Arc::new(FakeApprover::away());
+        options.approver = Arc::new(FakeApprover::unavailable());
     })
     .await;
     let mut client = Client::of(&fixture);

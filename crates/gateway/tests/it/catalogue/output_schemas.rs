@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use toolwright_core::approval::{Answers, ApprovalDecision};
+use toolwright_core::approval::{AnswerSource, ApprovalDecision};
 use toolwright_core::catalogue::{ProviderKind, RegisteredTool, foreign_ids};
 use toolwright_core::definition::{Effects, Mode, OnOutputMismatch, ToolDefinition};
 use toolwright_core::outcome::ToolOutput;
@@ -14,12 +14,12 @@ use toolwright_testkit::{FakeApprover, FakeProvider};
 use crate::support::{Events, Fixture, Http, LEGACY, body, call, rpc};
 
 /// A tool: raw name, what its definition has, its result.
-pub(crate) type Promise = (&'static str, fn(&mut ToolDefinition), Option<Value>);
+pub(crate) type ToolCase = (&'static str, fn(&mut ToolDefinition), Option<Value>);
 
 /// A foreign source whose tools are these.
-pub(crate) fn promises(promises: Vec<Promise>) -> Arc<FakeProvider> {
+pub(crate) fn promises(promises: Vec<ToolCase>) -> Arc<FakeProvider> {
     let names: Vec<&str> = promises.iter().map(|(name, ..)| *name).collect();
-    let tool = |(id, (raw, change, _)): (_, &Promise)| {
+    let tool = |(id, (raw, change, _)): (_, &ToolCase)| {
         let mut definition = ToolDefinition::new(id, "Promises.", Some(json!({"type": "object"})));
         definition.effects = Effects::READ;
         change(&mut definition);
@@ -59,7 +59,7 @@ async fn a_job_reaches_the_model_with_its_id() {
         definition.on_output_mismatch = OnOutputMismatch::Error;
     };
     let plain = |definition: &mut ToolDefinition| definition.mode = Mode::Background;
-    let tools: Vec<Promise> = vec![("promised", background, Some(json!({"rows": []}))), ("plain", plain, None)];
+    let tools: Vec<ToolCase> = vec![("promised", background, Some(json!({"rows": []}))), ("plain", plain, None)];
     fixture.add(promises(tools)).await;
     for answer in of_both(&fixture, "p__promised").await {
         let text = answer["content"][0]["text"].as_str().unwrap_or_default();
@@ -77,14 +77,14 @@ async fn a_job_reaches_the_model_with_its_id() {
 #[tokio::test]
 async fn waiting_and_skipped_calls_reach_the_model() {
     for (answers, reported) in
-        [(Answers::Elsewhere, "needs a person's approval"), (Answers::Here, "skipped by the user")]
+        [(AnswerSource::Elsewhere, "needs a person's approval"), (AnswerSource::Here, "skipped by the user")]
     {
         let (fixture, _) = Fixture::with_jobs(|options, _| {
             let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
             options.policy = Arc::new(serde_json::from_value(rules).expect("a policy"));
             options.approver = Arc::new(match answers {
-                Answers::Elsewhere => FakeApprover::away(),
-                Answers::Here | Answers::Nobody => FakeApprover::saying(ApprovalDecision::Skip).at(answers),
+                AnswerSource::Elsewhere => FakeApprover::unavailable(),
+                AnswerSource::Here | AnswerSource::Nobody => FakeApprover::saying(ApprovalDecision::Skip).at(answers),
             });
         })
         .await;
@@ -113,7 +113,7 @@ async fn job_tools_are_named_only_where_callable() {
         let asks = json!({"effect": "ask", "tool": "p:asks", "reason": "one never knows"});
         let rules = json!({"rules": [asks, {"effect": "allow", "reason": "it may"}]});
         options.policy = Arc::new(serde_json::from_value(rules).expect("a policy"));
-        options.approver = Arc::new(FakeApprover::away());
+        options.approver = Arc::new(FakeApprover::unavailable());
         options.views = vec![view("small", &["p__*"]), view("following", &["p__*", "job__*"])];
     })
     .await;
@@ -178,7 +178,7 @@ async fn older_clients_get_wrapped_schemas_and_results() {
         let properties = json!({"result": result});
         definition.output_schema = Some(json!({"type": "object", "properties": properties, "required": ["result"]}));
     };
-    let tools: Vec<Promise> = vec![
+    let tools: Vec<ToolCase> = vec![
         ("list", list, Some(json!([1]))),
         // As a server says it over a connection of the older generation.
         ("wrapped", list, Some(json!({"result": [1]}))),
@@ -286,7 +286,7 @@ fn strict(definition: &mut ToolDefinition) {
 
 async fn fixture() -> Fixture {
     let fixture = Fixture::new().await;
-    let tools: Vec<Promise> = vec![
+    let tools: Vec<ToolCase> = vec![
         ("wrong", promised, Some(json!({"columns": 3}))),
         ("none", promised, None),
         ("right", promised, Some(json!({"rows": []}))),
@@ -348,7 +348,7 @@ async fn a_changed_tool_gets_its_schema_back() {
         let columns = json!({"columns": {"type": "integer"}});
         definition.output_schema = Some(json!({"type": "object", "properties": columns}));
     };
-    let tools: Vec<Promise> = vec![("wrong", mended, Some(json!({"columns": 3})))];
+    let tools: Vec<ToolCase> = vec![("wrong", mended, Some(json!({"columns": 3})))];
     fixture.catalogue.put_provider(promises(tools)).await.expect("replaced");
     fixture.catalogue.refresh("p").await;
     assert_eq!(announced(&http, &session).await, [r#""wrong""#]);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use toolwright_core::approval::Approver;
 use toolwright_core::catalogue::SourceNotice;
-use toolwright_core::job::{JobScope, Jobs as _, Listed};
+use toolwright_core::job::{JobFilter, JobScope, Jobs as _};
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_runtime::JobManager;
 use toolwright_testkit::FakeApprover;
@@ -329,7 +329,7 @@ async fn subscriptions_move_to_a_replaced_source() {
 
 #[tokio::test]
 async fn resubscribing_asks_nobody_for_approval() {
-    let approver = Arc::new(FakeApprover::away());
+    let approver = Arc::new(FakeApprover::unavailable());
     let (fixture, store) =
         Fixture::with_jobs(|options, _| options.approver = Arc::clone(&approver) as Arc<dyn Approver>).await;
     fixture.add_listed(Source::new("alpha").provider()).await;
@@ -347,7 +347,8 @@ async fn resubscribing_asks_nobody_for_approval() {
         fixture.foreign.set(names);
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let jobs = JobManager::new(store, &std::env::temp_dir()).list(JobScope::All, Listed::All, 10).await.expect("jobs");
+    let jobs =
+        JobManager::new(store, &std::env::temp_dir()).list(JobScope::All, JobFilter::All, 10).await.expect("jobs");
     assert_eq!((approver.count(), jobs.len(), other.taken()), (0, 0, vec![]));
     // Another policy may say something else.
     fixture.gateway.set_policy(Arc::new(Policy::of(Profile::Client)));

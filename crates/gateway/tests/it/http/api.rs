@@ -7,7 +7,7 @@ use std::time::Duration;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use toolwright_core::approval::Answers;
+use toolwright_core::approval::AnswerSource;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{Health, ProviderKind};
 use toolwright_core::policy::{Policy, Profile};
@@ -48,7 +48,7 @@ impl Api {
     pub(crate) async fn asking_as(token: Option<&str>, look_up_peer: LookUpPeer) -> (Self, Arc<SqliteStore>) {
         let (fixture, store) = Fixture::with_jobs(|options, store| {
             let inbox = InboxOptions::new(Arc::clone(store) as _, Arc::new(SystemClock));
-            options.approver = Arc::new(Inbox::new(InboxOptions { answers: Answers::Elsewhere, ..inbox }));
+            options.approver = Arc::new(Inbox::new(InboxOptions { answers: AnswerSource::Elsewhere, ..inbox }));
             options.policy = Arc::new(Policy::of(Profile::Ask));
         })
         .await;
@@ -402,10 +402,10 @@ async fn jobs_are_started_followed_and_stopped() {
 }
 
 /// A ledger whose disk is full.
-struct Full;
+struct FullLedger;
 
 #[async_trait::async_trait]
-impl LedgerStore for Full {
+impl LedgerStore for FullLedger {
     async fn check(&self) -> Result<(), StoreError> {
         Err(StoreError::failed("write the ledger (/state)", std::io::Error::other("disk is full")))
     }
@@ -413,7 +413,7 @@ impl LedgerStore for Full {
 
 #[tokio::test]
 async fn an_unwritable_ledger_means_not_ready() {
-    let (fixture, ()) = Fixture::build(|options, _| options.ledger = Arc::new(Full), |_, ()| {}).await;
+    let (fixture, ()) = Fixture::build(|options, _| options.ledger = Arc::new(FullLedger), |_, ()| {}).await;
     let http = fixture.http().await;
     let api = Api::of(fixture, http).await;
     let answer = api.answer(Method::GET, "/ready", "/ready", None, 503).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use toolwright_core::inbox::{FormReply, FormRequest, InboxStore as _, QuestionState, Wants};
+use toolwright_core::inbox::{FormReply, FormRequest, InboxStore as _, QuestionState, RequestedAction};
 use toolwright_core::session::{PeerProcess, Principal, SessionId};
 use toolwright_gateway::{ApiStores, Token};
 use toolwright_runtime::{FormInbox, FormInboxOptions, SystemClock};
@@ -64,13 +64,13 @@ async fn a_form_takes_only_values_that_fit() {
     let one = "/api/approvals/{id}";
     let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer", "minimum": 3}}});
     let inbox = FormInbox::new(FormInboxOptions::new(Arc::clone(&store) as _, Arc::new(SystemClock)));
-    let ask = |wants: Wants| {
+    let ask = |wants: RequestedAction| {
         let inbox = inbox.clone();
         let (session, principal) = (SessionId::new("s"), "owner".to_owned());
         let request = FormRequest { session, principal, source: "fx:ask".into(), message: "How many?".into(), wants };
         tokio::spawn(async move { inbox.ask(request).await.expect("asked") })
     };
-    let asked = ask(Wants::Form(schema.clone()));
+    let asked = ask(RequestedAction::Form(schema.clone()));
     let question = api.question().await;
     assert_eq!((&question["kind"], &question["schema"]), (&json!("form"), &schema));
     let path = format!("/api/approvals/{}", question["id"].as_str().expect("id"));
@@ -91,7 +91,7 @@ async fn a_form_takes_only_values_that_fit() {
     let content = json!({"n": 3}).as_object().cloned().expect("object");
     assert_eq!(asked.await.expect("answered"), Some(FormReply::Accept { content }));
     api.answer(Method::POST, one, &path, Some(said), 409).await;
-    let asked = ask(Wants::Page("https://login.example/".into()));
+    let asked = ask(RequestedAction::Page("https://login.example/".into()));
     let question = api.question().await;
     assert_eq!((&question["kind"], &question["address"]), (&json!("page"), &json!("https://login.example/")));
     let path = format!("/api/approvals/{}", question["id"].as_str().expect("id"));

@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::json;
 use toolwright_core::approval::{Approver, NoApprover};
 use toolwright_core::store::{NoStore, ObjectStore, RunStore};
-use toolwright_gateway::{AgentSource, ModelsMean, PreparedRun, RunOrder, Target};
+use toolwright_gateway::{AgentSource, ModelTarget, PreparedRun, RunRequest, RunTarget};
 use toolwright_models::Api;
 
 use crate::support::{Fixture, body};
@@ -25,15 +25,15 @@ impl AgentSource for NoAgents {
         Vec::new()
     }
 
-    fn resolve(&self, name: &str, _mean: ModelsMean) -> Result<Target, String> {
-        Ok(Target::Raw(name.to_owned()))
+    fn resolve(&self, name: &str, _mean: ModelTarget) -> Result<RunTarget, String> {
+        Ok(RunTarget::Raw(name.to_owned()))
     }
 
-    fn api(&self, _target: &Target) -> Option<Api> {
+    fn api(&self, _target: &RunTarget) -> Option<Api> {
         None
     }
 
-    async fn prepare(&self, _order: RunOrder) -> Result<PreparedRun, String> {
+    async fn prepare(&self, _order: RunRequest) -> Result<PreparedRun, String> {
         Err("there are no agents".into())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use reqwest::Method;
 use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::catalogue::{ProviderKind, Withheld};
+use toolwright_core::catalogue::{ProviderKind, WithheldTool};
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::session::Principal;
 use toolwright_testkit::{FakeList, FakeProvider};
@@ -243,7 +243,7 @@ async fn one_provider_is_served_under_its_own_names() {
 fn down() -> FakeProvider {
     let source = FakeProvider::new("down", ProviderKind::Mcp, Vec::new());
     source.lists(FakeList::Fails("it ended with exit status 3"));
-    source.with(|source| source.withheld = vec![Withheld::new("drop.it", "filtered by tools_denied")])
+    source.with(|source| source.withheld = vec![WithheldTool::new("drop.it", "filtered by tools_denied")])
 }
 
 #[tokio::test]

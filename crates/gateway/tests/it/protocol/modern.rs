@@ -194,13 +194,13 @@ async fn many_clients_call_at_once() {
 }
 
 #[derive(Default)]
-struct Ears {
+struct Received {
     changed: Notify,
     progress: AtomicUsize,
 }
 
 #[derive(Clone, Default)]
-struct Peer(Arc<Ears>);
+struct Peer(Arc<Received>);
 
 impl ClientHandler for Peer {
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {

@@ -119,10 +119,10 @@ async fn a_draining_server_still_answers_probes() {
 }
 
 /// A tool that may not run twice, and waits until it is cancelled.
-struct Pay(Arc<Notify>);
+struct PayTool(Arc<Notify>);
 
 #[async_trait]
-impl Tool for Pay {
+impl Tool for PayTool {
     fn definition(&self) -> ToolDefinition {
         let id = ToolId::parse("shop:pay@1.0.0").expect("id");
         ToolDefinition::new(id, "Pays.".to_owned(), Some(json!({"type": "object"})))
@@ -138,7 +138,7 @@ impl Tool for Pay {
 async fn only_repeatable_calls_answer_503_on_shutdown() {
     let fixture = Fixture::new().await;
     let paying = Arc::new(Notify::new());
-    let tools = vec![Arc::new(Pay(Arc::clone(&paying))) as Arc<dyn Tool>];
+    let tools = vec![Arc::new(PayTool(Arc::clone(&paying))) as Arc<dyn Tool>];
     fixture.add(Arc::new(StaticProvider::new("shop", ProviderKind::Native, tools).expect("tools"))).await;
     let http = fixture.http().await;
     let ask = |tool: &str| tokio::spawn(http.request(Method::POST, "/api/call").json(&json!({"tool": tool})).send());

@@ -12,11 +12,11 @@ use toolwright_sandbox::{Stdin, SupervisedCommand, nesting};
 use url::Url;
 
 use super::Connection;
-use super::handshake::{Certainty, DelayedDiscovery, Failure, ServerInfo, VersionProbe, shake, shake_unknown};
+use super::handshake::{DelayedDiscovery, EraCertainty, Failure, ServerInfo, VersionProbe, handshake, shake_unknown};
 use super::inbox::Inbox;
-use super::inbox::listener::{Folders, Listener};
+use super::inbox::listener::{Listener, ServerRoots};
 use super::peer::Peer;
-use super::subscription::{Followed, LogLevel};
+use super::subscription::{FollowedResources, LogLevel};
 use crate::client::config::{McpServerOptions, McpTransport};
 use crate::protocol::revision::Era;
 use crate::transport::process::{Process, with_last_words};
@@ -44,11 +44,11 @@ pub(crate) struct Connector {
     /// Handles messages outside of calls.
     pub(crate) listener: Arc<Listener>,
     /// The resources that are followed.
-    pub(crate) followed: Arc<Followed>,
+    pub(crate) followed: Arc<FollowedResources>,
     /// The server's log level.
     pub(crate) log_level: Arc<LogLevel>,
     /// The folders for the server, as far as it asks outside of calls.
-    pub(crate) folders: Arc<Folders>,
+    pub(crate) folders: Arc<ServerRoots>,
     /// The protocol era that the server supports, as far as known.
     pub(crate) version_probe: Arc<VersionProbe>,
     /// The wanted era, if not the newest; then the result does not update the version probe.
@@ -66,14 +66,14 @@ pub(crate) enum EraPreference {
 
 /// An attempt at a handshake, and the time reserved for later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Attempt {
+struct HandshakeAttempt {
     era: Era,
     kept: Duration,
     /// Whether it is the first attempt, on a pipe to an unknown server.
     is_guess: bool,
 }
 
-impl Attempt {
+impl HandshakeAttempt {
     /// An attempt that may use all remaining time.
     fn last(era: Era) -> Self {
         Self { era, kept: Duration::ZERO, is_guess: false }
@@ -123,7 +123,7 @@ impl Connector {
         let mut attempts = attempts_of(known);
         let mut running = None;
         let mut best = None;
-        let mut tried = Tried::new(self.spec.config.connect_timeout);
+        let mut tried = AttemptHistory::new(self.spec.config.connect_timeout);
         while let Some(attempt) = attempts.pop_front().filter(|attempt| tried.has_time(*attempt)) {
             let is_used = running.is_some();
             let (peer, process) = match running.take() {
@@ -131,7 +131,7 @@ impl Connector {
                 None => self.start(command()).await?,
             };
             let inbox = Arc::clone(&peer.inbox);
-            let failure = match tried.shake(&peer, attempt).await {
+            let failure = match tried.handshake(&peer, attempt).await {
                 Ok(server) => return Ok(self.connected(peer, server, &tried).await),
                 Err(failure) => failure,
             };
@@ -155,7 +155,7 @@ impl Connector {
                     if attempt.is_guess {
                         // Both were tried in one process; maybe it stopped reading after the first, so a new process
                         // gets only `initialize`.
-                        attempts = VecDeque::from([Attempt::last(Era::Legacy)]);
+                        attempts = VecDeque::from([HandshakeAttempt::last(Era::Legacy)]);
                     }
                     if lines.is_empty() { message } else { with_last_words(&message, &lines) }
                 }
@@ -191,7 +191,7 @@ impl Connector {
 
     /// Records the result, and waits for a server that will ask for its folders: it may refuse calls before it
     /// has them.
-    async fn connected(&self, peer: Arc<Peer>, server: ServerInfo, tried: &Tried) -> Arc<Connection> {
+    async fn connected(&self, peer: Arc<Peer>, server: ServerInfo, tried: &AttemptHistory) -> Arc<Connection> {
         if self.wanted.is_none() {
             self.version_probe.note(&server, tried.certainty);
         }
@@ -228,7 +228,7 @@ impl Connector {
         let (headers, authorizer) = (header_map(headers)?, self.spec.authorizer.clone());
         let target = Target::new(kind, url, headers, authorizer, self.spec.config.max_message_bytes).await?;
         let mut best = None;
-        let mut tried = Tried::new(self.spec.config.connect_timeout);
+        let mut tried = AttemptHistory::new(self.spec.config.connect_timeout);
         for attempt in attempts(Some(kind), known, self.spec.config.connect_timeout) {
             if !tried.has_time(attempt) {
                 break;
@@ -247,7 +247,7 @@ impl Connector {
                 Ok(Err(SendError::Expired)) | Err(_) => return Err("it opens no connection in time".to_owned()),
             };
             let peer = Peer::new(transport, inbox);
-            let failure = match tried.shake(&peer, attempt).await {
+            let failure = match tried.handshake(&peer, attempt).await {
                 Ok(server) => return Ok(self.connected(peer, server, &tried).await),
                 Err(failure) => failure,
             };
@@ -282,11 +282,11 @@ fn second_chance(timeout: Duration) -> Duration {
 
 /// Returns the handshakes to try on a pipe (`None`) or at a URL, in order, with `timeout` for all of
 /// them. An attempt that ends early leaves its time to the next.
-fn attempts(kind: Option<RemoteKind>, known: Option<Era>, timeout: Duration) -> Vec<Attempt> {
+fn attempts(kind: Option<RemoteKind>, known: Option<Era>, timeout: Duration) -> Vec<HandshakeAttempt> {
     let third = timeout / 3;
     let kept = second_chance(timeout);
-    let last = Attempt::last;
-    let first = |era| Attempt { era, kept, is_guess: false };
+    let last = HandshakeAttempt::last;
+    let first = |era| HandshakeAttempt { era, kept, is_guess: false };
     match (kind, known) {
         // Revisions without sessions never had it.
         (Some(RemoteKind::Sse), _) => vec![last(Era::Legacy)],
@@ -295,59 +295,59 @@ fn attempts(kind: Option<RemoteKind>, known: Option<Era>, timeout: Duration) -> 
         (_, None) => {
             let discover = if kind == Some(RemoteKind::Http) { third } else { third.min(DISCOVER_FIRST) };
             let kept = timeout.saturating_sub(discover);
-            let begin = Attempt { era: Era::Modern, kept, is_guess: kind.is_none() };
+            let begin = HandshakeAttempt { era: Era::Modern, kept, is_guess: kind.is_none() };
             vec![begin, first(Era::Legacy), last(Era::Modern)]
         }
     }
 }
 
 /// Findings of the attempts so far on the server's era, and the time.
-struct Tried {
+struct AttemptHistory {
     limit: Duration,
     end: Instant,
-    certainty: Certainty,
+    certainty: EraCertainty,
     was_silent: bool,
     /// Whether the server answered late that it supports the newest revision, in a process that failed.
     speaks_newest: bool,
 }
 
-impl Tried {
+impl AttemptHistory {
     fn new(limit: Duration) -> Self {
-        let (certainty, end) = (Certainty::default(), Instant::now() + limit);
+        let (certainty, end) = (EraCertainty::default(), Instant::now() + limit);
         Self { limit, end, certainty, was_silent: false, speaks_newest: false }
     }
 
     /// Returns the time limit of this attempt.
-    fn bound(&self, attempt: Attempt) -> Duration {
+    fn bound(&self, attempt: HandshakeAttempt) -> Duration {
         self.end.saturating_duration_since(Instant::now()).saturating_sub(attempt.kept)
     }
 
-    fn has_time(&self, attempt: Attempt) -> bool {
+    fn has_time(&self, attempt: HandshakeAttempt) -> bool {
         !self.bound(attempt).is_zero()
     }
 
-    async fn shake(&mut self, peer: &Peer, attempt: Attempt) -> Result<ServerInfo, Failure> {
+    async fn handshake(&mut self, peer: &Peer, attempt: HandshakeAttempt) -> Result<ServerInfo, Failure> {
         let (start, bound) = (Instant::now(), self.bound(attempt));
         let shaken = if attempt.is_guess {
             let left = self.end.saturating_duration_since(start).saturating_sub(bound);
             let beside = left.saturating_sub(second_chance(self.limit));
             let (shaken, discovery) = shake_unknown(peer, (bound, beside), self.limit).await;
             match (&shaken, discovery) {
-                (Ok(_), DelayedDiscovery::SpeaksNewest) => self.certainty = Certainty::Newer,
-                (Ok(_), DelayedDiscovery::SpeaksOlder) => self.certainty = Certainty::Tried,
+                (Ok(_), DelayedDiscovery::SpeaksNewest) => self.certainty = EraCertainty::Newer,
+                (Ok(_), DelayedDiscovery::SpeaksOlder) => self.certainty = EraCertainty::Tried,
                 (Err(_), DelayedDiscovery::SpeaksNewest) => self.speaks_newest = true,
                 _ => {}
             }
             shaken
         } else {
-            shake(peer, attempt.era, bound, self.limit).await
+            handshake(peer, attempt.era, bound, self.limit).await
         };
         match (&shaken, attempt.era) {
             (Err(Failure::Silent(_)), Era::Modern) => self.was_silent = true,
-            (Err(Failure::Refused(_) | Failure::Broken(_)), Era::Modern) => self.certainty = Certainty::Tried,
+            (Err(Failure::Refused(_) | Failure::Broken(_)), Era::Modern) => self.certainty = EraCertainty::Tried,
             // It is not slow: it did not answer because it did not know the first request.
             (Ok(_), Era::Legacy) if self.was_silent && start.elapsed() < DISCOVER_FIRST / 2 => {
-                self.certainty = Certainty::Tried;
+                self.certainty = EraCertainty::Tried;
             }
             _ => {}
         }
@@ -378,7 +378,7 @@ fn check_recursion(
              remove the entry that starts Toolwright from the configuration, or give it one of its own with --config"
         ));
     }
-    if asks_for_the_same(args, env) && starts_this_program(command, env, cwd) {
+    if serves_same_configuration(args, env) && is_this_program(command, env, cwd) {
         return Err("it would start this very Toolwright with this very configuration, again and again: remove the \
                     entry, or give it a configuration of its own with --config"
             .to_owned());
@@ -387,14 +387,14 @@ fn check_recursion(
 }
 
 /// Whether the arguments make a Toolwright serve its default configuration.
-fn asks_for_the_same(args: &[String], env: &BTreeMap<String, String>) -> bool {
+fn serves_same_configuration(args: &[String], env: &BTreeMap<String, String>) -> bool {
     let names_another = |arg: &String| arg == "--config" || arg.starts_with("--config=");
     args.iter().any(|arg| arg == "serve") && !args.iter().any(names_another) && !env.contains_key(CONFIG_VARIABLE)
 }
 
 /// Whether the command is this process's own executable in its own working directory, where it
 /// looks for its configuration.
-fn starts_this_program(command: &str, env: &BTreeMap<String, String>, cwd: Option<&Path>) -> bool {
+fn is_this_program(command: &str, env: &BTreeMap<String, String>, cwd: Option<&Path>) -> bool {
     let Ok(here) = std::env::current_dir() else { return false };
     let folder = cwd.map_or_else(|| here.clone(), |cwd| here.join(cwd));
     let own = std::env::current_exe().and_then(|own| own.canonicalize()).ok();

@@ -76,7 +76,7 @@ pub(crate) fn modern_meta(capabilities: Map<String, Value>) -> Map<String, Value
 ///
 /// # Errors
 /// [`Failure`].
-pub(crate) async fn shake(peer: &Peer, era: Era, bound: Duration, limit: Duration) -> Result<ServerInfo, Failure> {
+pub(crate) async fn handshake(peer: &Peer, era: Era, bound: Duration, limit: Duration) -> Result<ServerInfo, Failure> {
     let shaken = async {
         match era {
             Era::Legacy => initialize(peer).await,
@@ -101,7 +101,7 @@ pub(crate) async fn shake(peer: &Peer, era: Era, bound: Duration, limit: Duratio
 /// starting, or not know the first request. Also returns its late answer to that.
 ///
 /// # Errors
-/// As [`shake`].
+/// As [`handshake`].
 pub(crate) async fn shake_unknown(
     peer: &Peer,
     (first, beside): (Duration, Duration),
@@ -111,7 +111,7 @@ pub(crate) async fn shake_unknown(
     if let Ok(said) = tokio::time::timeout(first, &mut asked).await {
         return (discovered(peer, said), DelayedDiscovery::Unsaid);
     }
-    let mut initialized = pin!(shake(peer, Era::Legacy, beside, limit));
+    let mut initialized = pin!(handshake(peer, Era::Legacy, beside, limit));
     let mut said = None;
     let shaken = loop {
         let speaks_newest = said.as_ref().is_some_and(speaks_newest);
@@ -138,7 +138,7 @@ pub(crate) async fn shake_unknown(
             (discovered(peer, said), DelayedDiscovery::Unsaid)
         }
         (Some(shaken), _) => (shaken, discovery),
-        (None, _) => (Err(senseless()), discovery),
+        (None, _) => (Err(nonsense_version()), discovery),
     }
 }
 
@@ -163,9 +163,11 @@ async fn initialize(peer: &Peer) -> Result<ServerInfo, Failure> {
         "protocolVersion": LEGACY_VERSIONS[0], "capabilities": legacy_capabilities(), "clientInfo": &*OUR_INFO,
     });
     let mut result = answered(peer, Request::internal("initialize"), params).await?;
-    let said = result.get("protocolVersion").and_then(Value::as_str).ok_or_else(senseless)?;
-    let version =
-        LEGACY_VERSIONS.into_iter().find(|version| *version == said).ok_or_else(|| unspoken(&[said.to_owned()]))?;
+    let said = result.get("protocolVersion").and_then(Value::as_str).ok_or_else(nonsense_version)?;
+    let version = LEGACY_VERSIONS
+        .into_iter()
+        .find(|version| *version == said)
+        .ok_or_else(|| no_common_version(&[said.to_owned()]))?;
     peer.speak(version);
     let info = info(&mut result, Era::Legacy, version);
     peer.notify("notifications/initialized", None).await.map_err(unsent)?;
@@ -190,10 +192,10 @@ async fn ask_to_discover(peer: &Peer) -> Result<Value, AskError> {
 fn discovered(peer: &Peer, asked: Result<Value, AskError>) -> Result<ServerInfo, Failure> {
     let version = MODERN_VERSIONS[0];
     let mut result = asked.map_err(failure)?;
-    let versions = result.get("supportedVersions").and_then(Value::as_array).ok_or_else(senseless)?;
+    let versions = result.get("supportedVersions").and_then(Value::as_array).ok_or_else(nonsense_version)?;
     if !versions.iter().any(|said| said == version) {
         let versions: Vec<_> = versions.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        return Err(unspoken(&versions));
+        return Err(no_common_version(&versions));
     }
     peer.speak(version);
     peer.transport.established(Era::Modern, version);
@@ -216,7 +218,7 @@ fn info(result: &mut Value, era: Era, version: &'static str) -> ServerInfo {
 }
 
 async fn answered(peer: &Peer, request: Request<'_>, params: Value) -> Result<Value, Failure> {
-    let Value::Object(params) = params else { return Err(senseless()) };
+    let Value::Object(params) = params else { return Err(nonsense_version()) };
     peer.ask(request, &mut params.into()).await.map_err(failure)
 }
 
@@ -253,16 +255,16 @@ fn unsent(error: SendError) -> Failure {
         AskError::Fault(reason) => Failure::Fault(reason),
         AskError::Broken(reason) | AskError::NotSent(reason) => Failure::Broken(reason),
         AskError::Expired => Failure::Broken(EXPIRED.to_owned()),
-        AskError::Rpc(_) | AskError::Ended(_) | AskError::Full => senseless(),
+        AskError::Rpc(_) | AskError::Ended(_) | AskError::Full => nonsense_version(),
     }
 }
 
-fn unspoken(versions: &[String]) -> Failure {
+fn no_common_version(versions: &[String]) -> Failure {
     let versions = versions.join(", ");
     Failure::Refused(format!("it speaks only the protocol versions {versions}, none of which Toolwright supports"))
 }
 
-fn senseless() -> Failure {
+fn nonsense_version() -> Failure {
     Failure::Broken("its answer to the handshake is not what MCP prescribes; is it an MCP server?".to_owned())
 }
 
@@ -299,20 +301,20 @@ struct State {
     /// The era of the last connection of this process.
     last: Option<Era>,
     /// The finding of an attempt with both eras.
-    found: Option<Found>,
+    found: Option<ProbeResult>,
     was_read: bool,
 }
 
 /// Result of trying both eras, and the program's version: another version may support other eras.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Found {
+pub(crate) struct ProbeResult {
     is_modern: bool,
     program: Option<Value>,
 }
 
 /// How certain a handshake is about the newest era of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Certainty {
+pub(crate) enum EraCertainty {
     /// It also supports the newest, but answered too late for this connection.
     Newer,
     /// The newest was tried, and the server does not speak it.
@@ -339,7 +341,7 @@ impl VersionProbe {
         }
         // A store that cannot be read costs a try.
         let kept = self.manifests.manifest(&self.key).await.ok().flatten();
-        let found = kept.as_ref().and_then(|kept| Found::deserialize(kept.get(KEPT)?).ok());
+        let found = kept.as_ref().and_then(|kept| ProbeResult::deserialize(kept.get(KEPT)?).ok());
         let mut state = self.lock();
         state.was_read = true;
         state.found = state.found.take().or(found);
@@ -347,18 +349,18 @@ impl VersionProbe {
     }
 
     /// Records the result of a handshake.
-    pub(crate) fn note(&self, server: &ServerInfo, certainty: Certainty) {
+    pub(crate) fn note(&self, server: &ServerInfo, certainty: EraCertainty) {
         let mut state = self.lock();
-        let newest = if certainty == Certainty::Newer { Era::Modern } else { server.era };
+        let newest = if certainty == EraCertainty::Newer { Era::Modern } else { server.era };
         state.last = Some(newest);
-        let now = Found { is_modern: newest == Era::Modern, program: server.program.clone() };
+        let now = ProbeResult { is_modern: newest == Era::Modern, program: server.program.clone() };
         // Support of the newest is final; an older result is valid only for the same program.
-        let still_holds = now.is_modern || certainty == Certainty::Tried || state.found.as_ref() == Some(&now);
+        let still_holds = now.is_modern || certainty == EraCertainty::Tried || state.found.as_ref() == Some(&now);
         state.found = still_holds.then_some(now);
     }
 
     /// Returns the finding to store with the manifest.
-    pub(crate) fn found(&self) -> Option<Found> {
+    pub(crate) fn found(&self) -> Option<ProbeResult> {
         self.lock().found.clone()
     }
 
@@ -396,32 +398,32 @@ mod version_probe_tests {
     async fn found_versions_hold_for_their_program() {
         let old = json!({"is_modern": false, "program": {"version": "1"}});
         for (kept, known, said, certainty, keeps) in [
-            (json!({}), None, said(Era::Legacy, "1"), Certainty::Tried, Some(old.clone())),
-            (json!({}), None, said(Era::Legacy, "1"), Certainty::Untried, None),
+            (json!({}), None, said(Era::Legacy, "1"), EraCertainty::Tried, Some(old.clone())),
+            (json!({}), None, said(Era::Legacy, "1"), EraCertainty::Untried, None),
             (
                 json!({}),
                 None,
                 said(Era::Legacy, "1"),
-                Certainty::Newer,
+                EraCertainty::Newer,
                 Some(json!({"is_modern": true, "program": {"version": "1"}})),
             ),
-            (json!({KEPT: old}), Some(Era::Legacy), said(Era::Legacy, "1"), Certainty::Untried, Some(old.clone())),
-            (json!({KEPT: old}), Some(Era::Legacy), said(Era::Legacy, "2"), Certainty::Untried, None),
+            (json!({KEPT: old}), Some(Era::Legacy), said(Era::Legacy, "1"), EraCertainty::Untried, Some(old.clone())),
+            (json!({KEPT: old}), Some(Era::Legacy), said(Era::Legacy, "2"), EraCertainty::Untried, None),
             (
                 json!({KEPT: old}),
                 Some(Era::Legacy),
                 said(Era::Modern, "2"),
-                Certainty::Untried,
+                EraCertainty::Untried,
                 Some(json!({"is_modern": true, "program": {"version": "2"}})),
             ),
-            (json!({KEPT: "?"}), None, said(Era::Legacy, "1"), Certainty::Tried, Some(old.clone())),
+            (json!({KEPT: "?"}), None, said(Era::Legacy, "1"), EraCertainty::Tried, Some(old.clone())),
         ] {
             let generation = VersionProbe::new(Arc::new(FixedManifest(kept.clone())), "k".to_owned());
             assert_eq!(generation.known().await, known, "{kept}");
             generation.note(&said, certainty);
             let found = generation.found().map(|found| serde_json::to_value(found).expect("JSON"));
             assert_eq!(found, keeps, "{kept} {said:?} {certainty:?}");
-            let last = if certainty == Certainty::Newer { Era::Modern } else { said.era };
+            let last = if certainty == EraCertainty::Newer { Era::Modern } else { said.era };
             assert_eq!(generation.known().await, Some(last), "of this process");
         }
     }

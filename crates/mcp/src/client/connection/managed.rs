@@ -61,7 +61,7 @@ enum State {
 pub(crate) struct ManagedConnection {
     connector: Connector,
     state: watch::Sender<State>,
-    memory: Mutex<Memory>,
+    memory: Mutex<ConnectionHistory>,
     /// Callers that will list as soon as there is a connection.
     listers: AtomicUsize,
     /// Called when tools or health may have changed.
@@ -70,7 +70,7 @@ pub(crate) struct ManagedConnection {
 }
 
 #[derive(Default)]
-struct Memory {
+struct ConnectionHistory {
     failures: usize,
     /// Start time of the current connection.
     since: Option<Instant>,
@@ -78,7 +78,7 @@ struct Memory {
     retired: Weak<Connection>,
 }
 
-impl Memory {
+impl ConnectionHistory {
     /// Whether this is the first connection loss for a while.
     fn is_first_end(&mut self) -> bool {
         if self.since.take().is_some_and(|since| since.elapsed() >= STABLE) {
@@ -177,7 +177,7 @@ impl ManagedConnection {
     /// Closes the connection for good, without waiting.
     pub(crate) fn give_up(&self) {
         for connection in self.closed() {
-            connection.hang_up();
+            connection.close_now();
         }
     }
 
@@ -226,7 +226,7 @@ impl ManagedConnection {
                     tokio::spawn(async move { former.close("another process has taken its place").await });
                 }
                 if self.closing.is_cancelled() {
-                    expired.hang_up();
+                    expired.close_now();
                 }
             }
             tracing::info!(
@@ -352,7 +352,7 @@ impl ManagedConnection {
         });
     }
 
-    fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
+    fn memory(&self) -> std::sync::MutexGuard<'_, ConnectionHistory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -19,12 +19,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::handshake::{ServerInfo, modern_meta};
-use self::inbox::pages::Pages;
+use self::inbox::elicitation_pages::ElicitationPages;
 use self::inbox::{Caller, Inbox};
-use self::peer::{AskError, Params, Peer, Reached, Request};
-use self::subscription::{Followed, LogLevel, follow};
+use self::peer::{AskError, MayHaveReached, Params, Peer, Request};
+use self::subscription::{FollowedResources, LogLevel, follow};
 use crate::protocol::revision::Era;
-use crate::transport::{Incoming as _, RequestId, has_come};
+use crate::transport::{Incoming as _, RequestId, is_reply_failure};
 
 /// Bound on learning why a connection has ended.
 const CAUSE_BOUND: Duration = Duration::from_secs(2);
@@ -54,15 +54,15 @@ pub(crate) struct Connection {
     end: watch::Sender<Option<Arc<str>>>,
     probing: AtomicBool,
     watching: AtomicBool,
-    teller: Arc<Teller>,
+    teller: Arc<LevelSender>,
 }
 
 /// Ensures that only one task at a time sends the log level.
 #[derive(Default)]
-struct Teller(Mutex<Telling>);
+struct LevelSender(Mutex<LevelSending>);
 
 #[derive(Default, Clone, Copy)]
-enum Telling {
+enum LevelSending {
     /// Nobody is sending.
     #[default]
     No,
@@ -72,22 +72,22 @@ enum Telling {
     Again,
 }
 
-impl Teller {
+impl LevelSender {
     /// Whether another task is already sending, which will check once more; otherwise the caller must send.
-    fn is_begun_by_another(&self) -> bool {
+    fn is_sending_elsewhere(&self) -> bool {
         let mut telling = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let was = std::mem::replace(&mut *telling, Telling::Again);
-        if matches!(was, Telling::No) {
-            *telling = Telling::Once;
+        let was = std::mem::replace(&mut *telling, LevelSending::Again);
+        if matches!(was, LevelSending::No) {
+            *telling = LevelSending::Once;
         }
-        !matches!(was, Telling::No)
+        !matches!(was, LevelSending::No)
     }
 
     /// Whether there is nothing more to send.
-    fn is_at_its_end(&self) -> bool {
+    fn is_finished(&self) -> bool {
         let mut telling = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *telling = if matches!(*telling, Telling::Again) { Telling::Once } else { Telling::No };
-        matches!(*telling, Telling::No)
+        *telling = if matches!(*telling, LevelSending::Again) { LevelSending::Once } else { LevelSending::No };
+        matches!(*telling, LevelSending::No)
     }
 }
 
@@ -97,7 +97,7 @@ impl Connection {
     pub(crate) fn new(
         peer: Arc<Peer>,
         server: ServerInfo,
-        followed: &Arc<Followed>,
+        followed: &Arc<FollowedResources>,
         log_level: &Arc<LogLevel>,
     ) -> Arc<Self> {
         let retired = peer.inbox.over.child_token();
@@ -148,7 +148,7 @@ impl Connection {
     /// Sends the log level to the server, if one is set. One send at a time, each bounded by ten seconds and the
     /// end of the connection; changes during it are sent afterwards. Must be called inside a runtime.
     pub(crate) fn send_level(&self) {
-        if self.teller.is_begun_by_another() {
+        if self.teller.is_sending_elsewhere() {
             return;
         }
         let (peer, server) = (Arc::clone(&self.peer), self.server.clone());
@@ -163,7 +163,7 @@ impl Connection {
                     },
                     () = peer.inbox.over.cancelled() => {}
                 }
-                if teller.is_at_its_end() {
+                if teller.is_finished() {
                     return;
                 }
             }
@@ -171,7 +171,7 @@ impl Connection {
     }
 
     /// Pages that its users must visit.
-    pub(crate) fn pages(&self) -> &Pages {
+    pub(crate) fn pages(&self) -> &ElicitationPages {
         &self.peer.inbox.pages
     }
 
@@ -218,7 +218,7 @@ impl Connection {
     }
 
     /// Ends it without waiting.
-    pub(crate) fn hang_up(&self) {
+    pub(crate) fn close_now(&self) {
         self.close.cancel();
     }
 
@@ -259,7 +259,7 @@ impl Connection {
         match pin!(self.peer.ask(request, params)).await {
             Err(AskError::Ended(reached)) => {
                 let cause = Box::pin(self.cause()).await;
-                Err(if reached == Reached::Perhaps { AskError::Broken(cause) } else { AskError::NotSent(cause) })
+                Err(if reached == MayHaveReached::Perhaps { AskError::Broken(cause) } else { AskError::NotSent(cause) })
             }
             other => other,
         }
@@ -326,7 +326,7 @@ impl Connection {
                 sick = match tokio::time::timeout(*bound, answered).await {
                     // A refusal is an answer too; a server without capacity for the probe is not sick.
                     Ok(Ok(_) | Err(AskError::Rpc(_) | AskError::Full)) => None,
-                    Ok(Err(AskError::Broken(reason))) if has_come(&reason) => None,
+                    Ok(Err(AskError::Broken(reason))) if is_reply_failure(&reason) => None,
                     Ok(Err(_)) | Err(_) => Some(*name),
                 };
                 if sick.is_some() {

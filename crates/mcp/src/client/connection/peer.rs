@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::inbox::listener::Folders;
-use super::inbox::{Answer, Inbox, NoRoom, Purpose};
+use super::inbox::listener::ServerRoots;
+use super::inbox::{Inbox, RegisterError, RequestOutcome, RequestPurpose};
 use crate::protocol::message::{RpcError, notification, read, write_json};
 use crate::transport::traced::Traced;
 use crate::transport::{CancelNotice, Outgoing, OutgoingKind, RequestId, SendError, Transport, UNREADABLE};
@@ -37,14 +37,14 @@ pub(crate) enum AskError {
     /// The request had no effect, and a retry would not help.
     Final(String),
     /// The connection ended; whether the request may have had its effect.
-    Ended(Reached),
+    Ended(MayHaveReached),
     /// Too many requests are in flight.
     Full,
 }
 
 /// Whether a request may have reached the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reached {
+pub(crate) enum MayHaveReached {
     /// It may have.
     Perhaps,
     /// It has not.
@@ -72,7 +72,7 @@ pub(crate) struct Request<'a> {
     /// Further headers over HTTP.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// Its purpose.
-    pub(crate) purpose: Purpose,
+    pub(crate) purpose: RequestPurpose,
     /// Its protocol revision, if not the negotiated one.
     pub(crate) version: Option<&'static str>,
 }
@@ -80,7 +80,7 @@ pub(crate) struct Request<'a> {
 impl<'a> Request<'a> {
     /// A request for ourselves.
     pub(crate) fn internal(method: &'a str) -> Self {
-        Self { method, name: None, headers: Vec::new(), purpose: Purpose::Internal, version: None }
+        Self { method, name: None, headers: Vec::new(), purpose: RequestPurpose::Internal, version: None }
     }
 }
 
@@ -122,7 +122,7 @@ impl Peer {
     {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let Request { method, name, headers, purpose, version } = request;
-        if matches!(purpose, Purpose::Call(_)) {
+        if matches!(purpose, RequestPurpose::Call(_)) {
             params.meta.progress_token = Some(id);
         }
         let mut json = request_json(id, method, params);
@@ -130,8 +130,8 @@ impl Peer {
         json.reserve_exact(1);
         let answer = match self.inbox.register(id, purpose) {
             Ok(answer) => answer,
-            Err(NoRoom::Full) => return Err(AskError::Full),
-            Err(NoRoom::Ended) => return Err(AskError::Ended(Reached::No)),
+            Err(RegisterError::Full) => return Err(AskError::Full),
+            Err(RegisterError::Ended) => return Err(AskError::Ended(MayHaveReached::No)),
         };
         let mut in_flight = InFlight { peer: self, id, is_open: method != "initialize" };
         let kind = OutgoingKind::Request { id, method, name };
@@ -146,12 +146,12 @@ impl Peer {
         let answer = answer.await;
         in_flight.is_open = false;
         match answer {
-            Ok(Answer::Result(result)) => {
+            Ok(RequestOutcome::Result(result)) => {
                 read(&result).map_err(|problem| AskError::Broken(format!("{UNREADABLE}: {problem}")))
             }
-            Ok(Answer::Error(error)) => Err(AskError::Rpc(error)),
-            Ok(Answer::Lost(error)) => Err(error.into()),
-            Ok(Answer::Ended) => Err(AskError::Ended(Reached::Perhaps)),
+            Ok(RequestOutcome::Error(error)) => Err(AskError::Rpc(error)),
+            Ok(RequestOutcome::Lost(error)) => Err(error.into()),
+            Ok(RequestOutcome::Ended) => Err(AskError::Ended(MayHaveReached::Perhaps)),
             Err(_) => Err(AskError::Broken("the request was lost".to_owned())),
         }
     }
@@ -173,7 +173,7 @@ impl Peer {
     /// Sends a cancellation to the server.
     fn cancel(&self, id: RequestId) {
         if self.transport.abandon(id) == CancelNotice::Unneeded {
-            return self.inbox.asks_no_more_for(id);
+            return self.inbox.release_request(id);
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let params = json!({"requestId": id, "reason": "the result is not wanted any more"});
@@ -370,7 +370,7 @@ impl<'o> Object<'o> {
 /// How long the first call of a connection waits for a server that is known to ask for folders.
 const FIRST: Duration = Duration::from_secs(2);
 
-impl Folders {
+impl ServerRoots {
     /// Sends a new connection the folders' changes while it lasts. If its server is known to ask for folders, waits for
     /// that first. Must be called inside a runtime.
     pub(crate) async fn follow(&self, peer: &Arc<Peer>) {
@@ -397,7 +397,7 @@ impl Folders {
             tokio::select! {
                 () = inbox.has_folders() => {}
                 () = inbox.over.cancelled() => {}
-                () = tokio::time::sleep(FIRST) => if !inbox.has_asked_for_folders() {
+                () = tokio::time::sleep(FIRST) => if !inbox.has_asked_for_roots() {
                     tracing::debug!(server = &*inbox.listener.server, "it did not ask for folders this time");
                     self.asked_for(false);
                 },

@@ -13,7 +13,7 @@ use toolwright_core::session::SessionId;
 
 use super::Connection;
 use super::connect::{Connector, EraPreference};
-use super::handshake::Found;
+use super::handshake::ProbeResult;
 use super::managed::{ManagedConnection, WaitPolicy};
 use crate::client::config::McpTransport;
 use crate::protocol::revision::Era;
@@ -26,37 +26,37 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 pub(crate) struct ConnectionPool {
     /// The connection of all sessions; if each has its own, the one that lists.
     pub(crate) shared: Arc<ManagedConnection>,
-    older: Older,
-    own: Option<Own>,
+    older: LegacyConnector,
+    own: Option<SessionConnector>,
     closed: AtomicBool,
 }
 
 /// Makes the connection of the older era, if the shared one is of the newer.
-struct Older {
+struct LegacyConnector {
     connector: Connector,
-    tried: Mutex<Tried>,
+    tried: Mutex<LegacyAttempts>,
 }
 
 /// The connection of the older generation, if it was tried.
 #[derive(Default)]
-struct Tried {
+struct LegacyAttempts {
     managed: Option<Arc<ManagedConnection>>,
     /// Whether it was ever connected.
     was_up: bool,
     /// Number of consecutive failures.
     failures: u32,
-    pause: Option<Pause>,
+    pause: Option<LegacyPause>,
 }
 
 /// The time without further attempts.
-struct Pause {
+struct LegacyPause {
     until: Instant,
     /// The program of the failed attempt. Another version of it is tried at once.
-    with: Option<Found>,
+    with: Option<ProbeResult>,
 }
 
-impl Pause {
-    fn holds(&self, now: Instant, program: Option<&Found>) -> bool {
+impl LegacyPause {
+    fn holds(&self, now: Instant, program: Option<&ProbeResult>) -> bool {
         now < self.until && self.with.as_ref() == program
     }
 }
@@ -71,20 +71,20 @@ enum SecondFailure {
 }
 
 /// Makes a session's own connection.
-struct Own {
+struct SessionConnector {
     connector: Connector,
     sessions: Arc<Sessions>,
 }
 
 /// A connection for as long as this is held: a session's own one is not ended for being unused meanwhile.
-pub(crate) struct Lent {
+pub(crate) struct ConnectionLease {
     /// The connection.
     pub(crate) connection: Arc<Connection>,
     #[expect(dead_code, reason = "it is in use until this is dropped")]
-    in_use: Option<InUse>,
+    in_use: Option<InUseGuard>,
 }
 
-impl From<Arc<Connection>> for Lent {
+impl From<Arc<Connection>> for ConnectionLease {
     fn from(connection: Arc<Connection>) -> Self {
         Self { connection, in_use: None }
     }
@@ -95,8 +95,9 @@ impl ConnectionPool {
     pub(crate) fn new(connector: Connector, changed: Arc<dyn Fn() + Send + Sync>) -> Self {
         // Only the listing connection has subscriptions.
         let apart = Connector { followed: Arc::default(), ..connector.clone() };
-        let own = (!connector.spec.config.shared).then(|| Own { connector: apart.clone(), sessions: Arc::default() });
-        let older = Older {
+        let own = (!connector.spec.config.shared)
+            .then(|| SessionConnector { connector: apart.clone(), sessions: Arc::default() });
+        let older = LegacyConnector {
             connector: Connector { wanted: Some(EraPreference::Only(Era::Legacy)), ..apart },
             tried: Mutex::default(),
         };
@@ -114,7 +115,7 @@ impl ConnectionPool {
         session: &SessionId,
         ask_style: AskStyle,
         of_session: AskStyle,
-    ) -> Result<Lent, String> {
+    ) -> Result<ConnectionLease, String> {
         let Some(own) = &self.own else {
             // Once it was so slow to say that it speaks both that it is spoken to in the older way by all.
             let is_older = self.shared.current().is_some_and(|connection| connection.server().era == Era::Legacy);
@@ -131,7 +132,7 @@ impl ConnectionPool {
         };
         let in_use = self.of(own, session, of_session)?;
         let connection = in_use.managed.connection(WaitPolicy::FailFast).await?;
-        Ok(Lent { connection, in_use: Some(in_use) })
+        Ok(ConnectionLease { connection, in_use: Some(in_use) })
     }
 
     /// Ends this session's own connection with its last call.
@@ -146,7 +147,8 @@ impl ConnectionPool {
         match &self.own {
             Some(own) => own.sessions.find(session).is_none_or(|managed| managed.is_idle()),
             None => {
-                self.shared.is_idle() && self.older.tried().managed.as_ref().is_none_or(|managed| managed.is_idle())
+                self.shared.is_idle()
+                    && self.older.legacy_attempts().managed.as_ref().is_none_or(|managed| managed.is_idle())
             }
         }
     }
@@ -154,7 +156,7 @@ impl ConnectionPool {
     /// Whether no connection runs at all; a running one may have announced changed lists.
     pub(crate) fn are_idle(&self) -> bool {
         self.shared.is_idle()
-            && self.older.tried().managed.as_ref().is_none_or(|managed| managed.is_idle())
+            && self.older.legacy_attempts().managed.as_ref().is_none_or(|managed| managed.is_idle())
             && self.own.as_ref().is_none_or(|own| own.sessions.are_idle())
     }
 
@@ -178,7 +180,7 @@ impl ConnectionPool {
     }
 
     /// The connection of this session's calls. A session has one client, and so one style.
-    fn of(&self, own: &Own, session: &SessionId, ask_style: AskStyle) -> Result<InUse, String> {
+    fn of(&self, own: &SessionConnector, session: &SessionId, ask_style: AskStyle) -> Result<InUseGuard, String> {
         let in_use = own.sessions.of(session, || {
             // Only the listing connection reports tools.
             let connector = match ask_style {
@@ -199,8 +201,8 @@ impl ConnectionPool {
     }
 
     /// Returns the current connection of the older generation besides the shared one, if any.
-    pub(crate) fn beside(&self) -> Option<Arc<Connection>> {
-        self.older.tried().managed.as_ref().and_then(|managed| managed.current())
+    pub(crate) fn legacy_connection(&self) -> Option<Arc<Connection>> {
+        self.older.legacy_attempts().managed.as_ref().and_then(|managed| managed.current())
     }
 
     /// Closes all for good, without waiting.
@@ -219,7 +221,7 @@ impl ConnectionPool {
     fn all(&self) -> Vec<Arc<ManagedConnection>> {
         let mut all = vec![Arc::clone(&self.shared)];
         self.closed.store(true, Ordering::Release);
-        all.extend(self.older.tried().managed.clone());
+        all.extend(self.older.legacy_attempts().managed.clone());
         if let Some(own) = &self.own {
             all.extend(own.sessions.drain());
         }
@@ -234,7 +236,7 @@ fn pause(failures: u32) -> Duration {
     Duration::from_secs(doubled).min(LONGEST_PAUSE)
 }
 
-impl Older {
+impl LegacyConnector {
     /// Returns the connection of the older generation, if the server supports both.
     async fn connection(&self, closed: &AtomicBool) -> Option<Arc<Connection>> {
         if self.connector.version_probe.known().await != Some(Era::Modern) {
@@ -246,7 +248,7 @@ impl Older {
         }
         let connection = managed.connection(WaitPolicy::FailFast).await;
         match &connection {
-            Ok(connection) if connection.server().era == Era::Legacy => self.came_up(),
+            Ok(connection) if connection.server().era == Era::Legacy => self.note_connected(),
             // It was tried, and the server speaks only the newer one.
             Ok(_) => {
                 self.drop_failed(&managed, SecondFailure::NotSpoken);
@@ -262,7 +264,7 @@ impl Older {
     /// Returns the current connection, or a new one; `None` during the pause after a failure.
     fn managed(&self) -> Option<Arc<ManagedConnection>> {
         let program = self.connector.version_probe.found();
-        let mut tried = self.tried();
+        let mut tried = self.legacy_attempts();
         let is_paused = tried.pause.as_ref().is_some_and(|pause| pause.holds(Instant::now(), program.as_ref()));
         if tried.managed.is_none() && is_paused {
             return None;
@@ -272,8 +274,8 @@ impl Older {
         Some(Arc::clone(managed))
     }
 
-    fn came_up(&self) {
-        let mut tried = self.tried();
+    fn note_connected(&self) {
+        let mut tried = self.legacy_attempts();
         (tried.was_up, tried.failures) = (true, 0);
     }
 
@@ -283,17 +285,17 @@ impl Older {
         managed.give_up();
         let is_process = matches!(self.connector.spec.config.transport, McpTransport::Stdio { .. });
         let with = self.connector.version_probe.found();
-        let mut tried = self.tried();
+        let mut tried = self.legacy_attempts();
         if tried.managed.as_ref().is_some_and(|current| Arc::ptr_eq(current, managed)) {
             tried.managed = None;
             tried.failures = tried.failures.saturating_add(1);
             let is_in_vain = failure == SecondFailure::NotSpoken || (is_process && !tried.was_up);
             let pause = if is_in_vain { LONGEST_PAUSE } else { pause(tried.failures) };
-            tried.pause = Some(Pause { until: Instant::now() + pause, with });
+            tried.pause = Some(LegacyPause { until: Instant::now() + pause, with });
         }
     }
 
-    fn tried(&self) -> MutexGuard<'_, Tried> {
+    fn legacy_attempts(&self) -> MutexGuard<'_, LegacyAttempts> {
         self.tried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -315,13 +317,13 @@ struct SessionConnection {
 }
 
 /// A session's own connection in use: until this is dropped, only its server can end it.
-pub(crate) struct InUse {
+pub(crate) struct InUseGuard {
     /// Keeps the connection open.
     pub(crate) managed: Arc<ManagedConnection>,
     usage: Arc<Usage>,
 }
 
-impl Drop for InUse {
+impl Drop for InUseGuard {
     fn drop(&mut self) {
         let mut state = self.usage.lock();
         state.running = state.running.saturating_sub(1);
@@ -331,10 +333,10 @@ impl Drop for InUse {
 
 /// Counts the uses of a connection.
 #[derive(Default)]
-struct Usage(Mutex<Used>);
+struct Usage(Mutex<UsageState>);
 
 #[derive(Default, Clone, Copy)]
-struct Used {
+struct UsageState {
     /// Calls under way.
     running: usize,
     /// End of the last call.
@@ -343,7 +345,7 @@ struct Used {
     has_ended: bool,
 }
 
-impl Used {
+impl UsageState {
     /// Time since it is unused; `None` while in use.
     fn idle_since(self) -> Option<Instant> {
         self.last_used.filter(|_| self.running == 0)
@@ -357,20 +359,20 @@ impl Used {
 }
 
 impl Usage {
-    fn lock(&self) -> MutexGuard<'_, Used> {
+    fn lock(&self) -> MutexGuard<'_, UsageState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl SessionConnection {
-    fn used(&self) -> Used {
+    fn used(&self) -> UsageState {
         *self.usage.lock()
     }
 
     /// Adds a use.
-    fn in_use(&self) -> InUse {
+    fn in_use(&self) -> InUseGuard {
         self.usage.lock().running += 1;
-        InUse { managed: Arc::clone(&self.managed), usage: Arc::clone(&self.usage) }
+        InUseGuard { managed: Arc::clone(&self.managed), usage: Arc::clone(&self.usage) }
     }
 }
 
@@ -384,7 +386,7 @@ impl Sessions {
         self: &Arc<Self>,
         session: &SessionId,
         new: impl FnOnce() -> Arc<ManagedConnection>,
-    ) -> Result<InUse, String> {
+    ) -> Result<InUseGuard, String> {
         let mut sessions = self.lock();
         if let Some(entry) = sessions.get(session) {
             return Ok(entry.in_use());
@@ -467,12 +469,12 @@ mod tests {
 
     #[test]
     fn legacy_attempts_resume_after_an_hour_or_upgrade() {
-        let program = |version: &str| -> Option<Found> {
+        let program = |version: &str| -> Option<ProbeResult> {
             let found: Value = json!({"is_modern": true, "program": {"name": "s", "version": version}});
             serde_json::from_value(found).ok()
         };
         let now = Instant::now();
-        let pause = Pause { until: now + LONGEST_PAUSE, with: program("1") };
+        let pause = LegacyPause { until: now + LONGEST_PAUSE, with: program("1") };
         let second = Duration::from_secs(1);
         for (later, with, expect) in [
             (Duration::ZERO, program("1"), true),
@@ -495,7 +497,7 @@ mod sessions_tests {
 
     use super::super::connect::Connector;
     use super::super::handshake::VersionProbe;
-    use super::super::inbox::listener::{Folders, Listener};
+    use super::super::inbox::listener::{Listener, ServerRoots};
     use super::super::managed::WaitPolicy;
     use super::*;
     use crate::client::config::McpServerOptions;
@@ -510,7 +512,7 @@ mod sessions_tests {
             listener: Listener::new("s".into(), Arc::new(NoEvents), Arc::new(|| {}), AsTools::No),
             followed: Arc::default(),
             log_level: Arc::default(),
-            folders: Folders::new(Arc::default()),
+            folders: ServerRoots::new(Arc::default()),
             version_probe: VersionProbe::new(Arc::new(NoStore), "k".into()),
             wanted: None,
         };

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use toolwright_core::catalogue::SourceNotice;
 
 use super::handshake::{ServerInfo, modern_meta};
-use super::inbox::Purpose;
+use super::inbox::RequestPurpose;
 use super::peer::{AskError, Params, Peer, Request};
 use crate::protocol::message::RpcError;
 use crate::protocol::revision::Era;
@@ -28,19 +28,19 @@ const ACCEPT_BOUND: Duration = Duration::from_secs(10);
 const MAX_FOLLOWED: usize = 1024;
 
 /// Subscribed resources of one server, kept across connections.
-pub(crate) struct Followed {
+pub(crate) struct FollowedResources {
     uris: watch::Sender<BTreeSet<String>>,
     /// URIs that the current connection's server accepted (2026-07-28), once it has answered.
     accepted: watch::Sender<Option<BTreeSet<String>>>,
 }
 
-impl Default for Followed {
+impl Default for FollowedResources {
     fn default() -> Self {
         Self { uris: watch::Sender::new(BTreeSet::new()), accepted: watch::Sender::new(None) }
     }
 }
 
-impl Followed {
+impl FollowedResources {
     /// Whether this resource is subscribed.
     pub(crate) fn has(&self, uri: &str) -> bool {
         self.uris.borrow().contains(uri)
@@ -86,7 +86,12 @@ impl Followed {
 }
 
 /// Receives announcements of the server until `over`.
-pub(crate) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Followed>, over: CancellationToken) {
+pub(crate) async fn follow(
+    peer: Arc<Peer>,
+    server: ServerInfo,
+    followed: Arc<FollowedResources>,
+    over: CancellationToken,
+) {
     let following = async {
         match server.era {
             Era::Legacy => {
@@ -107,7 +112,7 @@ pub(crate) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Fo
 }
 
 /// Subscribes again in a new session of an older server.
-async fn resume(peer: &Peer, followed: &Followed) {
+async fn resume(peer: &Peer, followed: &FollowedResources) {
     let uris: Vec<String> = followed.uris.borrow().iter().cloned().collect();
     for uri in uris {
         let params = Map::from_iter([("uri".to_owned(), uri.into())]);
@@ -118,8 +123,8 @@ async fn resume(peer: &Peer, followed: &Followed) {
 }
 
 /// Announces changes that may have been missed.
-async fn catch_up(peer: &Peer, server: &ServerInfo, followed: &Followed) {
-    let mut pace = Pace::default();
+async fn catch_up(peer: &Peer, server: &ServerInfo, followed: &FollowedResources) {
+    let mut pace = ResubscribeBackoff::default();
     loop {
         let since = Instant::now();
         peer.inbox.has_missed.notified().await;
@@ -130,15 +135,15 @@ async fn catch_up(peer: &Peer, server: &ServerInfo, followed: &Followed) {
 
 /// Pause between catch-ups. A proxy may end streams every minute, and
 /// every catch-up lists everything again: pauses grow until streams last.
-struct Pace(Duration);
+struct ResubscribeBackoff(Duration);
 
-impl Default for Pace {
+impl Default for ResubscribeBackoff {
     fn default() -> Self {
         Self(CATCH_UP_PAUSES.0)
     }
 }
 
-impl Pace {
+impl ResubscribeBackoff {
     /// Returns the pause after a catch-up, given how long nothing had been missed.
     fn pause(&mut self, quiet: Duration) -> Duration {
         let (first, longest) = CATCH_UP_PAUSES;
@@ -152,7 +157,7 @@ impl Pace {
 }
 
 /// How a subscription ended.
-enum End {
+enum SubscriptionEnd {
     /// The wanted resources changed.
     Changed,
     /// The server ended it, or it broke.
@@ -162,11 +167,11 @@ enum End {
 }
 
 /// Keeps one subscription to everything wanted. A changed one is opened before the old one is closed.
-async fn listen(peer: &Peer, server: &ServerInfo, followed: &Followed) {
+async fn listen(peer: &Peer, server: &ServerInfo, followed: &FollowedResources) {
     let mut uris = followed.uris.subscribe();
     let (first, longest) = PAUSES;
     let mut pause = first;
-    let mut former: Option<Running<'_>> = None;
+    let mut former: Option<RunningSubscription<'_>> = None;
     loop {
         let filter = filter(server, &uris.borrow_and_update());
         if filter.is_empty() {
@@ -181,7 +186,7 @@ async fn listen(peer: &Peer, server: &ServerInfo, followed: &Followed) {
         let mut is_accepted = false;
         let end = loop {
             tokio::select! {
-                refusal = &mut running => break refusal.map_or(End::Over, End::Refused),
+                refusal = &mut running => break refusal.map_or(SubscriptionEnd::Over, SubscriptionEnd::Refused),
                 accepted_now = acceptance.wait_for(Option::is_some), if !is_accepted => {
                     is_accepted = true;
                     if let Ok(accepted_now) = accepted_now {
@@ -193,13 +198,13 @@ async fn listen(peer: &Peer, server: &ServerInfo, followed: &Followed) {
                     if changed.is_err() {
                         return;
                     }
-                    break End::Changed;
+                    break SubscriptionEnd::Changed;
                 }
             }
         };
         match end {
-            End::Changed => former = Some(running),
-            End::Refused(reason) => {
+            SubscriptionEnd::Changed => former = Some(running),
+            SubscriptionEnd::Refused(reason) => {
                 tracing::debug!(server = &*peer.inbox.listener.server, "no announcements: {reason}");
                 drop(former.take());
                 // The server may accept another filter.
@@ -207,7 +212,7 @@ async fn listen(peer: &Peer, server: &ServerInfo, followed: &Followed) {
                     return;
                 }
             }
-            End::Over => {
+            SubscriptionEnd::Over => {
                 drop(former.take());
                 if since.elapsed() > longest {
                     pause = first;
@@ -221,7 +226,7 @@ async fn listen(peer: &Peer, server: &ServerInfo, followed: &Followed) {
 }
 
 /// Announces everything that may have been missed.
-fn missed(peer: &Peer, server: &ServerInfo, followed: &Followed) {
+fn missed(peer: &Peer, server: &ServerInfo, followed: &FollowedResources) {
     let listener = &peer.inbox.listener;
     if server.offers("tools.listChanged") {
         listener.tools_changed();
@@ -256,15 +261,16 @@ fn filter(server: &ServerInfo, uris: &BTreeSet<String>) -> Map<String, Value> {
 }
 
 /// A running subscription, which resolves to the reason if the server refuses it. Dropping it cancels it at the server.
-type Running<'a> = Pin<Box<dyn Future<Output = Option<String>> + Send + 'a>>;
+type RunningSubscription<'a> = Pin<Box<dyn Future<Output = Option<String>> + Send + 'a>>;
 
 /// Starts a subscription; returns the accepted part and the running request.
-fn start(peer: &Peer, filter: Map<String, Value>) -> (watch::Receiver<Option<Value>>, Running<'_>) {
+fn start(peer: &Peer, filter: Map<String, Value>) -> (watch::Receiver<Option<Value>>, RunningSubscription<'_>) {
     let (sender, acceptance) = watch::channel(None);
     let answer = async move {
         let params = Params::from(Map::from_iter([("notifications".to_owned(), filter.into())]));
         let mut params = params.with(modern_meta(Map::new()).into());
-        let request = Request { purpose: Purpose::Subscription(sender), ..Request::internal("subscriptions/listen") };
+        let request =
+            Request { purpose: RequestPurpose::Subscription(sender), ..Request::internal("subscriptions/listen") };
         match peer.ask::<IgnoredAny>(request, &mut params).await {
             Err(AskError::Rpc(error)) => Some(error.message.into_owned()),
             _ => None,
@@ -305,12 +311,12 @@ impl LogLevelState {
 
 /// A proposed level until the server has answered. If dropped without an answer, as when its call is
 /// cancelled, it counts as refused: the last accepted level applies again, unless there is a newer one.
-pub(crate) struct Proposed<'a> {
+pub(crate) struct ProposedLevel<'a> {
     levels: &'a LogLevel,
     number: u64,
 }
 
-impl Proposed<'_> {
+impl ProposedLevel<'_> {
     /// The server accepted the level. Returns whether it is still the newest.
     pub(crate) fn taken(self) -> bool {
         let mut kept = self.levels.lock();
@@ -323,7 +329,7 @@ impl Proposed<'_> {
     }
 }
 
-impl Drop for Proposed<'_> {
+impl Drop for ProposedLevel<'_> {
     fn drop(&mut self) {
         self.levels.lock().proposed.retain(|(number, _)| *number != self.number);
     }
@@ -331,12 +337,12 @@ impl Drop for Proposed<'_> {
 
 impl LogLevel {
     /// Proposes a level, which new connections use from now on.
-    pub(crate) fn keep(&self, params: Map<String, Value>) -> Proposed<'_> {
+    pub(crate) fn keep(&self, params: Map<String, Value>) -> ProposedLevel<'_> {
         let mut kept = self.lock();
         kept.last += 1;
         let number = kept.last;
         kept.proposed.push((number, params));
-        Proposed { levels: self, number }
+        ProposedLevel { levels: self, number }
     }
 
     /// Sends the level to a new session of an older server; again while there is a newer one than
@@ -366,7 +372,7 @@ mod tests {
 
     #[test]
     fn missed_updates_are_requested_with_growing_pauses() {
-        let mut pace = Pace::default();
+        let mut pace = ResubscribeBackoff::default();
         let secs = Duration::from_secs;
         for (quiet, expect) in
             [(0, 30), (30, 60), (0, 120), (599, 240), (0, 480), (0, 960), (0, 1800), (0, 1800), (1800, 30)]

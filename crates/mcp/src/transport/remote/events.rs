@@ -178,16 +178,16 @@ impl Events {
 
 /// Requests whose answer may arrive on another stream than the watched one.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingRequests {
     requests: Mutex<HashMap<RequestId, oneshot::Sender<()>>>,
 }
 
-impl Waiting {
-    /// Begins to wait; ends with [`Waiting::answered`]. Dropping it ends it too.
+impl WaitingRequests {
+    /// Begins to wait; ends with [`WaitingRequests::answered`]. Dropping it ends it too.
     pub(super) fn begin(&self, id: RequestId) -> impl Future<Output = ()> + Send + '_ {
         let (sender, receiver) = oneshot::channel();
         self.lock().insert(id, sender);
-        let guard = Waits { waiting: self, id };
+        let guard = WaitGuard { waiting: self, id };
         async move {
             // The sender lives as long as the guard, or has been used.
             let _ = receiver.await;
@@ -214,12 +214,12 @@ impl Waiting {
     }
 }
 
-struct Waits<'a> {
-    waiting: &'a Waiting,
+struct WaitGuard<'a> {
+    waiting: &'a WaitingRequests,
     id: RequestId,
 }
 
-impl Drop for Waits<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.waiting.lock().remove(&self.id);
     }
@@ -227,7 +227,7 @@ impl Drop for Waits<'_> {
 
 /// What some bytes contained.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Delivered {
+pub(super) struct DeliveredMessages {
     /// Ids of requests that they answered.
     pub(super) answered: Vec<RequestId>,
     /// Whether they contained anything other than JSON-RPC messages.
@@ -247,8 +247,8 @@ struct Envelope<'a> {
 }
 
 /// Hands over one message, or a batch of them, which revisions up to 2025-03-26 allow.
-pub(super) fn deliver(incoming: &dyn Incoming, json: &[u8], during: Option<RequestId>) -> Delivered {
-    let mut delivered = Delivered::default();
+pub(super) fn deliver(incoming: &dyn Incoming, json: &[u8], during: Option<RequestId>) -> DeliveredMessages {
+    let mut delivered = DeliveredMessages::default();
     let mut one = |json: &[u8]| match serde_json::from_slice::<Envelope<'_>>(json) {
         Ok(Envelope { id, method: None, result, error }) if result.is_some() || error.is_some() => {
             delivered.answered.extend(id.and_then(number));
@@ -262,7 +262,7 @@ pub(super) fn deliver(incoming: &dyn Incoming, json: &[u8], during: Option<Reque
         Ok(Envelope { method: Some(_), .. }) => incoming.message(json, during),
         Ok(_) | Err(_) => {
             delivered.garbage = true;
-            incoming.noise(&format!("not a JSON-RPC message: {}", excerpt(json)));
+            incoming.unreadable_message(&format!("not a JSON-RPC message: {}", excerpt(json)));
         }
     };
     let is_taken = is_batch(json)
@@ -286,12 +286,12 @@ fn number(id: &RawValue) -> Option<RequestId> {
 /// even if the server could not read the id.
 pub(super) fn error_for(id: RequestId, body: &[u8]) -> Option<Vec<u8>> {
     #[derive(Deserialize)]
-    struct Failed<'a> {
+    struct ErrorEnvelope<'a> {
         jsonrpc: IgnoredAny,
         #[serde(borrow)]
         error: &'a RawValue,
     }
-    let Failed { jsonrpc: IgnoredAny, error } = serde_json::from_slice(body).ok()?;
+    let ErrorEnvelope { jsonrpc: IgnoredAny, error } = serde_json::from_slice(body).ok()?;
     let error = error.get();
     error.starts_with('{').then(|| format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into_bytes())
 }
@@ -299,10 +299,10 @@ pub(super) fn error_for(id: RequestId, body: &[u8]) -> Option<Vec<u8>> {
 /// The JSON-RPC error in a body, if it is one.
 pub(super) fn rpc_error(body: &[u8]) -> Option<RpcError> {
     #[derive(Deserialize)]
-    struct Failed {
+    struct ErrorEnvelope {
         error: RpcError,
     }
-    read::<Failed>(body, &OnceCell::new()).ok().map(|failed| failed.error)
+    read::<ErrorEnvelope>(body, &OnceCell::new()).ok().map(|failed| failed.error)
 }
 
 /// Whether a body is a JSON-RPC error with this request's id: its author has read the request.
@@ -383,9 +383,9 @@ mod deliver_tests {
             false
         }
         fn lost(&self, _id: RequestId, _error: SendError) {}
-        fn noise(&self, _what: &str) {}
+        fn unreadable_message(&self, _what: &str) {}
         fn expired(&self) {}
-        fn doubted(&self) {}
+        fn session_doubted(&self) {}
         fn missed(&self) {}
         fn burst(&self, _too_large: String) {}
         fn ended(&self, _reason: String) {}
@@ -406,7 +406,7 @@ mod deliver_tests {
             (r#"{"id":7,"result":{"#, 0, &[], true),
         ] {
             let log = Log::default();
-            let expect = Delivered { answered: answered.to_vec(), garbage };
+            let expect = DeliveredMessages { answered: answered.to_vec(), garbage };
             assert_eq!(deliver(&log, text.as_bytes(), None), expect, "{text}");
             assert_eq!(log.0.lock().expect("log").len(), messages, "{text}");
         }

@@ -14,7 +14,7 @@ use url::Url;
 
 use super::HttpFailure;
 use super::events::{Events, TooLarge};
-use super::events::{Waiting, deliver};
+use super::events::{WaitingRequests, deliver};
 use super::target::{EVENT_STREAM, JSON, Kind, Refusal, Target, kind, not_mcp, read_rest};
 use crate::transport::{Incoming, Outgoing, OutgoingKind, SendError, Transport};
 
@@ -27,7 +27,7 @@ const NOTIFY_BOUND: Duration = Duration::from_secs(10);
 pub(super) struct LegacySse {
     target: Arc<Target>,
     endpoint: Url,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingRequests>,
     reader: AbortOnDropHandle<()>,
 }
 
@@ -50,7 +50,7 @@ impl LegacySse {
         if kind(&response) != Kind::Events {
             return Err(not_mcp(&response));
         }
-        let waiting = Arc::new(Waiting::default());
+        let waiting = Arc::new(WaitingRequests::default());
         let (found, endpoint) = oneshot::channel();
         let reader = Reader {
             base: target.url.clone(),
@@ -111,7 +111,7 @@ struct Reader {
     max: usize,
     /// Receives the first event.
     found: Option<oneshot::Sender<Result<Url, HttpFailure>>>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingRequests>,
     incoming: Arc<dyn Incoming>,
 }
 

@@ -18,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::HttpFailure;
 use super::events::{Events, TooLarge};
-use super::events::{Waiting, deliver, error_for};
+use super::events::{WaitingRequests, deliver, error_for};
 use super::sse::LegacySse;
 use super::target::{BOTH_KINDS, EVENT_STREAM, JSON, Kind, Refusal, Target, excerpt, kind, not_mcp, read_rest};
 use crate::transport::process::may_be_message;
@@ -56,7 +56,7 @@ struct Inner {
     /// The stream on which a legacy server speaks unasked.
     listener: Mutex<Option<AbortOnDropHandle<()>>>,
     /// Requests with open streams; the answer may arrive on another one.
-    streaming: Waiting,
+    streaming: WaitingRequests,
     /// Set when the server is of 2024-11-05.
     older: OnceLock<LegacySse>,
 }
@@ -70,7 +70,7 @@ impl StreamableHttp {
             session: Mutex::default(),
             version: OnceLock::new(),
             listener: Mutex::default(),
-            streaming: Waiting::default(),
+            streaming: WaitingRequests::default(),
             older: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -132,7 +132,7 @@ impl Transport for StreamableHttp {
 
 /// Whether a stream that ended too early may be reopened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Resumes {
+enum Resumability {
     /// If its events have ids.
     ById,
     /// Streams of 2026-07-28 are not.
@@ -165,9 +165,9 @@ impl Inner {
             if (in_session && refusal.forgets_session(Some(id))) || (is_agreed && is_denied()) {
                 return Err(SendError::Expired);
             }
-            if in_session && refusal.may_forget_session() {
+            if in_session && refusal.may_concern_session() {
                 // The request may have run: its response is accepted as the answer.
-                self.incoming.doubted();
+                self.incoming.session_doubted();
             }
             if !is_agreed && refusal.is_fault() {
                 return Err(self.target.failure(refusal).into());
@@ -185,7 +185,7 @@ impl Inner {
         if is_initialize {
             *lock(&self.session) = response.headers().get(SESSION).cloned();
         }
-        let resumes = if is_modern(&message) { Resumes::Never } else { Resumes::ById };
+        let resumes = if is_modern(&message) { Resumability::Never } else { Resumability::ById };
         match kind(&response) {
             Kind::Events => Ok(self.follow(id, response, resumes).await?),
             Kind::Json => Ok(self.whole(id, response).await?),
@@ -237,7 +237,12 @@ impl Inner {
     }
 
     /// Reads a request's stream, reopened where possible, until the answer has arrived on it or another.
-    async fn follow(self: &Arc<Self>, id: RequestId, first: Response, resumes: Resumes) -> Result<(), HttpFailure> {
+    async fn follow(
+        self: &Arc<Self>,
+        id: RequestId,
+        first: Response,
+        resumes: Resumability,
+    ) -> Result<(), HttpFailure> {
         let answered = self.streaming.begin(id);
         tokio::select! {
             end = self.read_to_answer(id, first, resumes) => end,
@@ -249,9 +254,9 @@ impl Inner {
         self: &Arc<Self>,
         id: RequestId,
         first: Response,
-        resumes: Resumes,
+        resumes: Resumability,
     ) -> Result<(), HttpFailure> {
-        let mut place = Place::default();
+        let mut place = StreamPosition::default();
         let mut response = first;
         loop {
             let mut events = Events::new(self.target.max);
@@ -269,9 +274,9 @@ impl Inner {
     }
 
     /// Reopens a request's stream.
-    async fn reopen(&self, place: &mut Place, resumes: Resumes) -> Result<Response, HttpFailure> {
+    async fn reopen(&self, place: &mut StreamPosition, resumes: Resumability) -> Result<Response, HttpFailure> {
         const CUT: &str = "the stream ended before the answer";
-        if resumes == Resumes::Never || place.id.is_none() {
+        if resumes == Resumability::Never || place.id.is_none() {
             return Err(HttpFailure::Broken(CUT.to_owned()));
         }
         loop {
@@ -352,7 +357,7 @@ impl Inner {
 
     /// Receives unsolicited messages of a legacy server while it offers such a stream.
     async fn listen(self: Arc<Self>) {
-        let mut place = Place::default();
+        let mut place = StreamPosition::default();
         let (mut was_open, mut is_gap) = (false, false);
         loop {
             let opened = Instant::now();
@@ -367,7 +372,7 @@ impl Inner {
                     let end = self.read(&mut response, &mut events, None).await;
                     place.after(&events);
                     if let Err(failure @ HttpFailure::TooLarge(_)) = end {
-                        self.incoming.noise(&failure.to_string());
+                        self.incoming.unreadable_message(&failure.to_string());
                         // It would be sent again.
                         place.id = None;
                     }
@@ -379,13 +384,13 @@ impl Inner {
                     let refusal = Refusal::read(response).await;
                     let in_session = lock(&self.session).is_some();
                     match refused_stream(&refusal, was_open, in_session) {
-                        Refused::Again => place.in_vain = place.in_vain.saturating_add(1),
-                        Refused::FromHere => {
+                        RefusalAction::Again => place.in_vain = place.in_vain.saturating_add(1),
+                        RefusalAction::FromHere => {
                             place.id = None;
                             place.in_vain = place.in_vain.saturating_add(1);
                         }
-                        Refused::Expired => return self.incoming.expired(),
-                        Refused::Never => {
+                        RefusalAction::Expired => return self.incoming.expired(),
+                        RefusalAction::Never => {
                             tracing::debug!(status = %refusal.status, "the server has no stream of its own");
                             return;
                         }
@@ -442,7 +447,7 @@ impl Inner {
 
 /// A position in a stream, for reopening it.
 #[derive(Debug, Default)]
-struct Place {
+struct StreamPosition {
     /// Id of the last event.
     id: Option<HeaderValue>,
     retry: Option<Duration>,
@@ -450,7 +455,7 @@ struct Place {
     in_vain: u32,
 }
 
-impl Place {
+impl StreamPosition {
     /// Updates the position.
     fn after(&mut self, events: &Events) {
         self.id = events.last_id().cloned().or(self.id.take());
@@ -467,7 +472,7 @@ impl Place {
 
 /// What to do after a refusal of the stream for unsolicited messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refused {
+enum RefusalAction {
     /// Reopen it after the last event.
     Again,
     /// Reopen it from now on.
@@ -481,13 +486,13 @@ enum Refused {
 /// Classifies a refusal of the stream. A server without it answers 405, as it should, or otherwise. A server with it
 /// refuses it while another connection has it (409, after a proxy cut that connection), and in a forgotten session. The
 /// latter two apply only to a stream that existed before: some servers answer 404 on this path from the beginning.
-fn refused_stream(refusal: &Refusal, was_open: bool, in_session: bool) -> Refused {
+fn refused_stream(refusal: &Refusal, was_open: bool, in_session: bool) -> RefusalAction {
     match refusal.status.as_u16() {
-        408 | 409 | 425 | 429 | 500..=599 => Refused::Again,
-        _ if !was_open => Refused::Never,
-        _ if in_session && refusal.forgets_session(None) => Refused::Expired,
-        405 => Refused::Never,
-        _ => Refused::FromHere,
+        408 | 409 | 425 | 429 | 500..=599 => RefusalAction::Again,
+        _ if !was_open => RefusalAction::Never,
+        _ if in_session && refusal.forgets_session(None) => RefusalAction::Expired,
+        405 => RefusalAction::Never,
+        _ => RefusalAction::FromHere,
     }
 }
 

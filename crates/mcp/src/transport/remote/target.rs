@@ -254,7 +254,7 @@ impl Refusal {
 
     /// Whether a refusal in a session may concern the session, or else one that the tool itself knows. A 404 always
     /// may (2025-11-25, basic/transports, session management), unless it names another missing object.
-    pub(crate) fn may_forget_session(&self) -> bool {
+    pub(crate) fn may_concern_session(&self) -> bool {
         match self.status {
             StatusCode::NOT_FOUND => !rpc_error(&self.body).is_some_and(|error| MISSING_CODES.contains(&error.code)),
             StatusCode::BAD_REQUEST => self.names_session(),
@@ -423,7 +423,7 @@ mod tests {
             let body = format!(r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":{code},"message":"{message}"}}}}"#);
             let status = StatusCode::from_u16(status).expect("status");
             let refusal = Refusal { status, body: body.into(), location: None, is_json: true };
-            assert_eq!(refusal.may_forget_session(), expect, "{status} {code} {message}");
+            assert_eq!(refusal.may_concern_session(), expect, "{status} {code} {message}");
             assert!(!refusal.forgets_session(Some(7)), "{status} {code} {message}: it may have been run");
         }
     }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{ModelError, ModelErrorKind, NativeTool, StopReason, Usage, WrittenCall};
+use toolwright_core::model::{ModelError, ModelErrorKind, NativeTool, RawToolCall, StopReason, Usage};
 
 use super::API;
 use crate::api::Api;
@@ -96,7 +96,7 @@ enum Kind {
     /// A text, with its start in the answer, and its citations.
     Text { start: usize, citations: Vec<Value> },
     /// A call, with the input that its start had.
-    Call(WrittenCall),
+    Call(RawToolCall),
     /// Thinking, and calls that the server ran: sent back unchanged.
     Opaque { start: Map<String, Value>, thinking: String, signature: String, content: String },
 }
@@ -157,9 +157,9 @@ impl ApiDecoder for AnthropicDecoder {
         &mut self.answer
     }
 
-    fn unclosed(&mut self) -> Vec<WrittenCall> {
+    fn unclosed(&mut self) -> Vec<RawToolCall> {
         let call = |block: Block| match block.kind {
-            Kind::Call(call) => Some(WrittenCall { arguments: block.input, ..call }),
+            Kind::Call(call) => Some(RawToolCall { arguments: block.input, ..call }),
             Kind::Text { .. } | Kind::Opaque { .. } => None,
         };
         std::mem::take(&mut self.open).into_iter().filter_map(call).collect()
@@ -235,7 +235,7 @@ impl AnthropicDecoder {
             }
             "tool_use" => {
                 let arguments = start.input.map(arguments).unwrap_or_default().into_owned();
-                Kind::Call(WrittenCall { id: start.id.into_string(), name: start.name.into_string(), arguments })
+                Kind::Call(RawToolCall { id: start.id.into_string(), name: start.name.into_string(), arguments })
             }
             _ => {
                 self.answer.reasoning(start.thinking.as_str(), sink);
@@ -276,7 +276,7 @@ impl AnthropicDecoder {
                 self.answer.opaque_at(item, start, own);
             }
             Kind::Call(call) if !block.input.is_empty() => {
-                self.answer.close_call(WrittenCall { arguments: block.input, ..call }, sink);
+                self.answer.close_call(RawToolCall { arguments: block.input, ..call }, sink);
             }
             // A call without arguments looks like one that was cut before the first.
             Kind::Call(mut call) if matches!(call.arguments.as_str(), "" | "{}") => {

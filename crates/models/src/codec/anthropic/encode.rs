@@ -2,16 +2,16 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{Exposed, ModelRequest, ModelSettings, PromptCache, Reuse, ToolChoice};
+use toolwright_core::model::{ModelRequest, ModelSettings, PromptCache, PromptReuse, ToolChoice, ToolVisibility};
 
 use super::{API, VERSION};
 use crate::api::EncodedRequest;
 use crate::codec::EncodedTools;
 use crate::codec::history::{
-    Alternating, Document, Image, LegalCall, LegalResult, NOTHING, PDF, Part, Piece, Turn, legal_turns, pieces,
-    user_parts,
+    AlternatingMessages, AssistantPiece, Document, Image, LegalCall, LegalResult, NOTHING, PDF, Part, Turn,
+    legal_turns, pieces, user_parts,
 };
-use crate::codec::reasoning::{self, Choice, refuses_forced_calls};
+use crate::codec::reasoning::{self, ToolForcing, refuses_forced_calls};
 use crate::codec::request::{
     ModelFamily, SamplingNames, output_schema, set, tools_place, with_instruction, write_sampling,
 };
@@ -57,7 +57,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     body.insert("model".into(), json!(model));
     let choice = wanted_choice(encoded_tools.choice(request), model);
     let is_forced = encoded_tools.json.is_some() && matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
-    let choosing = if is_forced { Choice::Forced } else { Choice::Free };
+    let choosing = if is_forced { ToolForcing::Forced } else { ToolForcing::Free };
     let most = request.max_tokens.unwrap_or_else(|| usual_max_tokens(model, &request.settings));
     let mut thinking = reasoning::anthropic(model, &request.settings, Some(most), choosing);
     if thinking.budget().is_some() && began_without_thoughts(&messages) {
@@ -158,7 +158,7 @@ pub(crate) struct Tool<'a> {
 
 pub(crate) fn tool(view: &TranslatedTool) -> Tool<'_> {
     let TranslatedTool { name, description, parameters, .. } = view;
-    let defer_loading = (view.exposed == Exposed::Deferred).then_some(true);
+    let defer_loading = (view.exposed == ToolVisibility::Deferred).then_some(true);
     Tool { name, description, input_schema: parameters, strict: view.strict.then_some(true), defer_loading }
 }
 
@@ -182,7 +182,7 @@ fn called_names(messages: &[Value]) -> Vec<String> {
 
 fn messages(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
     let nothing = || json!({"type": "text", "text": NOTHING});
-    let mut out = Alternating { model: "assistant", key: "content", nothing, messages: Vec::new() };
+    let mut out = AlternatingMessages { model: "assistant", key: "content", nothing, messages: Vec::new() };
     for turn in legal_turns(&request.messages, API, tools) {
         match turn {
             Turn::User(content) => out.push("user", blocks(user_parts(content))),
@@ -233,10 +233,10 @@ fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value]) -> Vec<Value> 
     let mut content: Vec<Value> = Vec::new();
     for piece in pieces(text, calls, opaque) {
         match piece {
-            Piece::Text(text) => content.extend(blocks(vec![Part::Text(text.to_owned())])),
-            Piece::Call(_, call) => content
+            AssistantPiece::Text(text) => content.extend(blocks(vec![Part::Text(text.to_owned())])),
+            AssistantPiece::Call(_, call) => content
                 .push(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments_object()})),
-            Piece::Item(block) => content.push(block.clone()),
+            AssistantPiece::Item(block) => content.push(block.clone()),
         }
     }
     while content.last().is_some_and(is_thought) {
@@ -281,9 +281,9 @@ impl CacheBreakpoints {
     /// The breakpoints of `request`, if it is to be cached.
     fn of(request: &ModelRequest) -> Option<Self> {
         let messages = match request.reuse {
-            Reuse::Once => return None,
-            Reuse::Prompt => 0,
-            Reuse::Conversation => MESSAGES,
+            PromptReuse::Once => return None,
+            PromptReuse::Prompt => 0,
+            PromptReuse::Conversation => MESSAGES,
         };
         match request.settings.cache {
             Some(PromptCache::Off) => None,

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{ModelError, StopReason, Usage, WrittenCall};
+use toolwright_core::model::{ModelError, RawToolCall, StopReason, Usage};
 
 use super::API;
 use super::interactions::Interaction;
@@ -98,7 +98,7 @@ struct FunctionCall<'a> {
 }
 
 /// A call with arguments still arriving.
-struct Growing {
+struct PartialCall {
     id: String,
     name: String,
     arguments: Arguments,
@@ -108,7 +108,7 @@ struct Growing {
 #[derive(Default)]
 pub(crate) struct GeminiDecoder {
     answer: ResponseBuilder,
-    growing: Option<Growing>,
+    growing: Option<PartialCall>,
     interaction: Interaction,
 }
 
@@ -207,12 +207,12 @@ impl GeminiDecoder {
             let (id, name) = (id.to_owned(), name.to_owned());
             if call.partial_args.is_none() && call.will_continue != Some(true) {
                 let arguments = call.args.map_or("{}", RawValue::get).to_owned();
-                self.answer.close_call(WrittenCall { id, name, arguments }, sink);
+                self.answer.close_call(RawToolCall { id, name, arguments }, sink);
                 return;
             }
             let root: Map<String, Value> =
                 call.args.and_then(|args| serde_json::from_str(args.get()).ok()).unwrap_or_default();
-            self.growing = Some(Growing { id, name, arguments: Arguments::new(root) });
+            self.growing = Some(PartialCall { id, name, arguments: Arguments::new(root) });
         }
         let Some(growing) = &mut self.growing else { return };
         call.partial_args.iter().flatten().for_each(|arg| growing.arguments.add(arg));
@@ -222,8 +222,8 @@ impl GeminiDecoder {
     }
 
     fn close(&mut self, sink: Sink<'_>) {
-        if let Some(Growing { id, name, arguments }) = self.growing.take() {
-            self.answer.close_call(WrittenCall { id, name, arguments: arguments.into_text() }, sink);
+        if let Some(PartialCall { id, name, arguments }) = self.growing.take() {
+            self.answer.close_call(RawToolCall { id, name, arguments: arguments.into_text() }, sink);
         }
     }
 

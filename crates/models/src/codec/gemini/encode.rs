@@ -8,8 +8,8 @@ use toolwright_core::model::{ModelRequest, ToolChoice};
 use super::API;
 use crate::api::EncodedRequest;
 use crate::codec::history::{
-    Alternating, Document, Image, LegalCall, LegalResult, NOTHING, PDF, Part, Piece, Turn, legal_turns, pieces,
-    user_parts,
+    AlternatingMessages, AssistantPiece, Document, Image, LegalCall, LegalResult, NOTHING, PDF, Part, Turn,
+    legal_turns, pieces, user_parts,
 };
 use crate::codec::request::{
     ModelFamily, SamplingNames, output_schema, set, tools_place, with_instruction, write_sampling,
@@ -127,7 +127,7 @@ pub(crate) fn tools(set: &Toolset) -> Option<Tool<'_>> {
 fn contents(request: &ModelRequest, model: &str, tools: &Toolset) -> Vec<Value> {
     let images_inside = takes_images_in_results(model);
     let nothing = || json!({"text": NOTHING});
-    let mut out = Alternating { model: "model", key: "parts", nothing, messages: Vec::new() };
+    let mut out = AlternatingMessages { model: "model", key: "parts", nothing, messages: Vec::new() };
     let mut ids: Vec<Option<String>> = Vec::new();
     for turn in legal_turns(&request.messages, API, tools) {
         match turn {
@@ -163,8 +163,8 @@ fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value], ids: &mut Vec<
     let mut head: Option<&Value> = None;
     for piece in pieces(text, calls, opaque) {
         match piece {
-            Piece::Text(text) => out.push(json!({"text": text})),
-            Piece::Call(number, call) => {
+            AssistantPiece::Text(text) => out.push(json!({"text": text})),
+            AssistantPiece::Call(number, call) => {
                 let mut function = json!({"name": call.name, "args": call.arguments_object()});
                 let head = head.take();
                 if let Some(id) = head.and_then(|head| head["functionCall"]["id"].as_str()) {
@@ -180,10 +180,10 @@ fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value], ids: &mut Vec<
                 out.push(part);
             }
             // Further data of the next call.
-            Piece::Item(item) if item.get("functionCall").is_some() => head = Some(item),
+            AssistantPiece::Item(item) if item.get("functionCall").is_some() => head = Some(item),
             // A step of an interaction is no part of a content.
-            Piece::Item(item) if item.get("type").is_some() => {}
-            Piece::Item(item) => out.push(item.clone()),
+            AssistantPiece::Item(item) if item.get("type").is_some() => {}
+            AssistantPiece::Item(item) => out.push(item.clone()),
         }
     }
     out

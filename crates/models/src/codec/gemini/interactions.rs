@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, WrittenCall};
+use toolwright_core::model::{ModelError, ModelErrorKind, RawToolCall, StopReason, Usage};
 
 use super::API;
 use crate::codec::response::{
@@ -56,17 +56,17 @@ struct Step<'a> {
 }
 
 /// A step that has not stopped.
-struct Open {
+struct OpenStep {
     index: u64,
     step: Value,
-    call: Option<WrittenCall>,
+    call: Option<RawToolCall>,
     arguments: String,
 }
 
 /// An interaction that is being decoded.
 #[derive(Default)]
 pub(super) struct Interaction {
-    open: Vec<Open>,
+    open: Vec<OpenStep>,
 }
 
 impl Interaction {
@@ -131,7 +131,7 @@ impl Interaction {
             "function_call" => call = Some(step.call()),
             _ => {}
         }
-        self.open.push(Open { index, step: value(raw), call, arguments: String::new() });
+        self.open.push(OpenStep { index, step: value(raw), call, arguments: String::new() });
         Ok(())
     }
 
@@ -196,9 +196,9 @@ impl Interaction {
 }
 
 impl Step<'_> {
-    fn call(&self) -> WrittenCall {
+    fn call(&self) -> RawToolCall {
         let arguments = self.arguments.map_or("{}".into(), |written| arguments(written).into_owned());
-        WrittenCall { id: self.id.as_str().to_owned(), name: self.name.as_str().to_owned(), arguments }
+        RawToolCall { id: self.id.as_str().to_owned(), name: self.name.as_str().to_owned(), arguments }
     }
 
     /// The texts of a list of parts.
@@ -209,10 +209,10 @@ impl Step<'_> {
     }
 }
 
-fn close(open: Open, answer: &mut ResponseBuilder, sink: Sink<'_>) {
+fn close(open: OpenStep, answer: &mut ResponseBuilder, sink: Sink<'_>) {
     match open.call {
         Some(call) if !open.arguments.is_empty() => {
-            answer.close_call(WrittenCall { arguments: open.arguments, ..call }, sink);
+            answer.close_call(RawToolCall { arguments: open.arguments, ..call }, sink);
         }
         Some(call) => answer.close_call(call, sink),
         None if matches!(open.step["type"].as_str(), Some("text" | "model_output")) => {}

@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolwright_core::model::{ModelError, OtherCall, StopReason, WrittenCall};
+use toolwright_core::model::{ModelError, NonFunctionCall, RawToolCall, StopReason};
 
-use super::{API, Echo, of_call};
+use super::{API, ReasoningEcho, of_call};
 use crate::codec::response::{
     ApiDecoder, ResponseBuilder, Sink, Text, UsagePointers, arguments, is_whole, lenient, may_open, parse, value,
 };
@@ -149,10 +149,10 @@ struct FunctionDelta<'a> {
 }
 
 /// A call that is being received.
-struct Slot {
+struct PartialCall {
     index: Option<u64>,
     custom: bool,
-    call: WrittenCall,
+    call: RawToolCall,
     extra_content: Option<Value>,
 }
 
@@ -161,8 +161,8 @@ struct Slot {
 #[derive(Default)]
 pub(crate) struct ChatDecoder {
     answer: ResponseBuilder,
-    slots: Vec<Slot>,
-    echo: Echo,
+    slots: Vec<PartialCall>,
+    echo: ReasoningEcho,
 }
 
 impl ApiDecoder for ChatDecoder {
@@ -202,7 +202,7 @@ impl ApiDecoder for ChatDecoder {
         &mut self.answer
     }
 
-    fn unclosed(&mut self) -> Vec<WrittenCall> {
+    fn unclosed(&mut self) -> Vec<RawToolCall> {
         self.keep_echo();
         for slot in std::mem::take(&mut self.slots) {
             if !slot.custom && is_whole(&slot.call.arguments) {
@@ -276,7 +276,7 @@ impl ChatDecoder {
         };
         let arguments = function.arguments.map(arguments).unwrap_or_default();
         match slot {
-            Some(Slot { call, extra_content, .. }) => {
+            Some(PartialCall { call, extra_content, .. }) => {
                 if call.id.is_empty() {
                     call.id.push_str(id);
                 }
@@ -292,8 +292,8 @@ impl ChatDecoder {
                 self.close_whole(sink);
                 may_open(self.slots.len())?;
                 let arguments = arguments.into_owned();
-                let call = WrittenCall { id: id.to_owned(), name: name.to_owned(), arguments };
-                self.slots.push(Slot { index: delta.index, custom, call, extra_content: extra });
+                let call = RawToolCall { id: id.to_owned(), name: name.to_owned(), arguments };
+                self.slots.push(PartialCall { index: delta.index, custom, call, extra_content: extra });
             }
         }
         Ok(())
@@ -302,12 +302,12 @@ impl ChatDecoder {
     /// Closes the first calls with complete arguments, because another one begins.
     fn close_whole(&mut self, sink: Sink<'_>) {
         let whole = self.slots.iter().take_while(|slot| !slot.custom && is_whole(&slot.call.arguments)).count();
-        let whole: Vec<Slot> = self.slots.drain(..whole).collect();
+        let whole: Vec<PartialCall> = self.slots.drain(..whole).collect();
         whole.into_iter().for_each(|slot| self.close_slot(slot, sink));
     }
 
     /// Closes a function call, after the data that the server wants back with it.
-    fn close_slot(&mut self, slot: Slot, sink: Sink<'_>) {
+    fn close_slot(&mut self, slot: PartialCall, sink: Sink<'_>) {
         if let Some(extra) = slot.extra_content {
             self.answer.opaque(of_call(extra));
         }
@@ -329,9 +329,9 @@ impl ChatDecoder {
         }
         for slot in slots {
             if slot.custom {
-                let WrittenCall { id, name, arguments } = slot.call;
+                let RawToolCall { id, name, arguments } = slot.call;
                 let input = arguments.into();
-                self.answer.other_call(OtherCall { kind: "custom".into(), id, name: Some(name), input });
+                self.answer.other_call(NonFunctionCall { kind: "custom".into(), id, name: Some(name), input });
             } else {
                 self.close_slot(slot, sink);
             }

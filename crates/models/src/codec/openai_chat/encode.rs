@@ -8,7 +8,9 @@ use toolwright_core::model::{ModelRequest, OutputFormat};
 
 use super::{API, for_call, for_message, write};
 use crate::api::EncodedRequest;
-use crate::codec::history::{Image, LegalCall, Part, Piece, Turn, legal_name, legal_turns, pieces, user_parts};
+use crate::codec::history::{
+    AssistantPiece, Image, LegalCall, Part, Turn, legal_name, legal_turns, pieces, user_parts,
+};
 use crate::codec::request::{SamplingNames, cache_key, output_schema, set, with_instruction, write_sampling};
 use crate::codec::{EncodedTools, reasoning};
 use crate::dialect::{Dialect, Toolset, TranslatedTool};
@@ -108,8 +110,8 @@ fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value]) -> Value {
     let mut head = None;
     for piece in pieces(text, calls, opaque) {
         match piece {
-            Piece::Text(_) => {}
-            Piece::Call(_, call) => {
+            AssistantPiece::Text(_) => {}
+            AssistantPiece::Call(_, call) => {
                 let function = json!({"name": call.name, "arguments": call.arguments_text()});
                 let mut call = json!({"id": call.id, "type": "function", "function": function});
                 if let Some(kept) = head.take() {
@@ -117,7 +119,7 @@ fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value]) -> Value {
                 }
                 written.push(call);
             }
-            Piece::Item(item) => match for_message(item) {
+            AssistantPiece::Item(item) => match for_message(item) {
                 Some(kept) => write(kept, &mut message),
                 None => head = for_call(item),
             },

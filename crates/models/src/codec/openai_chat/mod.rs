@@ -24,11 +24,11 @@ const CALL: &str = "tool_call";
 
 /// The reasoning of a message, as received.
 #[derive(Default)]
-struct Echo {
+struct ReasoningEcho {
     kept: Map<String, Value>,
 }
 
-impl Echo {
+impl ReasoningEcho {
     /// A piece of a text. An empty one counts: servers that require the key back require it empty too.
     fn text(&mut self, key: &'static str, piece: &str) {
         grow(&mut self.kept, key, piece);

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use toolwright_core::model::{ModelError, ModelErrorKind, OtherCall, StopReason, WrittenCall};
+use toolwright_core::model::{ModelError, ModelErrorKind, NonFunctionCall, RawToolCall, StopReason};
 
 use super::API;
 use crate::codec::response::{
@@ -61,10 +61,10 @@ struct Incomplete<'a> {
 }
 
 /// An item that has not been done.
-struct Open {
+struct OpenItem {
     index: u64,
     /// The call that it is, if it is one.
-    call: Option<WrittenCall>,
+    call: Option<RawToolCall>,
     arguments: String,
     /// Whether its text was streamed.
     is_streamed: bool,
@@ -74,7 +74,7 @@ struct Open {
 #[derive(Default)]
 pub(crate) struct ResponsesDecoder {
     answer: ResponseBuilder,
-    open: Vec<Open>,
+    open: Vec<OpenItem>,
     /// Whether items were streamed; then the final response repeats them.
     itemised: bool,
 }
@@ -109,7 +109,7 @@ impl ApiDecoder for ResponsesDecoder {
             }
             "response.output_item.done" => {
                 if let Some(item) = event.item {
-                    self.item_done(index, item, sink)?;
+                    self.finish_item(index, item, sink)?;
                 }
             }
             "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" => {
@@ -130,19 +130,19 @@ impl ApiDecoder for ResponsesDecoder {
         &mut self.answer
     }
 
-    fn unclosed(&mut self) -> Vec<WrittenCall> {
+    fn unclosed(&mut self) -> Vec<RawToolCall> {
         let open = std::mem::take(&mut self.open).into_iter();
-        open.filter_map(|open| Some(WrittenCall { arguments: open.arguments, ..open.call? })).collect()
+        open.filter_map(|open| Some(RawToolCall { arguments: open.arguments, ..open.call? })).collect()
     }
 }
 
 impl ResponsesDecoder {
-    fn open(&mut self, index: u64) -> Result<&mut Open, ModelError> {
+    fn open(&mut self, index: u64) -> Result<&mut OpenItem, ModelError> {
         let at = match self.open.iter().rposition(|open| open.index == index) {
             Some(at) => at,
             None => {
                 may_open(self.open.len())?;
-                self.open.push(Open { index, call: None, arguments: String::new(), is_streamed: false });
+                self.open.push(OpenItem { index, call: None, arguments: String::new(), is_streamed: false });
                 self.open.len() - 1
             }
         };
@@ -155,7 +155,7 @@ impl ResponsesDecoder {
         self.head(&item);
         let call = (item.kind.as_str() == "function_call").then(|| item.call());
         let open = self.open(index)?;
-        *open = Open { index, call, arguments: String::new(), is_streamed: false };
+        *open = OpenItem { index, call, arguments: String::new(), is_streamed: false };
         Ok(())
     }
 
@@ -168,7 +168,7 @@ impl ResponsesDecoder {
         }
     }
 
-    fn item_done(&mut self, index: u64, raw: &RawValue, sink: Sink<'_>) -> Result<(), ModelError> {
+    fn finish_item(&mut self, index: u64, raw: &RawValue, sink: Sink<'_>) -> Result<(), ModelError> {
         self.itemised = true;
         let item = Item::read(raw)?;
         let open = self.open.iter().rposition(|open| open.index == index).map(|at| self.open.remove(at));
@@ -184,11 +184,11 @@ impl ResponsesDecoder {
             self.answer.native_note(&json!({"type": "message", "annotations": value(annotations)}));
         }
         match item.meaning(raw, arguments, self.answer.tool_search()) {
-            Meaning::Call(call) => self.answer.close_call(call, sink),
-            Meaning::Other(call) => self.answer.other_call(call),
-            Meaning::Opaque(data) if data["encrypted_content"].is_string() => self.answer.signed(API, data, sink),
-            Meaning::Opaque(data) => self.answer.opaque(data),
-            Meaning::Nothing => {}
+            ItemMeaning::Call(call) => self.answer.close_call(call, sink),
+            ItemMeaning::Other(call) => self.answer.other_call(call),
+            ItemMeaning::Opaque(data) if data["encrypted_content"].is_string() => self.answer.signed(API, data, sink),
+            ItemMeaning::Opaque(data) => self.answer.opaque(data),
+            ItemMeaning::Nothing => {}
         }
         Ok(())
     }
@@ -239,7 +239,7 @@ impl ResponsesDecoder {
         }
         if !self.itemised {
             for (index, item) in (0..).zip(response.output.into_iter().flatten()) {
-                self.item_done(index, item, sink)?;
+                self.finish_item(index, item, sink)?;
             }
         }
         if self.answer.stop != Some(StopReason::Refusal) {
@@ -326,11 +326,11 @@ struct ContentPart<'a> {
 }
 
 /// The meaning of an item.
-enum Meaning {
+enum ItemMeaning {
     /// A function call.
-    Call(WrittenCall),
+    Call(RawToolCall),
     /// Another item for the client.
-    Other(OtherCall),
+    Other(NonFunctionCall),
     /// Data of the server that is sent back unchanged.
     Opaque(Value),
     /// Not kept: a message, or a cut item.
@@ -344,10 +344,10 @@ impl<'a> Item<'a> {
 
     /// The meaning of `item`, from which `self` was read. `streamed` are its streamed arguments; `search` is the tool that was
     /// declared as the tool search.
-    fn meaning(&self, item: &RawValue, streamed: String, search: Option<&str>) -> Meaning {
+    fn meaning(&self, item: &RawValue, streamed: String, search: Option<&str>) -> ItemMeaning {
         let kind = self.kind.as_str();
         if kind == "message" {
-            return Meaning::Nothing;
+            return ItemMeaning::Nothing;
         }
         let cut = self.status.as_str() == "incomplete";
         let called = match kind {
@@ -359,21 +359,21 @@ impl<'a> Item<'a> {
             let written = self.arguments.map(arguments).unwrap_or_default();
             let arguments = if written.is_empty() { streamed } else { written.into_owned() };
             return if cut {
-                Meaning::Nothing
+                ItemMeaning::Nothing
             } else {
-                Meaning::Call(WrittenCall { id: self.id(), name: name.to_owned(), arguments })
+                ItemMeaning::Call(RawToolCall { id: self.id(), name: name.to_owned(), arguments })
             };
         }
         if !self.is_for_the_client() {
-            return Meaning::Opaque(value(item));
+            return ItemMeaning::Opaque(value(item));
         }
         if cut {
-            return Meaning::Nothing;
+            return ItemMeaning::Nothing;
         }
         let mut whole = value(item);
         let mut asked = FOR_THE_CLIENT.iter().filter(|(name, _)| *name == kind).map(|(_, key)| *key);
         let input = asked.find_map(|key| whole.get_mut(key).map(Value::take).filter(|input| !input.is_null()));
-        Meaning::Other(OtherCall {
+        ItemMeaning::Other(NonFunctionCall {
             kind: kind.to_owned(),
             id: self.id(),
             name: self.name.filled().map(str::to_owned),
@@ -382,8 +382,8 @@ impl<'a> Item<'a> {
     }
 
     /// The function call that begins with this item.
-    fn call(&self) -> WrittenCall {
-        WrittenCall { id: self.id(), name: self.name.as_str().to_owned(), arguments: String::new() }
+    fn call(&self) -> RawToolCall {
+        RawToolCall { id: self.id(), name: self.name.as_str().to_owned(), arguments: String::new() }
     }
 
     /// The id for the result.

@@ -6,15 +6,15 @@ use std::collections::HashMap;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::content::joined_text;
-use toolwright_core::model::{Exposed, Message, ModelRequest, OutputFormat};
+use toolwright_core::model::{Message, ModelRequest, OutputFormat, ToolVisibility};
 
 use super::API;
 use crate::api::EncodedRequest;
 use crate::codec::history::{
-    Image, LegalCall, LegalResult, Part, Piece, Turn, legal_name, legal_turns, pieces, user_parts,
+    AssistantPiece, Image, LegalCall, LegalResult, Part, Turn, legal_name, legal_turns, pieces, user_parts,
 };
 use crate::codec::request::{
-    ModelFamily, ModelKind, SamplingNames, cache_key, output_instruction, output_schema, set, speaks_of_json,
+    ModelFamily, ModelKind, SamplingNames, cache_key, mentions_json, output_instruction, output_schema, set,
     write_sampling,
 };
 use crate::codec::{EncodedTools, reasoning};
@@ -30,7 +30,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     set(&mut body, "instructions", Some(request.system.as_str()).filter(|system| !system.is_empty()));
     let mut input = input(request, encoded_tools.set());
     if let Some(output) = request.output.as_ref().filter(|output| output.schema.is_none())
-        && !input_speaks_of_json(request)
+        && !input_mentions_json(request)
     {
         let message = json!({"type": "message", "role": "developer", "content": output_instruction(output)});
         input.insert(0, message);
@@ -67,9 +67,9 @@ fn reasons(model: &str) -> bool {
 }
 
 /// Whether the input contains the word "JSON", which the API requires for `json_object`. It ignores the instructions.
-fn input_speaks_of_json(request: &ModelRequest) -> bool {
+fn input_mentions_json(request: &ModelRequest) -> bool {
     request.messages.iter().any(|message| match message {
-        Message::User { content } => speaks_of_json(&joined_text(content)),
+        Message::User { content } => mentions_json(&joined_text(content)),
         _ => false,
     })
 }
@@ -112,7 +112,7 @@ pub(crate) enum Entry<'a> {
 /// The declared tools: all but the deferred ones.
 pub(crate) fn tools(set: &Toolset) -> impl Iterator<Item = Entry<'_>> {
     let search = set.tool_search().map(|search| search.name.as_str());
-    set.tools.iter().filter(|view| view.exposed != Exposed::Deferred).map(move |view| {
+    set.tools.iter().filter(|view| view.exposed != ToolVisibility::Deferred).map(move |view| {
         if search != Some(&view.name) {
             return Entry::Function(tool(view));
         }
@@ -123,7 +123,7 @@ pub(crate) fn tools(set: &Toolset) -> impl Iterator<Item = Entry<'_>> {
 
 fn tool(view: &TranslatedTool) -> Tool<'_> {
     let TranslatedTool { name, description, parameters, strict, .. } = view;
-    let defer_loading = (view.exposed == Exposed::Deferred).then_some(true);
+    let defer_loading = (view.exposed == ToolVisibility::Deferred).then_some(true);
     Tool { r#type: "function", name, description, parameters, strict: *strict, defer_loading }
 }
 
@@ -154,7 +154,7 @@ fn answer(out: &mut Vec<Value>, text: &str, calls: &[LegalCall<'_>], opaque: &[&
     let mut phase = None;
     for piece in pieces(text, calls, opaque) {
         match piece {
-            Piece::Text(text) => {
+            AssistantPiece::Text(text) => {
                 let content = json!([{"type": "output_text", "text": text}]);
                 let mut message = json!({"type": "message", "role": "assistant", "content": content});
                 if let Some(phase) = phase {
@@ -162,8 +162,8 @@ fn answer(out: &mut Vec<Value>, text: &str, calls: &[LegalCall<'_>], opaque: &[&
                 }
                 out.push(message);
             }
-            Piece::Call(_, call) if search.is(&call.name) => out.push(Search::call(call)),
-            Piece::Call(_, call) => {
+            AssistantPiece::Call(_, call) if search.is(&call.name) => out.push(Search::call(call)),
+            AssistantPiece::Call(_, call) => {
                 let mut item = json!({
                     "type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments_text(),
                 });
@@ -173,10 +173,10 @@ fn answer(out: &mut Vec<Value>, text: &str, calls: &[LegalCall<'_>], opaque: &[&
                 out.push(item);
             }
             // Data of a message besides its text.
-            Piece::Item(item) if item["type"] == "message" => phase = item["phase"].as_str(),
+            AssistantPiece::Item(item) if item["type"] == "message" => phase = item["phase"].as_str(),
             // Reasoning without content refers to data that the server did not store.
-            Piece::Item(item) if is_reasoning(item) && !item["encrypted_content"].is_string() => {}
-            Piece::Item(item) => out.push(item.clone()),
+            AssistantPiece::Item(item) if is_reasoning(item) && !item["encrypted_content"].is_string() => {}
+            AssistantPiece::Item(item) => out.push(item.clone()),
         }
     }
     while out.len() > before && out.last().is_some_and(is_reasoning) {

@@ -19,10 +19,10 @@ type Received = (String, ModelPriority, u64, Result<Usage, String>);
 
 /// Sends a request twice at most, and keeps what it was told of it.
 #[derive(Default)]
-struct Carries(Mutex<Vec<Received>>);
+struct RetryingSender(Mutex<Vec<Received>>);
 
 #[async_trait]
-impl AuxiliarySender for Carries {
+impl AuxiliarySender for RetryingSender {
     async fn send(
         &self,
         model: &str,
@@ -43,7 +43,7 @@ impl AuxiliarySender for Carries {
 struct Server {
     url: String,
     sent: Arc<Mutex<Vec<(String, Value)>>>,
-    sender: Arc<Carries>,
+    sender: Arc<RetryingSender>,
 }
 
 impl Server {
@@ -205,7 +205,7 @@ async fn missing_server_is_named_without_secrets() {
         "http://me:pw-hidden@127.0.0.1:1",
         None,
         "m-1",
-        Arc::new(Carries::default()),
+        Arc::new(RetryingSender::default()),
     );
     let error = embedder.embed(&["a"], TextRole::Query).await.unwrap_err().to_string();
     assert!(error.contains("127.0.0.1:1") && error.contains("cannot be reached"), "{error}");
@@ -217,7 +217,7 @@ async fn missing_server_is_named_without_secrets() {
 #[test]
 fn recordings_tell_models_by_their_path() {
     let id = |url: &str| {
-        HttpEmbedder::new(EmbeddingsApi::OpenAi, url, None, "m-1", Arc::new(Carries::default())).id().to_owned()
+        HttpEmbedder::new(EmbeddingsApi::OpenAi, url, None, "m-1", Arc::new(RetryingSender::default())).id().to_owned()
     };
     assert_ne!(id("http://h/small/v1"), id("http://h/large/v1"));
     assert_eq!(id("http://h/v1"), id("http://h/v1/"));

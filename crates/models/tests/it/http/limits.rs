@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
-    Allowance, IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest,
-    ModelSettings, OutputFormat, Traffic, Usability,
+    IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelSettings,
+    OutputFormat, RateLimitWindow, RequestProgress, Usability,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides, TimeoutOverrides, encode};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
@@ -58,9 +58,9 @@ impl ModelEvents for Received {
         self.0.lock().unwrap().push(format!("{event:?}"));
     }
 
-    fn on_traffic(&self, traffic: Traffic) {
+    fn on_traffic(&self, traffic: RequestProgress) {
         self.0.lock().unwrap().push(match traffic {
-            Traffic::Limits(limits) => format!("{:?}", limits.requests),
+            RequestProgress::Limits(limits) => format!("{:?}", limits.requests),
             other => format!("{other:?}"),
         });
     }
@@ -122,7 +122,7 @@ async fn limits_and_first_bytes_precede_the_answer() {
     let reported = Received::default();
     let client = client(Api::OpenAiChat, &url, ModelOverrides::default());
     client.complete("p/m", &question(), &reported, &Cancel::new()).await.unwrap();
-    let requests = Allowance { limit: Some(60), remaining: Some(0), reset_ms: Some(60_000) };
+    let requests = RateLimitWindow { limit: Some(60), remaining: Some(0), reset_ms: Some(60_000) };
     let expect = [format!("{requests:?}"), "FirstByte".into(), r#"Text("ok")"#.into()];
     assert_eq!(*reported.0.lock().unwrap(), expect);
 }

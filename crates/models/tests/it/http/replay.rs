@@ -9,7 +9,7 @@ use toolwright_core::Redactor;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::model::{
     IgnoreModelEvents, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents,
-    ModelRequest, ModelResponse, NotRecorded, RecordedError, ShownTool, Traffic, Usability, Usage, WrittenCall,
+    ModelRequest, ModelResponse, NotRecorded, RawToolCall, RecordedError, RequestProgress, ShownTool, Usability, Usage,
 };
 use toolwright_models::{Endpoints, HttpModelClient, Models};
 use toolwright_testkit::FakeRedactor;
@@ -125,21 +125,21 @@ async fn past_secrets_and_system_prompt_distinguish_requests() {
 }
 
 #[derive(Default)]
-struct Pieces(Mutex<(Vec<ModelEvent>, Vec<Traffic>)>);
+struct Pieces(Mutex<(Vec<ModelEvent>, Vec<RequestProgress>)>);
 
 impl ModelEvents for Pieces {
     fn on_event(&self, event: ModelEvent) {
         self.0.lock().unwrap().0.push(event);
     }
 
-    fn on_traffic(&self, traffic: Traffic) {
+    fn on_traffic(&self, traffic: RequestProgress) {
         self.0.lock().unwrap().1.push(traffic);
     }
 }
 
 #[tokio::test]
 async fn replay_streams_and_announces_itself_once() {
-    let call = WrittenCall { id: "c".into(), name: "a".into(), arguments: "{}".into() };
+    let call = RawToolCall { id: "c".into(), name: "a".into(), arguments: "{}".into() };
     let text = "É".repeat(100);
     let answer = ModelResponse {
         text: text.clone(),
@@ -163,7 +163,7 @@ async fn replay_streams_and_announces_itself_once() {
         let got = models.complete(&id, &question("q"), &pieces, &Cancel::new()).await.unwrap();
         assert_eq!(got, answer);
         let (events, traffic) = pieces.0.into_inner().unwrap();
-        assert_eq!(traffic, [Traffic::FirstByte]);
+        assert_eq!(traffic, [RequestProgress::FirstByte]);
         assert_eq!(events.first(), Some(&ModelEvent::Reasoning("so".into())));
         assert_eq!(events.last(), Some(&ModelEvent::Call(call.clone())));
         let texts = events.iter().map(|event| match event {
@@ -239,7 +239,7 @@ fn line_of(model: &str, request: &ModelRequest, answer: Result<&str, RecordedErr
 
 #[tokio::test]
 async fn replayed_failure_keeps_usage_and_partial_answer() {
-    let call = WrittenCall { id: "c".into(), name: "a".into(), arguments: "{}".into() };
+    let call = RawToolCall { id: "c".into(), name: "a".into(), arguments: "{}".into() };
     let usage = Usage { input_tokens: 12, output_tokens: 3, ..Usage::default() };
     let partial =
         ModelResponse { text: "half an ans".into(), calls: vec![call.clone()], usage, ..ModelResponse::default() };
@@ -263,7 +263,7 @@ async fn replayed_failure_keeps_usage_and_partial_answer() {
         assert_eq!((got.kind, &*got.message, got.usage), (error.kind, "the answer broke off", usage), "{text}");
         assert_eq!((got.partial.as_deref(), got.should_retry), (Some(&partial), Some(false)), "{text}");
         let (events, traffic) = pieces.0.into_inner().unwrap();
-        assert_eq!(traffic, [Traffic::FirstByte], "an answer had begun: {text}");
+        assert_eq!(traffic, [RequestProgress::FirstByte], "an answer had begun: {text}");
         assert_eq!(events, [ModelEvent::Text("half an ans".into()), ModelEvent::Call(call.clone())], "{text}");
     }
 }

@@ -1,8 +1,10 @@
 //! Answers and errors in the form of their API, and the order of their streams.
 
 use serde_json::json;
-use toolwright_core::model::{Message, ModelEvent, OpaqueData, WrittenCall};
-use toolwright_models::served::{End, Fault, Piece, ResponseHead, ResponseWriter, ServedApi, error_body, read_request};
+use toolwright_core::model::{Message, ModelEvent, OpaqueData, RawToolCall};
+use toolwright_models::served::{
+    Fault, ResponseEnd, ResponseHead, ResponsePiece, ResponseWriter, ServedApi, error_body, read_request,
+};
 use toolwright_models::{Decoder, decode_whole};
 use toolwright_testkit::stream_order::check_stream;
 
@@ -11,8 +13,8 @@ use super::{least, read};
 /// Runs number their calls anew, also where the model's API has no ids.
 #[test]
 fn calls_run_here_have_ids_of_their_answer() {
-    let call = || WrittenCall { id: "call_0".into(), name: "look".into(), arguments: "{}".into() };
-    let ended = |ok| Piece::Ended { id: "call_0".into(), ok, text: "done".into() };
+    let call = || RawToolCall { id: "call_0".into(), name: "look".into(), arguments: "{}".into() };
+    let ended = |ok| ResponsePiece::Ended { id: "call_0".into(), ok, text: "done".into() };
     for (api, answer, list, expect) in [
         (ServedApi::Responses, "resp_1a", "output", ["mcp_1a_0", "mcp_1a_1"]),
         (ServedApi::Responses, "resp_2b", "output", ["mcp_2b_0", "mcp_2b_1"]),
@@ -21,10 +23,10 @@ fn calls_run_here_have_ids_of_their_answer() {
         let head = ResponseHead { id: answer.into(), shows_calls: true, ..ResponseHead::default() };
         let mut writer = ResponseWriter::new(api, head);
         let mut stream = writer.begin();
-        for piece in [Piece::Began(call()), ended(true), Piece::Began(call()), ended(false)] {
+        for piece in [ResponsePiece::Began(call()), ended(true), ResponsePiece::Began(call()), ended(false)] {
             stream.push_str(&writer.piece(&piece));
         }
-        stream.push_str(&writer.end(End::default()));
+        stream.push_str(&writer.end(ResponseEnd::default()));
         assert_eq!(check_stream(api.path(), &stream), Ok(()));
         let items = writer.body()[list].clone();
         assert_eq!([&items[0]["id"], &items[1]["id"]], expect, "{items}");
@@ -74,12 +76,12 @@ fn signed_reasoning_is_written_and_read_back() {
         let mut writer = ResponseWriter::new(api, ResponseHead { id: "resp_1".into(), ..ResponseHead::default() });
         let mut stream = writer.begin();
         if !said.is_empty() {
-            stream.push_str(&writer.piece(&Piece::Reasoning(said.into())));
+            stream.push_str(&writer.piece(&ResponsePiece::Reasoning(said.into())));
         }
         let data = OpaqueData { api: api.api().as_str().into(), data: item.clone() };
-        stream.push_str(&writer.piece(&Piece::Opaque(data)));
-        stream.push_str(&writer.piece(&Piece::Text("hello".into())));
-        stream.push_str(&writer.end(End::default()));
+        stream.push_str(&writer.piece(&ResponsePiece::Opaque(data)));
+        stream.push_str(&writer.piece(&ResponsePiece::Text("hello".into())));
+        stream.push_str(&writer.end(ResponseEnd::default()));
         check_stream(api.path(), &stream).unwrap();
         let mut decoder = Decoder::new(api.api());
         let mut heard = Vec::new();
@@ -114,18 +116,18 @@ fn stream(api: ServedApi, error: bool) -> String {
         ..ResponseHead::default()
     };
     let mut writer = ResponseWriter::new(api, head);
-    let call = |id: &str| WrittenCall { id: id.into(), name: "look".into(), arguments: "{\"a\":1}".into() };
+    let call = |id: &str| RawToolCall { id: id.into(), name: "look".into(), arguments: "{\"a\":1}".into() };
     let mut stream = writer.begin();
     for piece in [
-        Piece::Text("hello".into()),
-        Piece::Began(call("own")),
-        Piece::Ended { id: "own".into(), ok: true, text: "done".into() },
-        Piece::Call(call("theirs")),
+        ResponsePiece::Text("hello".into()),
+        ResponsePiece::Began(call("own")),
+        ResponsePiece::Ended { id: "own".into(), ok: true, text: "done".into() },
+        ResponsePiece::Call(call("theirs")),
     ] {
         stream.push_str(&writer.piece(&piece));
     }
     let failed = error_body(api, Fault::Internal, "broken", None);
-    stream.push_str(&if error { writer.interrupt(&failed) } else { writer.end(End::default()) });
+    stream.push_str(&if error { writer.interrupt(&failed) } else { writer.end(ResponseEnd::default()) });
     stream
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{Message, ModelRequest};
 use toolwright_models::served::{
-    ConversationBody, Piece, ResponseHead, ResponseWriter, ServedApi, read_conversation, read_request,
+    ConversationBody, ResponseHead, ResponsePiece, ResponseWriter, ServedApi, read_conversation, read_request,
 };
 use toolwright_models::{Api, encode};
 
@@ -114,7 +114,7 @@ fn functions_of_namespaces_are_called_in_them() {
     let head = ResponseHead { id: "resp_1".into(), namespaced: read.namespaced, ..ResponseHead::default() };
     let mut writer = ResponseWriter::new(ServedApi::Responses, head);
     writer.begin();
-    writer.piece(&Piece::Call(calls[0].clone()));
+    writer.piece(&ResponsePiece::Call(calls[0].clone()));
     let item = writer.body()["output"][0].clone();
     assert_eq!((&item["namespace"], &item["name"]), (&json!("agents"), &json!("close")));
 }

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use serde_json::json;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    CallResult, Message, ModelRequest, OutputFormat, ShownTool, StopReason, ToolChoice, Usage, WrittenCall,
+    CallResult, Message, ModelRequest, OutputFormat, RawToolCall, ShownTool, StopReason, ToolChoice, Usage,
 };
-use toolwright_models::served::{End, Piece, ResponseHead, ResponseWriter, ServedApi, read_request};
+use toolwright_models::served::{ResponseEnd, ResponseHead, ResponsePiece, ResponseWriter, ServedApi, read_request};
 use toolwright_models::{Decoder, decode_whole, encode};
 use toolwright_testkit::stream_order::check_stream;
 
@@ -27,16 +27,16 @@ fn conversation() -> impl Strategy<Value = Vec<Message>> {
         let last = turns.len() - 1;
         for (at, (question, said, called)) in turns.into_iter().enumerate() {
             messages.push(Message::user(question));
-            let call = |(number, (arguments, _)): (usize, &(String, String))| WrittenCall {
+            let call = |(number, (arguments, _)): (usize, &(String, String))| RawToolCall {
                 id: format!("call_{at}_{number}"),
                 name: format!("tool_{number}"),
                 arguments: arguments.clone(),
             };
-            let calls: Vec<WrittenCall> = called.iter().enumerate().map(call).collect();
+            let calls: Vec<RawToolCall> = called.iter().enumerate().map(call).collect();
             if calls.is_empty() && at == last {
                 break;
             }
-            let result = |(call, (_, text)): (&WrittenCall, &(String, String))| CallResult {
+            let result = |(call, (_, text)): (&RawToolCall, &(String, String))| CallResult {
                 call_id: call.id.clone(),
                 name: call.name.clone(),
                 content: vec![ContentBlock::text(text)],
@@ -52,16 +52,17 @@ fn conversation() -> impl Strategy<Value = Vec<Message>> {
     })
 }
 
-fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+fn pieces() -> impl Strategy<Value = Vec<ResponsePiece>> {
     let text = "[a-z é]{1,10}";
     let piece = prop_oneof![
-        text.prop_map(Piece::Text),
-        text.prop_map(Piece::Reasoning),
-        Just(Piece::Break),
-        object()
-            .prop_map(|arguments| { Piece::Call(WrittenCall { id: String::new(), name: "look".into(), arguments }) }),
+        text.prop_map(ResponsePiece::Text),
+        text.prop_map(ResponsePiece::Reasoning),
+        Just(ResponsePiece::Break),
+        object().prop_map(|arguments| {
+            ResponsePiece::Call(RawToolCall { id: String::new(), name: "look".into(), arguments })
+        }),
         (object(), any::<bool>()).prop_map(|(arguments, _)| {
-            Piece::Began(WrittenCall { id: String::new(), name: "own".into(), arguments })
+            ResponsePiece::Began(RawToolCall { id: String::new(), name: "own".into(), arguments })
         }),
     ];
     proptest::collection::vec(piece, 0..8).prop_map(|pieces| {
@@ -69,11 +70,11 @@ fn pieces() -> impl Strategy<Value = Vec<Piece>> {
         for (at, mut piece) in pieces.into_iter().enumerate() {
             let id = format!("c{at}");
             match &mut piece {
-                Piece::Call(call) => call.id.clone_from(&id),
-                Piece::Began(call) => {
+                ResponsePiece::Call(call) => call.id.clone_from(&id),
+                ResponsePiece::Began(call) => {
                     call.id.clone_from(&id);
                     out.push(piece);
-                    out.push(Piece::Ended { id, ok: at % 2 == 0, text: "done".into() });
+                    out.push(ResponsePiece::Ended { id, ok: at % 2 == 0, text: "done".into() });
                     continue;
                 }
                 _ => {}
@@ -136,9 +137,9 @@ proptest! {
         let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
         for piece in &pieces {
             match piece {
-                Piece::Text(said) => text.push_str(said),
-                Piece::Reasoning(said) => reasoning.push_str(said),
-                Piece::Call(call) => calls.push(call.clone()),
+                ResponsePiece::Text(said) => text.push_str(said),
+                ResponsePiece::Reasoning(said) => reasoning.push_str(said),
+                ResponsePiece::Call(call) => calls.push(call.clone()),
                 _ => {}
             }
         }
@@ -161,7 +162,7 @@ proptest! {
             for piece in &pieces {
                 stream.push_str(&writer.piece(piece));
             }
-            stream.push_str(&writer.end(End { stop: stop.clone(), usage, pending: false }));
+            stream.push_str(&writer.end(ResponseEnd { stop: stop.clone(), usage, pending: false }));
             check_stream(api.path(), &stream).map_err(TestCaseError::fail)?;
             let mut decoder = Decoder::new(api.api());
             decoder.feed(stream.as_bytes(), &mut |_| {});

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::content::ContentBlock;
-use toolwright_core::context::{FileSeen, ToolContext};
+use toolwright_core::context::{SeenFile, ToolContext};
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
@@ -189,12 +189,12 @@ pub(super) struct LineRange {
     /// Number of the current line.
     line: u64,
     at_line_start: bool,
-    cut: Cut,
+    cut: Truncation,
 }
 
 /// Whether the text stops before the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cut {
+enum Truncation {
     None,
     /// It stops inside this line, which is too long.
     Inside(u64),
@@ -203,7 +203,7 @@ enum Cut {
 impl LineRange {
     pub(super) fn new(first: u64, limit: u64, numbered: bool) -> Self {
         let last = first.saturating_add(limit - 1);
-        Self { first, last, numbered, text: Vec::new(), line: 0, at_line_start: true, cut: Cut::None }
+        Self { first, last, numbered, text: Vec::new(), line: 0, at_line_start: true, cut: Truncation::None }
     }
 
     /// Takes the next piece of the file: a line with its end, or a part of a line.
@@ -211,7 +211,7 @@ impl LineRange {
         let starts_line = self.at_line_start;
         self.at_line_start = piece.ends_with(b"\n");
         self.line += u64::from(starts_line);
-        if self.line < self.first || self.line > self.last || self.cut == Cut::Inside(self.line) {
+        if self.line < self.first || self.line > self.last || self.cut == Truncation::Inside(self.line) {
             return;
         }
         let room = MAX_TEXT.saturating_sub(self.text.len());
@@ -226,7 +226,7 @@ impl LineRange {
         } else {
             self.text.extend_from_slice(&piece[..room]);
             self.last = self.line;
-            self.cut = Cut::Inside(self.line);
+            self.cut = Truncation::Inside(self.line);
         }
     }
 
@@ -258,7 +258,7 @@ impl LineRange {
                 notes.push(format!("lines {} to {last}{of}; read on with \"offset\": {}", self.first, last + 1));
             }
         }
-        if let Cut::Inside(line) = self.cut {
+        if let Truncation::Inside(line) = self.cut {
             notes.push(format!("toolwright cut line {line}, which is too long for a result of 1 MiB"));
         }
         let text = String::from_utf8(self.text).unwrap_or_else(|error| {
@@ -276,7 +276,7 @@ impl LineRange {
 /// Records that the session knows the file with this content.
 pub(super) fn note(context: &ToolContext, path: &Path, hash: ContentHash, metadata: Option<&Metadata>) {
     let modified = metadata.and_then(|metadata| metadata.modified().ok());
-    context.services.files.saw(&context.session.id, path, FileSeen { hash, modified });
+    context.services.files.record_seen(&context.session.id, path, SeenFile { hash, modified });
 }
 
 /// Checks that the caller of a change knows the file's present content: by the given hash, else by what the session has

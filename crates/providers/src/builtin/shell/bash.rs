@@ -11,7 +11,7 @@ use toolwright_core::session::Session;
 use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
-use super::runner::{Runner, Start, longest};
+use super::runner::{CommandSpec, Runner, longest};
 use super::session::{BASH, Sessions, next_step};
 use super::{common_properties, folder_of, program_files, sandbox_note};
 use crate::builtin::{define, parse};
@@ -96,7 +96,7 @@ impl Tool for Bash {
             } else {
                 (vec!["-c".to_owned(), command], cwd.clone())
             };
-            let start = Start {
+            let start = CommandSpec {
                 program: "bash".into(),
                 arguments,
                 code_name: "command",

@@ -1,7 +1,7 @@
 //! `shell:bash` and `shell:python`: run code in a process tree that ends with the call.
 
 mod bash;
-mod printed;
+mod command_output;
 mod python;
 mod runner;
 mod session;

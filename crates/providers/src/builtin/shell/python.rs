@@ -17,7 +17,7 @@ use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 use toolwright_sandbox::{SupervisedCommand, candidates};
 
-use crate::builtin::shell::runner::{Runner, Start, longest};
+use crate::builtin::shell::runner::{CommandSpec, Runner, longest};
 use crate::builtin::shell::session::{PYTHON, Sessions, next_step};
 use crate::builtin::shell::{common_properties, folder_of, program_files, sandbox_note};
 use crate::builtin::{define, failed, parse};
@@ -116,7 +116,7 @@ impl Tool for Python {
                 cwd.clone()
             };
             line.extend(args.iter().cloned());
-            let start = Start {
+            let start = CommandSpec {
                 program: interpreter.program.clone().into(),
                 arguments: line,
                 code_name: "code",

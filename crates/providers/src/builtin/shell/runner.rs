@@ -17,12 +17,12 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::output::CUT;
-use toolwright_core::sandbox::{Enforcement, Mechanism, SandboxProfile, Wall};
+use toolwright_core::sandbox::{Enforcement, Mechanism, Restriction, SandboxProfile};
 use toolwright_sandbox::enforce::{Sandbox, SandboxConfig};
 use toolwright_sandbox::protected::{is_own, written_since};
 use toolwright_sandbox::{Output, Stdin, SupervisedChild, SupervisedCommand};
 
-use crate::builtin::shell::printed::Printed;
+use crate::builtin::shell::command_output::CommandOutput;
 use crate::builtin::shell::session::{LEFT, MAX_STATE, STATE, Session};
 use crate::builtin::{BuiltinOptions, failed};
 
@@ -37,7 +37,7 @@ const MAX_WRITTEN: usize = 20;
 
 /// Returns the longest time of a call: the longest timeout, and the time to end.
 pub(super) fn longest() -> Duration {
-    Duration::from_millis(MAX_TIMEOUT_MS) + 2 * TERM_GRACE + super::printed::DRAIN
+    Duration::from_millis(MAX_TIMEOUT_MS) + 2 * TERM_GRACE + super::command_output::DRAIN
 }
 
 /// Runs commands in one sandbox profile.
@@ -50,7 +50,7 @@ pub(super) struct Runner {
 }
 
 /// A command to run.
-pub(super) struct Start<'a> {
+pub(super) struct CommandSpec<'a> {
     pub(super) program: OsString,
     pub(super) arguments: Vec<String>,
     /// The name of the tool's argument with the code.
@@ -80,15 +80,15 @@ impl Runner {
     }
 
     /// Runs it until it ends, its time is up or the call is cancelled.
-    pub(super) async fn run(&self, mut start: Start<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    pub(super) async fn run(&self, mut start: CommandSpec<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let session = start.session.take();
         let limit = Limit::of(start.timeout_ms, context);
         let began = SystemTime::now();
         let mut child = self.start(start, session.as_ref(), context).await?;
         let enforcement = child.enforcement.take().unwrap_or_else(|| unrestricted(self.profile));
-        self.warn_of_gaps(&enforcement, context);
-        let held = enforcement.enforced.iter().any(|(wall, _)| *wall == Wall::Protected);
-        let mut printed = Printed::new(child.stdout.take(), context);
+        self.warn_unenforced(&enforcement, context);
+        let held = enforcement.enforced.iter().any(|(wall, _)| *wall == Restriction::Protected);
+        let mut printed = CommandOutput::new(child.stdout.take(), context);
         let ended = printed.follow(&mut child, limit.end).await;
         if ended.is_err() {
             // The result does not matter: dropping the child kills the rest.
@@ -123,7 +123,7 @@ impl Runner {
 
     async fn start(
         &self,
-        start: Start<'_>,
+        start: CommandSpec<'_>,
         session: Option<&Session<'_>>,
         context: &ToolContext,
     ) -> Result<SupervisedChild, ToolError> {
@@ -190,7 +190,7 @@ impl Runner {
     }
 
     /// Warns once of what this machine cannot enforce.
-    fn warn_of_gaps(&self, enforcement: &Enforcement, context: &ToolContext) {
+    fn warn_unenforced(&self, enforcement: &Enforcement, context: &ToolContext) {
         if let Some(message) = enforcement.gaps()
             && !self.has_warned.swap(true, Ordering::Relaxed)
         {
@@ -227,7 +227,7 @@ impl Limit {
     }
 }
 
-pub(super) enum Stop {
+pub(super) enum StopCause {
     TimedOut,
     /// It printed nothing for longer than a call may be silent.
     Silent,
@@ -235,7 +235,7 @@ pub(super) enum Stop {
     Lost(std::io::Error),
 }
 
-impl Stop {
+impl StopCause {
     pub(super) fn into_error(self, limit: Duration) -> ToolError {
         match self {
             Self::TimedOut => {
@@ -307,14 +307,14 @@ impl Capture {
 
     /// Returns beginning and end as text in about `room` bytes; between them, how much is missing and `why`.
     pub(super) fn into_ends(mut self, room: usize, why: &str) -> String {
-        let tail = after_a_cut(self.tail.make_contiguous());
+        let tail = skip_cut_character(self.tail.make_contiguous());
         let mut room = room;
         if std::str::from_utf8(whole_characters(&self.head)).is_err() || std::str::from_utf8(tail).is_err() {
             // A byte that is not text takes three as text.
             room /= 3;
         }
         let head = whole_characters(&self.head[..self.head.len().min(room * 2 / 3)]);
-        let tail = after_a_cut(&tail[tail.len().saturating_sub(room / 3)..]);
+        let tail = skip_cut_character(&tail[tail.len().saturating_sub(room / 3)..]);
         if is_binary(head) || is_binary(tail) {
             return format!("[binary data, {} bytes, not shown]", self.total);
         }
@@ -345,7 +345,7 @@ fn whole_characters(bytes: &[u8]) -> &[u8] {
 }
 
 /// Removes the rest of a character that is cut at the beginning.
-fn after_a_cut(bytes: &[u8]) -> &[u8] {
+fn skip_cut_character(bytes: &[u8]) -> &[u8] {
     let rest = bytes.iter().take(3).take_while(|&&byte| byte & 0xC0 == 0x80).count();
     &bytes[rest..]
 }

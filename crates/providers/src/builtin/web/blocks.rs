@@ -8,7 +8,7 @@ const MAX_MARKS: usize = 16;
 
 /// A mark on running text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum InlineMark {
     /// `**`
     Strong,
     /// `*`
@@ -28,7 +28,7 @@ pub(super) enum MarkKind {
     Link,
 }
 
-impl Mark {
+impl InlineMark {
     fn kind(&self) -> MarkKind {
         match self {
             Self::Strong => MarkKind::Strong,
@@ -83,7 +83,7 @@ pub(super) struct Writer {
     limit: usize,
     full: bool,
     containers: Vec<Container>,
-    marks: Vec<(Mark, Progress)>,
+    marks: Vec<(InlineMark, Progress)>,
     /// Pending line feeds before the next content.
     breaks: usize,
     /// Whether a space is pending before the next word.
@@ -239,7 +239,7 @@ impl Writer {
     }
 
     /// Begins a mark.
-    pub(super) fn open(&mut self, mark: Mark) {
+    pub(super) fn open(&mut self, mark: InlineMark) {
         if self.marks.len() < MAX_MARKS {
             self.marks.push((mark, Progress::Pending));
         }

@@ -11,7 +11,7 @@ use html5ever::tokenizer::states::RawKind;
 use html5ever::tokenizer::{BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
 use url::Url;
 
-use super::blocks::{Mark, MarkKind, RowPosition, Writer};
+use super::blocks::{InlineMark, MarkKind, RowPosition, Writer};
 
 /// Longer link targets are left out, so that a long base URL is not repeated.
 const MAX_TARGET: usize = 2048;
@@ -190,14 +190,14 @@ impl Converter {
             "code" | "kbd" | "samp" | "tt" => match &mut self.code {
                 Some((known, _)) if known.is_empty() => *known = language(tag).to_owned(),
                 Some(_) => {}
-                None => self.writer.open(Mark::Code),
+                None => self.writer.open(InlineMark::Code),
             },
-            "strong" | "b" => self.writer.open(Mark::Strong),
-            "em" | "i" => self.writer.open(Mark::Emphasis),
+            "strong" | "b" => self.writer.open(InlineMark::Strong),
+            "em" | "i" => self.writer.open(InlineMark::Emphasis),
             "a" => {
                 self.writer.close(MarkKind::Link);
                 if let Some(target) = attribute(tag, "href").and_then(|href| self.target(href)) {
-                    self.writer.open(Mark::Link(target));
+                    self.writer.open(InlineMark::Link(target));
                 }
             }
             "img" => self.image(tag),

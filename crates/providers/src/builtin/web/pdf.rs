@@ -50,7 +50,7 @@ pub(super) async fn text(bytes: Vec<u8>) -> Result<String, String> {
         let until = Instant::now() + TIME;
         let read = catch_unwind(AssertUnwindSafe(|| read_text(&bytes, until)));
         // The receiver may have gone.
-        let _ = send.send(read.unwrap_or_else(|panic| Err(format!("its reader failed: {}", said(&*panic)))));
+        let _ = send.send(read.unwrap_or_else(|panic| Err(format!("its reader failed: {}", panic_text(&*panic)))));
     };
     let thread = std::thread::Builder::new().name("pdf".into()).stack_size(STACK);
     thread.spawn(work).map_err(|error| format!("no thread can be started: {error}"))?;
@@ -61,7 +61,7 @@ pub(super) async fn text(bytes: Vec<u8>) -> Result<String, String> {
     }
 }
 
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked")
 }
@@ -142,11 +142,11 @@ impl Writer<'_> {
                     if operator == "TD" {
                         leading = -number(1);
                     }
-                    self.apart();
+                    self.separate();
                 }
                 "Tm" => {
                     height = number(5);
-                    self.apart();
+                    self.separate();
                 }
                 "T*" => height -= leading,
                 "Tj" | "TJ" => self.show(operands, font, height),
@@ -154,7 +154,7 @@ impl Writer<'_> {
                     height -= leading;
                     self.show(&operands[operands.len().saturating_sub(1)..], font, height);
                 }
-                "ET" => self.apart(),
+                "ET" => self.separate(),
                 "Do" => self.form(operands.first(), resources, depth),
                 _ => {}
             }
@@ -162,7 +162,7 @@ impl Writer<'_> {
     }
 
     /// Separates text in two places by a space, if it is on one line.
-    fn apart(&mut self) {
+    fn separate(&mut self) {
         if !self.text.is_empty() && !self.text.ends_with(char::is_whitespace) {
             self.text.push(' ');
         }
@@ -182,7 +182,7 @@ impl Writer<'_> {
                     Object::String(bytes, _) => {
                         self.text.push_str(&Document::decode_text(font, bytes).unwrap_or_default());
                     }
-                    gap if gap.as_float().is_ok_and(|gap| gap < GAP) => self.apart(),
+                    gap if gap.as_float().is_ok_and(|gap| gap < GAP) => self.separate(),
                     _ => {}
                 }
             }

@@ -5,7 +5,7 @@ use http::HeaderValue;
 use serde_json::{Map, Value};
 use toolwright_core::tool_id::short_hash;
 
-use crate::rest::Complaint;
+use crate::rest::FieldError;
 use crate::rest::request::payload::Payload;
 use crate::rest::request::query::{Reserved, Style, append_pairs, encode};
 use crate::rest::request::template::{Nulls, Parameter, Rendered, Segment, Template, plain_text};
@@ -56,7 +56,7 @@ impl BodyTemplate {
         body: &Value,
         content_type: Option<&str>,
         schema: &Value,
-    ) -> Result<Self, Complaint> {
+    ) -> Result<Self, FieldError> {
         let content_type =
             content_type.map(|value| value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
         let form = content_type.as_deref() == Some(FORM);
@@ -66,7 +66,7 @@ impl BodyTemplate {
                 let pairs = members.iter().map(|(name, value)| {
                     Ok((name.clone(), JsonTemplate::compile(value, &format!("body.{name}"), schema, 0)?))
                 });
-                Ok(Self::Form(pairs.collect::<Result<_, Complaint>>()?))
+                Ok(Self::Form(pairs.collect::<Result<_, FieldError>>()?))
             }
             Value::String(text) => {
                 let template = Template::compile(text, "body", schema)?;
@@ -81,14 +81,14 @@ impl BodyTemplate {
                 Ok(Self::Text { template, form })
             }
             _ if json => Ok(Self::Json(JsonTemplate::compile(body, "body", schema, 0)?)),
-            _ => Err(Complaint::new("body", "a body of this Content-Type is a string")),
+            _ => Err(FieldError::new("body", "a body of this Content-Type is a string")),
         }
     }
 
     /// Compiles JSON that was written as text. It is parsed now, so that values cannot change its structure.
-    fn compile_json_text(text: &str, schema: &Value) -> Result<Self, Complaint> {
+    fn compile_json_text(text: &str, schema: &Value) -> Result<Self, FieldError> {
         let parsed: Value = serde_json::from_str(text).map_err(|error| {
-            Complaint::new(
+            FieldError::new(
                 "body",
                 format!("it looks like JSON and does not parse ({error}): quote each placeholder (one that is alone in its quotes keeps its type), or write the body as YAML"),
             )
@@ -146,9 +146,9 @@ impl JsonTemplate {
         field: &str,
         schema: &Value,
         depth: usize,
-    ) -> Result<Self, Complaint> {
+    ) -> Result<Self, FieldError> {
         if depth == MAX_DEPTH {
-            return Err(Complaint::new(field, format!("it nests deeper than {MAX_DEPTH} levels")));
+            return Err(FieldError::new(field, format!("it nests deeper than {MAX_DEPTH} levels")));
         }
         Ok(match value {
             Value::String(text) => {
@@ -171,7 +171,7 @@ impl JsonTemplate {
                     .map(|(name, member)| {
                         let field = format!("{field}.{name}");
                         if name.contains("${") {
-                            return Err(Complaint::new(field, "a placeholder cannot be a name; only values can"));
+                            return Err(FieldError::new(field, "a placeholder cannot be a name; only values can"));
                         }
                         Ok((name.clone(), Self::compile(member, &field, schema, depth + 1)?))
                     })
@@ -230,7 +230,7 @@ impl JsonTemplate {
 }
 
 /// A rendered part, with its headers.
-pub(in crate::rest) struct Written {
+pub(in crate::rest) struct EncodedPart {
     pub(in crate::rest) content_type: String,
     pub(in crate::rest) bytes: Vec<u8>,
 }
@@ -243,7 +243,7 @@ pub(in crate::rest) fn quoted(name: &str) -> String {
 }
 
 /// Returns a boundary that no part contains. It depends only on the parts, so that a repeated request is identical.
-pub(in crate::rest) fn boundary(parts: &[Written]) -> String {
+pub(in crate::rest) fn boundary(parts: &[EncodedPart]) -> String {
     let all = parts.iter().map(|part| String::from_utf8_lossy(&part.bytes)).collect::<Vec<_>>().join("\n");
     let mut attempt = 0_u32;
     loop {
@@ -256,7 +256,7 @@ pub(in crate::rest) fn boundary(parts: &[Written]) -> String {
 }
 
 /// Joins the parts with the boundary between them.
-pub(in crate::rest) fn joined(parts: &[Written], boundary: &str) -> Bytes {
+pub(in crate::rest) fn joined(parts: &[EncodedPart], boundary: &str) -> Bytes {
     let mut body = Vec::with_capacity(parts.iter().map(|part| part.bytes.len() + boundary.len() + 8).sum());
     for part in parts {
         body.extend_from_slice(format!("--{boundary}\r\n").as_bytes());
@@ -269,7 +269,7 @@ pub(in crate::rest) fn joined(parts: &[Written], boundary: &str) -> Bytes {
 
 /// Returns the media type of the whole: the document's, with this boundary instead of any other. If the first part is
 /// the root, its type is named too, unless the document does so (RFC 2387, section 3.1).
-pub(in crate::rest) fn content_type(stated: &str, boundary: &str, parts: &[Written]) -> String {
+pub(in crate::rest) fn content_type(stated: &str, boundary: &str, parts: &[EncodedPart]) -> String {
     let (essence, parameters) = pieces(stated);
     let is = |parameter: &str, name: &str| {
         parameter.split('=').next().is_some_and(|stated| stated.trim().eq_ignore_ascii_case(name))
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn multipart_bodies_have_one_boundary_and_type() {
-        let of = |kind: &str| [Written { content_type: kind.to_owned(), bytes: Vec::new() }];
+        let of = |kind: &str| [EncodedPart { content_type: kind.to_owned(), bytes: Vec::new() }];
         for (stated, root, expect) in [
             ("multipart/form-data", "a/b", "multipart/form-data; boundary=B"),
             ("multipart/mixed ; Boundary = x;;a=b ", "a/b", "multipart/mixed; a=b; boundary=B"),

@@ -14,7 +14,7 @@ use serde_json::Value;
 use url::Url;
 
 use self::body::{BodyTemplate, JsonTemplate};
-use self::place::{CookieStyle, Explode, PathStyle, Writing, append_cookies, header_text, path_text};
+use self::place::{CookieStyle, Explode, PathStyle, ValueEncoding, append_cookies, header_text, path_text};
 use self::query::{Reserved, Style, append_pairs, encode};
 use self::template::{Nulls, Parameter, Template, plain_text};
 use toolwright_net::HttpRequest;
@@ -45,7 +45,7 @@ pub(crate) enum PathPart {
     /// Literal text, as in the URL.
     Literal(String),
     /// An argument.
-    Value { parameter: Parameter, name: String, style: PathStyle, explode: Explode, writing: Writing },
+    Value { parameter: Parameter, name: String, style: PathStyle, explode: Explode, writing: ValueEncoding },
 }
 
 /// A part of a query.
@@ -62,7 +62,7 @@ pub(crate) enum Pair {
         style: Style,
         explode: Option<bool>,
         reserved: Reserved,
-        writing: Writing,
+        writing: ValueEncoding,
     },
 }
 
@@ -72,7 +72,7 @@ pub(crate) enum HeaderPart {
     /// Text with placeholders.
     Text(Template),
     /// An argument.
-    Value { parameter: Parameter, explode: Explode, writing: Writing },
+    Value { parameter: Parameter, explode: Explode, writing: ValueEncoding },
 }
 
 /// One or more cookies.
@@ -82,7 +82,7 @@ pub(crate) struct CookiePart {
     pub(crate) parameter: Parameter,
     pub(crate) style: CookieStyle,
     pub(crate) explode: Explode,
-    pub(crate) writing: Writing,
+    pub(crate) writing: ValueEncoding,
 }
 
 impl RequestTemplate {
@@ -144,8 +144,8 @@ impl RequestTemplate {
                     let whole = value.parameter();
                     let value = value.render(arguments, Nulls::LeftOut)?.filter(|value| !value.is_null());
                     let value = value.map(|value| match writing {
-                        Writing::Styled => value,
-                        Writing::Json => value.to_string().into(),
+                        ValueEncoding::Styled => value,
+                        ValueEncoding::Json => value.to_string().into(),
                     });
                     if let Some(value) = value {
                         let before = pairs.len();
@@ -155,7 +155,7 @@ impl RequestTemplate {
                             own_members(name, members, |member| self.is_other_pair(index, member))?;
                         }
                         if let Some(parameter) = whole.filter(|_| pairs.len() == before) {
-                            parameter.sent_as_nothing()?;
+                            parameter.reject_empty_value()?;
                         }
                     }
                 }
@@ -177,7 +177,7 @@ impl RequestTemplate {
                     Some(value) => {
                         let text = header_text(name.as_str(), value, *explode, *writing)?;
                         if text.is_none() {
-                            parameter.sent_as_nothing()?;
+                            parameter.reject_empty_value()?;
                         }
                         text
                     }
@@ -194,14 +194,15 @@ impl RequestTemplate {
         for (index, cookie) in self.cookies.iter().enumerate() {
             if let Some(value) = cookie.parameter.value(arguments)? {
                 let before = cookies.len();
-                if let (Value::Object(members), Explode::Yes, Writing::Styled) = (value, cookie.explode, cookie.writing)
+                if let (Value::Object(members), Explode::Yes, ValueEncoding::Styled) =
+                    (value, cookie.explode, cookie.writing)
                 {
                     let members = members.keys().map(String::as_str);
                     own_members(&cookie.name, members, |member| self.is_other_cookie(index, member))?;
                 }
                 append_cookies(&mut cookies, (&cookie.name, value), cookie.style, cookie.explode, cookie.writing)?;
                 if cookies.len() == before {
-                    cookie.parameter.sent_as_nothing()?;
+                    cookie.parameter.reject_empty_value()?;
                 }
             }
         }

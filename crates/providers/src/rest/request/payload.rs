@@ -9,7 +9,7 @@ use http::header::{CONTENT_DISPOSITION, HeaderName};
 use serde_json::{Map, Value};
 
 use super::body::RenderedBody;
-use super::body::{self, Written, boundary, joined, quoted};
+use super::body::{self, EncodedPart, boundary, joined, quoted};
 use super::place::Explode;
 use super::query::{Reserved, Style, append_pairs, item_text};
 use super::template::{Parameter, plain_text};
@@ -130,7 +130,7 @@ impl Payload {
             }
             PayloadKind::Bytes(kinds) => {
                 let file = file_of(value)?;
-                if let Some(said) = kinds.said(file.content_type)? {
+                if let Some(said) = kinds.declared_type(file.content_type)? {
                     content_type = said;
                 }
                 file.bytes.into_owned().into()
@@ -150,7 +150,7 @@ impl Payload {
     }
 
     /// Returns the parts, in order.
-    fn parts(&self, value: &Value, parts: &PartList) -> Result<Vec<Written>, String> {
+    fn parts(&self, value: &Value, parts: &PartList) -> Result<Vec<EncodedPart>, String> {
         let mut written = Vec::new();
         match parts {
             PartList::Named(parts, rest) => {
@@ -210,7 +210,7 @@ fn form(members: &Map<String, Value>, fields: &[(String, FieldWriting)]) -> Resu
 
 impl PartWriting {
     /// Writes the parts of a member: each item of a list is a part.
-    fn member(&self, name: &str, value: &Value, written: &mut Vec<Written>) -> Result<(), String> {
+    fn member(&self, name: &str, value: &Value, written: &mut Vec<EncodedPart>) -> Result<(), String> {
         if let PartContent::Styled(style, explode) = self.content {
             for (name, text) in styled(name, value, style, explode)? {
                 written.push(self.render(Some(&name), &text.into())?);
@@ -229,7 +229,7 @@ impl PartWriting {
 
     /// Renders one part. Members are identified by their names, which form data has for it (RFC 7578, section 4.2),
     /// list items by their order.
-    fn render(&self, name: Option<&str>, value: &Value) -> Result<Written, String> {
+    fn render(&self, name: Option<&str>, value: &Value) -> Result<EncodedPart, String> {
         let shown = name.unwrap_or("part");
         let mut head = name.map(|name| format!("Content-Disposition: form-data; name=\"{}\"", quoted(name)));
         let is_file = match &self.content {
@@ -281,7 +281,7 @@ impl PartWriting {
         }
         part.extend_from_slice(format!("Content-Type: {content_type}\r\n\r\n").as_bytes());
         part.extend_from_slice(&bytes);
-        Ok(Written { content_type, bytes: part })
+        Ok(EncodedPart { content_type, bytes: part })
     }
 }
 
@@ -324,7 +324,7 @@ impl Kinds {
     ///
     /// # Errors
     /// It is outside of the range, or missing although the range has no default.
-    fn said(&self, stated: Option<&str>) -> Result<Option<HeaderValue>, String> {
+    fn declared_type(&self, stated: Option<&str>) -> Result<Option<HeaderValue>, String> {
         let (range, stated) = match (self, stated) {
             (Self::Own, _) | (Self::Any(_), None) => return Ok(None),
             (Self::Any(range) | Self::Said(range), Some(stated)) => (range, stated),

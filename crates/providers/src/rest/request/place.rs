@@ -45,7 +45,7 @@ pub(crate) enum CookieStyle {
 
 /// How a value is written as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Writing {
+pub(crate) enum ValueEncoding {
     /// By style: scalars unchanged.
     #[default]
     Styled,
@@ -63,11 +63,11 @@ pub(in crate::rest) fn path_text(
     value: &Value,
     style: PathStyle,
     explode: Explode,
-    writing: Writing,
+    writing: ValueEncoding,
 ) -> Result<Option<String>, String> {
     let value = match writing {
-        Writing::Styled => without_nulls(value),
-        Writing::Json => Cow::Owned(Value::String(value.to_string())),
+        ValueEncoding::Styled => without_nulls(value),
+        ValueEncoding::Json => Cow::Owned(Value::String(value.to_string())),
     };
     let value = &*value;
     let is_exploded = explode == Explode::Yes && (value.is_array() || value.is_object());
@@ -124,9 +124,9 @@ pub(in crate::rest) fn header_text(
     name: &str,
     value: &Value,
     explode: Explode,
-    writing: Writing,
+    writing: ValueEncoding,
 ) -> Result<Option<String>, String> {
-    if writing == Writing::Json {
+    if writing == ValueEncoding::Json {
         return Ok(Some(value.to_string()));
     }
     let value = &*without_nulls(value);
@@ -161,11 +161,11 @@ pub(in crate::rest) fn append_cookies(
     (name, value): (&str, &Value),
     style: CookieStyle,
     explode: Explode,
-    writing: Writing,
+    writing: ValueEncoding,
 ) -> Result<(), String> {
     let text = |text: &str| match style {
         CookieStyle::Form => Ok(utf8_percent_encode(text, NOT_IN_COOKIES).to_string()),
-        CookieStyle::Plain if text.contains(is_no_cookies) => Err(format!(
+        CookieStyle::Plain if text.contains(is_not_cookie_octet) => Err(format!(
             "the value of the cookie `{name}` holds a space, a control character or one of `\",;\\`, which it has to have encoded"
         )),
         CookieStyle::Plain => Ok(text.to_owned()),
@@ -178,9 +178,9 @@ pub(in crate::rest) fn append_cookies(
         let parts = parts.into_iter().collect::<Result<Vec<_>, String>>()?;
         Ok::<_, String>(format!("{}={}", text(name)?, parts.join(",")))
     };
-    let written = if writing == Writing::Json { Cow::Borrowed(value) } else { without_nulls(value) };
+    let written = if writing == ValueEncoding::Json { Cow::Borrowed(value) } else { without_nulls(value) };
     match &*written {
-        _ if writing == Writing::Json => out.push(cookie(name, &value.to_string().into())?),
+        _ if writing == ValueEncoding::Json => out.push(cookie(name, &value.to_string().into())?),
         Value::Array(items) if items.is_empty() => {}
         Value::Object(members) if members.is_empty() => {}
         Value::Array(items) if explode == Explode::Yes => {
@@ -205,7 +205,7 @@ pub(in crate::rest) fn append_cookies(
 
 /// Returns whether a character is invalid by RFC 6265 section 4.1.1. Non-ASCII characters are allowed, because servers
 /// accept them.
-fn is_no_cookies(c: char) -> bool {
+fn is_not_cookie_octet(c: char) -> bool {
     c.is_ascii_control() || matches!(c, ' ' | '"' | ',' | ';' | '\\')
 }
 
@@ -220,7 +220,7 @@ mod tests {
         let list = || json!(["blue", "black"]);
         let object = || json!({"R": 100, "G": "a/b"});
         let path = |value: Value, style: PathStyle, explode: Explode, expect: &str| {
-            let written = path_text("color", &value, style, explode, Writing::Styled).expect("written");
+            let written = path_text("color", &value, style, explode, ValueEncoding::Styled).expect("written");
             assert_eq!(written.as_deref(), Some(expect), "{value} {style:?}");
         };
         path(json!("bl/ue"), PathStyle::Simple, Explode::No, "bl%2Fue");
@@ -237,27 +237,28 @@ mod tests {
         path(object(), PathStyle::Matrix, Explode::No, ";color=R,100,G,a%2Fb");
         path(object(), PathStyle::Matrix, Explode::Yes, ";R=100;G=a%2Fb");
         assert_eq!(
-            path_text("c", &json!([1]), PathStyle::Simple, Explode::No, Writing::Json),
+            path_text("c", &json!([1]), PathStyle::Simple, Explode::No, ValueEncoding::Json),
             Ok(Some("%5B1%5D".to_owned())),
             "content is JSON"
         );
 
-        let header = |value: Value, explode: Explode, writing: Writing, expect: &str| {
+        let header = |value: Value, explode: Explode, writing: ValueEncoding, expect: &str| {
             assert_eq!(header_text("h", &value, explode, writing), Ok(Some(expect.to_owned())));
         };
-        header(list(), Explode::No, Writing::Styled, "blue,black");
-        header(object(), Explode::No, Writing::Styled, "R,100,G,a/b");
-        header(object(), Explode::Yes, Writing::Styled, "R=100,G=a/b");
-        header(object(), Explode::No, Writing::Json, r#"{"R":100,"G":"a/b"}"#);
+        header(list(), Explode::No, ValueEncoding::Styled, "blue,black");
+        header(object(), Explode::No, ValueEncoding::Styled, "R,100,G,a/b");
+        header(object(), Explode::Yes, ValueEncoding::Styled, "R=100,G=a/b");
+        header(object(), Explode::No, ValueEncoding::Json, r#"{"R":100,"G":"a/b"}"#);
 
         let cookies = |value: Value, explode: Explode, expect: &[&str]| {
             let mut out = Vec::new();
-            append_cookies(&mut out, ("c", &value), CookieStyle::Form, explode, Writing::Styled).expect("written");
+            append_cookies(&mut out, ("c", &value), CookieStyle::Form, explode, ValueEncoding::Styled)
+                .expect("written");
             assert_eq!(out, expect);
         };
         let plain = |value: Value, explode: Explode, expect: Option<&[&str]>| {
             let mut out = Vec::new();
-            let written = append_cookies(&mut out, ("c", &value), CookieStyle::Plain, explode, Writing::Styled);
+            let written = append_cookies(&mut out, ("c", &value), CookieStyle::Plain, explode, ValueEncoding::Styled);
             assert_eq!(
                 written.is_ok().then_some(out),
                 expect.map(|all| all.iter().map(|&one| one.to_owned()).collect())
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn items_containing_the_separator_are_refused() {
         let header = |value: Value, explode: Explode, is_written: bool| {
-            let written = header_text("X", &value, explode, Writing::Styled);
+            let written = header_text("X", &value, explode, ValueEncoding::Styled);
             assert_eq!(written.is_ok(), is_written, "{value}");
         };
         header(json!(["a", "b,c"]), Explode::No, false);
@@ -289,7 +290,7 @@ mod tests {
         header(json!({"a=b": "c"}), Explode::Yes, false);
         header(json!({"a=b": "c=d"}), Explode::No, true);
         let label = |value: Value, explode: Explode, is_written: bool| {
-            let written = path_text("l", &value, PathStyle::Label, explode, Writing::Styled);
+            let written = path_text("l", &value, PathStyle::Label, explode, ValueEncoding::Styled);
             assert_eq!(written.is_ok(), is_written, "{value}");
         };
         label(json!(["a.b", "c"]), Explode::Yes, false);
@@ -303,13 +304,14 @@ mod tests {
     #[test]
     fn empty_lists_are_left_out_everywhere() {
         for value in [json!([]), json!({}), json!([null]), json!({"k": null})] {
-            assert_eq!(header_text("h", &value, Explode::No, Writing::Styled), Ok(None));
+            assert_eq!(header_text("h", &value, Explode::No, ValueEncoding::Styled), Ok(None));
             for style in [PathStyle::Simple, PathStyle::Label, PathStyle::Matrix] {
-                assert_eq!(path_text("p", &value, style, Explode::No, Writing::Styled), Ok(None));
+                assert_eq!(path_text("p", &value, style, Explode::No, ValueEncoding::Styled), Ok(None));
             }
             for explode in [Explode::Yes, Explode::No] {
                 let mut out = Vec::new();
-                append_cookies(&mut out, ("c", &value), CookieStyle::Form, explode, Writing::Styled).expect("written");
+                append_cookies(&mut out, ("c", &value), CookieStyle::Form, explode, ValueEncoding::Styled)
+                    .expect("written");
                 assert!(out.is_empty(), "{out:?}");
             }
         }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::rest::Complaint;
+use crate::rest::FieldError;
 
 const PREFIX: &str = "parameters.";
 
@@ -27,8 +27,8 @@ pub(crate) struct Parameter {
 }
 
 impl Parameter {
-    fn parse(inside: &str, field: &str, schema: &Value) -> Result<Self, Complaint> {
-        let fail = |reason: String| Err(Complaint::new(field, reason));
+    fn parse(inside: &str, field: &str, schema: &Value) -> Result<Self, FieldError> {
+        let fail = |reason: String| Err(FieldError::new(field, reason));
         let Some(path) = inside.strip_prefix(PREFIX) else {
             return fail(format!(
                 "`${{{inside}}}` is not a placeholder: write ${{parameters.name}}; environment variables are expanded when the configuration is read"
@@ -85,7 +85,7 @@ impl Parameter {
     ///
     /// # Errors
     /// A message if an operation needs a value.
-    pub(in crate::rest) fn sent_as_nothing(&self) -> Result<(), String> {
+    pub(in crate::rest) fn reject_empty_value(&self) -> Result<(), String> {
         if !self.needs_value {
             return Ok(());
         }
@@ -170,12 +170,12 @@ impl Template {
     ///
     /// # Errors
     /// A placeholder is malformed, not `parameters.…`, or not declared.
-    pub(in crate::rest) fn compile(text: &str, field: &str, schema: &Value) -> Result<Self, Complaint> {
+    pub(in crate::rest) fn compile(text: &str, field: &str, schema: &Value) -> Result<Self, FieldError> {
         let mut segments = Vec::new();
         let mut rest = text;
         while let Some(start) = rest.find("${") {
             let Some(length) = rest[start..].find('}') else {
-                return Err(Complaint::new(field, "`${` has no closing `}`"));
+                return Err(FieldError::new(field, "`${` has no closing `}`"));
             };
             if start > 0 {
                 segments.push(Segment::Literal(rest[..start].to_owned()));

@@ -86,7 +86,7 @@ impl<'s> Writer<'s> {
             }
             let outer = self.open(node, &name, None)?;
             self.out.push('>');
-            text(&mut self.out, &plain_text(value), Inside::Element)?;
+            text(&mut self.out, &plain_text(value), XmlContext::Element)?;
             self.close(&name, outer);
             return Ok(());
         };
@@ -110,7 +110,7 @@ impl<'s> Writer<'s> {
                 if value.is_object() || value.is_array() {
                     return Err(format!("`{key}` is written as the text of an element, which is one text or number"));
                 }
-                text(&mut self.out, &plain_text(value), Inside::Element)?;
+                text(&mut self.out, &plain_text(value), XmlContext::Element)?;
             }
             [(key, _), ..] => {
                 return Err(format!("`{key}` is written as the text of an element, which then holds nothing else"));
@@ -178,7 +178,7 @@ impl<'s> Writer<'s> {
                 return Err(format!("its document writes two attributes named `{name}` in one element"));
             }
             let _ = write!(self.out, " {}=\"", qualified(member, name)?);
-            text(&mut self.out, &plain_text(value), Inside::Attribute)?;
+            text(&mut self.out, &plain_text(value), XmlContext::Attribute)?;
             self.out.push('"');
         }
         Ok(outer)
@@ -210,7 +210,7 @@ impl<'s> Writer<'s> {
             }
             None => self.out.push_str(" xmlns=\""),
         }
-        text(&mut self.out, namespace, Inside::Attribute)?;
+        text(&mut self.out, namespace, XmlContext::Attribute)?;
         self.out.push('"');
         self.scope.push((prefix, namespace));
         Ok(())
@@ -263,23 +263,23 @@ pub(crate) fn is_name(name: &str) -> bool {
 
 /// The context of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Inside {
+enum XmlContext {
     Element,
     Attribute,
 }
 
 /// Writes a text so that it is read back unchanged.
-fn text(out: &mut String, text: &str, inside: Inside) -> Result<(), String> {
+fn text(out: &mut String, text: &str, inside: XmlContext) -> Result<(), String> {
     for c in text.chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             // `]]>` is forbidden in a text.
             '>' => out.push_str("&gt;"),
-            '"' if inside == Inside::Attribute => out.push_str("&quot;"),
+            '"' if inside == XmlContext::Attribute => out.push_str("&quot;"),
             // Readers turn it into a line feed, and white space in attributes into spaces.
             '\r' => out.push_str("&#13;"),
-            '\n' | '\t' if inside == Inside::Attribute => {
+            '\n' | '\t' if inside == XmlContext::Attribute => {
                 let _ = write!(out, "&#{};", u32::from(c));
             }
             '\n' | '\t' | '\u{20}'..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..='\u{10FFFF}' => out.push(c),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use toolwright_core::catalogue::{CallScope, RegisteredTool};
 use toolwright_core::content::joined_text;
-use toolwright_core::context::{FileSeen, FileState, PartialSink, Services, ToolContext};
+use toolwright_core::context::{FileState, PartialSink, SeenFile, Services, ToolContext};
 use toolwright_core::error::Unsupported;
 use toolwright_core::event::Partial;
 use toolwright_core::schema::fill_defaults;
@@ -17,13 +17,13 @@ use toolwright_providers::builtin::{BuiltinOptions, PathGuard, tools};
 use toolwright_testkit::FakeClock;
 
 #[derive(Default)]
-struct Seen(Mutex<HashMap<(SessionId, PathBuf), FileSeen>>);
+struct Seen(Mutex<HashMap<(SessionId, PathBuf), SeenFile>>);
 
 impl FileState for Seen {
-    fn saw(&self, session: &SessionId, path: &Path, seen: FileSeen) {
+    fn record_seen(&self, session: &SessionId, path: &Path, seen: SeenFile) {
         self.0.lock().expect("lock").insert((session.clone(), path.to_owned()), seen);
     }
-    fn seen(&self, session: &SessionId, path: &Path) -> Result<Option<FileSeen>, Unsupported> {
+    fn seen(&self, session: &SessionId, path: &Path) -> Result<Option<SeenFile>, Unsupported> {
         Ok(self.0.lock().expect("lock").get(&(session.clone(), path.to_owned())).copied())
     }
 }

@@ -1,7 +1,7 @@
 //! Swagger 2.0 documents, and operations in files of their own.
 
 use serde_json::{Value, json};
-use toolwright_providers::openapi::{Filter, OpenApiConfig, Origin, Refused, import, server_addresses};
+use toolwright_providers::openapi::{Filter, OpenApiConfig, Origin, RefusedOperation, import, server_addresses};
 
 use super::{call, file_spec, folder_of, import_of, schema};
 use crate::wire::{Reply, Server};
@@ -129,14 +129,14 @@ fn operations_may_stand_in_files_of_their_own() {
         ("DELETE /pets", "nothing stands there"),
         ("/owners", "$ref `parts/empty.yml`: nothing stands there"),
     ] {
-        let is_refused = |refused: &Refused| refused.operation == operation && refused.reason.contains(reason);
+        let is_refused = |refused: &RefusedOperation| refused.operation == operation && refused.reason.contains(reason);
         assert!(imported.refused.iter().any(is_refused), "{operation}: {:?}", imported.refused);
     }
     assert!(imported.refused.iter().all(|refused| refused.is_unreadable), "{:?}", imported.refused);
     // What a setting leaves out is not what could not be read.
     let spec = OpenApiConfig { filter: Filter { tags: vec!["none".into()], ..Filter::default() }, ..file_spec(&path) };
     let filtered = import(&spec, text, Origin::File(path.clone())).expect("a document").refused;
-    let is_readable = |refused: &&Refused| !refused.is_unreadable;
+    let is_readable = |refused: &&RefusedOperation| !refused.is_unreadable;
     assert_eq!(filtered.iter().filter(is_readable).map(|refused| &*refused.operation).collect::<Vec<_>>(), ["list"]);
 }
 

@@ -143,7 +143,7 @@ async fn pins_cover_the_documents_words_alone() {
         let mut spec = file_spec(&path);
         change(&mut spec);
         let tools = OpenApiProvider::new(spec, options(&Names::new(&[]))).list().await.expect("listed");
-        assert_eq!((tools.len(), tools[0].origin()), (1, toolwright_core::catalogue::Origin::Foreign));
+        assert_eq!((tools.len(), tools[0].origin()), (1, toolwright_core::catalogue::DefinitionOrigin::Foreign));
         Arc::clone(&tools[0])
     };
     let (api, other) = ("https://api.example/v1", "https://other.example/v1");

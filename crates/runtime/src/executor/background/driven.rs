@@ -18,7 +18,7 @@ pub(in crate::executor) struct DrivenRuns {
 }
 
 /// The terms of a driven run, for a job of its session.
-pub(in crate::executor) enum Driven {
+pub(in crate::executor) enum DrivenContext {
     /// The run began the job.
     Own(RunContext),
     /// Another run of the session began the job.
@@ -31,13 +31,13 @@ impl DrivenRuns {
     }
 
     /// Returns the terms for a job that `run` began in `session`.
-    pub(in crate::executor) fn get(&self, session: &SessionId, run: Option<&str>) -> Option<Driven> {
+    pub(in crate::executor) fn get(&self, session: &SessionId, run: Option<&str>) -> Option<DrivenContext> {
         let terms = self.terms();
         let is_of = |terms: &&RunContext| terms.session.id == *session;
         if let Some(own) = run.and_then(|run| terms.get(run)).filter(is_of) {
-            return Some(Driven::Own(own.clone()));
+            return Some(DrivenContext::Own(own.clone()));
         }
-        terms.values().find(is_of).cloned().map(Driven::Other)
+        terms.values().find(is_of).cloned().map(DrivenContext::Other)
     }
 
     pub(in crate::executor) fn sessions(&self) -> Vec<SessionId> {
@@ -93,8 +93,8 @@ mod tests {
         let runs = Arc::new(DrivenRuns::default());
         let check = |run: Option<&str>, expect: Option<(bool, Profile)>| {
             let found = runs.get(&SessionId::new("s"), run).map(|found| match found {
-                Driven::Own(terms) => (true, terms.policy.profile),
-                Driven::Other(terms) => (false, terms.policy.profile),
+                DrivenContext::Own(terms) => (true, terms.policy.profile),
+                DrivenContext::Other(terms) => (false, terms.policy.profile),
             });
             assert_eq!(found, expect, "{run:?}");
         };

@@ -17,28 +17,28 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::job::{Follows, JobNotice, JobRecord, JobState, Turns, note};
-use toolwright_core::operation::{Lineage, Op, OpKind, Origin};
+use toolwright_core::job::{JobFollower, JobNotice, JobRecord, JobState, Turns, note};
+use toolwright_core::operation::{CallOrigin, Lineage, Op, OpKind};
 use toolwright_core::outcome::{JOB_META, Outcome, STANDS_IN, ToolOutput};
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 use toolwright_core::store::{MessageKind, SessionLog as _};
 
-use super::admission::{Admitted, Asking, JobAdmission, JobStart};
+use super::admission::{Admitted, JobAdmission, JobStart, PendingAdmission};
 use super::call_record::{ApprovalAnswer, journal, name_tool};
-use super::context::Limits;
+use super::context::CallTimeLimits;
 use super::pipeline::{CallState, Destination, EarlyExit, Panic, PromotableCall, Stage, catch_panic, validated};
 use super::{Executor, RunContext};
 
 pub use self::driven::DrivenRun;
 pub(super) use self::driven::DrivenRuns;
 pub use self::recovery::RecoveryOptions;
-use crate::jobs::{Begun, JobEvents, JobManager, Live};
+use crate::jobs::{JobBeginning, JobEvents, JobManager, LiveJob};
 use crate::queue::Priority;
 use crate::store::jobs::{Admission, JobPlan, JobRights, JobStep, NewJob};
 
 /// The work of a job.
-type Work = BoxFuture<'static, Outcome>;
+type JobFuture = BoxFuture<'static, Outcome>;
 
 /// The limit on a stateful job's total time; each of its steps has the tool's own limit.
 const STATEFUL_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -55,7 +55,7 @@ impl Executor {
         let Some(jobs) = &self.options.jobs else {
             return Err(ToolError::new(ErrorKind::InternalError, "there are no jobs here").into());
         };
-        let (admission, reason, leave): (_, _, Asking) = match how {
+        let (admission, reason, leave): (_, _, PendingAdmission) = match how {
             JobStart::Admitted(admitted) => {
                 (admission(admitted), None, Box::pin(async move { JobAdmission::from(Ok(admitted)) }))
             }
@@ -66,8 +66,8 @@ impl Executor {
         let entry = Arc::clone(&call.entry);
         let events = self.job_events(&new.record, &op.inside());
         let job = match jobs.begin(new, Cancel::new(), events).await.map_err(ToolError::from)? {
-            Begun::New(job) => job,
-            Begun::Known(id) => {
+            JobBeginning::New(job) => job,
+            JobBeginning::Known(id) => {
                 let record = jobs.record(&id).await.map_err(ToolError::from)?;
                 return Ok(known(&record, entry.definition(), run.follows));
             }
@@ -85,15 +85,15 @@ impl Executor {
     pub(super) fn launch(
         self: &Arc<Self>,
         jobs: &Arc<JobManager>,
-        job: &Arc<Live>,
+        job: &Arc<LiveJob>,
         call: Arc<ValidCall>,
-        leave: Asking,
+        leave: PendingAdmission,
         run: &RunContext,
         op: &Op,
     ) {
         let log = Arc::clone(&job.log);
         let stepwise = call.entry.definition().mode == Mode::Stateful;
-        let limit = Limits::of(&call.entry, run, &self.options).absolute;
+        let limit = CallTimeLimits::of(&call.entry, run, &self.options).absolute;
         let mut run = RunContext {
             lineage: op.inside(),
             cancel: job.cancel.clone(),
@@ -101,9 +101,9 @@ impl Executor {
             became: None,
             journal: Some((Arc::clone(job) as _, job.id.as_str().into())),
             priority: Priority::Background,
-            origin: Origin::Job,
+            origin: CallOrigin::Job,
             started_before: 0,
-            beside: Arc::default(),
+            excluded: Arc::default(),
             inner: None,
             timeout: if stepwise { Some(STATEFUL_LIFE) } else { run.timeout },
             // Its outcome is not part of this turn.
@@ -119,7 +119,7 @@ impl Executor {
         call_record.decided_by = "job".into();
         let executor = Arc::clone(self);
         let id = call.id.clone();
-        let mut it = Box::new(CallState { call, run: Arc::new(run), record: call_record });
+        let mut call_state = Box::new(CallState { call, run: Arc::new(run), record: call_record });
         let work = async move {
             let mut asking = leave;
             let clock = Arc::clone(&executor.options.services.clock);
@@ -127,19 +127,19 @@ impl Executor {
             let leave = tokio::select! {
                 biased;
                 leave = catch_panic(asking.as_mut()) => {
-                    leave.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry)).into())
+                    leave.unwrap_or_else(|panicked| Err(call_state.record.panic_exit(&panicked, &call_state.call.entry)).into())
                 }
-                cause = it.run.cancel.cancelled() => JobAdmission {
+                cause = call_state.run.cancel.cancelled() => JobAdmission {
                     admitted: Err(ToolError::canceled(cause).into()),
                     said: ApprovalAnswer { word: None, took: clock.now().saturating_duration_since(began) },
                 },
             };
             // First withdraws a question that was not answered.
             drop(asking);
-            it.record.approval = leave.said;
+            call_state.record.approval = leave.said;
             match leave.admitted {
-                Ok(admitted) => executor.carry_out(it, admitted).await,
-                Err(stop) => executor.conclude(it, Err(stop)).await,
+                Ok(admitted) => executor.run_admitted(call_state, admitted).await,
+                Err(stop) => executor.conclude(call_state, Err(stop)).await,
             }
         };
         match limit.filter(|_| stepwise) {
@@ -153,7 +153,7 @@ impl Executor {
         &self,
         jobs: &Arc<JobManager>,
         kept: &PromotableCall,
-        work: Work,
+        work: JobFuture,
         (admitted, by): (Admitted, &'static str),
     ) -> Outcome {
         let PromotableCall { call, run, op } = kept;
@@ -164,8 +164,8 @@ impl Executor {
         // A job outlives the cancellation of its caller. Until it is stored, a tool that runs within this call waits.
         run.cancel.leave_parent();
         let job = match jobs.begin(new, run.cancel.clone(), events).await {
-            Ok(Begun::New(job)) => job,
-            Ok(Begun::Known(_)) | Err(_) => {
+            Ok(JobBeginning::New(job)) => job,
+            Ok(JobBeginning::Known(_)) | Err(_) => {
                 tracing::warn!(tool = %call.entry.id(), "a call could not be made a job; it is awaited");
                 run.cancel.join_parent();
                 return work.await;
@@ -179,12 +179,12 @@ impl Executor {
         }
         job.events.promoted(op.clone(), &call.id, by);
         follow(jobs, &job, call.id.clone(), work);
-        self.promised(call, &job, run).await
+        self.await_job_end(call, &job, run).await
     }
 
     /// Returns the end that the caller gets of a call that continues as a job. It is reported and recorded once, when
     /// the job is over.
-    async fn promised(&self, call: &ValidCall, job: &Live, run: &RunContext) -> Outcome {
+    async fn await_job_end(&self, call: &ValidCall, job: &LiveJob, run: &RunContext) -> Outcome {
         let entry = &call.entry;
         let output = started(&job.id, entry.definition(), JobState::Running, run.follows);
         let mut outcome = self.shape(call, Ok(output), run, Destination::ToTurn).await;
@@ -205,7 +205,7 @@ impl Executor {
     async fn first_step(
         &self,
         jobs: &JobManager,
-        job: &Arc<Live>,
+        job: &Arc<LiveJob>,
         definition: &ToolDefinition,
         run: &RunContext,
     ) -> Result<ToolOutput, EarlyExit> {
@@ -274,7 +274,7 @@ impl Executor {
 }
 
 /// Follows a job's work to its end, on its own task.
-fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, call: CallId, mut work: Work) {
+fn follow(jobs: &Arc<JobManager>, job: &Arc<LiveJob>, call: CallId, mut work: JobFuture) {
     let (jobs, job) = (Arc::clone(jobs), Arc::clone(job));
     tokio::spawn(async move {
         let outcome =
@@ -293,7 +293,7 @@ fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, call: CallId, mut work: Work)
 /// The steps of one stateful job.
 struct JobTurns {
     executor: Arc<Executor>,
-    job: Arc<Live>,
+    job: Arc<LiveJob>,
     call: Arc<ValidCall>,
     run: RunContext,
 }
@@ -302,7 +302,7 @@ struct JobTurns {
 impl Turns for JobTurns {
     async fn pause(&self, output: ToolOutput) -> Result<Value, ToolError> {
         let intercepted = catch_panic(pin!(self.executor.intercept_output(&self.call.entry, output, &self.run))).await;
-        let blame = |panicked: Panic| Err(panicked.error(Stage::Interceptors.whose()));
+        let blame = |panicked: Panic| Err(panicked.error(Stage::Interceptors.code_owner()));
         let mut output = intercepted.unwrap_or_else(blame)?;
         if output.structured.is_none() {
             // The text of a step is not the result for which the tool's schema is.
@@ -318,7 +318,7 @@ impl Turns for JobTurns {
 }
 
 /// Ends the work of a stateful job if one of its steps takes longer than `limit`. Waits for input do not count.
-async fn within_steps(mut work: Work, job: Arc<Live>, limit: Duration) -> Outcome {
+async fn within_steps(mut work: JobFuture, job: Arc<LiveJob>, limit: Duration) -> Outcome {
     let mut state = job.state();
     loop {
         let runs = *state.borrow_and_update() == JobState::Running;
@@ -351,18 +351,18 @@ fn new_id(name: &str) -> String {
 const BESIDE: &str = "toolwright";
 
 /// Returns the result of a call that continues as a job.
-pub(super) fn started(id: &str, definition: &ToolDefinition, state: JobState, follows: Follows) -> ToolOutput {
-    noted(JobNotice::started(id, &definition.id, state, follows), id, definition, state)
+pub(super) fn started(id: &str, definition: &ToolDefinition, state: JobState, follows: JobFollower) -> ToolOutput {
+    notice_output(JobNotice::started(id, &definition.id, state, follows), id, definition, state)
 }
 
 /// Returns the result of a call that waits for approval as a job, and has not started.
-pub(super) fn awaited(id: &str, definition: &ToolDefinition, wait: Duration, follows: Follows) -> ToolOutput {
+pub(super) fn awaited(id: &str, definition: &ToolDefinition, wait: Duration, follows: JobFollower) -> ToolOutput {
     let notice = JobNotice::awaited(id, &definition.id, wait, follows);
-    noted(notice, id, definition, JobState::Pending).with_extra(STANDS_IN, "approval")
+    notice_output(notice, id, definition, JobState::Pending).with_extra(STANDS_IN, "approval")
 }
 
 /// Returns the result of a call that already has a job.
-pub(super) fn known(job: &JobRecord, definition: &ToolDefinition, follows: Follows) -> ToolOutput {
+pub(super) fn known(job: &JobRecord, definition: &ToolDefinition, follows: JobFollower) -> ToolOutput {
     if job.state.is_over() {
         return left(job, definition);
     }
@@ -372,13 +372,13 @@ pub(super) fn known(job: &JobRecord, definition: &ToolDefinition, follows: Follo
 /// Returns the current result of a call whose job was left to another process.
 pub(super) fn left(job: &JobRecord, definition: &ToolDefinition) -> ToolOutput {
     let next = "job__wait gives its result, if it has one.".to_owned();
-    noted(JobNotice { status: "job", message: job.line(), next }, &job.id, definition, job.state)
+    notice_output(JobNotice { status: "job", message: job.line(), next }, &job.id, definition, job.state)
 }
 
 /// Returns the notice as a result. A tool's output schema applies only to its own results, so clients find the notice
 /// in `_meta`.
-fn noted(notice: JobNotice, id: &str, definition: &ToolDefinition, state: JobState) -> ToolOutput {
-    let note = notice.beside(note(id, &definition.id, state));
+fn notice_output(notice: JobNotice, id: &str, definition: &ToolDefinition, state: JobState) -> ToolOutput {
+    let note = notice.attach_to(note(id, &definition.id, state));
     let mut output = ToolOutput::text(notice.text());
     if definition.output_schema.is_none() {
         output.structured = Some(note.clone());
@@ -389,7 +389,7 @@ fn noted(notice: JobNotice, id: &str, definition: &ToolDefinition, state: JobSta
 }
 
 /// Returns a step of a job as the result of the call that waited for it.
-fn step_output(job: &JobRecord, definition: &ToolDefinition, follows: Follows) -> Result<ToolOutput, ToolError> {
+fn step_output(job: &JobRecord, definition: &ToolDefinition, follows: JobFollower) -> Result<ToolOutput, ToolError> {
     let Some(outcome) = job.outcome.clone() else {
         return Err(ToolError::new(ErrorKind::InternalError, job.line()));
     };
@@ -401,7 +401,7 @@ fn step_output(job: &JobRecord, definition: &ToolDefinition, follows: Follows) -
     if job.state == JobState::WaitingInput {
         let notice = JobNotice::started(&job.id, &job.tool, job.state, follows);
         output.content.push(ContentBlock::text(notice.text()));
-        let note = notice.beside(job.note());
+        let note = notice.attach_to(job.note());
         match &mut output.structured {
             _ if definition.output_schema.is_some() => {}
             Some(Value::Object(own)) => drop(own.insert(BESIDE.into(), note.clone())),

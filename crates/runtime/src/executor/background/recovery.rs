@@ -15,14 +15,14 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::session::{CallId, Session, SessionId};
 use toolwright_core::store::StoreError;
 
-use super::driven::Driven;
+use super::driven::DrivenContext;
 use crate::approvals::ResumedQuestion;
 use crate::catalogue::Catalogue;
-use crate::executor::admission::{Admitted, Asking, JobAdmission, Judgement};
+use crate::executor::admission::{Admitted, JobAdmission, Judgement, PendingAdmission};
 use crate::executor::call_record::ApprovalAnswer;
-use crate::executor::pipeline::catch_panic_now;
+use crate::executor::pipeline::catch_panic_sync;
 use crate::executor::{Executor, RunContext};
-use crate::jobs::{JobManager, Live};
+use crate::jobs::{JobManager, LiveJob};
 use crate::store::jobs::{Admission, JobRights, JobStep, Startable, TakenJob};
 
 /// Interval between searches for jobs without an owner.
@@ -103,7 +103,7 @@ impl Executor {
             return Ok(lost);
         }
         let (wanted, others) = startable(jobs, options, &self.driven.sessions(), &options.catalogue.snapshot()).await?;
-        self.give_up_changed(jobs, options, others).await?;
+        self.end_changed_jobs(jobs, options, others).await?;
         if wanted.is_empty() {
             return Ok(lost);
         }
@@ -126,7 +126,7 @@ impl Executor {
 
     /// Ends jobs whose tools have changed according to a current list of their providers. Cached lists do not count,
     /// because another process may have the definition under which the job was admitted.
-    async fn give_up_changed(
+    async fn end_changed_jobs(
         &self,
         jobs: &JobManager,
         options: &RecoveryOptions,
@@ -153,7 +153,7 @@ impl Executor {
         self: &Arc<Self>,
         jobs: &Arc<JobManager>,
         job: TakenJob,
-        live: &Arc<Live>,
+        live: &Arc<LiveJob>,
         entry: &Arc<Entry>,
         snapshot: &Arc<Snapshot>,
         options: &RecoveryOptions,
@@ -188,10 +188,10 @@ impl Executor {
             pending: Vec::new(),
             unvalidated: plan.unvalidated,
         });
-        let leave: Asking = if record.attempts < MAX_ATTEMPTS {
+        let leave: PendingAdmission = if record.attempts < MAX_ATTEMPTS {
             let (executor, call, run, jobs) = (Arc::clone(self), Arc::clone(&call), run.clone(), Arc::clone(jobs));
             let (admission, reason) = (plan.admission, plan.reason);
-            Box::pin(async move { executor.admit_again(&jobs, record, admission, reason, &call, &run).await })
+            Box::pin(async move { executor.readmit(&jobs, record, admission, reason, &call, &run).await })
         } else {
             let message = format!("it was started {MAX_ATTEMPTS} times, and its process died each time");
             Box::pin(async { Err(ToolError::new(ErrorKind::LimitExceeded, message).into()).into() })
@@ -210,9 +210,9 @@ impl Executor {
         options: &RecoveryOptions,
     ) -> Result<Result<RunContext, ToolError>, StoreError> {
         let run = match self.driven.get(&session.id, terms.run.as_deref()) {
-            Some(Driven::Own(run)) => return Ok(Ok(RunContext { request: terms.request, ..run })),
-            Some(Driven::Other(run)) => run,
-            None => match catch_panic_now(|| (options.context)(session, Arc::clone(snapshot))) {
+            Some(DrivenContext::Own(run)) => return Ok(Ok(RunContext { request: terms.request, ..run })),
+            Some(DrivenContext::Other(run)) => run,
+            None => match catch_panic_sync(|| (options.context)(session, Arc::clone(snapshot))) {
                 Ok(run) => run,
                 Err(panicked) => return Ok(Err(panicked.error("what makes the terms of a job"))),
             },
@@ -224,7 +224,7 @@ impl Executor {
 
     /// Decides whether a taken job may run. Current policy denials apply. A job that was waiting for a person still
     /// waits, even if policy would now allow it, because a guard or a stricter policy may have asked.
-    async fn admit_again(
+    async fn readmit(
         &self,
         jobs: &Arc<JobManager>,
         job: JobRecord,

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use toolwright_core::arguments::{Fitted, RawArguments};
+use toolwright_core::arguments::{FittedArguments, RawArguments};
 use toolwright_core::call::ValidCall;
 use toolwright_core::catalogue::Entry;
 use toolwright_core::duration;
@@ -24,7 +24,7 @@ use crate::executor::Executor;
 
 /// An interceptor's decision about a call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Before {
+pub enum InterceptorDecision {
     /// Continue.
     Continue,
     /// Skip the tool and use this result.
@@ -40,8 +40,8 @@ pub trait Interceptor: Send + Sync {
     /// Returns its name for messages.
     fn name(&self) -> &str;
     /// Checks a call before guards, policy and approval.
-    async fn before(&self, _call: &ValidCall, _run: &RunContext) -> Before {
-        Before::Continue
+    async fn before(&self, _call: &ValidCall, _run: &RunContext) -> InterceptorDecision {
+        InterceptorDecision::Continue
     }
     /// Checks a tool's output, including each step of a stateful tool; `Some` replaces it. Not called for cached
     /// outputs, nor for calls that failed without a result.
@@ -55,7 +55,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An input guard's decision about a call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Verdict {
+pub enum GuardVerdict {
     /// Continue with policy.
     Allow,
     /// Refuse, with the reason.
@@ -67,7 +67,7 @@ pub enum Verdict {
     Rewrite(Value),
 }
 
-impl Verdict {
+impl GuardVerdict {
     pub(in crate::executor) fn as_str(&self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -85,12 +85,12 @@ pub trait InputGuard: Send + Sync {
     ///
     /// # Errors
     /// The reason why it cannot judge; the call is then denied.
-    async fn judge(&self, call: &ValidCall, context: &GuardContext<'_>) -> Result<Verdict, String>;
+    async fn judge(&self, call: &ValidCall, context: &GuardContext<'_>) -> Result<GuardVerdict, String>;
 }
 
 #[async_trait]
-impl<F: Fn(&ValidCall) -> Verdict + Send + Sync> InputGuard for F {
-    async fn judge(&self, call: &ValidCall, _context: &GuardContext<'_>) -> Result<Verdict, String> {
+impl<F: Fn(&ValidCall) -> GuardVerdict + Send + Sync> InputGuard for F {
+    async fn judge(&self, call: &ValidCall, _context: &GuardContext<'_>) -> Result<GuardVerdict, String> {
         Ok(self(call))
     }
 }
@@ -182,7 +182,7 @@ impl GuardBinding {
 
 /// Whether guards check the calls of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Guarded {
+pub enum GuardMode {
     /// As the configuration says.
     #[default]
     Yes,
@@ -246,7 +246,7 @@ impl ModelGuard {
 
 #[async_trait]
 impl InputGuard for ModelGuard {
-    async fn judge(&self, call: &ValidCall, context: &GuardContext<'_>) -> Result<Verdict, String> {
+    async fn judge(&self, call: &ValidCall, context: &GuardContext<'_>) -> Result<GuardVerdict, String> {
         let request = self.request(call)?;
         let answer = context.executor.ask_model(&self.model, &request, None, &context.run).await;
         read(&answer.map_err(|error| error.message)?)
@@ -257,7 +257,7 @@ impl InputGuard for ModelGuard {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ApprovalAnswer {
-    verdict: Word,
+    verdict: GuardWord,
     reason: String,
     #[serde(default)]
     arguments: Option<String>,
@@ -265,14 +265,14 @@ struct ApprovalAnswer {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Word {
+enum GuardWord {
     Allow,
     Deny,
     Ask,
     Rewrite,
 }
 
-fn read(answer: &ModelResponse) -> Result<Verdict, String> {
+fn read(answer: &ModelResponse) -> Result<GuardVerdict, String> {
     if answer.stop == StopReason::MaxTokens {
         return Err("the model's answer was cut at its token limit".into());
     }
@@ -280,13 +280,13 @@ fn read(answer: &ModelResponse) -> Result<Verdict, String> {
     let value = toolwright_core::json::repair(&answer.text).map_err(|error| unreadable(&error))?.value;
     let said: ApprovalAnswer = serde_json::from_value(value).map_err(|error| unreadable(&error))?;
     match (said.verdict, said.arguments) {
-        (Word::Allow, _) => Ok(Verdict::Allow),
-        (Word::Deny, _) => Ok(Verdict::Deny(said.reason)),
-        (Word::Ask, _) => Ok(Verdict::Ask(said.reason)),
-        (Word::Rewrite, Some(arguments)) => {
-            serde_json::from_str(&arguments).map(Verdict::Rewrite).map_err(|error| unreadable(&error))
+        (GuardWord::Allow, _) => Ok(GuardVerdict::Allow),
+        (GuardWord::Deny, _) => Ok(GuardVerdict::Deny(said.reason)),
+        (GuardWord::Ask, _) => Ok(GuardVerdict::Ask(said.reason)),
+        (GuardWord::Rewrite, Some(arguments)) => {
+            serde_json::from_str(&arguments).map(GuardVerdict::Rewrite).map_err(|error| unreadable(&error))
         }
-        (Word::Rewrite, None) => Err("the model rewrites the call to nothing".into()),
+        (GuardWord::Rewrite, None) => Err("the model rewrites the call to nothing".into()),
     }
 }
 
@@ -316,7 +316,7 @@ pub(in crate::executor) fn rewrite(call: &mut ValidCall, arguments: Value, who: 
     if !arguments.is_object() {
         return Err(invalid("they must be a JSON object"));
     }
-    let fitted = Fitted::to(&call.entry, RawArguments::Value(arguments), &mut call.meta.clone(), None)
+    let fitted = FittedArguments::to(&call.entry, RawArguments::Value(arguments), &mut call.meta.clone(), None)
         .map_err(|no_object| invalid(&format!("they {}", no_object.message)))?;
     if let Some(violation) = fitted.violations.first() {
         return Err(invalid(&violation.to_string()));
@@ -338,12 +338,12 @@ mod tests {
     fn only_a_verdict_is_one() {
         let answer = |text: &str| read(&ModelResponse { text: text.into(), ..ModelResponse::default() });
         for (text, expect) in [
-            (r#"{"verdict": "allow", "reason": "reads", "arguments": null}"#, Ok(Verdict::Allow)),
-            (r#"{"verdict": "deny", "reason": "no"}"#, Ok(Verdict::Deny("no".into()))),
-            (r#"{"verdict": "ask", "reason": "odd"}"#, Ok(Verdict::Ask("odd".into()))),
+            (r#"{"verdict": "allow", "reason": "reads", "arguments": null}"#, Ok(GuardVerdict::Allow)),
+            (r#"{"verdict": "deny", "reason": "no"}"#, Ok(GuardVerdict::Deny("no".into()))),
+            (r#"{"verdict": "ask", "reason": "odd"}"#, Ok(GuardVerdict::Ask("odd".into()))),
             (
                 r#"{"verdict": "rewrite", "reason": "", "arguments": "{\"n\": 1}"}"#,
-                Ok(Verdict::Rewrite(json!({"n": 1}))),
+                Ok(GuardVerdict::Rewrite(json!({"n": 1}))),
             ),
             (r#"{"verdict": "rewrite", "reason": "", "arguments": "n"}"#, Err(())),
             (r#"{"verdict": "rewrite", "reason": ""}"#, Err(())),

@@ -9,12 +9,13 @@ mod tool_context;
 
 pub(super) use self::guards::rewrite;
 pub use self::guards::{
-    Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
+    GuardBinding, GuardConfig, GuardContext, GuardMode, GuardVerdict, InputGuard, Interceptor, InterceptorDecision,
+    ModelGuard,
 };
 pub(super) use self::nested::mark;
-pub use self::nested::{InnerTaint, Nested, NestedCallLimits};
+pub use self::nested::{InnerTaint, NestedCallLimits, NestedContext};
 pub use self::options::{
-    CallDefaults, CallerNames, ExecutorOptions, HandedOver, HandoffOptions, LlmOptions, PartialsFor, PromotedTo,
-    Promotion, Recommends, RepairOptions, RunContext,
+    CallDefaults, CallerNames, ExecutorOptions, HandoffOptions, HandoffSource, LlmOptions, ModelRecommender,
+    PartialsFor, PromotedTo, Promotion, RepairOptions, RunContext,
 };
-pub(super) use self::progress::{Limits, Partials, Progress};
+pub(super) use self::progress::{CallTimeLimits, Partials, Progress};

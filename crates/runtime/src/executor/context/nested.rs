@@ -109,20 +109,20 @@ struct NestedCaller {
 
 /// The context of a call that makes others.
 #[derive(Clone, Copy)]
-pub struct Nested<'c> {
+pub struct NestedContext<'c> {
     /// The executor of the call.
     pub executor: &'c Arc<Executor>,
     /// The context of its inner calls.
     pub run: &'c RunContext,
 }
 
-impl std::fmt::Debug for Nested<'_> {
+impl std::fmt::Debug for NestedContext<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Nested").finish_non_exhaustive()
     }
 }
 
-impl<'c> Nested<'c> {
+impl<'c> NestedContext<'c> {
     /// Returns the nested context of a running call; `None` if it makes no calls, or no executor runs it.
     #[must_use]
     pub fn of(context: &'c ToolContext) -> Option<Self> {
@@ -131,7 +131,7 @@ impl<'c> Nested<'c> {
     }
 }
 
-impl Nested<'_> {
+impl NestedContext<'_> {
     /// Records that the call's output derives from these untrusted tools too.
     pub fn note_taint(&self, taint: &Taint) {
         if let Some(inner) = &self.run.inner {
@@ -204,7 +204,7 @@ impl Executor {
             lineage: op.inside(),
             partials: Some(Arc::new(move |_| Arc::clone(&progress))),
             started_before: 0,
-            beside: Arc::default(),
+            excluded: Arc::default(),
             granted: Arc::default(),
             journal: None,
             job: None,

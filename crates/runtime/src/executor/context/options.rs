@@ -16,11 +16,11 @@ use toolwright_core::catalogue::{CallScope, Entry, Snapshot};
 use toolwright_core::client::{CallClient, NoClient};
 use toolwright_core::context::{PartialSink, Services, UsageRecorder};
 use toolwright_core::duration;
-use toolwright_core::job::{Follows, Turns};
+use toolwright_core::job::{JobFollower, Turns};
 use toolwright_core::model::{Effort, PriceTable, RequestAllowance};
-use toolwright_core::operation::{Lineage, Origin};
-use toolwright_core::output::{DEFAULT_MAX_WHOLE, ResultsFor};
-use toolwright_core::plan::{Beside, DEFAULT_CALLS_PER_TURN};
+use toolwright_core::operation::{CallOrigin, Lineage};
+use toolwright_core::output::{DEFAULT_MAX_WHOLE, ResultAudience};
+use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, ExclusionReason};
 use toolwright_core::policy::{Policy, PolicyQuery, UserRequest};
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::setting::TimeSpan;
@@ -29,9 +29,9 @@ use toolwright_core::taint::Taint;
 use toolwright_core::tool_id::ToolId;
 use toolwright_core::variables::Variables;
 
-use super::guards::{GuardBinding, Guarded, Interceptor};
+use super::guards::{GuardBinding, GuardMode, Interceptor};
 use super::nested::{InnerTaint, NestedCallLimits};
-use crate::jobs::{JobManager, Live};
+use crate::jobs::{JobManager, LiveJob};
 use crate::models::{AgentBudget, Budgets};
 use crate::outputs::budget::ContextBudget;
 use crate::outputs::cache::ResponseCache;
@@ -140,13 +140,13 @@ pub struct ExecutorOptions {
     /// The budgets of principals for models; `None`: no budgets.
     pub budgets: Option<Budgets>,
     /// Models that benchmarks recommend for an LLM-backed tool, best first; `provider/model`.
-    pub compat: Recommends,
+    pub compat: ModelRecommender,
     /// The default model of LLM-backed tools, `provider/model`; without it, the run's model.
     pub default_model: Option<String>,
 }
 
 /// Returns the models that are recommended for a tool.
-pub type Recommends = Arc<dyn Fn(&ToolId) -> Vec<String> + Send + Sync>;
+pub type ModelRecommender = Arc<dyn Fn(&ToolId) -> Vec<String> + Send + Sync>;
 
 impl ExecutorOptions {
     /// Creates options with defaults for the given services and stores.
@@ -203,7 +203,7 @@ pub enum Promotion {
 
 /// The job that a call has become, if any: the target of its progress and its end.
 #[derive(Clone, Default)]
-pub struct PromotedTo(Arc<OnceLock<Arc<Live>>>);
+pub struct PromotedTo(Arc<OnceLock<Arc<LiveJob>>>);
 
 impl PromotedTo {
     /// Returns whether the call has become a job.
@@ -212,11 +212,11 @@ impl PromotedTo {
     }
 
     /// The job.
-    pub(in crate::executor) fn job(&self) -> Option<&Arc<Live>> {
+    pub(in crate::executor) fn job(&self) -> Option<&Arc<LiveJob>> {
         self.0.get()
     }
 
-    pub(in crate::executor) fn set(&self, job: &Arc<Live>) {
+    pub(in crate::executor) fn set(&self, job: &Arc<LiveJob>) {
         // Set only once, by the waiter of the call.
         let _ = self.0.set(Arc::clone(job));
     }
@@ -242,7 +242,7 @@ pub struct HandoffOptions {
 
 /// Describes a handed-over request.
 #[derive(Debug, Clone)]
-pub struct HandedOver {
+pub struct HandoffSource {
     /// The agent that handed it over.
     pub by: Arc<str>,
     /// Whether that agent may get the request back.
@@ -259,7 +259,7 @@ pub struct RunContext {
     /// The place of the calls in the tree of operations.
     pub lineage: Lineage,
     /// The kind of caller.
-    pub origin: Origin,
+    pub origin: CallOrigin,
     /// Cancels every call of the batch.
     pub cancel: Cancel,
     /// The policy of every call.
@@ -280,11 +280,11 @@ pub struct RunContext {
     /// Zero makes each call a job from the start.
     pub background_after: Option<Duration>,
     /// The recipient of the results.
-    pub results_for: ResultsFor,
+    pub results_for: ResultAudience,
     /// Whether the calls may become jobs.
     pub promotion: Promotion,
     /// Whether the caller has tools that follow jobs.
-    pub follows: Follows,
+    pub follows: JobFollower,
     /// Resolves references in arguments; `None`: arguments have no references, and every text is literal.
     pub variables: Option<Arc<dyn Variables>>,
     /// The priority in queues.
@@ -294,7 +294,7 @@ pub struct RunContext {
     /// The call's turn in that order, for a single call that arrived before the executor got it.
     pub turn: Option<Arc<WorkspaceTurn>>,
     /// Whether guards check the calls.
-    pub guarded: Guarded,
+    pub guarded: GuardMode,
     /// The limits of calls made by a call; set by the executor.
     pub inner: Option<Arc<NestedCallLimits>>,
     /// Collects the taint of the outputs of each call's inner calls; set by the executor.
@@ -306,7 +306,7 @@ pub struct RunContext {
     /// The scopes shown to the call that these calls serve as activities.
     pub granted: Arc<Map<String, Value>>,
     /// Ids of calls that are not run here, but that others wait for.
-    pub beside: Arc<[(CallId, Beside)]>,
+    pub excluded: Arc<[(CallId, ExclusionReason)]>,
     /// Whether the calls form a plan: all of them may run in one turn, and their outcomes have end times.
     pub is_plan: bool,
     /// The run whose journal records every dispatch and outcome, for `run --resume`.
@@ -333,7 +333,7 @@ pub struct RunContext {
     /// Data for handing the user's request to another agent, if that is allowed.
     pub handoff: Option<Arc<HandoffOptions>>,
     /// Set if a call hands an agent the user's request.
-    pub handed_over: Option<HandedOver>,
+    pub handed_over: Option<HandoffSource>,
     /// The limits of the calls' run.
     pub limits: AgentLimits,
     /// Whether the run reads its mailbox after it has answered.
@@ -366,7 +366,7 @@ impl RunContext {
     ) -> Self {
         Self {
             lineage,
-            origin: Origin::Owner,
+            origin: CallOrigin::Owner,
             session,
             snapshot,
             cancel: Cancel::new(),
@@ -378,20 +378,20 @@ impl RunContext {
             timeout: None,
             max_output: None,
             background_after: None,
-            results_for: ResultsFor::Conversation,
+            results_for: ResultAudience::Conversation,
             promotion: Promotion::May,
-            follows: Follows::Itself,
+            follows: JobFollower::Itself,
             variables: None,
             priority: Priority::Interactive,
             order: None,
             turn: None,
-            guarded: Guarded::Yes,
+            guarded: GuardMode::Yes,
             inner: None,
             inner_taint: InnerTaint::default(),
             started_before: 0,
             read_taint: Taint::default(),
             granted: Arc::default(),
-            beside: Arc::default(),
+            excluded: Arc::default(),
             is_plan: false,
             journal: None,
             job: None,

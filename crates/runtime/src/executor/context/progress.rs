@@ -10,7 +10,7 @@ use toolwright_core::catalogue::{Entry, ProviderKind};
 use toolwright_core::context::PartialSink;
 use toolwright_core::definition::Mode;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::event::{Attention, Event, Partial};
+use toolwright_core::event::{Event, EventDetail, Partial};
 use toolwright_core::operation::Op;
 use toolwright_core::redact::StreamRedactor;
 use toolwright_core::session::CallId;
@@ -31,7 +31,7 @@ pub(in crate::executor) struct Partials {
     /// The call's text, streamed through redaction because a secret may span several pieces.
     text: Mutex<StreamRedactor>,
     began: Instant,
-    asking: Mutex<Questions>,
+    asking: Mutex<QuestionTimers>,
     /// Milliseconds from the start to the last activity.
     last_sign: AtomicU64,
     attempts: AtomicU32,
@@ -39,7 +39,7 @@ pub(in crate::executor) struct Partials {
 
 /// How long questions were open.
 #[derive(Debug, Default)]
-struct Asking {
+struct QuestionTimer {
     /// The number of open questions.
     open: usize,
     /// When the first of them was opened.
@@ -48,7 +48,7 @@ struct Asking {
     waited: Duration,
 }
 
-impl Asking {
+impl QuestionTimer {
     fn opens(&mut self) {
         self.open += 1;
         self.since.get_or_insert_with(Instant::now);
@@ -70,11 +70,11 @@ impl Asking {
 
 /// The questions of a call.
 #[derive(Debug, Default)]
-struct Questions {
+struct QuestionTimers {
     /// Questions to its client: a person, a model or a program.
-    all: Asking,
+    all: QuestionTimer,
     /// Questions to a person.
-    person: Asking,
+    person: QuestionTimer,
 }
 
 impl Partials {
@@ -116,7 +116,7 @@ impl Partials {
     }
 
     fn is_watched(&self) -> bool {
-        self.services.events.attention() >= Attention::Brief
+        self.services.events.event_detail() >= EventDetail::Brief
     }
 
     /// Passes on text without secrets.
@@ -138,7 +138,7 @@ impl Partials {
         self.last_sign.fetch_max(since, Ordering::Relaxed);
     }
 
-    fn asking(&self) -> MutexGuard<'_, Questions> {
+    fn asking(&self) -> MutexGuard<'_, QuestionTimers> {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -180,7 +180,7 @@ impl Partials {
 
     /// Returns the time until the call reaches a limit, and which one; `None` if it has no limit. Waits for the call's
     /// client do not count; during one, call this again after the returned time.
-    fn left(&self, limits: &Limits) -> Option<(Duration, Reached)> {
+    fn left(&self, limits: &CallTimeLimits) -> Option<(Duration, ReachedLimit)> {
         let ((waited, asks), ran) = (self.waited(), self.began.elapsed());
         let absolute = limits.absolute.map(|limit| (limit + waited).saturating_sub(ran));
         let absolute = absolute.map(|left| if asks && !left.is_zero() { left.max(ASKING_STEP) } else { left });
@@ -189,7 +189,7 @@ impl Partials {
             true => limit.max(ASKING_STEP),
             false => (last_sign + limit).saturating_sub(ran),
         });
-        let both = [(absolute, Reached::Absolute), (idle, Reached::Idle)];
+        let both = [(absolute, ReachedLimit::Absolute), (idle, ReachedLimit::Idle)];
         both.into_iter().filter_map(|(left, reached)| Some((left?, reached))).min_by_key(|(left, _)| *left)
     }
 }
@@ -269,7 +269,7 @@ impl PartialSink for Progress {
 
 /// The limits of one call, excluding waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::executor) struct Limits {
+pub(in crate::executor) struct CallTimeLimits {
     /// Whatever it does.
     pub(in crate::executor) absolute: Option<Duration>,
     /// Time without a progress report.
@@ -280,12 +280,12 @@ pub(in crate::executor) struct Limits {
 
 /// The limit that a call reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::executor) enum Reached {
+pub(in crate::executor) enum ReachedLimit {
     Absolute,
     Idle,
 }
 
-impl Limits {
+impl CallTimeLimits {
     /// Returns the limits of a call. Sub-agents are exempt from the global limits, because their own calls have limits.
     /// Tools that await other calls are exempt from the global idle limit.
     pub(in crate::executor) fn of(entry: &Entry, run: &RunContext, options: &ExecutorOptions) -> Self {
@@ -310,7 +310,7 @@ impl Limits {
     }
 
     /// Waits until the call has reached a limit.
-    pub(in crate::executor) async fn reached(&self, entry: &Entry, progress: &Partials) -> ToolError {
+    pub(in crate::executor) async fn wait_for_limit(&self, entry: &Entry, progress: &Partials) -> ToolError {
         let reached = loop {
             match progress.left(self) {
                 None => std::future::pending().await,
@@ -319,8 +319,8 @@ impl Limits {
             }
         };
         let (did_not, model, limit) = match reached {
-            Reached::Absolute => ("finish within", "timeout after", self.absolute),
-            Reached::Idle => ("report progress for", "timeout: no progress for", self.idle),
+            ReachedLimit::Absolute => ("finish within", "timeout after", self.absolute),
+            ReachedLimit::Idle => ("report progress for", "timeout: no progress for", self.idle),
         };
         let limit = duration::format(limit.unwrap_or_default());
         ToolError::new(ErrorKind::Timeout, format!("{} did not {did_not} {limit}", entry.id()))

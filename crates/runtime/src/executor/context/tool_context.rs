@@ -18,7 +18,7 @@ use toolwright_core::taint::of_all;
 use toolwright_core::{ToolId, duration};
 
 use super::options::RunContext;
-use super::progress::{Limits, Partials};
+use super::progress::{CallTimeLimits, Partials};
 use crate::executor::Executor;
 use crate::queue::{PausableSlot, Priority, WorkspaceTurn};
 
@@ -119,7 +119,7 @@ impl Executor {
         call: &ValidCall,
         place: Option<&Arc<PausableSlot>>,
         run: &RunContext,
-        limits: &Limits,
+        limits: &CallTimeLimits,
         progress: &Arc<Partials>,
         (op, scope): (&Op, CallScope),
     ) -> ToolContext {

@@ -120,7 +120,7 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
 
 /// Identifies the content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Stamp {
+struct FileStamp {
     /// Modification time, in nanoseconds since the epoch.
     modified: Option<u64>,
     bytes: u64,
@@ -128,7 +128,7 @@ struct Stamp {
     inode: u64,
 }
 
-type Seen = BTreeMap<String, Stamp>;
+type FileStamps = BTreeMap<String, FileStamp>;
 
 /// The files of a trigger.
 #[derive(Debug)]
@@ -179,9 +179,9 @@ impl Files {
         path.strip_prefix(&self.root).is_ok_and(|path| self.globs.is_match(path)) || !path.is_file()
     }
 
-    async fn look(self: &Arc<Self>) -> Seen {
+    async fn look(self: &Arc<Self>) -> FileStamps {
         let files = Arc::clone(self);
-        tokio::task::spawn_blocking(move || files.look_now()).await.unwrap_or_default()
+        tokio::task::spawn_blocking(move || files.scan()).await.unwrap_or_default()
     }
 
     /// How many messages and changes of files led to these.
@@ -192,8 +192,8 @@ impl Files {
         tokio::task::spawn_blocking(hops).await.unwrap_or_default()
     }
 
-    fn look_now(&self) -> Seen {
-        let mut seen = Seen::new();
+    fn scan(&self) -> FileStamps {
+        let mut seen = FileStamps::new();
         for folder in self.folders.iter().filter(|folder| folder.exists()) {
             let mut walk = ignore::WalkBuilder::new(folder);
             walk.standard_filters(false).follow_links(false).filter_entry(|entry| entry.file_name() != ".git");
@@ -214,13 +214,13 @@ impl Files {
     }
 }
 
-fn stamp(metadata: &std::fs::Metadata) -> Stamp {
+fn stamp(metadata: &std::fs::Metadata) -> FileStamp {
     #[cfg(unix)]
     let inode = std::os::unix::fs::MetadataExt::ino(metadata);
     #[cfg(not(unix))]
     let inode = 0;
     let modified = modified(metadata).and_then(|time| u64::try_from(time.as_nanos()).ok());
-    Stamp { modified, bytes: metadata.len(), inode }
+    FileStamp { modified, bytes: metadata.len(), inode }
 }
 
 fn modified(metadata: &std::fs::Metadata) -> Option<Duration> {
@@ -242,7 +242,7 @@ fn changed_ms(path: &Path) -> u64 {
 }
 
 /// Serializes the state of the files for the next process that watches; `None` if there are too many.
-fn written(seen: &Seen) -> Option<String> {
+fn written(seen: &FileStamps) -> Option<String> {
     (seen.len() <= MAX_KEPT).then(|| serde_json::to_string(seen).ok())?
 }
 
@@ -268,9 +268,10 @@ impl Change {
 }
 
 /// What has changed.
-fn changes(before: &Seen, now: &Seen) -> Vec<Change> {
+fn changes(before: &FileStamps, now: &FileStamps) -> Vec<Change> {
     let removed: Vec<_> = before.iter().filter(|(path, _)| !now.contains_key(*path)).collect();
-    let came_from = |new: &Stamp| removed.iter().find(|(_, old)| new.inode != 0 && *old == new).map(|(path, _)| *path);
+    let came_from =
+        |new: &FileStamp| removed.iter().find(|(_, old)| new.inode != 0 && *old == new).map(|(path, _)| *path);
     let mut changes = Vec::new();
     let mut renamed = Vec::new();
     for (path, stamp) in now {
@@ -306,9 +307,10 @@ mod tests {
 
     #[test]
     fn changes_are_found_by_comparing() {
-        let stamp = |bytes, inode| Stamp { modified: None, bytes, inode };
-        let seen = |files: &[(&str, Stamp)]| files.iter().map(|(path, stamp)| ((*path).to_owned(), *stamp)).collect();
-        let check = |before: &[(&str, Stamp)], now: &[(&str, Stamp)], expect: &[&str]| {
+        let stamp = |bytes, inode| FileStamp { modified: None, bytes, inode };
+        let seen =
+            |files: &[(&str, FileStamp)]| files.iter().map(|(path, stamp)| ((*path).to_owned(), *stamp)).collect();
+        let check = |before: &[(&str, FileStamp)], now: &[(&str, FileStamp)], expect: &[&str]| {
             let changes = changes(&seen(before), &seen(now));
             assert_eq!(changes.iter().map(|change| &*change.said).collect::<Vec<_>>(), expect);
         };

@@ -15,10 +15,10 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::StoreError;
 use toolwright_core::store::channel::{Channels, Delivery};
-use toolwright_core::trigger::webhook::{SignedRequest, Unsigned, verify};
+use toolwright_core::trigger::webhook::{SignatureError, SignedRequest, verify};
 use toolwright_core::trigger::{
-    Creator, Firing, FiringState, Installed, MAX_PAYLOAD, MIN_SECRET, Target, Times, Trigger, TriggerConfig,
-    TriggerError, TriggerKind, TriggerRequest, Triggers, When,
+    Creator, Firing, FiringState, InstalledTrigger, MAX_PAYLOAD, MIN_SECRET, Target, Timetable, Trigger,
+    TriggerCondition, TriggerConfig, TriggerError, TriggerKind, TriggerRequest, Triggers,
 };
 
 use crate::store::SqliteStore;
@@ -59,7 +59,7 @@ pub enum WebhookError {
     NoSecret(String),
     /// The request's signature is missing or invalid.
     #[error(transparent)]
-    Unsigned(#[from] Unsigned),
+    Unsigned(#[from] SignatureError),
     /// Its body is too long, or not text.
     #[error("the body must be text of at most {MAX_PAYLOAD} bytes")]
     Body,
@@ -104,7 +104,7 @@ impl TriggerManager {
     ///
     /// # Errors
     /// [`TriggerError`] if an incompatible version installed it.
-    pub fn when(&self, trigger: &Trigger) -> Result<When, TriggerError> {
+    pub fn when(&self, trigger: &Trigger) -> Result<TriggerCondition, TriggerError> {
         trigger.config.when(trigger.created_ms, &self.zone)
     }
 
@@ -112,7 +112,7 @@ impl TriggerManager {
     #[must_use]
     pub fn next(&self, trigger: &Trigger, count: usize) -> Vec<u64> {
         match self.when(trigger) {
-            Ok(When::Times(times)) => slots(&times, self.clock.wall_ms(), count),
+            Ok(TriggerCondition::Times(times)) => slots(&times, self.clock.wall_ms(), count),
             _ => Vec::new(),
         }
     }
@@ -182,7 +182,9 @@ impl TriggerManager {
         secret: impl Fn(&str) -> Option<String>,
     ) -> Result<FiringOffer, WebhookError> {
         let trigger = self.store.trigger(id).await?.ok_or(WebhookError::Unknown)?;
-        let Ok(When::Request { secret_env, window }) = self.when(&trigger) else { return Err(WebhookError::Unknown) };
+        let Ok(TriggerCondition::Request { secret_env, window }) = self.when(&trigger) else {
+            return Err(WebhookError::Unknown);
+        };
         let secrets: Vec<String> =
             secret_env.iter().filter_map(|name| secret(name)).filter(|secret| secret.len() >= MIN_SECRET).collect();
         if secrets.is_empty() {
@@ -252,13 +254,13 @@ fn configured_id(name: &str, root: &Path) -> String {
 }
 
 /// Returns the next slots after a time.
-fn slots(times: &Times, after_ms: u64, count: usize) -> Vec<u64> {
+fn slots(times: &Timetable, after_ms: u64, count: usize) -> Vec<u64> {
     std::iter::successors(times.next(after_ms), |slot| times.next(*slot)).take(count).collect()
 }
 
 #[async_trait]
 impl Triggers for TriggerManager {
-    async fn install(&self, request: TriggerRequest) -> Result<Installed, ToolError> {
+    async fn install(&self, request: TriggerRequest) -> Result<InstalledTrigger, ToolError> {
         let TriggerRequest { id, mut config, target, rights, creator } = request;
         if config.kind == TriggerKind::Schedule && config.every.is_none() && config.time_zone.is_none() {
             config.time_zone = Some(self.zone.clone());
@@ -267,7 +269,7 @@ impl Triggers for TriggerManager {
         let invalid =
             |said: String| ToolError::new(ErrorKind::InvalidParameters, said.clone()).with_model_message(said);
         let when = config.when(now, &self.zone).map_err(|error| invalid(error.to_string()))?;
-        if let When::Message { channel, .. } = &when
+        if let TriggerCondition::Message { channel, .. } = &when
             && creator.session().is_none()
             && let Some(why) = self.channels().unreachable(channel)
         {
@@ -284,7 +286,7 @@ impl Triggers for TriggerManager {
         let trigger = Trigger { id, config, target, rights, creator, created_ms: now, cursor };
         // A trigger takes messages out of a queue only for itself.
         let read = match &when {
-            When::Message { channel, .. } => Some(self.mailbox(&trigger, channel).await?),
+            TriggerCondition::Message { channel, .. } => Some(self.mailbox(&trigger, channel).await?),
             _ => None,
         };
         let read = read.filter(|(_, delivery)| *delivery == Delivery::Broadcast).map(|(mailbox, _)| mailbox);
@@ -294,11 +296,11 @@ impl Triggers for TriggerManager {
         })?;
         self.changed.notify_one();
         let next = match when {
-            When::Times(times) => slots(&times, trigger.cursor, SHOWN),
+            TriggerCondition::Times(times) => slots(&times, trigger.cursor, SHOWN),
             _ => Vec::new(),
         };
         let is_run = self.store.has_runner().await.unwrap_or(false);
-        Ok(Installed { trigger, next, is_run })
+        Ok(InstalledTrigger { trigger, next, is_run })
     }
 
     async fn list(&self, of: Option<&Session>) -> Result<Vec<Trigger>, StoreError> {

@@ -14,7 +14,7 @@ use toolwright_core::duration::iso;
 use toolwright_core::session::SessionId;
 use toolwright_core::store::channel::Delivery;
 use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, SessionLog as _, StoreError};
-use toolwright_core::trigger::{Firing, FiringState, MAX_WAITING, Target, Trigger, TriggerConfig, When};
+use toolwright_core::trigger::{Firing, FiringState, MAX_WAITING, Target, Trigger, TriggerCondition, TriggerConfig};
 
 use super::TriggerManager;
 use super::files::FileWatch;
@@ -96,7 +96,7 @@ pub struct TriggerRunner {
     running: Arc<Semaphore>,
     under_way: TaskTracker,
     /// When each trigger with a known configuration fires.
-    known: HashMap<String, (TriggerConfig, Option<When>)>,
+    known: HashMap<String, (TriggerConfig, Option<TriggerCondition>)>,
     watches: HashMap<String, FileWatch>,
     /// Fires when this process stops running triggers.
     end: Cancel,
@@ -177,7 +177,7 @@ impl TriggerRunner {
         }
         let Some((_, Some(when))) = self.known.get(&trigger.id) else { return Ok(()) };
         match when {
-            When::Times(times) => {
+            TriggerCondition::Times(times) => {
                 let due = times.due(trigger.cursor, manager.clock.wall_ms(), trigger.config.catch_up);
                 // The time of the check is stored with the slots that it found.
                 if !due.slots.is_empty() {
@@ -192,7 +192,7 @@ impl TriggerRunner {
                     }
                 }
             }
-            When::Change { globs, debounce } => {
+            TriggerCondition::Change { globs, debounce } => {
                 if !store.watch_trigger(&trigger.id).await? {
                     self.watches.remove(&trigger.id);
                 } else if !self.watches.contains_key(&trigger.id) {
@@ -200,8 +200,8 @@ impl TriggerRunner {
                     self.watches.insert(trigger.id.clone(), watch);
                 }
             }
-            When::Message { channel, from } => self.read(trigger, channel, from.as_deref()).await?,
-            When::Request { .. } => {}
+            TriggerCondition::Message { channel, from } => self.read(trigger, channel, from.as_deref()).await?,
+            TriggerCondition::Request { .. } => {}
         }
         Ok(())
     }
@@ -210,16 +210,16 @@ impl TriggerRunner {
     /// below them.
     async fn read(&self, trigger: &Trigger, channel: &str, from: Option<&str>) -> Result<(), StoreError> {
         let store = &self.manager.store;
-        let own_runs = format!("trigger-{}-", trigger.id);
-        let is_of_own_run = |session: &SessionId| session.as_str().starts_with(&own_runs);
+        let run_prefix = format!("trigger-{}-", trigger.id);
+        let is_of_trigger_run = |session: &SessionId| session.as_str().starts_with(&run_prefix);
         let (mailbox, delivery) = self.manager.mailbox(trigger, channel).await?;
         let is_queue = delivery == Delivery::Queue;
         for row in store.messages(&mailbox, trigger.cursor, MESSAGES).await? {
             let Some(message) = row.message() else { continue };
             let is_own = match &row.author.session {
-                Some(author) if trigger.creator.session() == Some(author) || is_of_own_run(author) => true,
+                Some(author) if trigger.creator.session() == Some(author) || is_of_trigger_run(author) => true,
                 // The agents of its runs have sessions with other names.
-                Some(author) => is_of_own_run(&store.root(author).await?),
+                Some(author) => is_of_trigger_run(&store.root(author).await?),
                 None => false,
             };
             let counts = !is_own && from.is_none_or(|from| from == row.author.name());

@@ -82,7 +82,7 @@ impl SqliteStore {
                 renew(db, this)?;
                 db.prepare_cached("UPDATE job_owners SET runs_triggers = 1 WHERE id = ?1 AND NOT runs_triggers")?
                     .execute([this])?;
-                let gone = serde_json::to_string(&owner::gone(db)?).unwrap_or_else(|_| "[]".into());
+                let gone = serde_json::to_string(&owner::dead_owners(db)?).unwrap_or_else(|_| "[]".into());
                 db.prepare_cached(
                     "UPDATE firings SET owner = NULL WHERE owner IS NOT NULL AND ended_ms IS NULL \
                      AND (owner NOT IN (SELECT id FROM job_owners) OR owner IN (SELECT value FROM json_each(?1)))",
@@ -113,7 +113,7 @@ impl SqliteStore {
     pub(crate) async fn has_runner(&self) -> Result<bool, StoreError> {
         self.thread
             .run("look for who runs triggers", |db| {
-                let gone = owner::gone(db)?;
+                let gone = owner::dead_owners(db)?;
                 db.prepare("SELECT id FROM job_owners WHERE runs_triggers")?
                     .query_map([], |row| row.get::<_, i64>(0))?
                     .collect::<Result<Vec<_>, _>>()

@@ -129,7 +129,7 @@ pub(super) fn read_broadcast(
 
 /// Copies a message to the mailboxes wired to its own, except those of its author and of the session at the root of the
 /// author's tree. Returns the full mailboxes.
-pub(super) fn pass_on(db: &Connection, seq: i64) -> rusqlite::Result<Vec<SessionId>> {
+pub(super) fn forward(db: &Connection, seq: i64) -> rusqlite::Result<Vec<SessionId>> {
     let readers: Vec<(String, bool)> = db
         .prepare_cached(&format!(
             "SELECT reader, ?2 <= (SELECT count(*) FROM session_log AS own WHERE own.session = reader AND own.is_message \

@@ -12,11 +12,11 @@ use toolwright_core::session::{CallId, SessionId};
 use toolwright_core::store::channel::{Delivery, mailbox_name};
 use toolwright_core::store::{
     AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_HOPS, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,
-    MAX_WAITING, MessageKind, Method, NewRow, SessionLog, StoreError, ValueWatcher, Written, superseded,
+    MAX_WAITING, MessageKind, Method, NewRow, SessionLog, StoreError, ValueWatcher, WrittenValue, superseded_values,
 };
 use toolwright_core::taint::Taint;
 
-use crate::store::agents::mailbox::{cursor, hops, pass_on, read_broadcast, read_up_to, set_cursor, take_queued};
+use crate::store::agents::mailbox::{cursor, forward, hops, read_broadcast, read_up_to, set_cursor, take_queued};
 use crate::store::{SqliteStore, json_column, now_ms, to_json, unreadable};
 
 /// A mailbox, channel or memory: the log's data of one session.
@@ -80,7 +80,7 @@ const NEAR: &str = "session = ?1 AND NOT is_message AND (?2 IN ('', name) OR nam
                     OR substr(name, 1, length(?2) + 1) = ?2 || '.' OR substr(?2, 1, length(name) + 1) = name || '.')";
 
 /// The limit that refuses a row.
-enum Full {
+enum RowRefusal {
     Hops,
     Mailbox,
     Session,
@@ -290,16 +290,16 @@ impl Watchers {
         watchers.push((session.clone(), watcher));
     }
 
-    fn tell(&self, session: &SessionId, seq: u64, value: &Written) {
-        let mut theirs = Vec::new();
+    fn tell(&self, session: &SessionId, seq: u64, value: &WrittenValue) {
+        let mut watching = Vec::new();
         self.lock().retain(|(watched, watcher)| match watcher.upgrade() {
             Some(watcher) if watched == session => {
-                theirs.push(watcher);
+                watching.push(watcher);
                 true
             }
             watcher => watcher.is_some(),
         });
-        theirs.iter().for_each(|watcher| watcher.written(seq, value));
+        watching.iter().for_each(|watcher| watcher.written(seq, value));
     }
 }
 
@@ -310,7 +310,7 @@ impl SqliteStore {
     }
 }
 
-impl Full {
+impl RowRefusal {
     fn describe(&self, session: &SessionId) -> String {
         let bytes = |bytes: u64| format!("{} MiB", bytes >> 20);
         let session = mailbox_name(session);
@@ -345,7 +345,7 @@ fn stored(row: &NewRow) -> Result<(Option<String>, usize), StoreError> {
         )));
     }
     let data = match &row.entry {
-        LogEntry::Value(Written { output: Some(handle), .. }) => Some(to_json(&json!({"output": handle}))?),
+        LogEntry::Value(WrittenValue { output: Some(handle), .. }) => Some(to_json(&json!({"output": handle}))?),
         LogEntry::Value(value) => Some(to_json(&value.data)?),
         LogEntry::Message(message) if message.data.is_null() => None,
         LogEntry::Message(message) => Some(to_json(&message.data)?),
@@ -364,7 +364,7 @@ fn append_in(
     data: Option<String>,
     bytes: usize,
     cause: Option<&str>,
-) -> rusqlite::Result<Result<AppendedRow, Full>> {
+) -> rusqlite::Result<Result<AppendedRow, RowRefusal>> {
     if let Some(once) = &row.once {
         let sql = "SELECT seq FROM session_log WHERE session = ?1 AND once = ?2";
         let known: Option<i64> =
@@ -381,14 +381,14 @@ fn append_in(
             from = cause,
             "agents wake each other in a loop: a message was refused"
         );
-        return Ok(Err(Full::Hops));
+        return Ok(Err(RowRefusal::Hops));
     }
     if let Err(full) = make_room(db, row, bytes)? {
         return Ok(Err(full));
     }
     insert(db, row, data, bytes, hops)?;
     let seq = db.last_insert_rowid();
-    let missed = pass_on(db, seq)?;
+    let missed = forward(db, seq)?;
     Ok(Ok(AppendedRow { seq: seq.cast_unsigned(), missed }))
 }
 
@@ -404,7 +404,7 @@ pub(in crate::store) fn append_notice(
 }
 
 /// Checks that a row of this many bytes is within the quotas, and removes unneeded rows if it is not.
-fn make_room(db: &Connection, row: &NewRow, bytes: usize) -> rusqlite::Result<Result<(), Full>> {
+fn make_room(db: &Connection, row: &NewRow, bytes: usize) -> rusqlite::Result<Result<(), RowRefusal>> {
     let session = row.session.as_str();
     if matches!(row.entry, LogEntry::Message(_)) {
         let sql = format!(
@@ -415,23 +415,23 @@ fn make_room(db: &Connection, row: &NewRow, bytes: usize) -> rusqlite::Result<Re
         let limit = MAX_WAITING.cast_signed();
         let waiting: i64 = db.prepare_cached(&sql)?.query_row(params![session, limit], |row| row.get(0))?;
         if waiting >= limit {
-            return Ok(Err(Full::Mailbox));
+            return Ok(Err(RowRefusal::Mailbox));
         }
     }
     let bytes = bytes as u64;
-    let is_over = |whose: &str, limit: u64| Ok::<_, rusqlite::Error>(size(db, whose)? + bytes > limit);
+    let is_over = |owner_key: &str, limit: u64| Ok::<_, rusqlite::Error>(size(db, owner_key)? + bytes > limit);
     // A deletion is allowed in a full session: the next row removes the deleted values.
     let deletes = matches!(&row.entry, LogEntry::Value(value) if value.method == Method::Delete);
     let limit = MAX_SESSION_BYTES + if deletes { MAX_ROW_BYTES as u64 } else { 0 };
-    let whose = format!("s:{session}");
-    if is_over(&whose, limit)? {
-        tidy(db, session)?;
-        if is_over(&whose, limit)? {
-            return Ok(Err(Full::Session));
+    let owner_key = format!("s:{session}");
+    if is_over(&owner_key, limit)? {
+        prune(db, session)?;
+        if is_over(&owner_key, limit)? {
+            return Ok(Err(RowRefusal::Session));
         }
     }
-    let whose = format!("p:{}", row.principal);
-    while is_over(&whose, MAX_PRINCIPAL_BYTES)? {
+    let owner_key = format!("p:{}", row.principal);
+    while is_over(&owner_key, MAX_PRINCIPAL_BYTES)? {
         // Rows of other sessions are removed from the oldest, except waiting messages.
         let sql = format!(
             "DELETE FROM session_log WHERE seq IN (SELECT seq FROM session_log AS old WHERE principal = ?1 \
@@ -439,20 +439,20 @@ fn make_room(db: &Connection, row: &NewRow, bytes: usize) -> rusqlite::Result<Re
             read_up_to("old.session")
         );
         if db.prepare_cached(&sql)?.execute([&*row.principal, session])? == 0 {
-            return Ok(Err(Full::Principal));
+            return Ok(Err(RowRefusal::Principal));
         }
     }
     Ok(Ok(()))
 }
 
-fn size(db: &Connection, whose: &str) -> rusqlite::Result<u64> {
+fn size(db: &Connection, owner_key: &str) -> rusqlite::Result<u64> {
     let sql = "SELECT bytes FROM session_log_sizes WHERE whose = ?1";
-    let bytes: Option<i64> = db.prepare_cached(sql)?.query_row([whose], |row| row.get(0)).optional()?;
+    let bytes: Option<i64> = db.prepare_cached(sql)?.query_row([owner_key], |row| row.get(0)).optional()?;
     Ok(bytes.unwrap_or_default().cast_unsigned())
 }
 
 /// Removes messages that all readers of a mailbox have read, and values that were replaced later.
-fn tidy(db: &Connection, session: &str) -> rusqlite::Result<()> {
+fn prune(db: &Connection, session: &str) -> rusqlite::Result<()> {
     let read = read_up_to("?1");
     db.prepare_cached(&format!(
         "DELETE FROM session_log WHERE session = ?1 AND is_message AND (taken_by IS NOT NULL OR seq <= {read})"
@@ -465,7 +465,9 @@ fn tidy(db: &Connection, session: &str) -> rusqlite::Result<()> {
         .query_map([session], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, method(row, 3)?)))?
         .collect::<rusqlite::Result<_>>()?;
     let mut delete = db.prepare_cached("DELETE FROM session_log WHERE seq = ?1")?;
-    for index in superseded(values.iter().map(|(_, path, instance, method)| (&**path, instance.as_deref(), *method))) {
+    for index in
+        superseded_values(values.iter().map(|(_, path, instance, method)| (&**path, instance.as_deref(), *method)))
+    {
         delete.execute([values[index].0])?;
     }
     Ok(())
@@ -478,7 +480,7 @@ fn insert(db: &Connection, row: &NewRow, data: Option<String>, bytes: usize, hop
         LogEntry::Message(message) => (true, message.kind.as_str(), &message.subject, None, &*message.text),
     };
     let (taint, output) = match entry {
-        LogEntry::Value(Written { taint, output, .. }) => {
+        LogEntry::Value(WrittenValue { taint, output, .. }) => {
             ((!taint.is_empty()).then(|| json!(taint).to_string()), output.as_deref())
         }
         LogEntry::Message(_) => (None, None),
@@ -548,7 +550,7 @@ pub(super) fn row(row: &Row<'_>) -> rusqlite::Result<LogRow> {
             _ => json_column(row, 13)?,
         };
         let (path, instance, output) = (row.get(9)?, row.get(10)?, row.get(14)?);
-        LogEntry::Value(Written { path, instance, method: method(row, 8)?, data, taint, output })
+        LogEntry::Value(WrittenValue { path, instance, method: method(row, 8)?, data, taint, output })
     };
     Ok(LogRow {
         seq: row.get::<_, i64>(0)?.cast_unsigned(),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 use toolwright_core::agents::{
-    AgentNode, AgentTree, NewAgent, Request, Seat, Spending, TreeError, TreeLimit, admit, afford, nearest_limits,
-    time_left,
+    AgentAllowance, AgentNode, AgentTree, NewAgent, RequestEstimate, Spending, TreeError, TreeLimit, admit, afford,
+    nearest_limits, time_left,
 };
 use toolwright_core::store::StoreError;
 
@@ -18,7 +18,7 @@ const COLUMNS: &str =
     "id, parent, name, limits, ended_ms IS NULL, pid, boot, started, tokens, cost_usd, held_tokens, held_usd, until_ms";
 
 /// A request in the form for the store's thread.
-struct Wanted {
+struct WantedRequest {
     model: String,
     tokens: u64,
     cost_usd: Option<f64>,
@@ -26,9 +26,9 @@ struct Wanted {
 
 #[async_trait]
 impl AgentTree for SqliteStore {
-    async fn begin_agent(&self, new: NewAgent) -> Result<Seat, TreeError> {
+    async fn begin_agent(&self, new: NewAgent) -> Result<AgentAllowance, TreeError> {
         let limits = to_json(&new.limits)?;
-        let begun: Result<Seat, TreeLimit> = self.thread.run("begin an agent", move |db| {
+        let begun: Result<AgentAllowance, TreeLimit> = self.thread.run("begin an agent", move |db| {
             let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let root = root_of(&transaction, new.parent.as_deref())?.unwrap_or_else(|| new.id.to_string());
             if new.fresh && new.parent.is_none() {
@@ -67,7 +67,7 @@ impl AgentTree for SqliteStore {
                 let held = Spending::default();
                 tree.push(AgentNode { id: Arc::clone(&id), parent, name, limits, live: true, spent, held, until_ms });
             }
-            Ok(Ok(Seat { spent, limits: nearest_limits(&tree, &id), time }))
+            Ok(Ok(AgentAllowance { spent, limits: nearest_limits(&tree, &id), time }))
         }).await?;
         Ok(begun?)
     }
@@ -77,21 +77,25 @@ impl AgentTree for SqliteStore {
         id: &str,
         spent: Spending,
         held: Spending,
-        more: Option<Request<'_>>,
+        more: Option<RequestEstimate<'_>>,
     ) -> Result<(), TreeError> {
         let id = id.to_owned();
-        let more =
-            more.map(|more| Wanted { model: more.model.to_owned(), tokens: more.tokens, cost_usd: more.cost_usd });
+        let more = more.map(|more| WantedRequest {
+            model: more.model.to_owned(),
+            tokens: more.tokens,
+            cost_usd: more.cost_usd,
+        });
         let charged: Result<(), TreeLimit> = self
             .thread
             .run("charge an agent", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 charge(&transaction, &id, spent, held)?;
                 let mut refused = Ok(());
-                if let Some(Wanted { model, tokens, cost_usd }) = &more {
+                if let Some(WantedRequest { model, tokens, cost_usd }) = &more {
                     let root = root_of(&transaction, Some(&id))?.unwrap_or_else(|| id.clone());
                     let tree = tree(&transaction, &root)?;
-                    refused = afford(&tree, Some(&id), &Request { model, tokens: *tokens, cost_usd: *cost_usd });
+                    refused =
+                        afford(&tree, Some(&id), &RequestEstimate { model, tokens: *tokens, cost_usd: *cost_usd });
                     if refused.is_ok() {
                         let mut held = held;
                         held.add(Spending { tokens: *tokens, cost_usd: cost_usd.unwrap_or_default() });

@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::{OptionalExtension as _, Row, TransactionBehavior, params};
 use toolwright_core::session::SessionId;
 use toolwright_core::store::{StoreError, WRITES, WriteNotes};
-use toolwright_core::trigger::{Due, MAX_TRIGGERS, Trigger};
+use toolwright_core::trigger::{DueSlots, MAX_TRIGGERS, Trigger};
 
 use super::firings::{FiringOffer, offer};
 use super::mailbox::set_cursor;
@@ -131,7 +131,7 @@ impl SqliteStore {
     pub(crate) async fn advance_trigger(
         &self,
         of: &Trigger,
-        due: Due,
+        due: DueSlots,
         due_ms: impl Fn(u64) -> u64 + Send + 'static,
     ) -> Result<Option<u64>, StoreError> {
         let (id, before) = (of.id.clone(), of.cursor);
@@ -266,11 +266,11 @@ impl SqliteStore {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 if let Some(payload) = payload {
                     let take = "UPDATE session_log SET taken_by = ?2 WHERE seq = ?1 AND taken_by IS NULL";
-                    let is_its = !is_queue || transaction.execute(take, params![seq.cast_signed(), id])? > 0;
+                    let is_taken = !is_queue || transaction.execute(take, params![seq.cast_signed(), id])? > 0;
                     let hops = "SELECT hops FROM session_log WHERE seq = ?1";
                     let hops: Option<u32> =
                         transaction.query_row(hops, [seq.cast_signed()], |row| row.get(0)).optional()?;
-                    if is_its
+                    if is_taken
                         && offer(&transaction, &id, &seq.to_string(), now_ms, Some(&payload), hops.unwrap_or(0))?
                             == FiringOffer::Full
                     {

@@ -28,14 +28,14 @@ const SCHEMA: &str = include_str!("schema.sql");
 const VERSION: u32 = 29;
 
 /// The connection, opened when it is first needed; a failed opening is tried again by the next request.
-pub(in crate::store) struct Opened<'a> {
+pub(in crate::store) struct OpenDatabase<'a> {
     path: &'a Path,
     pub(in crate::store) connection: Option<Connection>,
     /// Operations of this process that were entered when they began and have not ended.
     pub(in crate::store) begun: HashSet<OpId>,
 }
 
-impl<'a> Opened<'a> {
+impl<'a> OpenDatabase<'a> {
     pub(in crate::store) fn new(path: &'a Path) -> Self {
         Self { path, connection: None, begun: HashSet::new() }
     }
@@ -312,8 +312,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_damaged_database_is_refused_unchanged() {
-        type Harm = fn(&Path, Vec<u8>);
-        let harms: [(&str, Harm); 6] = [
+        type Damage = fn(&Path, Vec<u8>);
+        let harms: [(&str, Damage); 6] = [
             ("zeros", |path, was| std::fs::write(path, vec![0; was.len()]).expect("write")),
             ("a few zeros", |path, _| std::fs::write(path, [0; 40]).expect("write")),
             ("text", |path, _| std::fs::write(path, "not a database ".repeat(999)).expect("write")),

@@ -63,12 +63,12 @@ pub(in crate::store) struct Retention {
     next: Instant,
     /// Entries written since it looked last.
     written: u64,
-    work: Option<Work>,
+    work: Option<RetentionPass>,
 }
 
 /// Deleting, table after table.
 #[derive(Debug)]
-struct Work {
+struct RetentionPass {
     /// Rows of before this time go.
     horizon_ms: i64,
     table: usize,
@@ -99,7 +99,7 @@ impl Retention {
     }
 
     /// Takes note of entries that were written.
-    pub(in crate::store) fn wrote(&mut self, entries: u64) {
+    pub(in crate::store) fn record_writes(&mut self, entries: u64) {
         self.written += entries;
     }
 
@@ -127,12 +127,12 @@ impl Retention {
         db.prepare_cached("DELETE FROM session_log WHERE session = ?1 AND at_ms < ?2")?
             .execute(params![WRITES, before(now, KEEP_WRITES)])?;
         if self.is_too_large(db)? || claim(db, now)? {
-            self.work = Some(Work { horizon_ms: before(now, self.keep), table: 0, tables: AGING.len() });
+            self.work = Some(RetentionPass { horizon_ms: before(now, self.keep), table: 0, tables: AGING.len() });
         }
         Ok(())
     }
 
-    fn go_on(&mut self, db: &mut Connection, mut work: Work) -> rusqlite::Result<()> {
+    fn go_on(&mut self, db: &mut Connection, mut work: RetentionPass) -> rusqlite::Result<()> {
         if let Some(&(table, time)) = AGING[..work.tables].get(work.table) {
             let horizon_ms = if table == "manifests" { before(now_ms(), KEEP_MANIFESTS) } else { work.horizon_ms };
             if delete(db, table, time, horizon_ms)? < ROWS {
@@ -157,7 +157,7 @@ impl Retention {
         let kept = now_ms().saturating_sub(work.horizon_ms);
         if self.is_too_large(db)? && kept > newest {
             let horizon_ms = work.horizon_ms + kept / 4;
-            self.work = Some(Work { horizon_ms, table: 0, tables: LARGE });
+            self.work = Some(RetentionPass { horizon_ms, table: 0, tables: LARGE });
         }
         Ok(())
     }
@@ -301,7 +301,7 @@ mod tests {
             LedgerEntry::new(op, at_ms, SessionId::new("s"), "owner".into(), OpKind::Tool, "x:tool@1.0.0".into())
         };
         let entries: Vec<_> = (0..30_000).map(entry).collect();
-        let written = ledger::Written { begun: &[], entries: &entries, ended: &[] };
+        let written = ledger::LedgerBatch { begun: &[], entries: &entries, ended: &[] };
         ledger::write(&mut db, &written).expect("written");
         (db, first_ms)
     }

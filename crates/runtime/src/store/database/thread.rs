@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{Notify, oneshot};
 use toolwright_core::operation::OpId;
-use toolwright_core::store::{Appended, LedgerCondition, LedgerEntry, StoreError};
+use toolwright_core::store::{AppendStatus, LedgerEntry, LedgerHealth, StoreError};
 
-use super::file::Opened;
+use super::file::OpenDatabase;
 use super::retention::Retention;
-use crate::store::ledger::{self, Written};
+use crate::store::ledger::{self, LedgerBatch};
 
 /// Requests that may wait; more wait outside.
 const MAX_WAITING: usize = 1024;
@@ -29,9 +29,9 @@ const MAX_BATCH: usize = 2048;
 /// Queued entries above which appenders are asked to wait: some 20 MB.
 const HIGH_WATER: usize = 32_768;
 
-type Answer<T> = oneshot::Sender<Result<T, Arc<rusqlite::Error>>>;
+type ReplySender<T> = oneshot::Sender<Result<T, Arc<rusqlite::Error>>>;
 
-type Work = Box<dyn FnOnce(&mut Opened<'_>) + Send>;
+type DatabaseWork = Box<dyn FnOnce(&mut OpenDatabase<'_>) + Send>;
 
 /// What waits for the thread.
 #[derive(Default)]
@@ -39,7 +39,7 @@ struct Backlog {
     entries: Vec<LedgerEntry>,
     /// Operations that begin once their rows are written, and who waits for that. Those that arrive during a write
     /// share the next commit.
-    begun: Vec<(LedgerEntry, Answer<()>)>,
+    begun: Vec<(LedgerEntry, ReplySender<()>)>,
     /// When the first of them came.
     since: Option<Instant>,
     /// Whether the thread looks again within [`MAX_AGE`] by itself, so that entries need not wake it.
@@ -48,7 +48,7 @@ struct Backlog {
     kept: bool,
     /// Why the last write of the ledger failed, and when that was logged.
     failing: Option<(String, Instant)>,
-    work: VecDeque<Work>,
+    work: VecDeque<DatabaseWork>,
     closed: bool,
     /// The thread has ended: nothing is accepted any more.
     ended: bool,
@@ -83,7 +83,7 @@ impl Shared {
         self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lose(&self, count: usize, why: impl std::fmt::Display) {
+    fn record_lost(&self, count: usize, why: impl std::fmt::Display) {
         self.backlog().kept = false;
         self.lost.fetch_add(count as u64, Ordering::Relaxed);
         self.failed(&why.to_string());
@@ -131,7 +131,7 @@ impl Shared {
         let mut backlog = self.backlog();
         if backlog.closed || entries.len() + backlog.entries.len() >= HIGH_WATER {
             drop(backlog);
-            return self.lose(entries.len(), why);
+            return self.record_lost(entries.len(), why);
         }
         entries.append(&mut backlog.entries);
         backlog.entries = entries;
@@ -160,7 +160,7 @@ impl StoreThread {
         let (its, own) = (Arc::clone(&shared), Arc::clone(&path));
         std::thread::Builder::new()
             .name("store".into())
-            .spawn(move || serve(&its, Opened::new(&own), retention))
+            .spawn(move || serve(&its, OpenDatabase::new(&own), retention))
             .map_err(|error| StoreError::failed("start its thread", error))?;
         Ok(Self { shared, path })
     }
@@ -177,10 +177,10 @@ impl StoreThread {
     async fn run_on<T: Send + 'static>(
         &self,
         doing: &'static str,
-        work: impl FnOnce(&mut Opened<'_>) -> Result<T, Arc<rusqlite::Error>> + Send + 'static,
+        work: impl FnOnce(&mut OpenDatabase<'_>) -> Result<T, Arc<rusqlite::Error>> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let mut request: Option<Work> = Some(Box::new(move |opened| {
+        let mut request: Option<DatabaseWork> = Some(Box::new(move |opened| {
             let result = work(opened);
             // The caller may have been dropped; the work is done all the same.
             let _ = reply.send(result);
@@ -202,7 +202,7 @@ impl StoreThread {
         self.shared.filled.notify_one();
         match answer.await {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(source)) => Err(StoreError::Failed { doing: self.what(doing), source }),
+            Ok(Err(source)) => Err(StoreError::Failed { doing: self.failure_text(doing), source }),
             Err(_) => Err(self.ended(doing)),
         }
     }
@@ -212,15 +212,15 @@ impl StoreThread {
         const DOING: &str = "flush the ledger";
         // Entries are written before the requests that came after them, unless the last write failed.
         self.run(DOING, |_| Ok(())).await?;
-        self.nothing_is_kept(DOING)
+        self.check_writable(DOING)
     }
 
     /// Whether what was appended could be written.
-    fn nothing_is_kept(&self, doing: &str) -> Result<(), StoreError> {
+    fn check_writable(&self, doing: &str) -> Result<(), StoreError> {
         let backlog = self.shared.backlog();
         let Some((why, _)) = backlog.failing.as_ref().filter(|_| backlog.kept) else { return Ok(()) };
         let waiting = std::io::Error::other(format!("{why}; entries wait until they can be written"));
-        Err(StoreError::failed(self.what(doing), waiting))
+        Err(StoreError::failed(self.failure_text(doing), waiting))
     }
 
     /// Finishes earlier requests, then closes the file if its log of writes is long. The next request opens it again.
@@ -231,23 +231,23 @@ impl StoreThread {
             Ok(())
         })
         .await?;
-        self.nothing_is_kept(DOING)
+        self.check_writable(DOING)
     }
 
-    fn what(&self, doing: &str) -> String {
+    fn failure_text(&self, doing: &str) -> String {
         format!("{doing} ({})", self.path.display())
     }
 
     fn ended(&self, doing: &str) -> StoreError {
-        StoreError::failed(self.what(doing), std::io::Error::other("the store's thread panicked or has ended"))
+        StoreError::failed(self.failure_text(doing), std::io::Error::other("the store's thread panicked or has ended"))
     }
 
-    pub(in crate::store) fn append(&self, entry: LedgerEntry) -> Appended {
+    pub(in crate::store) fn append(&self, entry: LedgerEntry) -> AppendStatus {
         let (in_line, is_watched) = {
             let mut backlog = self.shared.backlog();
             if backlog.ended {
                 self.shared.lost.fetch_add(1, Ordering::Relaxed);
-                return Appended::Room;
+                return AppendStatus::Room;
             }
             backlog.since.get_or_insert_with(Instant::now);
             backlog.entries.push(entry);
@@ -257,7 +257,7 @@ impl StoreThread {
         if (in_line == 1 && !is_watched) || in_line == MAX_BATCH {
             self.shared.filled.notify_one();
         }
-        if in_line < HIGH_WATER { Appended::Room } else { Appended::Full }
+        if in_line < HIGH_WATER { AppendStatus::Room } else { AppendStatus::Full }
     }
 
     /// Whether entries wake nobody now.
@@ -280,7 +280,7 @@ impl StoreThread {
         self.shared.filled.notify_one();
         match answer.await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(source)) => Err(StoreError::Failed { doing: self.what(DOING), source }),
+            Ok(Err(source)) => Err(StoreError::Failed { doing: self.failure_text(DOING), source }),
             Err(_) => Err(self.ended(DOING)),
         }
     }
@@ -296,9 +296,9 @@ impl StoreThread {
         }
     }
 
-    pub(in crate::store) fn condition(&self) -> LedgerCondition {
+    pub(in crate::store) fn condition(&self) -> LedgerHealth {
         let backlog = self.shared.backlog();
-        LedgerCondition {
+        LedgerHealth {
             failures: self.shared.failures.load(Ordering::Relaxed),
             lost: self.shared.lost.load(Ordering::Relaxed),
             waiting: if backlog.kept { backlog.entries.len() as u64 } else { 0 },
@@ -313,7 +313,7 @@ impl StoreThread {
             return Ok(());
         }
         self.run(DOING, ledger::try_to_write).await?;
-        self.nothing_is_kept(DOING)?;
+        self.check_writable(DOING)?;
         self.shared.succeeded();
         Ok(())
     }
@@ -328,18 +328,18 @@ impl Drop for StoreThread {
 }
 
 /// What the thread is to do next.
-enum Next {
+enum NextStep {
     Write(Batch),
-    Run(Work),
+    Run(DatabaseWork),
     /// Nothing waits: do upkeep.
     Idle,
     End,
 }
 
 /// Tells all who wait that the thread has ended, also when it panicked.
-struct Ending<'a>(&'a Shared);
+struct ThreadEndGuard<'a>(&'a Shared);
 
-impl Drop for Ending<'_> {
+impl Drop for ThreadEndGuard<'_> {
     fn drop(&mut self) {
         let (entries, begun, work) = {
             let mut backlog = self.0.backlog();
@@ -353,39 +353,39 @@ impl Drop for Ending<'_> {
         // Whoever waits for an answer finds its sender gone.
         drop((begun, work));
         if !entries.is_empty() {
-            self.0.lose(entries.len(), "the store's thread has ended");
+            self.0.record_lost(entries.len(), "the store's thread has ended");
         }
         self.0.emptied.notify_waiters();
     }
 }
 
-fn serve(shared: &Shared, mut opened: Opened<'_>, mut retention: Retention) {
-    let _ending = Ending(shared);
+fn serve(shared: &Shared, mut opened: OpenDatabase<'_>, mut retention: Retention) {
+    let _ending = ThreadEndGuard(shared);
     let mut wrote = false;
     loop {
         let was_open = opened.connection.is_some();
         let next = next(shared, retention.due(), wrote);
-        wrote = matches!(next, Next::Write(_));
-        if matches!(next, Next::End) {
+        wrote = matches!(next, NextStep::Write(_));
+        if matches!(next, NextStep::End) {
             return;
         }
         let step = catch_unwind(AssertUnwindSafe(|| {
             match next {
-                Next::Write(batch) => {
+                NextStep::Write(batch) => {
                     let count = batch.entries.len() as u64;
                     write(shared, &mut opened, batch);
-                    retention.wrote(count);
+                    retention.record_writes(count);
                 }
-                Next::Run(work) => work(&mut opened),
-                Next::Idle => look_after(&mut opened, &mut retention),
-                Next::End => {}
+                NextStep::Run(work) => work(&mut opened),
+                NextStep::Idle => run_upkeep(&mut opened, &mut retention),
+                NextStep::End => {}
             }
             if !was_open && opened.connection.is_some() {
                 retention.opened();
             }
             // Calls come before upkeep, but upkeep has its turn too: the file must stay bounded under any load.
             if retention.is_pressing() {
-                look_after(&mut opened, &mut retention);
+                run_upkeep(&mut opened, &mut retention);
             }
         }));
         if step.is_err() {
@@ -399,20 +399,20 @@ fn serve(shared: &Shared, mut opened: Opened<'_>, mut retention: Retention) {
 
 /// Operations that begin and operations that have ended, to be written in one commit.
 struct Batch {
-    begun: Vec<(LedgerEntry, Answer<()>)>,
+    begun: Vec<(LedgerEntry, ReplySender<()>)>,
     entries: Vec<LedgerEntry>,
 }
 
 /// Writes a batch. Entries that cannot be written as yet are kept for the next try.
-fn write(shared: &Shared, opened: &mut Opened<'_>, batch: Batch) {
+fn write(shared: &Shared, opened: &mut OpenDatabase<'_>, batch: Batch) {
     let Batch { begun, entries } = batch;
     let (begun, answers): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
     // If the write panics, the entries count as lost.
-    let entries = Unwritten { shared, entries };
+    let entries = UnwrittenEntries { shared, entries };
     let starts = |op: OpId| begun.iter().any(|entry: &LedgerEntry| entry.op.id == op);
     let ops = entries.entries.iter().map(|entry| entry.op.id);
     let ended: Vec<OpId> = ops.filter(|op| opened.begun.contains(op) || starts(*op)).collect();
-    let written = Written { begun: &begun, entries: &entries.entries, ended: &ended };
+    let written = LedgerBatch { begun: &begun, entries: &entries.entries, ended: &ended };
     let written = opened.connection().and_then(|db| ledger::write(db, &written).map_err(Arc::new));
     let entries = entries.taken();
     match &written {
@@ -425,7 +425,7 @@ fn write(shared: &Shared, opened: &mut Opened<'_>, batch: Batch) {
         }
         Err(error) if entries.is_empty() => shared.failed(&error.to_string()),
         Err(error) if may_pass(error) => shared.keep(entries, error),
-        Err(error) => shared.lose(entries.len(), error),
+        Err(error) => shared.record_lost(entries.len(), error),
     }
     for answer in answers {
         // Who asked may have been cancelled.
@@ -434,21 +434,21 @@ fn write(shared: &Shared, opened: &mut Opened<'_>, batch: Batch) {
 }
 
 /// Entries that are being written.
-struct Unwritten<'a> {
+struct UnwrittenEntries<'a> {
     shared: &'a Shared,
     entries: Vec<LedgerEntry>,
 }
 
-impl Unwritten<'_> {
+impl UnwrittenEntries<'_> {
     fn taken(mut self) -> Vec<LedgerEntry> {
         std::mem::take(&mut self.entries)
     }
 }
 
-impl Drop for Unwritten<'_> {
+impl Drop for UnwrittenEntries<'_> {
     fn drop(&mut self) {
         if !self.entries.is_empty() {
-            self.shared.lose(self.entries.len(), "writing them panicked");
+            self.shared.record_lost(self.entries.len(), "writing them panicked");
         }
     }
 }
@@ -463,7 +463,7 @@ fn may_pass(error: &rusqlite::Error) -> bool {
 }
 
 /// Does a step of upkeep. Does not open a store that nobody has used yet.
-fn look_after(opened: &mut Opened<'_>, retention: &mut Retention) {
+fn run_upkeep(opened: &mut OpenDatabase<'_>, retention: &mut Retention) {
     let Some(db) = &mut opened.connection else { return retention.rest() };
     if let Err(error) = retention.step(db) {
         tracing::warn!("old rows could not be deleted: {error}");
@@ -472,7 +472,7 @@ fn look_after(opened: &mut Opened<'_>, retention: &mut Retention) {
 
 /// Waits for entries that are old or many enough, a request, or until upkeep is due. Entries go before the
 /// requests that came after them. After a write it looks once more soon, so that entries in a row wake nobody.
-fn next(shared: &Shared, due: Duration, wrote: bool) -> Next {
+fn next(shared: &Shared, due: Duration, wrote: bool) -> NextStep {
     let mut backlog = shared.backlog();
     let (start, mut looks_soon, mut looked) = (Instant::now(), wrote, false);
     loop {
@@ -493,17 +493,17 @@ fn next(shared: &Shared, due: Duration, wrote: bool) -> Next {
             } else {
                 Vec::new()
             };
-            return Next::Write(Batch { begun, entries });
+            return NextStep::Write(Batch { begun, entries });
         }
         if let Some(work) = backlog.work.pop_front() {
-            return Next::Run(work);
+            return NextStep::Run(work);
         }
         if backlog.closed {
-            return Next::End;
+            return NextStep::End;
         }
         let idle = due.saturating_sub(start.elapsed());
         if backlog.entries.is_empty() && idle.is_zero() {
-            return Next::Idle;
+            return NextStep::Idle;
         }
         let wait = match age {
             Some(age) => old.saturating_sub(age),

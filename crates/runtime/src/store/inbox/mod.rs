@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use toolwright_core::approval::{ApprovalDecision, StandingApproval};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::inbox::{
-    Answered, AnyQuestion, FormQuestion, FormReply, InboxItem, InboxPage, InboxStore, Question, QuestionState,
+    AnswerStatus, AnyQuestion, FormQuestion, FormReply, InboxItem, InboxPage, InboxStore, Question, QuestionState,
 };
 use toolwright_core::store::{ApprovalStore, StoreError};
 use toolwright_core::tool_id::ToolId;
@@ -57,7 +57,7 @@ const IS_OF_JOB: &str = "kind = 'call' AND EXISTS (SELECT 1 FROM jobs WHERE jobs
      AND jobs.call = request ->> 'call_id' AND jobs.tool = request ->> 'tool')";
 
 /// A row as it stands; what is in JSON is read away from the store's thread.
-struct Raw {
+struct InboxRow {
     id: String,
     request: String,
     created_ms: i64,
@@ -67,7 +67,7 @@ struct Raw {
     decided_by: Option<String>,
 }
 
-impl Raw {
+impl InboxRow {
     fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             id: row.get(0)?,
@@ -96,9 +96,9 @@ impl Raw {
     }
 }
 
-fn one(db: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<Raw>> {
+fn one(db: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<InboxRow>> {
     db.prepare_cached(&format!("{SELECT} WHERE id = ?1 AND kind = ?2"))?
-        .query_row(params![id, kind], Raw::of)
+        .query_row(params![id, kind], InboxRow::of)
         .optional()
 }
 
@@ -146,7 +146,7 @@ fn withdraw_left(db: &Connection) -> rusqlite::Result<()> {
     if waiting.is_empty() {
         return Ok(());
     }
-    let gone = owner::gone(db)?;
+    let gone = owner::dead_owners(db)?;
     for (id, ..) in waiting.iter().filter(|(_, asker, is_known)| !is_known || gone.contains(asker)) {
         withdraw(db, id)?;
     }
@@ -209,7 +209,7 @@ fn asker(db: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// A row for whoever waits for its answer: they are there until it is settled, and then they have it.
-fn take(db: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<Raw>> {
+fn take(db: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<InboxRow>> {
     let row = one(db, kind, id)?;
     match row.as_ref().and_then(|row| QuestionState::parse(&row.state)) {
         None => {}
@@ -257,7 +257,7 @@ impl SqliteStore {
                 one(db, kind, &id)
             })
             .await?;
-        row.map(Raw::read).transpose()
+        row.map(InboxRow::read).transpose()
     }
 
     async fn take<Q: DeserializeOwned, A: DeserializeOwned>(
@@ -267,7 +267,7 @@ impl SqliteStore {
     ) -> Result<Option<InboxItem<Q, A>>, StoreError> {
         let id = id.to_owned();
         let row = self.thread.run("take an answer", move |db| take(db, kind, &id)).await?;
-        row.map(Raw::read).transpose()
+        row.map(InboxRow::read).transpose()
     }
 
     async fn page(
@@ -289,13 +289,15 @@ impl SqliteStore {
                 let sql = format!("{SELECT} WHERE {IS_IN} AND {behind} ORDER BY created_ms DESC, rowid DESC LIMIT ?4");
                 let rows = db
                     .prepare_cached(&sql)?
-                    .query_map(params![state, now, after, one_more(limit)], |row| Ok((row.get(7)?, Raw::of(row)?)))?
-                    .collect::<rusqlite::Result<Vec<(String, Raw)>>>()?;
+                    .query_map(params![state, now, after, one_more(limit)], |row| {
+                        Ok((row.get(7)?, InboxRow::of(row)?))
+                    })?
+                    .collect::<rusqlite::Result<Vec<(String, InboxRow)>>>()?;
                 Ok((rows, total.cast_unsigned()))
             })
             .await?;
         let next = cut(&mut rows, limit, |(_, row)| row.id.clone());
-        let read = |(kind, row): (String, Raw)| match kind.as_str() {
+        let read = |(kind, row): (String, InboxRow)| match kind.as_str() {
             CALL => Ok(AnyQuestion::Call(Box::new(row.read()?))),
             _ => Ok(AnyQuestion::Form(Box::new(row.read()?))),
         };
@@ -310,17 +312,17 @@ impl SqliteStore {
         limit: usize,
     ) -> Result<Vec<InboxItem<Q, A>>, StoreError> {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-        let rows: Vec<Raw> = self
+        let rows: Vec<InboxRow> = self
             .thread
             .run("list questions", move |db| {
                 withdraw_left(db)?;
                 let now = now_ms();
                 let sql = format!("{SELECT} WHERE kind = ?4 AND {IS_IN} ORDER BY created_ms DESC, rowid DESC LIMIT ?3");
                 let state = state.map(QuestionState::as_str);
-                db.prepare_cached(&sql)?.query_map(params![state, now, limit, kind], Raw::of)?.collect()
+                db.prepare_cached(&sql)?.query_map(params![state, now, limit, kind], InboxRow::of)?.collect()
             })
             .await?;
-        rows.into_iter().map(Raw::read).collect()
+        rows.into_iter().map(InboxRow::read).collect()
     }
 
     async fn decide<Q: DeserializeOwned, A: DeserializeOwned + Serialize>(
@@ -329,7 +331,7 @@ impl SqliteStore {
         id: &str,
         (state, decision): (QuestionState, &A),
         by: &str,
-    ) -> Result<Answered<InboxItem<Q, A>>, StoreError> {
+    ) -> Result<AnswerStatus<InboxItem<Q, A>>, StoreError> {
         let (id, decision, by) = (id.to_owned(), to_json(decision)?, by.to_owned());
         let found = self
             .thread
@@ -346,9 +348,9 @@ impl SqliteStore {
             })
             .await?;
         Ok(match found {
-            Err(()) => Answered::Counts,
-            Ok(Some(row)) => Answered::TooLate(Box::new(row.read()?)),
-            Ok(None) => Answered::Unknown,
+            Err(()) => AnswerStatus::Counts,
+            Ok(Some(row)) => AnswerStatus::TooLate(Box::new(row.read()?)),
+            Ok(None) => AnswerStatus::Unknown,
         })
     }
 }
@@ -405,7 +407,7 @@ impl InboxStore for SqliteStore {
         self.page(state, after, limit).await
     }
 
-    async fn answer(&self, id: &str, decision: &ApprovalDecision, by: &str) -> Result<Answered, StoreError> {
+    async fn answer(&self, id: &str, decision: &ApprovalDecision, by: &str) -> Result<AnswerStatus, StoreError> {
         self.decide(CALL, id, (state_of(decision), decision), by).await
     }
 
@@ -446,7 +448,12 @@ impl InboxStore for SqliteStore {
         self.list(FORM, state, limit).await
     }
 
-    async fn answer_form(&self, id: &str, reply: &FormReply, by: &str) -> Result<Answered<FormQuestion>, StoreError> {
+    async fn answer_form(
+        &self,
+        id: &str,
+        reply: &FormReply,
+        by: &str,
+    ) -> Result<AnswerStatus<FormQuestion>, StoreError> {
         let state = match reply {
             FormReply::Accept { .. } => QuestionState::Approved,
             FormReply::Decline => QuestionState::Denied,

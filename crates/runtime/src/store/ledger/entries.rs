@@ -49,7 +49,7 @@ pub(super) fn insert(rows: usize) -> String {
 /// Data that few entries have.
 #[derive(Serialize, Deserialize)]
 #[serde(default)]
-struct More<'a> {
+struct EntryDetails<'a> {
     #[serde(skip_serializing_if = "is_zero")]
     turn: u32,
     #[serde(skip_serializing_if = "is_one")]
@@ -72,7 +72,7 @@ struct More<'a> {
     note: Option<Arc<str>>,
 }
 
-impl Default for More<'_> {
+impl Default for EntryDetails<'_> {
     fn default() -> Self {
         Self {
             turn: 0,
@@ -112,7 +112,7 @@ fn is_one(attempts: &u32) -> bool {
 fn more(entry: &LedgerEntry) -> Option<String> {
     // Only model operations have token usage.
     let usage = Some(entry.usage).filter(|usage| entry.kind == OpKind::Model && *usage != Usage::default());
-    let more = More {
+    let more = EntryDetails {
         turn: entry.op.lineage.turn,
         attempts: entry.attempts,
         cached: entry.cached,
@@ -157,7 +157,7 @@ pub(super) fn bind(
     entry: &LedgerEntry,
 ) -> rusqlite::Result<()> {
     let (ids, length) = ids(&entry.op);
-    let mut row = Binding { statement, at: row * COLUMNS.len() };
+    let mut row = ParameterBinder { statement, at: row * COLUMNS.len() };
     row.next(of)?;
     row.next(before)?;
     row.next(&ids[..length])?;
@@ -178,12 +178,12 @@ pub(super) fn bind(
     row.next(entry.result.as_deref())
 }
 
-struct Binding<'a, 's> {
+struct ParameterBinder<'a, 's> {
     statement: &'a mut Statement<'s>,
     at: usize,
 }
 
-impl Binding<'_, '_> {
+impl ParameterBinder<'_, '_> {
     fn next(&mut self, value: impl ToSql) -> rusqlite::Result<()> {
         self.at += 1;
         self.statement.raw_bind_parameter(self.at, value)
@@ -238,7 +238,7 @@ pub(super) fn entry(row: &Row<'_>, of: &TraceSummary) -> rusqlite::Result<Ledger
     let (trace, op, parent) = ids.ok_or_else(|| unreadable(2, std::io::Error::other("ids of another length")))?;
     let more = match row.get_ref(15)?.as_str_or_null()? {
         Some(text) => serde_json::from_str(text).map_err(|error| unreadable(15, error))?,
-        None => More::default(),
+        None => EntryDetails::default(),
     };
     Ok(LedgerEntry {
         op: Op {

@@ -12,15 +12,15 @@ use async_trait::async_trait;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use toolwright_core::model::Usage;
-use toolwright_core::operation::{OpKind, TraceId, Within};
+use toolwright_core::operation::{OpKind, ParentSessions, TraceId};
 use toolwright_core::session::SessionId;
 use toolwright_core::store::{
-    Appended, LedgerCondition, LedgerEntry, LedgerStore, LedgerTotals, RUNNING, StoreError, TraceCursor, TracePage,
+    AppendStatus, LedgerEntry, LedgerHealth, LedgerStore, LedgerTotals, RUNNING, StoreError, TraceCursor, TracePage,
     TraceSummary, TraceSums,
 };
 
 pub(super) use self::running::{settle, try_to_write};
-pub(super) use self::writer::{Written, write};
+pub(super) use self::writer::{LedgerBatch, write};
 use super::SqliteStore;
 use super::{cut, one_more, unreadable};
 use toolwright_core::store::{UsageBy, UsageRow};
@@ -31,7 +31,7 @@ impl LedgerStore for SqliteStore {
         self.thread.begin(entry).await
     }
 
-    fn append(&self, entry: LedgerEntry) -> Appended {
+    fn append(&self, entry: LedgerEntry) -> AppendStatus {
         self.thread.append(entry)
     }
 
@@ -39,7 +39,7 @@ impl LedgerStore for SqliteStore {
         self.thread.room().await;
     }
 
-    fn condition(&self) -> LedgerCondition {
+    fn condition(&self) -> LedgerHealth {
         self.thread.condition()
     }
 
@@ -172,7 +172,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<TraceSummary> {
         principal: row.get(2)?,
         within: match (row.get::<_, Option<String>>(16)?, row.get::<_, Option<String>>(17)?) {
             (Some(parent), Some(root)) => {
-                Some(Arc::new(Within { parent: SessionId::new(parent), root: SessionId::new(root) }))
+                Some(Arc::new(ParentSessions { parent: SessionId::new(parent), root: SessionId::new(root) }))
             }
             _ => None,
         },

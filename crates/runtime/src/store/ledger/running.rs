@@ -8,7 +8,7 @@ use toolwright_core::store::{LedgerEntry, RUNNING, UNKNOWN_OUTCOME};
 
 use super::super::json_column;
 use super::super::owner;
-use super::writer::{self, Written};
+use super::writer::{self, LedgerBatch};
 
 /// Bytes of a test write: more than the file has free by chance.
 const TRIAL: i64 = 64 << 10;
@@ -41,7 +41,7 @@ fn key(op: OpId) -> i64 {
 
 /// Returns the remaining operations: running, or with an unknown outcome if their process is gone.
 pub(super) fn left(db: &Connection) -> rusqlite::Result<Vec<LedgerEntry>> {
-    let gone = owner::gone(db)?;
+    let gone = owner::dead_owners(db)?;
     db.prepare_cached("SELECT entry, owner, owner IN (SELECT id FROM job_owners) FROM begun ORDER BY op")?
         .query_map([], |row| {
             let mut entry: LedgerEntry = json_column(row, 0)?;
@@ -62,17 +62,17 @@ pub(super) fn live(db: &Connection) -> rusqlite::Result<HashSet<String>> {
 
 /// Records the unfinished operations of dead processes with an unknown outcome.
 pub(in super::super) fn settle(db: &mut Connection) -> rusqlite::Result<()> {
-    let gone = |db: &Connection| {
+    let dead_entries = |db: &Connection| {
         left(db).map(|left| left.into_iter().filter(|entry| entry.status == UNKNOWN_OUTCOME).collect::<Vec<_>>())
     };
-    if gone(db)?.is_empty() {
+    if dead_entries(db)?.is_empty() {
         return Ok(());
     }
     // Another process may have done so meanwhile.
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let entries = gone(&transaction)?;
+    let entries = dead_entries(&transaction)?;
     let ended: Vec<OpId> = entries.iter().map(|entry| entry.op.id).collect();
-    writer::write_in(&transaction, &Written { begun: &[], entries: &entries, ended: &ended })?;
+    writer::write_in(&transaction, &LedgerBatch { begun: &[], entries: &entries, ended: &ended })?;
     transaction.commit()
 }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
-use toolwright_core::operation::{OpId, Within};
+use toolwright_core::operation::{OpId, ParentSessions};
 use toolwright_core::store::{LedgerEntry, TraceSums};
 
 use super::{entries, most, running};
@@ -26,15 +26,15 @@ const UPDATE: &str = "UPDATE traces SET started_ms = min(started_ms, ?2), ended_
 
 /// The common part of operations.
 #[derive(PartialEq, Eq, Hash)]
-struct Common<'a> {
+struct SharedColumns<'a> {
     /// Empty without a run.
     run: &'a str,
     session: &'a str,
     principal: &'a str,
-    within: Option<&'a Within>,
+    within: Option<&'a ParentSessions>,
 }
 
-impl<'a> Common<'a> {
+impl<'a> SharedColumns<'a> {
     fn of(entry: &'a LedgerEntry) -> Self {
         let run = entry.op.lineage.run.as_deref().unwrap_or_default();
         let within = entry.op.lineage.within.as_deref();
@@ -43,7 +43,7 @@ impl<'a> Common<'a> {
 }
 
 /// Additions of a batch to a row of `traces`.
-struct Added {
+struct TraceDelta {
     /// Its id.
     of: i64,
     started_ms: u64,
@@ -54,7 +54,7 @@ struct Added {
     last: Option<i64>,
 }
 
-impl Added {
+impl TraceDelta {
     fn begin((of, last): (i64, Option<i64>)) -> Self {
         Self { of, started_ms: u64::MAX, ended_ms: 0, turns: 0, sums: TraceSums::default(), last }
     }
@@ -68,7 +68,7 @@ impl Added {
 }
 
 /// The content of one batch.
-pub(in super::super) struct Written<'a> {
+pub(in super::super) struct LedgerBatch<'a> {
     /// Operations that begin.
     pub(in super::super) begun: &'a [LedgerEntry],
     /// Operations that have ended.
@@ -78,7 +78,7 @@ pub(in super::super) struct Written<'a> {
 }
 
 /// Writes a batch in one transaction.
-pub(in super::super) fn write(db: &mut Connection, written: &Written<'_>) -> rusqlite::Result<()> {
+pub(in super::super) fn write(db: &mut Connection, written: &LedgerBatch<'_>) -> rusqlite::Result<()> {
     // An immediate transaction: it reads before it writes, and SQLite would not wait for a process that writes in
     // between.
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -86,14 +86,14 @@ pub(in super::super) fn write(db: &mut Connection, written: &Written<'_>) -> rus
     transaction.commit()
 }
 
-pub(super) fn write_in(transaction: &Transaction<'_>, written: &Written<'_>) -> rusqlite::Result<()> {
-    let Written { begun, mut entries, ended } = *written;
+pub(super) fn write_in(transaction: &Transaction<'_>, written: &LedgerBatch<'_>) -> rusqlite::Result<()> {
+    let LedgerBatch { begun, mut entries, ended } = *written;
     running::insert(transaction, begun)?;
     running::delete(transaction, ended)?;
     if entries.is_empty() {
         return Ok(());
     }
-    let mut added: HashMap<Common<'_>, Added> = HashMap::new();
+    let mut added: HashMap<SharedColumns<'_>, TraceDelta> = HashMap::new();
     // SQLite assigns ids after the largest one.
     let mut id: i64 =
         transaction.prepare_cached("SELECT ifnull(max(id), 0) FROM entries")?.query_row([], |row| row.get(0))?;
@@ -106,11 +106,11 @@ pub(super) fn write_in(transaction: &Transaction<'_>, written: &Written<'_>) -> 
         entries = chunks.remainder();
         for chunk in chunks {
             for (row, entry) in chunk.iter().enumerate() {
-                let added = match added.entry(Common::of(entry)) {
+                let added = match added.entry(SharedColumns::of(entry)) {
                     Entry::Occupied(added) => added.into_mut(),
                     Entry::Vacant(place) => {
                         let trace = trace(transaction, place.key(), entry.at_ms)?;
-                        place.insert(Added::begin(trace))
+                        place.insert(TraceDelta::begin(trace))
                     }
                 };
                 added.add(entry);
@@ -126,13 +126,13 @@ pub(super) fn write_in(transaction: &Transaction<'_>, written: &Written<'_>) -> 
 
 /// Makes sure that an operation has its row of `traces`.
 pub(super) fn trace_of(db: &Connection, entry: &LedgerEntry) -> rusqlite::Result<()> {
-    trace(db, &Common::of(entry), entry.at_ms).map(drop)
+    trace(db, &SharedColumns::of(entry), entry.at_ms).map(drop)
 }
 
 /// Returns the row of `traces` of an operation, and its last row of `entries`. It is looked up in each batch, because
 /// other processes write to it, and their upkeep may delete it and reuse its id.
-fn trace(db: &Connection, common: &Common<'_>, at_ms: u64) -> rusqlite::Result<(i64, Option<i64>)> {
-    let Common { run, session, principal, within } = common;
+fn trace(db: &Connection, common: &SharedColumns<'_>, at_ms: u64) -> rusqlite::Result<(i64, Option<i64>)> {
+    let SharedColumns { run, session, principal, within } = common;
     let find = "SELECT id, last FROM traces WHERE session = ?1 AND ifnull(run, '') = ?2 AND principal = ?3";
     let found = db
         .prepare_cached(find)?
@@ -148,9 +148,9 @@ fn trace(db: &Connection, common: &Common<'_>, at_ms: u64) -> rusqlite::Result<(
     Ok((id, None))
 }
 
-fn update<'a>(db: &Connection, added: impl Iterator<Item = &'a Added>) -> rusqlite::Result<()> {
+fn update<'a>(db: &Connection, added: impl Iterator<Item = &'a TraceDelta>) -> rusqlite::Result<()> {
     let mut update = db.prepare_cached(UPDATE)?;
-    for Added { of, started_ms, ended_ms, turns, sums, last } in added {
+    for TraceDelta { of, started_ms, ended_ms, turns, sums, last } in added {
         update.execute(params![
             of,
             started_ms.cast_signed(),

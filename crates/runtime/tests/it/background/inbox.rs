@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
-use toolwright_core::approval::Answers;
+use toolwright_core::approval::AnswerSource;
 use toolwright_core::call::ValidCall;
 use toolwright_core::context::Clock as _;
 use toolwright_core::inbox::{
-    Answered, FormQuestion, FormReply, FormRequest, InboxStore, Question, QuestionState, Wants,
+    AnswerStatus, FormQuestion, FormReply, FormRequest, InboxStore, Question, QuestionState, RequestedAction,
 };
-use toolwright_core::job::{JobScope, JobState, Jobs as _, Listed};
+use toolwright_core::job::{JobFilter, JobScope, JobState, Jobs as _};
 use toolwright_core::policy::{Selector, UserRequest};
 use toolwright_core::session::SessionId;
 use toolwright_core::store::{ApprovalStore as _, StoreError};
 use toolwright_core::{ApprovalDecision, Outcome, Policy, Profile};
-use toolwright_runtime::executor::{GuardBinding, Verdict};
+use toolwright_runtime::executor::{GuardBinding, GuardVerdict};
 use toolwright_runtime::{FormInbox, FormInboxOptions, Inbox, InboxOptions, JobManager, SqliteStore, SystemClock};
 use toolwright_testkit::FakeRedactor;
 
@@ -53,7 +53,7 @@ async fn asked(store: &SqliteStore, count: usize) -> Vec<Question> {
 
 async fn answer(store: &SqliteStore, decision: ApprovalDecision) -> Question {
     let question = asked(store, 1).await.remove(0);
-    assert_eq!(store.answer(&question.id, &decision, "ann").await.expect("answer"), Answered::Counts);
+    assert_eq!(store.answer(&question.id, &decision, "ann").await.expect("answer"), AnswerStatus::Counts);
     question
 }
 
@@ -68,7 +68,7 @@ async fn an_answer_of_another_process_reaches_the_call() {
         [(ApprovalDecision::Approve, true, QuestionState::Approved), (deny, false, QuestionState::Denied)]
     {
         let (fixture, other) = asking(SOON).await;
-        assert_eq!(fixture.run.approver.answers(), Answers::Elsewhere);
+        assert_eq!(fixture.run.approver.answers(), AnswerSource::Elsewhere);
         let asking = fixture.one("write", json!({"n": 1}));
         let answering = answer(&other, decision.clone());
         let both = async { tokio::join!(asking, answering) };
@@ -96,13 +96,13 @@ async fn the_first_of_two_answers_counts() {
     };
     let (outcome, (yes, no)) = tokio::join!(fixture.one("write", json!({})), deciding);
     let (yes, no) = (yes.expect("answer"), no.expect("answer"));
-    let counted = [&yes, &no].iter().filter(|answered| ***answered == Answered::Counts).count();
+    let counted = [&yes, &no].iter().filter(|answered| ***answered == AnswerStatus::Counts).count();
     assert_eq!(counted, 1, "{yes:?} {no:?}");
-    assert_eq!(outcome.ok, yes == Answered::Counts, "the call goes by the answer that counts");
-    let late = if yes == Answered::Counts { no } else { yes };
-    let Answered::TooLate(question) = late else { panic!("{late:?}") };
+    assert_eq!(outcome.ok, yes == AnswerStatus::Counts, "the call goes by the answer that counts");
+    let late = if yes == AnswerStatus::Counts { no } else { yes };
+    let AnswerStatus::TooLate(question) = late else { panic!("{late:?}") };
     assert!(question.decided_by.is_some());
-    assert_eq!(other.answer("ask_0", &ApprovalDecision::Approve, "ann").await.expect("answer"), Answered::Unknown);
+    assert_eq!(other.answer("ask_0", &ApprovalDecision::Approve, "ann").await.expect("answer"), AnswerStatus::Unknown);
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn an_unanswered_question_expires_and_denies() {
     let question = other.questions(None, 10).await.expect("questions").remove(0);
     assert_eq!(question.state, QuestionState::Expired);
     let late = other.answer(&question.id, &ApprovalDecision::Approve, "ann").await.expect("answer");
-    assert!(matches!(late, Answered::TooLate(_)), "{late:?}");
+    assert!(matches!(late, AnswerStatus::TooLate(_)), "{late:?}");
     assert_eq!(fixture.counts.ran.load(Ordering::SeqCst), 0);
 }
 
@@ -190,7 +190,7 @@ async fn conditions_see_call_and_users_words() {
 async fn a_guard_is_bound_by_its_selector() {
     let selector = json!({"tool": "t:*", "effects": {"read_only": false}, "when": "args.n > 5"});
     let fixture = fixture(|options| {
-        let no = |_: &ValidCall| Verdict::Deny("guarded".into());
+        let no = |_: &ValidCall| GuardVerdict::Deny("guarded".into());
         let selector: Selector = serde_json::from_value(selector).expect("a selector");
         options.guards.push(GuardBinding::new("big", Arc::new(no)).on(selector));
     })
@@ -229,7 +229,7 @@ async fn with_jobs_no_call_awaits_its_answer() {
         assert!(outcome.ok && outcome.text().contains("needs a person's approval"), "{}", outcome.text());
         answer(&store, decision).await;
         let jobs = jobs.get().expect("jobs");
-        let id = jobs.list(JobScope::All, Listed::All, 1).await.expect("jobs").remove(0).id;
+        let id = jobs.list(JobScope::All, JobFilter::All, 1).await.expect("jobs").remove(0).id;
         assert_eq!(jobs.wait(JobScope::All, &id, SOON).await.expect("the job").state, state);
         assert_eq!(fixture.counts.ran.load(Ordering::SeqCst), usize::from(state == JobState::Done));
     }
@@ -241,7 +241,7 @@ fn wanted(name: &str) -> FormRequest {
         principal: "owner".into(),
         source: "fx:ask".into(),
         message: format!("Who is {name}?"),
-        wants: Wants::Form(json!({"type": "object", "properties": {"name": {"type": "string"}}})),
+        wants: RequestedAction::Form(json!({"type": "object", "properties": {"name": {"type": "string"}}})),
     }
 }
 
@@ -281,8 +281,8 @@ async fn a_form_answer_of_another_process_is_erased() {
             assert_eq!(form.request, wanted("it"));
             assert!(other.questions(None, 10).await.expect("questions").is_empty(), "it is no call");
             let as_call = other.answer(&form.id, &ApprovalDecision::Approve, "ann").await.expect("answer");
-            assert_eq!(as_call, Answered::Unknown, "nor let through like one");
-            assert_eq!(other.answer_form(&form.id, &reply, "ann").await.expect("answer"), Answered::Counts);
+            assert_eq!(as_call, AnswerStatus::Unknown, "nor let through like one");
+            assert_eq!(other.answer_form(&form.id, &reply, "ann").await.expect("answer"), AnswerStatus::Counts);
             form.id
         };
         let both = async { tokio::join!(inbox.ask(wanted("it")), answering) };
@@ -292,7 +292,7 @@ async fn a_form_answer_of_another_process_is_erased() {
         assert_eq!((kept.state, kept.decision.clone(), kept.decided_by.as_deref()), (state, Some(left), Some("ann")));
         assert!(!kept.to_json().to_string().contains("Ann"), "{}", kept.to_json());
         let late = other.answer_form(&id, &FormReply::Decline, "bob").await.expect("answer");
-        assert!(matches!(late, Answered::TooLate(_)), "{late:?}");
+        assert!(matches!(late, AnswerStatus::TooLate(_)), "{late:?}");
     }
 }
 
@@ -367,7 +367,7 @@ async fn an_untaken_form_answer_is_erased() {
     let id = asked_forms(&other, 1).await.remove(0).id;
     let content = json!({"name": "Ann Lee-Hunter"}).as_object().cloned().expect("object");
     let accept = FormReply::Accept { content };
-    assert_eq!(other.answer_form(&id, &accept, "ann").await.expect("answer"), Answered::Counts);
+    assert_eq!(other.answer_form(&id, &accept, "ann").await.expect("answer"), AnswerStatus::Counts);
     let holding = || {
         let mut files = std::fs::read_dir(dir.path()).expect("a folder").map(|file| file.expect("a file").path());
         let holds = |path: &PathBuf| {
@@ -387,7 +387,7 @@ async fn an_untaken_form_answer_is_erased() {
     };
     tokio::time::timeout(SOON, gone).await.unwrap_or_else(|_| panic!("it stands in {:?}", holding()));
     let kept = other.form(&id).await.expect("read").expect("kept");
-    assert_eq!((kept.state, &kept.request.wants), (QuestionState::Withdrawn, &Wants::Form(json!(null))));
+    assert_eq!((kept.state, &kept.request.wants), (QuestionState::Withdrawn, &RequestedAction::Form(json!(null))));
     assert_eq!((kept.decided_by.as_deref(), kept.settled_by()), (Some("ann"), None), "it was answered in vain");
     assert_ne!(kept.decision, Some(accept));
 }
@@ -401,7 +401,7 @@ async fn forms_in_the_inbox_are_bounded() {
         id: format!("form_{number}"),
         request: FormRequest {
             session: SessionId::new(session),
-            wants: Wants::Page(format!("https://h/?{}", "x".repeat(3000))),
+            wants: RequestedAction::Page(format!("https://h/?{}", "x".repeat(3000))),
             message: "m".repeat(60_000),
             ..wanted("it")
         },
@@ -426,6 +426,9 @@ async fn forms_in_the_inbox_are_bounded() {
     let all = ours.forms(None, 1000).await.expect("forms");
     assert!(all.len() <= 260, "{}", all.len());
     for form in all.iter().filter(|form| form.state == QuestionState::Withdrawn) {
-        assert!(form.request.message.len() <= 1000 && form.request.wants == Wants::Page(String::new()), "{form:?}");
+        assert!(
+            form.request.message.len() <= 1000 && form.request.wants == RequestedAction::Page(String::new()),
+            "{form:?}"
+        );
     }
 }

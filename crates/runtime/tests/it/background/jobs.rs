@@ -13,8 +13,8 @@ use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::ProviderKind;
 use toolwright_core::definition::{Concurrency, Mode, OnOutputMismatch};
 use toolwright_core::event::{Event, Partial};
-use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _, Listed};
-use toolwright_core::output::ResultsFor;
+use toolwright_core::job::{JobFilter, JobRecord, JobScope, JobState, Jobs as _};
+use toolwright_core::output::ResultAudience;
 use toolwright_core::store::{MessageKind, RunStore, StoreError};
 use toolwright_core::{
     CallId, CancelCause, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId,
@@ -196,7 +196,7 @@ async fn a_background_call_is_answered_with_its_job() {
     assert_eq!((read.text.as_str(), read.total), ("working on 7\nresult 7\n", 2));
     let stranger = session("t", dir.path());
     assert!(fixture.jobs.get(JobScope::Of(&stranger), &id).await.is_err(), "jobs belong to their session");
-    assert!(fixture.jobs.list(JobScope::Of(&stranger), Listed::All, 9).await.expect("list").is_empty());
+    assert!(fixture.jobs.list(JobScope::Of(&stranger), JobFilter::All, 9).await.expect("list").is_empty());
     let (log, own) = (&fixture.executor.services().log, &fixture.run.session.id);
     assert!(log.wait(own, 0, LONG).await.expect("waited"));
     let news = log.messages(own, 0, 9).await.expect("news");
@@ -295,7 +295,7 @@ async fn a_job_outlives_a_caller_that_leaves() {
         }
     }
     journal.resume.notify_one();
-    let jobs = fixture.jobs.list(fixture.scope(), Listed::All, 9).await.expect("list");
+    let jobs = fixture.jobs.list(fixture.scope(), JobFilter::All, 9).await.expect("list");
     let done = fixture.wait(&jobs[0].id).await;
     assert_eq!((done.state, text(&done).as_str()), (JobState::Done, "result 1"));
 }
@@ -312,7 +312,7 @@ async fn a_job_notice_takes_room_its_outcome_none() {
         };
         let reported = fixture.call_under(&run, &room.to_string(), "direct", json!({"n": 1, "ms": 200})).await;
         assert_eq!(reported.extras.contains_key(BUDGET_EXCEEDED) || !reported.ok, !fits, "{room}: {reported:?}");
-        let jobs = fixture.jobs.list(fixture.scope(), Listed::All, 9).await.expect("list");
+        let jobs = fixture.jobs.list(fixture.scope(), JobFilter::All, 9).await.expect("list");
         let job = jobs.iter().find(|job| job.call.as_str() == room.to_string()).expect("its job");
         assert_eq!(text(&fixture.wait(&job.id).await), "result 1", "{room}");
     }
@@ -442,7 +442,7 @@ async fn other_processes_see_continue_and_stop_a_job() {
     other.stop(JobScope::All, &slow).await.expect("stopped");
     assert_eq!(other.wait(JobScope::All, &slow, LONG).await.expect("known").state, JobState::Cancelled);
     other.stop(JobScope::All, &slow).await.expect("one that is over stays as it is");
-    assert_eq!(other.list(JobScope::All, Listed::All, 9).await.expect("list").len(), 2);
+    assert_eq!(other.list(JobScope::All, JobFilter::All, 9).await.expect("list").len(), 2);
 }
 
 #[tokio::test]
@@ -472,7 +472,7 @@ async fn a_shutdown_leaves_repeatable_jobs_to_others() {
 async fn a_resumed_job_keeps_its_callers_cap() {
     let dir = tempfile::tempdir().expect("dir");
     let first = fixture(dir.path()).await;
-    let client = RunContext { results_for: ResultsFor::Client, ..first.run.clone() };
+    let client = RunContext { results_for: ResultAudience::Client, ..first.run.clone() };
     let arguments = json!({"n": 1, "ms": 300, "bytes": 40_000});
     let of_client = id(&first.call_under(&client, "a", "again", arguments.clone()).await);
     let of_run = id(&first.call("b", "again", arguments).await);

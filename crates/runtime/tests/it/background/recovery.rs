@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
-use toolwright_core::approval::{Answers, Approver};
+use toolwright_core::approval::{AnswerSource, Approver};
 use toolwright_core::call::ValidCall;
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::inbox::{Answered, InboxStore as _, Question, QuestionState};
+use toolwright_core::inbox::{AnswerStatus, InboxStore as _, Question, QuestionState};
 use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _};
 use toolwright_core::store::RunStore as _;
 use toolwright_core::{ApprovalDecision, ApprovalRequest, Policy, Profile, Session, SessionId, Snapshot};
-use toolwright_runtime::executor::{GuardBinding, Verdict};
+use toolwright_runtime::executor::{GuardBinding, GuardVerdict};
 use toolwright_runtime::{QueueConfig, Queues, RecoveryOptions, RunContext, SqliteStore};
 
 use crate::background::jobs::{Fixture, LONG, fixture, fixture_with, id, session, terms, text};
@@ -47,8 +47,8 @@ impl Approver for Killed {
         std::future::pending().await
     }
 
-    fn answers(&self) -> Answers {
-        Answers::Elsewhere
+    fn answers(&self) -> AnswerSource {
+        AnswerSource::Elsewhere
     }
 }
 
@@ -64,8 +64,8 @@ async fn child() {
     let Ok(dir) = std::env::var(DIR) else { return };
     let dir = Path::new(&dir);
     let guarded = |call: &ValidCall| match call.arguments["n"].as_u64() {
-        Some(2) => Verdict::Ask("two is odd".into()),
-        _ => Verdict::Allow,
+        Some(2) => GuardVerdict::Ask("two is odd".into()),
+        _ => GuardVerdict::Allow,
     };
     let fixture = fixture_with(dir, |options| options.guards.push(GuardBinding::new("g", Arc::new(guarded)))).await;
     let approver = Arc::new(Killed(SqliteStore::open(dir).expect("store")));
@@ -158,7 +158,7 @@ async fn an_awaited_approval_survives_a_kill() {
     let ids = tokio::task::spawn_blocking(move || left_by_a_kill(&path)).await.expect("killed");
     let store = SqliteStore::open(dir.path()).expect("store");
     let answer = async |n: u64, decision: ApprovalDecision| {
-        assert_eq!(store.answer(&format!("ask_c{n}"), &decision, "ann").await.expect("answer"), Answered::Counts);
+        assert_eq!(store.answer(&format!("ask_c{n}"), &decision, "ann").await.expect("answer"), AnswerStatus::Counts);
     };
     // What a person says while nobody runs counts.
     answer(3, ApprovalDecision::Deny { reason: "not this one".into() }).await;

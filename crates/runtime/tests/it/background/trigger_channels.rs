@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolwright_core::Services;
 use toolwright_core::agents::{AgentLimits, AgentTree as _, NewAgent};
 use toolwright_core::session::{Principal, Session, SessionId};
-use toolwright_core::store::channel::{ChannelConfig, Channels, Reach};
+use toolwright_core::store::channel::{ChannelConfig, ChannelScope, Channels};
 use toolwright_core::store::group::Groups as _;
 use toolwright_core::store::{
     Author, LogMessage, MAX_HOPS, MAX_WAITING as WAITING_MESSAGES, MessageKind, NewRow, SessionLog as _,
@@ -16,12 +16,12 @@ use toolwright_core::trigger::{Creator, Firing, FiringState, Target, TriggerRequ
 use toolwright_runtime::SqliteStore;
 
 use crate::background::jobs::LONG;
-use crate::background::triggers::{Fixture, Starts, request};
+use crate::background::triggers::{Fixture, RecordingTarget, request};
 use crate::fixture::fixture as executor_fixture;
 
 #[tokio::test]
 async fn channel_triggers_read_the_channel_of_the_tree() {
-    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let store = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
     for (id, parent) in [("root", None), ("child", Some("root"))] {
         let new = NewAgent {
@@ -52,7 +52,7 @@ async fn channel_triggers_read_the_channel_of_the_tree() {
 
 #[tokio::test]
 async fn a_message_of_another_fires_a_trigger() {
-    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let store = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
     let config = json!({"type": "channel", "prompt": "Review it", "channel": "reviews", "from": "scout"});
     let owner = SessionId::new("mine");
@@ -87,7 +87,7 @@ async fn a_message_of_another_fires_a_trigger() {
 
 #[tokio::test]
 async fn agents_below_a_session_do_not_wake_it() {
-    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let store = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
     let config = json!({"type": "channel", "prompt": "p", "channel": "reviews"});
     let creator = Creator::Session(SessionId::new("mine"));
@@ -128,7 +128,7 @@ async fn agents_below_a_session_do_not_wake_it() {
 
 /// The shared channel of this name, which others than the fixture write to.
 fn shared(fixture: &Fixture, names: &[&str]) {
-    let channel = ChannelConfig { reach: Reach::Shared, ..ChannelConfig::default() };
+    let channel = ChannelConfig { reach: ChannelScope::Shared, ..ChannelConfig::default() };
     let channels = names.iter().map(|name| ((*name).to_owned(), channel.clone()));
     fixture.manager.use_channels(Channels(channels.collect()));
 }
@@ -142,7 +142,7 @@ fn news(channel: &str, from: &str, text: &str) -> NewRow {
 
 #[tokio::test]
 async fn a_channel_waits_for_its_trigger() {
-    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let store = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
     shared(&fixture, &["news"]);
     let config = json!({"type": "channel", "prompt": "p", "channel": "news", "from": "scout"});
@@ -162,7 +162,7 @@ async fn a_channel_waits_for_its_trigger() {
 
 #[tokio::test]
 async fn triggers_that_feed_each_other_stop() {
-    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let store = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
     shared(&fixture, &["there", "back"]);
     for channel in ["there", "back"] {
@@ -184,7 +184,7 @@ async fn triggers_that_feed_each_other_stop() {
 
 #[tokio::test]
 async fn triggers_that_feed_each_other_by_files_stop() {
-    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let log = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
     let mut calls = executor_fixture(|options| {
         options.services = Arc::new(Services { log, ..(*options.services).clone() });

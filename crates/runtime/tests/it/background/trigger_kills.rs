@@ -32,10 +32,10 @@ const KILLS: usize = 4;
 const AT_ONCE: usize = 8;
 
 /// Makes the run of a firing as the application does, and notes each time that it is driven.
-struct Runs(Arc<SqliteStore>);
+struct RunTarget(Arc<SqliteStore>);
 
 #[async_trait]
-impl FiringTarget for Runs {
+impl FiringTarget for RunTarget {
     async fn begin(&self, _trigger: &Trigger, firing: &Firing) -> Result<(), String> {
         let run = firing.run_id();
         if self.0.run(&run).await.map_err(|error| error.to_string())?.is_none() {
@@ -65,7 +65,7 @@ async fn child() {
     let Ok(dir) = std::env::var(DIR) else { return };
     let store = SqliteStore::open(Path::new(&dir)).expect("store");
     let manager = TriggerManager::new(Arc::clone(&store), Arc::new(SystemClock));
-    let runner = TriggerRunner::new(manager, dir.into(), Arc::new(Runs(store)));
+    let runner = TriggerRunner::new(manager, dir.into(), Arc::new(RunTarget(store)));
     // It is killed at the end.
     runner.run(toolwright_core::Cancel::new()).await;
 }
@@ -88,7 +88,7 @@ async fn killed_processes_fire_each_slot_once() {
     // One slot an hour, the last of them half an hour ago.
     let since = HOUR * SLOTS + HOUR / 2;
     let clock = Arc::new(FakeClock::at(SystemClock.wall_ms()));
-    clock.set_back(since);
+    clock.rewind(since);
     let past = TriggerManager::new(Arc::clone(&store), clock);
     let config =
         json!({"type": "timer", "prompt": "p", "interval": "1h", "catch_up": {"all": SLOTS}, "overlap": "allow"});

@@ -41,14 +41,14 @@ pub(crate) fn request(root: &Path, config: Value) -> TriggerRequest {
 
 /// Notes what it starts. A run lasts until it is let go on, if it is held.
 #[derive(Default)]
-pub(crate) struct Starts {
+pub(crate) struct RecordingTarget {
     pub(crate) begun: Mutex<Vec<Firing>>,
     pub(crate) held: Option<Semaphore>,
     pub(crate) parks: bool,
 }
 
 #[async_trait]
-impl FiringTarget for Starts {
+impl FiringTarget for RecordingTarget {
     async fn begin(&self, _trigger: &Trigger, firing: &Firing) -> Result<(), String> {
         self.begun.lock().expect("lock").push(firing.clone());
         Ok(())
@@ -74,12 +74,12 @@ pub(crate) struct Fixture {
     pub(crate) manager: Arc<TriggerManager>,
     pub(crate) runner: TriggerRunner,
     pub(crate) clock: Arc<FakeClock>,
-    pub(crate) starts: Arc<Starts>,
+    pub(crate) starts: Arc<RecordingTarget>,
     pub(crate) dir: tempfile::TempDir,
 }
 
 impl Fixture {
-    pub(crate) fn new(now: &str, starts: Starts) -> Self {
+    pub(crate) fn new(now: &str, starts: RecordingTarget) -> Self {
         let dir = tempfile::tempdir().expect("dir");
         let now: jiff::Timestamp = now.parse().expect("a time");
         let clock = Arc::new(FakeClock::at(now.as_millisecond().cast_unsigned()));
@@ -121,7 +121,7 @@ async fn a_daily_schedule_fires_once_at_clock_changes() {
         ("2026-03-28T12:00:00Z", ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]),
         ("2026-10-24T12:00:00Z", ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]),
     ] {
-        let mut fixture = Fixture::new(from, Starts::default());
+        let mut fixture = Fixture::new(from, RecordingTarget::default());
         let daily = json!({"type": "schedule", "prompt": "p", "daily_at": "02:30", "time_zone": "Europe/Oslo"});
         fixture.install(daily).await;
         for _ in 0..38 * 4 {
@@ -145,7 +145,7 @@ async fn a_firing_overlaps_as_configured() {
         ("queue", [Fired, Pending], [Done, Done]),
         ("allow", [Fired, Fired], [Done, Done]),
     ] {
-        let starts = Starts { held: Some(Semaphore::new(0)), ..Starts::default() };
+        let starts = RecordingTarget { held: Some(Semaphore::new(0)), ..RecordingTarget::default() };
         let mut fixture = Fixture::new("2026-01-01T00:00:00Z", starts);
         fixture.install(json!({"type": "timer", "prompt": "p", "interval": "1m", "overlap": overlap})).await;
         for _ in 0..2 {
@@ -164,7 +164,7 @@ async fn a_firing_overlaps_as_configured() {
 
 #[tokio::test]
 async fn a_waiting_firing_blocks_no_other() {
-    let starts = Starts { held: Some(Semaphore::new(0)), parks: true, ..Starts::default() };
+    let starts = RecordingTarget { held: Some(Semaphore::new(0)), parks: true, ..RecordingTarget::default() };
     let mut fixture = Fixture::new("2026-01-01T00:00:00Z", starts);
     fixture.install(json!({"type": "timer", "prompt": "p", "interval": "1m"})).await;
     for n in 1..=12 {
@@ -179,7 +179,7 @@ async fn a_waiting_firing_blocks_no_other() {
 
 #[tokio::test]
 async fn a_failure_is_kept_with_its_firing() {
-    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let trigger = fixture.install(json!({"type": "timer", "prompt": "fail", "interval": "1h"})).await;
     fixture.manager.fire(&trigger.id).await.expect("fired");
     fixture.step().await;
@@ -190,7 +190,7 @@ async fn a_failure_is_kept_with_its_firing() {
 
 #[tokio::test]
 async fn a_principal_has_a_bounded_number_of_triggers() {
-    let fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let timer = || json!({"type": "timer", "prompt": "p", "interval": "1h"});
     for _ in 0..MAX_TRIGGERS {
         fixture.install(timer()).await;
@@ -202,7 +202,7 @@ async fn a_principal_has_a_bounded_number_of_triggers() {
 
 #[tokio::test]
 async fn the_configuration_replaces_its_own_triggers() {
-    let fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let own = fixture.install(json!({"type": "timer", "prompt": "mine", "interval": "1h"})).await;
     let timer = |interval: &str| {
         let config = json!({"type": "timer", "prompt": "p", "interval": interval});
@@ -226,7 +226,7 @@ async fn the_configuration_replaces_its_own_triggers() {
 #[tokio::test]
 async fn a_webhook_fires_once_for_each_delivery() {
     const SECRET: &str = "a secret of many bytes";
-    let fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let hook = fixture.install(json!({"type": "webhook", "prompt": "p", "secret_env": ["NEW", "OLD"]})).await;
     let seconds = fixture.clock.wall_ms() / 1000;
     let secret = |name: &str| (name == "OLD").then(|| SECRET.to_owned());
@@ -251,7 +251,7 @@ async fn a_webhook_fires_once_for_each_delivery() {
 
 #[tokio::test]
 async fn changed_files_fire_with_what_changed() {
-    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let file = |name: &str| fixture.dir.path().join(name);
     std::fs::create_dir(file("src")).expect("folder");
     std::fs::write(file("src/a.rs"), "a").expect("file");
@@ -312,7 +312,7 @@ async fn slots_without_room_are_missed_slots() {
         (json!("one"), &["00:05", "00:25"]),
         (json!("none"), &["00:05"]),
     ] {
-        let starts = Starts { held: Some(Semaphore::new(0)), ..Starts::default() };
+        let starts = RecordingTarget { held: Some(Semaphore::new(0)), ..RecordingTarget::default() };
         let mut fixture = Fixture::new("2026-01-01T00:00:00Z", starts);
         let config =
             json!({"type": "timer", "prompt": "p", "interval": "5m", "overlap": "allow", "catch_up": catch_up});
@@ -337,7 +337,7 @@ async fn slots_without_room_are_missed_slots() {
 
 #[tokio::test]
 async fn changes_of_files_wait_for_room() {
-    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let file = fixture.dir.path().join("a.rs");
     std::fs::write(&file, "a").expect("file");
     let config = json!({"type": "file", "prompt": "p", "globs": ["*.rs"], "debounce": "20ms"});
@@ -359,7 +359,7 @@ async fn changes_of_files_wait_for_room() {
 
 #[tokio::test]
 async fn a_process_that_ends_leaves_its_firing() {
-    let held = Starts { held: Some(Semaphore::new(0)), ..Starts::default() };
+    let held = RecordingTarget { held: Some(Semaphore::new(0)), ..RecordingTarget::default() };
     let mut fixture = Fixture::new("2026-01-01T00:00:00Z", held);
     fixture.install(json!({"type": "timer", "prompt": "p", "interval": "1h", "immediate": true})).await;
     let target = Arc::clone(&fixture.starts) as _;
@@ -383,7 +383,7 @@ async fn a_process_that_ends_leaves_its_firing() {
 
 #[tokio::test]
 async fn changes_between_two_watches_fire() {
-    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let file = fixture.dir.path().join("a.rs");
     std::fs::write(&file, "a").expect("file");
     let runner = |fixture: &Fixture| {

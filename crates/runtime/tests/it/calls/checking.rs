@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, RegisteredTool, Snapshot};
 use toolwright_core::definition::NoSchemaMode;
 use toolwright_core::model::{ModelClient, ModelErrorKind, ModelRequest};
-use toolwright_core::model_repair::RepairEnd;
+use toolwright_core::model_repair::RepairOutcome;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::taint::Taint;
-use toolwright_core::variables::{Kind, KnownValue, Values, Variables};
+use toolwright_core::variables::{KnownValue, Values, VariableKind, Variables};
 use toolwright_core::{
     Effects, Event, Outcome, RawArguments, Services, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError,
     ToolId, ToolOutput, ValidCall,
 };
-use toolwright_runtime::executor::{ExecutorOptions, GuardBinding, RepairOptions, Verdict};
+use toolwright_runtime::executor::{ExecutorOptions, GuardBinding, GuardVerdict, RepairOptions};
 use toolwright_testkit::{FakeApprover, FakeModel};
 
 use crate::fixture::{Fixture, call, fixture};
@@ -26,7 +26,7 @@ use crate::fixture::{Fixture, call, fixture};
 struct Written(Arc<crate::fixture::Counts>);
 
 impl Variables for Written {
-    fn get(&self, _kind: Kind, path: &[&str], _instance: Option<&str>) -> Option<KnownValue> {
+    fn get(&self, _kind: VariableKind, path: &[&str], _instance: Option<&str>) -> Option<KnownValue> {
         let known = || KnownValue { value: json!(4), taint: Taint::default() };
         (path == ["n"] && self.0.ran.load(Ordering::SeqCst) > 0).then(known)
     }
@@ -77,7 +77,7 @@ async fn mending(says: Result<&'static str, ModelErrorKind>) -> (Fixture, Arc<Fa
     (fixture, mender)
 }
 
-fn end(outcome: &Outcome) -> &RepairEnd {
+fn end(outcome: &Outcome) -> &RepairOutcome {
     &outcome.provenance.repair.as_ref().expect("a record").end
 }
 
@@ -90,7 +90,7 @@ async fn a_model_repairs_arguments_once_on_record() {
     let outcomes =
         fixture.all(vec![call("a", "echo", json!({"n": "three"})), broken, call("c", "echo", json!({"n": 1}))]).await;
     assert_eq!(outcomes.iter().map(Outcome::text).collect::<Vec<_>>(), ["echo 3", "echo 3", "echo 1"]);
-    assert_eq!((end(&outcomes[0]), outcomes[2].provenance.repair.is_none()), (&RepairEnd::Accepted, true));
+    assert_eq!((end(&outcomes[0]), outcomes[2].provenance.repair.is_none()), (&RepairOutcome::Accepted, true));
     let record = outcomes[1].to_json()["provenance"]["repair"].clone();
     assert_eq!((&record["original"], &record["candidate"]), (&json!("three, please"), &json!({"n": 3})));
     assert_eq!((&record["attempt"], &record["model"]), (&json!(1), &json!("small/m")));
@@ -176,7 +176,7 @@ async fn arguments_rewritten_by_a_guard_get_defaults() {
         (None, json!("{}"), Err("must be a JSON object")),
     ] {
         let rewritten = written.clone();
-        let rewrites = move |_: &ValidCall| Verdict::Rewrite(rewritten.clone());
+        let rewrites = move |_: &ValidCall| GuardVerdict::Rewrite(rewritten.clone());
         let fixture = fixture(|options| options.guards.push(GuardBinding::new("rewrites", Arc::new(rewrites)))).await;
         let snapshot = snapshot_of(vec![Unschemed("full", NoSchemaMode::Full, Effects::READ, schema.cloned())]).await;
         let mut call = call("c", "full", json!({"n": 1}));

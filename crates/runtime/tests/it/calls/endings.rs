@@ -18,7 +18,7 @@ use toolwright_core::{
     Cancel, CancelCause, ContentHash, Effects, ErrorKind, Outcome, Policy, Profile, Services, Session, Tool,
     ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright_runtime::executor::{Before, GuardBinding, Interceptor, ResponseCache, Verdict};
+use toolwright_runtime::executor::{GuardBinding, GuardVerdict, Interceptor, InterceptorDecision, ResponseCache};
 use toolwright_runtime::{ExecutorOptions, QueueConfig, Queues, RunContext};
 use toolwright_testkit::FakeProvider;
 
@@ -40,14 +40,14 @@ const TOOLS: [&str; 12] = [
 ];
 
 /// Ends in the way of its name. All are exclusive and share a queue with one slot.
-struct Ends {
+struct EndingTool {
     name: &'static str,
     started: Arc<tokio::sync::Notify>,
     attempts: AtomicUsize,
 }
 
 #[async_trait]
-impl Tool for Ends {
+impl Tool for EndingTool {
     fn definition(&self) -> ToolDefinition {
         let id = ToolId::format("t", self.name, "1.0.0").expect("id");
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
@@ -122,20 +122,20 @@ impl EventSink for PanickingSink {
 }
 
 /// Skips, overrides or panics.
-struct Meddles(&'static str);
+struct MeddlingInterceptor(&'static str);
 
 #[async_trait]
-impl Interceptor for Meddles {
+impl Interceptor for MeddlingInterceptor {
     fn name(&self) -> &str {
         self.0
     }
-    async fn before(&self, _call: &ValidCall, _run: &RunContext) -> Before {
+    async fn before(&self, _call: &ValidCall, _run: &RunContext) -> InterceptorDecision {
         match self.0 {
             "panics before" => panic!("the interceptor's own fault"),
-            "skips" => Before::Skip(ToolOutput::text("not needed")),
-            "overrides" => Before::Override(json!({"n": 7})),
-            "overrides badly" => Before::Override(json!({"n": "seven"})),
-            _ => Before::Continue,
+            "skips" => InterceptorDecision::Skip(ToolOutput::text("not needed")),
+            "overrides" => InterceptorDecision::Override(json!({"n": 7})),
+            "overrides badly" => InterceptorDecision::Override(json!({"n": "seven"})),
+            _ => InterceptorDecision::Continue,
         }
     }
     async fn after(&self, _tool: &Entry, output: &ToolOutput, _run: &RunContext) -> Option<ToolOutput> {
@@ -149,7 +149,7 @@ impl Interceptor for Meddles {
 
 /// What happens while the call is under way.
 #[derive(Clone, Copy)]
-enum Meanwhile {
+enum Disturbance {
     Nothing,
     /// Once the tool runs, the run's token fires.
     Cancel(CancelCause),
@@ -164,9 +164,9 @@ enum Meanwhile {
     /// The only slot is taken, and nobody may wait for it.
     QueueIsFull,
 }
-use Meanwhile::{CallerGoes, CallerGoesWaiting, Nothing, QueueIsFull, ShutDown, ShutDownWaiting};
+use Disturbance::{CallerGoes, CallerGoesWaiting, Nothing, QueueIsFull, ShutDown, ShutDownWaiting};
 
-impl Meanwhile {
+impl Disturbance {
     fn another_holds_the_slot(self) -> bool {
         matches!(self, CallerGoesWaiting | ShutDownWaiting | QueueIsFull)
     }
@@ -183,7 +183,7 @@ impl Scene {
     async fn set(configure: fn(&mut ExecutorOptions), terms: fn(&mut RunContext), only_waits: bool) -> Self {
         let started = Arc::new(tokio::sync::Notify::new());
         let tool = |name| {
-            Arc::new(Ends { name, started: Arc::clone(&started), attempts: AtomicUsize::new(0) }) as Arc<dyn Tool>
+            Arc::new(EndingTool { name, started: Arc::clone(&started), attempts: AtomicUsize::new(0) }) as Arc<dyn Tool>
         };
         let provider = FakeProvider::of_tools("ends", TOOLS.map(tool).to_vec()).with(|it| it.only_waits = only_waits);
         let fixture = fixture(|options| {
@@ -210,7 +210,7 @@ impl Scene {
     }
 
     /// The outcome, unless nobody waited for it.
-    async fn play(&self, tool: &str, arguments: Value, meanwhile: Meanwhile) -> Option<Outcome> {
+    async fn play(&self, tool: &str, arguments: Value, meanwhile: Disturbance) -> Option<Outcome> {
         let calling = self.one(tool, arguments, &self.run);
         tokio::pin!(calling);
         match meanwhile {
@@ -218,14 +218,14 @@ impl Scene {
             CallerGoesWaiting | ShutDownWaiting => {
                 assert!(tokio::time::timeout(Duration::from_millis(30), &mut calling).await.is_err());
             }
-            Meanwhile::Cancel(_) | ShutDown | CallerGoes => tokio::select! {
+            Disturbance::Cancel(_) | ShutDown | CallerGoes => tokio::select! {
                 _ = &mut calling => panic!("it was to wait"),
                 () = self.started.notified() => {}
             },
         }
         match meanwhile {
             CallerGoes | CallerGoesWaiting => return None,
-            Meanwhile::Cancel(cause) => self.run.cancel.cancel(cause),
+            Disturbance::Cancel(cause) => self.run.cancel.cancel(cause),
             _ => {
                 let executor = Arc::clone(&self.fixture.executor);
                 tokio::spawn(async move { executor.shut_down(Duration::from_millis(300)).await });
@@ -264,7 +264,7 @@ struct Case {
     arguments: Value,
     configure: fn(&mut ExecutorOptions),
     terms: fn(&mut RunContext),
-    meanwhile: Meanwhile,
+    meanwhile: Disturbance,
     expect: Expect,
 }
 
@@ -382,36 +382,36 @@ async fn a_call_ends_once_by_code_around_it() {
         },
         Case {
             configure: |options| {
-                let panics = |_: &ValidCall| -> Verdict { panic!("the guard's own fault") };
+                let panics = |_: &ValidCall| -> GuardVerdict { panic!("the guard's own fault") };
                 options.guards.push(GuardBinding::new("g", Arc::new(panics)));
             },
             ..Case::new("fine", Err((InternalError, None, "a guard panicked: the guard's own fault", "internal error")))
         },
         Case {
-            configure: |options| options.interceptors.push(Arc::new(Meddles("panics before"))),
+            configure: |options| options.interceptors.push(Arc::new(MeddlingInterceptor("panics before"))),
             ..Case::new("fine", Err((InternalError, None, "an interceptor panicked", "internal error")))
         },
         Case {
-            configure: |options| options.interceptors.push(Arc::new(Meddles("panics after"))),
+            configure: |options| options.interceptors.push(Arc::new(MeddlingInterceptor("panics after"))),
             ..Case::new("fine", Err((InternalError, None, "an interceptor panicked", "internal error")))
         },
         Case {
-            configure: |options| options.interceptors.push(Arc::new(Meddles("skips"))),
+            configure: |options| options.interceptors.push(Arc::new(MeddlingInterceptor("skips"))),
             ..Case::new("deaf", Ok("not needed"))
         },
         Case {
-            configure: |options| options.interceptors.push(Arc::new(Meddles("overrides"))),
+            configure: |options| options.interceptors.push(Arc::new(MeddlingInterceptor("overrides"))),
             ..Case::new("fine", Ok("ran with 7"))
         },
         Case {
-            configure: |options| options.interceptors.push(Arc::new(Meddles("overrides badly"))),
+            configure: |options| options.interceptors.push(Arc::new(MeddlingInterceptor("overrides badly"))),
             ..Case::new(
                 "fine",
                 Err((InvalidParameters, None, "interceptor overrides badly rewrote", "something invalid")),
             )
         },
         Case {
-            configure: |options| options.interceptors.push(Arc::new(Meddles("overrides the output"))),
+            configure: |options| options.interceptors.push(Arc::new(MeddlingInterceptor("overrides the output"))),
             ..Case::new("fine", Ok("another"))
         },
         Case {
@@ -455,7 +455,7 @@ async fn a_call_ends_once_when_it_is_stopped() {
     ] {
         for tool in ["waits", "deaf", "away"] {
             let expect = Err((Canceled, Some(cause), words, words));
-            cases.push(Case { meanwhile: Meanwhile::Cancel(cause), ..Case::new(tool, expect) });
+            cases.push(Case { meanwhile: Disturbance::Cancel(cause), ..Case::new(tool, expect) });
         }
     }
     cases.push(Case {
@@ -517,7 +517,7 @@ async fn brief_observers_hear_short_calls_once() {
         scene.one("fine", json!({}), &scene.run).await;
         scene.started.notified().await;
         while scene.events.try_recv().is_ok() {}
-        scene.play("deaf", json!({}), Meanwhile::Cancel(CancelCause::User)).await;
+        scene.play("deaf", json!({}), Disturbance::Cancel(CancelCause::User)).await;
         let reported: Vec<_> = std::iter::from_fn(|| scene.events.try_recv().ok()).collect();
         let began = reported.iter().position(|event| matches!(&**event, Event::ToolStarted { .. }));
         let ended = reported.iter().position(|event| matches!(&**event, Event::ToolFinished { .. }));

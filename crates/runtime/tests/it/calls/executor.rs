@@ -12,7 +12,7 @@ use toolwright_core::error::ProtocolError;
 use toolwright_core::event::{Event, Partial};
 use toolwright_core::store::{LedgerStore as _, RunStore as _};
 use toolwright_core::{CallId, CancelCause, ErrorKind, Policy, Profile, ToolError};
-use toolwright_runtime::executor::{GuardBinding, GuardContext, InputGuard, Verdict};
+use toolwright_runtime::executor::{GuardBinding, GuardContext, GuardVerdict, InputGuard};
 use toolwright_runtime::{QueueConfig, Queues};
 use toolwright_testkit::{FakeApprover, FakeRedactor};
 
@@ -258,14 +258,14 @@ async fn events_and_progress_reach_their_observers() {
     let mut fixture = fixture(|options| Arc::make_mut(&mut options.services).redactor = redactor).await;
     let mut events = fixture.events.subscribe();
     let got: Arc<Mutex<Vec<Partial>>> = Arc::default();
-    struct Into(Arc<Mutex<Vec<Partial>>>);
-    impl toolwright_core::context::PartialSink for Into {
+    struct PartialLog(Arc<Mutex<Vec<Partial>>>);
+    impl toolwright_core::context::PartialSink for PartialLog {
         fn send(&self, partial: Partial) {
             self.0.lock().expect("lock").push(partial);
         }
     }
     let sink = Arc::clone(&got);
-    fixture.run.partials = Some(Arc::new(move |_: &CallId| Arc::new(Into(Arc::clone(&sink))) as _));
+    fixture.run.partials = Some(Arc::new(move |_: &CallId| Arc::new(PartialLog(Arc::clone(&sink))) as _));
     fixture.one("progress", json!({"says": ["a.rs:1: hun", "ter2 is it\n", "last"]})).await;
     let (mut names, mut seen) = (Vec::new(), String::new());
     while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
@@ -376,12 +376,12 @@ async fn a_provider_knows_its_calls_under_way() {
     assert_eq!((under_way, fixture.executor.calls_on(&provider)), (1, 0));
 }
 
-struct Refuses;
+struct DenyingGuard;
 
 #[async_trait]
-impl InputGuard for Refuses {
-    async fn judge(&self, _call: &ValidCall, _context: &GuardContext<'_>) -> Result<Verdict, String> {
-        Ok(Verdict::Deny("never".into()))
+impl InputGuard for DenyingGuard {
+    async fn judge(&self, _call: &ValidCall, _context: &GuardContext<'_>) -> Result<GuardVerdict, String> {
+        Ok(GuardVerdict::Deny("never".into()))
     }
 }
 
@@ -389,7 +389,7 @@ impl InputGuard for Refuses {
 async fn a_later_denying_guard_is_heard() {
     let fixture = fixture(|options| {
         options.guards.push(GuardBinding::new("numbers", Arc::new(Guard)));
-        options.guards.push(GuardBinding::new("never", Arc::new(Refuses)));
+        options.guards.push(GuardBinding::new("never", Arc::new(DenyingGuard)));
     })
     .await;
     let text = fixture.one("echo", json!({"n": 4})).await.text();
@@ -400,13 +400,13 @@ struct Guard;
 
 #[async_trait]
 impl InputGuard for Guard {
-    async fn judge(&self, call: &ValidCall, _context: &GuardContext<'_>) -> Result<Verdict, String> {
+    async fn judge(&self, call: &ValidCall, _context: &GuardContext<'_>) -> Result<GuardVerdict, String> {
         Ok(match call.arguments.get("n").and_then(Value::as_u64) {
-            Some(1) => Verdict::Deny("ones are bad".into()),
-            Some(2) => Verdict::Rewrite(json!({"n": 22})),
-            Some(3) => Verdict::Rewrite(json!({"n": "three"})),
-            Some(4) => Verdict::Ask("fours are odd".into()),
-            _ => Verdict::Allow,
+            Some(1) => GuardVerdict::Deny("ones are bad".into()),
+            Some(2) => GuardVerdict::Rewrite(json!({"n": 22})),
+            Some(3) => GuardVerdict::Rewrite(json!({"n": "three"})),
+            Some(4) => GuardVerdict::Ask("fours are odd".into()),
+            _ => GuardVerdict::Allow,
         })
     }
 }

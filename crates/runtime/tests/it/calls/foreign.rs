@@ -76,7 +76,7 @@ async fn a_protocol_method_is_reported_by_name() {
     let tool = RegisteredTool::foreign(definition, "resources/read");
     let methods = FakeProvider::new("files", ProviderKind::Mcp, vec![tool])
         .answering(|_| ToolOutput::default().with_extra(METHOD_RESULT, json!({"contents": ["é"]})));
-    let methods = Arc::new(methods.with(|provider| provider.is_of_methods = true));
+    let methods = Arc::new(methods.with(|provider| provider.lists_methods = true));
     let run = fixture.on(Snapshot::build(&[methods.listing()]));
     let read = call("c", "resources_read", json!({"uri": "a://1"}));
     let outcomes = fixture.executor.run_calls(vec![read], &run).await;

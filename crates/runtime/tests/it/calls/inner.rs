@@ -14,16 +14,16 @@ use toolwright_core::{
     CallId, Effects, ErrorKind, Outcome, RawArguments, Services, StaticProvider, Tool, ToolCall, ToolContext,
     ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright_runtime::executor::{GuardBinding, GuardContext, InputGuard, ModelGuard, Verdict};
+use toolwright_runtime::executor::{GuardBinding, GuardContext, GuardVerdict, InputGuard, ModelGuard};
 use toolwright_testkit::FakeModel;
 
 use crate::fixture::{Fixture, call, fixture};
 
 /// `many` calls `leaf` so often at once; `deep` calls itself until it has gone so deep.
-struct Carries(&'static str);
+struct NestingTool(&'static str);
 
 #[async_trait]
-impl Tool for Carries {
+impl Tool for NestingTool {
     fn definition(&self) -> ToolDefinition {
         let id = ToolId::format("t", self.0, "1.0.0").expect("id");
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
@@ -56,7 +56,7 @@ impl Tool for Carries {
 }
 
 async fn carriers(fixture: &Fixture) -> toolwright_runtime::RunContext {
-    let tools = ["many", "deep", "leaf"].map(|name| Arc::new(Carries(name)) as Arc<dyn Tool>).to_vec();
+    let tools = ["many", "deep", "leaf"].map(|name| Arc::new(NestingTool(name)) as Arc<dyn Tool>).to_vec();
     let provider = Arc::new(StaticProvider::new("carriers", ProviderKind::Native, tools).expect("provider"));
     let tools = provider.list().await.expect("list");
     fixture.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]))
@@ -117,24 +117,24 @@ async fn a_model_guard_fails_closed() {
 }
 
 /// Runs the very call that it judges.
-struct Tries;
+struct SelfCallingGuard;
 
 #[async_trait]
-impl InputGuard for Tries {
-    async fn judge(&self, call: &ValidCall, context: &GuardContext<'_>) -> Result<Verdict, String> {
+impl InputGuard for SelfCallingGuard {
+    async fn judge(&self, call: &ValidCall, context: &GuardContext<'_>) -> Result<GuardVerdict, String> {
         let tried = ToolCall::new(
             CallId::new("tried"),
             call.entry.wire_name.clone(),
             RawArguments::Value(call.arguments.clone()),
         );
         let outcomes = context.executor.run_calls(vec![tried], &context.run).await;
-        if outcomes[0].ok { Ok(Verdict::Allow) } else { Err(outcomes[0].text()) }
+        if outcomes[0].ok { Ok(GuardVerdict::Allow) } else { Err(outcomes[0].text()) }
     }
 }
 
 #[tokio::test]
 async fn what_a_guard_calls_is_not_guarded() {
-    let fixture = fixture(|options| options.guards.push(GuardBinding::new("tries", Arc::new(Tries)))).await;
+    let fixture = fixture(|options| options.guards.push(GuardBinding::new("tries", Arc::new(SelfCallingGuard)))).await;
     assert!(fixture.one("echo", json!({"n": 1})).await.ok);
     let failed = fixture.one("fails", json!({})).await;
     assert_eq!(failed.error.map(|error| error.kind()), Some(ErrorKind::Denied));

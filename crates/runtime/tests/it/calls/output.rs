@@ -8,27 +8,27 @@ use toolwright_core::call::ValidCall;
 use toolwright_core::catalogue::{Entry, Listing, ProviderKind, Snapshot};
 use toolwright_core::definition::OnOutputMismatch;
 use toolwright_core::event::Event;
-use toolwright_core::output::noted_outputs;
+use toolwright_core::output::outputs_of_note;
 use toolwright_core::store::StoredOutput;
 use toolwright_core::{
     ContentBlock, ErrorKind, Outcome, Policy, Profile, Provider as _, StaticProvider, Tool, ToolContext,
     ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::RunContext;
-use toolwright_runtime::executor::{BUDGET_EXCEEDED, Before, ContextBudget, Interceptor};
+use toolwright_runtime::executor::{BUDGET_EXCEEDED, ContextBudget, Interceptor, InterceptorDecision};
 
 use crate::background::jobs;
 use crate::fixture::{Fixture, call, fixture, readers};
 
 /// A tool with one result.
 #[derive(Clone)]
-struct Gives {
+struct FixedOutputTool {
     output: ToolOutput,
     schema: Option<Value>,
     on_mismatch: OnOutputMismatch,
 }
 
-impl Gives {
+impl FixedOutputTool {
     fn output(output: ToolOutput) -> Self {
         Self { output, schema: None, on_mismatch: OnOutputMismatch::Warn }
     }
@@ -39,7 +39,7 @@ impl Gives {
 }
 
 #[async_trait]
-impl Tool for Gives {
+impl Tool for FixedOutputTool {
     fn definition(&self) -> ToolDefinition {
         let id = ToolId::parse("t:gives@1.0.0").expect("id");
         let mut definition = ToolDefinition::new(id, "Gives.", Some(json!({"type": "object"})));
@@ -53,7 +53,7 @@ impl Tool for Gives {
     }
 }
 
-async fn terms(fixture: &Fixture, tool: Gives) -> RunContext {
+async fn terms(fixture: &Fixture, tool: FixedOutputTool) -> RunContext {
     let provider = Arc::new(StaticProvider::new("gives", ProviderKind::Native, vec![Arc::new(tool)]).expect("tool"));
     let tools = provider.list().await.expect("list");
     let listing = Listing { provider, tools, error: None, withheld: vec![] };
@@ -64,7 +64,7 @@ async fn run(fixture: &Fixture, run: &RunContext) -> Outcome {
     fixture.executor.run_calls(vec![call("c", "gives", json!({}))], run).await.remove(0)
 }
 
-async fn one(fixture: &Fixture, tool: Gives) -> Outcome {
+async fn one(fixture: &Fixture, tool: FixedOutputTool) -> Outcome {
     run(fixture, &terms(fixture, tool).await).await
 }
 
@@ -82,13 +82,13 @@ async fn large_text_is_stored_and_the_rest_passes() {
         ContentBlock::Resource { resource: json!({"uri": "a:b", "text": "r".repeat(900)}), extra: Map::new() };
     let image = ContentBlock::image("AAAA", "image/png");
     let content = vec![ContentBlock::text("t".repeat(200)), image.clone(), resource];
-    let outcome = one(&fixture, Gives::output(ToolOutput { content, ..ToolOutput::default() })).await;
+    let outcome = one(&fixture, FixedOutputTool::output(ToolOutput { content, ..ToolOutput::default() })).await;
     assert_eq!(stored(&fixture, &outcome).await, format!("{}\n{}", "t".repeat(200), "r".repeat(900)));
     assert_eq!((outcome.content.len(), &outcome.content[1]), (2, &image));
 
     let note = json!({"handle": "session-a/b", "bytes": 9000, "lines": 3, "tokens": 2250});
     let own = ToolOutput::text("a preview").with_extra("tool_output", note.clone());
-    let outcome = one(&fixture, Gives::output(own)).await;
+    let outcome = one(&fixture, FixedOutputTool::output(own)).await;
     let text = outcome.text();
     assert!(text.contains("session-a/b") && text.contains("9000 bytes") && text.ends_with("a preview"), "{text}");
     assert_eq!(outcome.extras["tool_output"], note, "what the tool has stored itself is not stored again");
@@ -103,8 +103,8 @@ impl Interceptor for Skips {
         "skips"
     }
 
-    async fn before(&self, _call: &ValidCall, _run: &RunContext) -> Before {
-        Before::Skip(self.0.clone())
+    async fn before(&self, _call: &ValidCall, _run: &RunContext) -> InterceptorDecision {
+        InterceptorDecision::Skip(self.0.clone())
     }
 }
 
@@ -118,8 +118,8 @@ async fn a_skip_message_need_not_fit_the_schema() {
     ] {
         let fixture = fixture(|options| options.interceptors.push(Arc::new(Skips(output)))).await;
         let schema = json!({"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]});
-        let tool = Gives::structured(json!({"rows": []}), Some(schema));
-        let outcome = one(&fixture, Gives { on_mismatch: OnOutputMismatch::Error, ..tool }).await;
+        let tool = FixedOutputTool::structured(json!({"rows": []}), Some(schema));
+        let outcome = one(&fixture, FixedOutputTool { on_mismatch: OnOutputMismatch::Error, ..tool }).await;
         let stands_in = outcome.extras.get("stands_in").and_then(Value::as_str);
         assert_eq!(outcome.error.map_or(Ok(stands_in), |error| Err(error.kind())), expect);
     }
@@ -152,7 +152,7 @@ async fn an_interceptor_may_replace_a_stand_in() {
     ] {
         let fixture = fixture(|options| options.interceptors.push(Arc::new(Replaces(replaced)))).await;
         let schema = json!({"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]});
-        let tool = Gives { output: said, schema: Some(schema), on_mismatch: OnOutputMismatch::Error };
+        let tool = FixedOutputTool { output: said, schema: Some(schema), on_mismatch: OnOutputMismatch::Error };
         let outcome = one(&fixture, tool).await;
         let stands_in = outcome.extras.get("stands_in").and_then(Value::as_str);
         assert_eq!(outcome.error.map_or(Ok(stands_in), |error| Err(error.kind())), expect);
@@ -177,7 +177,7 @@ async fn an_interceptor_may_replace_a_jobs_step() {
 async fn json_is_previewed_as_json() {
     let fixture = fixture(|options| options.defaults.tool_response_max_bytes = Some(2000)).await;
     let rows: Vec<Value> = (0..500).map(|n| json!({"row": n})).collect();
-    let outcome = one(&fixture, Gives::output(ToolOutput::text(json!(rows).to_string()))).await;
+    let outcome = one(&fixture, FixedOutputTool::output(ToolOutput::text(json!(rows).to_string()))).await;
     let text = outcome.text();
     let preview = text.split("\n\n").nth(1).expect("preview");
     let preview: Vec<Value> = serde_json::from_str(preview).expect("JSON");
@@ -187,7 +187,7 @@ async fn json_is_previewed_as_json() {
 #[tokio::test]
 async fn who_cannot_read_handles_gets_none() {
     let fixture = fixture(|options| options.defaults.tool_response_max_bytes = Some(1000)).await;
-    let tool = Gives::output(ToolOutput::text("x".repeat(5000)));
+    let tool = FixedOutputTool::output(ToolOutput::text("x".repeat(5000)));
     let mut denied = terms(&fixture, tool.clone()).await;
     let rules = json!([{"effect": "deny", "namespace": "output", "reason": "no"}]);
     denied.policy =
@@ -217,25 +217,25 @@ async fn structured_results_stay_whole_where_they_were_promised() {
     let value = |bytes: usize| json!({"a": "x".repeat(bytes)});
     let promised = Some(json!({"type": "object"}));
 
-    let outcome = one(&fixture, Gives::structured(value(3000), promised.clone())).await;
+    let outcome = one(&fixture, FixedOutputTool::structured(value(3000), promised.clone())).await;
     assert!(outcome.ok && outcome.structured == Some(value(3000)));
     assert_eq!(stored(&fixture, &outcome).await, value(3000).to_string(), "a model has a handle to go by");
 
-    let outcome = one(&fixture, Gives::structured(value(6000), promised)).await;
+    let outcome = one(&fixture, FixedOutputTool::structured(value(6000), promised)).await;
     assert_eq!(outcome.error.as_ref().map(ToolError::kind), Some(ErrorKind::ExecutionError));
     assert!(outcome.structured.is_none() && outcome.text().starts_with("(tool failed:"), "{}", outcome.text());
     assert_eq!(stored(&fixture, &outcome).await, value(6000).to_string());
 
-    let outcome = one(&fixture, Gives::structured(value(3000), None)).await;
+    let outcome = one(&fixture, FixedOutputTool::structured(value(3000), None)).await;
     assert!(outcome.ok && outcome.structured.is_none());
     assert_eq!(stored(&fixture, &outcome).await, value(3000).to_string());
 
-    let mut twice = Gives::structured(value(3000), None);
+    let mut twice = FixedOutputTool::structured(value(3000), None);
     twice.output.content = ToolOutput::text(value(3000).to_string()).content;
     let outcome = one(&fixture, twice).await;
     assert!(outcome.structured.is_none() && outcome.content.len() == 1, "what is said twice is stored once");
 
-    let outcome = one(&fixture, Gives::structured(value(10), None)).await;
+    let outcome = one(&fixture, FixedOutputTool::structured(value(10), None)).await;
     assert_eq!((outcome.structured, outcome.extras.len()), (Some(value(10)), 0));
 }
 
@@ -252,7 +252,7 @@ async fn a_broken_promise_is_told_or_an_error() {
             let fixture = fixture(|_| ()).await;
             let mut events = fixture.events.subscribe();
             let output = ToolOutput { structured: structured.clone(), ..ToolOutput::text("text") };
-            let tool = Gives { output, schema: Some(schema.clone()), on_mismatch };
+            let tool = FixedOutputTool { output, schema: Some(schema.clone()), on_mismatch };
             let outcome = one(&fixture, tool).await;
             let reported =
                 std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
@@ -276,14 +276,14 @@ async fn a_broken_promise_is_told_or_an_error() {
         }
     }
     let fixture = fixture(|_| ()).await;
-    let failed = Gives { schema: Some(schema), ..Gives::output(ToolOutput::failure("no")) };
+    let failed = FixedOutputTool { schema: Some(schema), ..FixedOutputTool::output(ToolOutput::failure("no")) };
     assert_eq!(one(&fixture, failed).await.text(), "no", "a failure need not fit");
 }
 
 #[tokio::test]
 async fn results_over_the_budget_are_stored_or_refused() {
     let fixture = fixture(|_| ()).await;
-    let tool = Gives::output(ToolOutput::text("x".repeat(4000)));
+    let tool = FixedOutputTool::output(ToolOutput::text("x".repeat(4000)));
     let mut terms = terms(&fixture, tool).await;
     for (limit, removable, expect) in [(2000, 0, "whole"), (900, 0, "handle"), (60, 400, "handle"), (60, 0, "refused")]
     {
@@ -317,7 +317,7 @@ async fn results_over_the_budget_are_stored_or_refused() {
 #[tokio::test]
 async fn results_of_a_turn_share_one_budget() {
     let fixture = fixture(|_| ()).await;
-    let mut terms = terms(&fixture, Gives::output(ToolOutput::text("x".repeat(4000)))).await;
+    let mut terms = terms(&fixture, FixedOutputTool::output(ToolOutput::text("x".repeat(4000)))).await;
     terms.budget = Some(Arc::new(ContextBudget::new(2400)));
     let calls = (0..4).map(|n| call(&format!("c{n}"), "gives", json!({}))).collect();
     let outcomes = fixture.executor.run_calls(calls, &terms).await;
@@ -329,7 +329,7 @@ async fn results_of_a_turn_share_one_budget() {
 /// What is stored under all handles of an outcome, in order; the model is told of each.
 async fn all_stored(fixture: &Fixture, outcome: &Outcome) -> Vec<String> {
     let mut texts = Vec::new();
-    for StoredOutput { handle, .. } in noted_outputs(&outcome.extras["tool_output"]) {
+    for StoredOutput { handle, .. } in outputs_of_note(&outcome.extras["tool_output"]) {
         assert!(outcome.text().contains(&handle), "{handle} in {}", outcome.text());
         let outputs = &fixture.executor.services().outputs;
         texts.push(outputs.read(&fixture.run.session.id, &handle, 0, 1 << 20).await.expect("stored").text);
@@ -345,24 +345,24 @@ async fn a_result_stored_in_parts_names_all_handles() {
     .await;
     let (text, value) = ("t".repeat(3000), json!({"a": "x".repeat(3000)}));
     let both = ToolOutput { structured: Some(value.clone()), ..ToolOutput::text(text.clone()) };
-    let outcome = one(&fixture, Gives::output(both.clone())).await;
+    let outcome = one(&fixture, FixedOutputTool::output(both.clone())).await;
     assert_eq!(all_stored(&fixture, &outcome).await, [text.clone(), value.to_string()]);
 
     // A promise that is too large is an error, and what the tool said in words is told of still.
     let (large, promised) = (json!({"a": "x".repeat(6000)}), Some(json!({"type": "object"})));
     let output = ToolOutput { structured: Some(large.clone()), ..both.clone() };
-    let outcome = one(&fixture, Gives { schema: promised, ..Gives::output(output) }).await;
+    let outcome = one(&fixture, FixedOutputTool { schema: promised, ..FixedOutputTool::output(output) }).await;
     assert!(!outcome.ok && outcome.text().starts_with("(tool failed:"), "{}", outcome.text());
     assert_eq!(all_stored(&fixture, &outcome).await, [text.clone(), large.to_string()]);
 
     // Where the conversation has no room, neither is stored again, and a short text beside them is not lost.
-    let mut full = terms(&fixture, Gives::output(both)).await;
+    let mut full = terms(&fixture, FixedOutputTool::output(both)).await;
     let budget = Arc::new(ContextBudget::new(600));
     budget.holds(500, 400);
     full.budget = Some(budget);
     assert_eq!(all_stored(&fixture, &run(&fixture, &full).await).await, [text, value.to_string()]);
     let short = ToolOutput { structured: Some(value.clone()), ..ToolOutput::text("in short") };
-    let mut full = terms(&fixture, Gives::output(short)).await;
+    let mut full = terms(&fixture, FixedOutputTool::output(short)).await;
     let budget = Arc::new(ContextBudget::new(600));
     budget.holds(500, 400);
     full.budget = Some(budget);
@@ -373,7 +373,7 @@ async fn a_result_stored_in_parts_names_all_handles() {
 async fn images_over_the_budget_are_kept() {
     let fixture = fixture(|_| ()).await;
     let content = vec![ContentBlock::text("two views"), ContentBlock::image("AAAA", "image/png")];
-    let mut terms = terms(&fixture, Gives::output(ToolOutput { content, ..ToolOutput::default() })).await;
+    let mut terms = terms(&fixture, FixedOutputTool::output(ToolOutput { content, ..ToolOutput::default() })).await;
     terms.budget = Some(Arc::new(ContextBudget::new(400)));
     let outcome = run(&fixture, &terms).await;
     let text = outcome.text();

@@ -10,7 +10,7 @@ use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::error::ProtocolError;
 use toolwright_core::event::Event;
-use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, LedgerStore, RUNNING, StoreError};
+use toolwright_core::store::{AppendStatus, LedgerEntry, LedgerMode, LedgerStore, RUNNING, StoreError};
 use toolwright_core::{ErrorKind, Policy, Profile, ToolError};
 use toolwright_testkit::FakeApprover;
 
@@ -34,9 +34,9 @@ impl LedgerStore for Ledger {
         Ok(())
     }
 
-    fn append(&self, entry: LedgerEntry) -> Appended {
+    fn append(&self, entry: LedgerEntry) -> AppendStatus {
         self.ended.lock().expect("entries").push(entry);
-        Appended::Room
+        AppendStatus::Room
     }
 }
 

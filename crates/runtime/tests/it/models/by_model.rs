@@ -22,14 +22,14 @@ use toolwright_core::{
 };
 use toolwright_runtime::ExecutorOptions;
 use toolwright_runtime::executor::LlmOptions;
-use toolwright_testkit::{FakeCall, FakeModel};
+use toolwright_testkit::{FakeModel, FakeRequest};
 
 use crate::fixture::{Fixture, fixture};
 
 /// What each model says; a kind of failure for a text like `!auth`.
-type Says = HashMap<&'static str, &'static str>;
+type ModelAnswers = HashMap<&'static str, &'static str>;
 
-fn answer(says: &Says, model: &str) -> Result<ModelResponse, ModelError> {
+fn answer(says: &ModelAnswers, model: &str) -> Result<ModelResponse, ModelError> {
     if model == "a/plain" {
         let message = "Invalid schema for function 'set_temperature'";
         return Err(ModelError::new(ModelErrorKind::Invalid, message));
@@ -52,11 +52,11 @@ fn card(model: &str, windows: &HashMap<&'static str, usize>) -> ModelCard {
     ModelCard { usability, window: windows.get(model).copied(), ..ModelCard::default() }
 }
 
-fn answering(says: Says) -> Arc<FakeModel> {
+fn answering(says: ModelAnswers) -> Arc<FakeModel> {
     answering_with_windows(says, HashMap::new())
 }
 
-fn answering_with_windows(says: Says, windows: HashMap<&'static str, usize>) -> Arc<FakeModel> {
+fn answering_with_windows(says: ModelAnswers, windows: HashMap<&'static str, usize>) -> Arc<FakeModel> {
     let fake = FakeModel::new(move |call| answer(&says, call.model));
     Arc::new(fake.with_card(move |model| card(model, &windows)))
 }
@@ -87,10 +87,10 @@ fn declared(models: &[&str]) -> Arc<dyn Tool> {
 }
 
 /// Written by hand: it asks the model that was chosen for it.
-struct ByHand(Effects, Vec<&'static str>);
+struct ModelChoiceTool(Effects, Vec<&'static str>);
 
 #[async_trait]
-impl Tool for ByHand {
+impl Tool for ModelChoiceTool {
     fn definition(&self) -> ToolDefinition {
         let parameters = json!({"type": "object", "properties": {"text": {"type": "string"}}});
         let id = ToolId::parse("llm:t@1.0.0").expect("id");
@@ -321,7 +321,7 @@ async fn a_tool_cannot_prefer_a_recording() {
         (vec!["a/real", "replay:r.jsonl"], Some("replay:r.jsonl"), "played"),
     ] {
         let models = answering(says.clone());
-        let mut fixture = standing(&models, Arc::new(ByHand(Effects::READ, preferred)), |_| ()).await;
+        let mut fixture = standing(&models, Arc::new(ModelChoiceTool(Effects::READ, preferred)), |_| ()).await;
         fixture.run.llm.model = forced.map(Into::into);
         assert_eq!(one(&fixture, json!({"text": "x"})).await.text(), expect);
     }
@@ -349,21 +349,21 @@ async fn an_input_over_the_window_skips_the_model() {
 }
 
 /// Counts ten tokens a text, as the model `a/exact`.
-struct Tens;
+struct TenTokenCounter;
 
-impl TokenCounter for Tens {
+impl TokenCounter for TenTokenCounter {
     fn count(&self, text: &str) -> (usize, Exactness) {
         EstimatedTokens.count(text)
     }
 
     fn of_model(&self, model: &str) -> Option<Arc<dyn TokenCounter>> {
-        struct Ten;
-        impl TokenCounter for Ten {
+        struct TenTokens;
+        impl TokenCounter for TenTokens {
             fn count(&self, _text: &str) -> (usize, Exactness) {
                 (10, Exactness::Exact)
             }
         }
-        (model == "a/exact").then(|| Arc::new(Ten) as _)
+        (model == "a/exact").then(|| Arc::new(TenTokens) as _)
     }
 }
 
@@ -381,7 +381,7 @@ async fn a_prompt_leaves_room_for_its_answer() {
         let models = answering_with_windows(says, windows);
         let tool = define_llm_tool(definition, LlmHooks::default()).expect("a tool");
         let fixture = standing(&models, tool, |options| {
-            options.services = Arc::new(Services { tokens: Arc::new(Tens), ..(*options.services).clone() });
+            options.services = Arc::new(Services { tokens: Arc::new(TenTokenCounter), ..(*options.services).clone() });
         })
         .await;
         let outcome = one(&fixture, json!({"text": text})).await;
@@ -411,7 +411,7 @@ async fn no_fallback_after_cancel_or_possible_effect() {
     let write = Effects { idempotent: false, ..Effects::WRITE };
     for (effects, expect) in [(Effects::READ, Some("fine")), (Effects::WRITE, Some("fine")), (write, None)] {
         let models = answering(answers.clone());
-        let tool = Arc::new(ByHand(effects, vec!["a/bad", "a/good"]));
+        let tool = Arc::new(ModelChoiceTool(effects, vec!["a/bad", "a/good"]));
         let fixture = standing(&models, tool, |_| ()).await;
         let outcome = one(&fixture, json!({})).await;
         assert_eq!(outcome.ok.then(|| outcome.text()).as_deref(), expect, "{effects:?}: {:?}", outcome.error);
@@ -435,7 +435,7 @@ async fn no_fallback_after_cancel_or_possible_effect() {
     let mut lacking = LlmDefinition::new(id, "d", json!({"type": "object", "properties": {}}), "", "{{ missing }}");
     lacking.model_preference = preference(&["a/good", "a/other"]);
     let tool = define_llm_tool(lacking, LlmHooks::default()).expect("a tool");
-    let models = answering(Says::default());
+    let models = answering(ModelAnswers::default());
     let fixture = standing(&models, tool, |_| ()).await;
     let error = one(&fixture, json!({})).await.error.expect("refused");
     assert_eq!((error.kind(), models.requests()), (ErrorKind::InvalidParameters, 0));
@@ -446,7 +446,7 @@ async fn a_refused_request_is_not_repeated() {
     let id = ToolId::parse("llm:t@1.0.0").expect("id");
     let mut cool = LlmDefinition::new(id, "d", json!({"type": "object", "properties": {}}), "", "Hello");
     cool.model_preference = ModelPreference { temperature: Some(0.0), ..preference(&["a/plain"]) };
-    let models = answering(Says::default());
+    let models = answering(ModelAnswers::default());
     let fixture = standing(&models, define_llm_tool(cool, LlmHooks::default()).expect("a tool"), |_| ()).await;
     assert!(one(&fixture, json!({})).await.error.is_some());
     let sent: Vec<_> = models.asked().iter().map(|(_, request)| request.temperature).collect();
@@ -504,7 +504,7 @@ async fn shipped(name: &str, model: Arc<dyn ModelClient>, arguments: Value) -> O
 
 /// Answers each time as it is said, and has room for so many tokens.
 fn cut_model(text: &'static str, stop: StopReason) -> FakeModel {
-    let answer = move |_: FakeCall<'_>| {
+    let answer = move |_: FakeRequest<'_>| {
         Ok(ModelResponse { text: text.to_owned(), stop: stop.clone(), ..ModelResponse::default() })
     };
     FakeModel::new(answer).with_thinking_tokens(8192)

@@ -10,22 +10,22 @@ use tokio::time::Instant;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::event::Event;
 use toolwright_core::model::{
-    Allowance, IgnoreModelEvents, Limits, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent,
-    ModelPriority, ModelRequest, ModelResponse, Prices, RetryConfig, Traffic, Usability, Usage,
+    IgnoreModelEvents, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelPriority,
+    ModelRequest, ModelResponse, Prices, RateLimitWindow, RateLimits, RequestProgress, RetryConfig, Usability, Usage,
 };
-use toolwright_core::store::{Appended, LedgerEntry, LedgerStore};
+use toolwright_core::store::{AppendStatus, LedgerEntry, LedgerStore};
 use toolwright_core::{OpKind, Services};
 use toolwright_runtime::{ModelQueueConfig, ModelTraffic, Priority, RunContext, TrafficConfig};
-use toolwright_testkit::{FakeCall, FakeModel};
+use toolwright_testkit::{FakeModel, FakeRequest};
 
 use crate::fixture::fixture;
 
 /// What a provider does with one request.
 #[derive(Clone)]
-enum Deed {
+enum ProviderAction {
     Answer,
     /// Answers, and tells its limits.
-    Tell(Limits),
+    Tell(RateLimits),
     /// Fails before anything of an answer.
     Fail(ModelErrorKind, Option<u64>),
     /// Refuses the form of the request, which will be another the next time.
@@ -37,7 +37,7 @@ enum Deed {
 
 /// A provider that takes its time, and does what is asked of it, one deed a request; then it answers.
 struct Provider {
-    deeds: Mutex<VecDeque<Deed>>,
+    deeds: Mutex<VecDeque<ProviderAction>>,
     takes: Duration,
     running: AtomicUsize,
     most: AtomicUsize,
@@ -46,7 +46,7 @@ struct Provider {
 }
 
 impl Provider {
-    fn new(takes: Duration, deeds: impl IntoIterator<Item = Deed>) -> Arc<Self> {
+    fn new(takes: Duration, deeds: impl IntoIterator<Item = ProviderAction>) -> Arc<Self> {
         Arc::new(Self {
             deeds: Mutex::new(deeds.into_iter().collect()),
             takes,
@@ -90,32 +90,34 @@ impl Provider {
         }))
     }
 
-    async fn answer(&self, FakeCall { request, events, .. }: FakeCall<'_>) -> Result<ModelResponse, ModelError> {
+    async fn answer(&self, FakeRequest { request, events, .. }: FakeRequest<'_>) -> Result<ModelResponse, ModelError> {
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(running, Ordering::SeqCst);
         self.came.lock().expect("came").push((Instant::now(), said(request), request.priority));
-        let deed = self.deeds.lock().expect("deeds").pop_front().unwrap_or(Deed::Answer);
+        let deed = self.deeds.lock().expect("deeds").pop_front().unwrap_or(ProviderAction::Answer);
         tokio::time::sleep(self.takes).await;
         let usage = Usage { input_tokens: 1000, output_tokens: 10, ..Usage::default() };
         let answer = match deed {
-            Deed::Answer | Deed::Tell(_) => {
-                if let Deed::Tell(limits) = deed {
-                    events.on_traffic(Traffic::Limits(limits));
+            ProviderAction::Answer | ProviderAction::Tell(_) => {
+                if let ProviderAction::Tell(limits) = deed {
+                    events.on_traffic(RequestProgress::Limits(limits));
                 }
-                events.on_traffic(Traffic::FirstByte);
+                events.on_traffic(RequestProgress::FirstByte);
                 events.on_event(ModelEvent::Text("ok".into()));
                 Ok(ModelResponse { text: "ok".into(), usage, ..ModelResponse::default() })
             }
-            Deed::Fail(kind, retry_after_ms) => Err(ModelError { retry_after_ms, ..ModelError::new(kind, "not now") }),
-            Deed::Refuse(kind) => {
+            ProviderAction::Fail(kind, retry_after_ms) => {
+                Err(ModelError { retry_after_ms, ..ModelError::new(kind, "not now") })
+            }
+            ProviderAction::Refuse(kind) => {
                 Err(ModelError { should_retry: Some(true), ..ModelError::new(kind, "that is too large") })
             }
-            Deed::Break(kind, input_tokens) => {
-                events.on_traffic(Traffic::FirstByte);
+            ProviderAction::Break(kind, input_tokens) => {
+                events.on_traffic(RequestProgress::FirstByte);
                 let usage = Usage { input_tokens, ..Usage::default() };
                 Err(ModelError { usage, ..ModelError::new(kind, "broke off") })
             }
-            Deed::Hang => std::future::pending().await,
+            ProviderAction::Hang => std::future::pending().await,
         };
         self.running.fetch_sub(1, Ordering::SeqCst);
         answer
@@ -180,7 +182,7 @@ async fn two_hundred_agents_share_one_model_queue() {
 #[tokio::test(start_paused = true)]
 async fn passing_failures_are_retried_and_recorded() {
     use ModelErrorKind::*;
-    let check = async |deeds: Vec<Deed>, expect: Result<(), ModelErrorKind>, rows: &[(&str, u32, u64)]| {
+    let check = async |deeds: Vec<ProviderAction>, expect: Result<(), ModelErrorKind>, rows: &[(&str, u32, u64)]| {
         let named = rows.iter().map(|row| row.0).collect::<Vec<_>>().join(",");
         let provider = Provider::new(Duration::from_millis(10), deeds);
         let ledger = Arc::new(RecordedLedger::default());
@@ -221,16 +223,16 @@ async fn passing_failures_are_retried_and_recorded() {
         assert_eq!((retried, finished), (last - 1, vec![(last, expect_ok(rows))]), "{named}");
     };
     check(vec![], Ok(()), &[("ok", 1, 1000)]).await;
-    let busy = [Deed::Fail(RateLimit, Some(0)), Deed::Fail(Unavailable, None)];
+    let busy = [ProviderAction::Fail(RateLimit, Some(0)), ProviderAction::Fail(Unavailable, None)];
     let rows = [("rate_limit", 1, 0), ("unavailable", 2, 0), ("ok", 3, 1000)];
     check(busy.to_vec(), Ok(()), &rows).await;
-    let down = vec![Deed::Fail(Unavailable, None); 9];
+    let down = vec![ProviderAction::Fail(Unavailable, None); 9];
     let rows = [1, 2, 3, 4].map(|attempt| ("unavailable", attempt, 0));
     check(down, Err(Unavailable), &rows).await;
-    check(vec![Deed::Fail(RateLimit, Some(3_600_000))], Err(RateLimit), &[("rate_limit", 1, 0)]).await;
-    check(vec![Deed::Break(Unavailable, 7)], Err(Unavailable), &[("unavailable", 1, 7)]).await;
+    check(vec![ProviderAction::Fail(RateLimit, Some(3_600_000))], Err(RateLimit), &[("rate_limit", 1, 0)]).await;
+    check(vec![ProviderAction::Break(Unavailable, 7)], Err(Unavailable), &[("unavailable", 1, 7)]).await;
     for kind in [Auth, Quota, ContextOverflow, ContentFilter, Invalid, BadResponse, Unsupported] {
-        check(vec![Deed::Fail(kind, None)], Err(kind), &[(kind.as_str(), 1, 0)]).await;
+        check(vec![ProviderAction::Fail(kind, None)], Err(kind), &[(kind.as_str(), 1, 0)]).await;
     }
 }
 
@@ -241,7 +243,7 @@ fn expect_ok(rows: &[(&str, u32, u64)]) -> bool {
 #[tokio::test(start_paused = true)]
 async fn another_form_of_a_request_is_no_retry() {
     use ModelErrorKind::{ContextOverflow, Invalid, RateLimit};
-    let check = async |attempts: u32, deeds: Vec<Deed>, expect: Result<usize, (usize, ModelErrorKind)>| {
+    let check = async |attempts: u32, deeds: Vec<ProviderAction>, expect: Result<usize, (usize, ModelErrorKind)>| {
         let provider = Provider::new(Duration::from_millis(1), deeds);
         let terms = TrafficConfig {
             retry: Some(RetryConfig { attempts, ..RetryConfig::default() }),
@@ -253,8 +255,8 @@ async fn another_form_of_a_request_is_no_retry() {
         let came = provider.came().len();
         assert_eq!(answer.map(|_| came).map_err(|error| (came, error.kind)), expect, "{attempts}");
     };
-    let refuse = || Deed::Refuse(Invalid);
-    let late = || Deed::Fail(RateLimit, None);
+    let refuse = || ProviderAction::Refuse(Invalid);
+    let late = || ProviderAction::Fail(RateLimit, None);
     check(1, vec![refuse()], Ok(2)).await;
     check(1, vec![refuse(), refuse()], Ok(3)).await;
     check(1, vec![refuse(), late()], Err((2, RateLimit))).await;
@@ -264,22 +266,22 @@ async fn another_form_of_a_request_is_no_retry() {
     // However many attempts there may be: six other forms are the most.
     check(4, vec![refuse(); 20], Err((7, Invalid))).await;
     // What is too long in the last form as well is too long, which is for the conversation to mend.
-    let long = || Deed::Refuse(ContextOverflow);
+    let long = || ProviderAction::Refuse(ContextOverflow);
     check(1, vec![refuse(), long()], Ok(3)).await;
     check(4, vec![long(); 20], Err((7, ContextOverflow))).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rate_limited_provider_pauses_its_queue() {
-    let of = |limit, remaining, reset_ms| Allowance {
+    let of = |limit, remaining, reset_ms| RateLimitWindow {
         limit: Some(limit),
         remaining: Some(remaining),
         reset_ms: Some(reset_ms),
     };
-    let requests = |requests| Deed::Tell(Limits { requests, ..Limits::default() });
+    let requests = |requests| ProviderAction::Tell(RateLimits { requests, ..RateLimits::default() });
     // The deed of the first of three requests that come one after the other -> when the second one comes, at least and
     // at most.
-    let check = async |deed: Deed, least: u128, most: u128| {
+    let check = async |deed: ProviderAction, least: u128, most: u128| {
         let provider = Provider::new(Duration::from_millis(10), [deed]);
         let traffic = queued(&provider, ModelQueueConfig { concurrent: 1, ..ModelQueueConfig::default() });
         let begun = Instant::now();
@@ -293,15 +295,15 @@ async fn a_rate_limited_provider_pauses_its_queue() {
     check(requests(of(60, 1, 60_000)), 10, 10).await;
     check(requests(of(60, 0, 60_000)), 1010, 1010).await;
     check(requests(of(1, 0, 3_600_000)), 60_010, 60_010).await;
-    check(Deed::Fail(ModelErrorKind::RateLimit, Some(5000)), 5010, 5510).await;
-    check(Deed::Fail(ModelErrorKind::RateLimit, None), 260, 510).await;
+    check(ProviderAction::Fail(ModelErrorKind::RateLimit, Some(5000)), 5010, 5510).await;
+    check(ProviderAction::Fail(ModelErrorKind::RateLimit, None), 260, 510).await;
     // Nobody else is held up by what may concern one request alone.
-    check(Deed::Fail(ModelErrorKind::Unavailable, None), 10, 10).await;
+    check(ProviderAction::Fail(ModelErrorKind::Unavailable, None), 10, 10).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_waits_outside_and_goes_first() {
-    let provider = Provider::new(Duration::from_secs(1), [Deed::Fail(ModelErrorKind::Unavailable, None)]);
+    let provider = Provider::new(Duration::from_secs(1), [ProviderAction::Fail(ModelErrorKind::Unavailable, None)]);
     let traffic = queued(&provider, ModelQueueConfig { concurrent: 1, ..ModelQueueConfig::default() });
     let mut asked = JoinSet::new();
     for name in ["a", "b", "c", "d"] {
@@ -316,7 +318,7 @@ async fn a_retry_waits_outside_and_goes_first() {
 
 #[tokio::test(start_paused = true)]
 async fn waits_are_bounded_and_end_by_a_cancel() {
-    let provider = Provider::new(Duration::from_millis(10), vec![Deed::Hang; 9]);
+    let provider = Provider::new(Duration::from_millis(10), vec![ProviderAction::Hang; 9]);
     let wait_timeout = Duration::from_secs(3);
     let queue = ModelQueueConfig { concurrent: 1, max_waiting: 1, wait_timeout, ..ModelQueueConfig::default() };
     let traffic = queued(&provider, queue);
@@ -362,25 +364,25 @@ async fn waits_are_bounded_and_end_by_a_cancel() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unsent_request_costs_nothing() {
-    enum Gives {
+    enum AbortCause {
         Cancel,
         Limit,
         Drop,
     }
     // In the pause before the second attempt, in the line, and on its way.
-    let pause = || vec![Deed::Fail(ModelErrorKind::RateLimit, Some(5000))];
+    let pause = || vec![ProviderAction::Fail(ModelErrorKind::RateLimit, Some(5000))];
     for (gives, deeds, is_held, row, expect) in [
-        (Gives::Cancel, pause(), false, ("canceled", 1), Some(0.0)),
-        (Gives::Limit, pause(), false, ("unavailable", 1), Some(0.0)),
-        (Gives::Drop, pause(), false, ("canceled", 1), Some(0.0)),
-        (Gives::Cancel, vec![Deed::Hang], true, ("canceled", 0), Some(0.0)),
-        (Gives::Limit, vec![Deed::Hang], true, ("unavailable", 0), Some(0.0)),
-        (Gives::Drop, vec![Deed::Hang], true, ("canceled", 0), Some(0.0)),
-        (Gives::Cancel, vec![Deed::Hang], false, ("canceled", 1), None),
-        (Gives::Limit, vec![Deed::Hang], false, ("unavailable", 1), None),
-        (Gives::Drop, vec![Deed::Hang], false, ("canceled", 1), None),
+        (AbortCause::Cancel, pause(), false, ("canceled", 1), Some(0.0)),
+        (AbortCause::Limit, pause(), false, ("unavailable", 1), Some(0.0)),
+        (AbortCause::Drop, pause(), false, ("canceled", 1), Some(0.0)),
+        (AbortCause::Cancel, vec![ProviderAction::Hang], true, ("canceled", 0), Some(0.0)),
+        (AbortCause::Limit, vec![ProviderAction::Hang], true, ("unavailable", 0), Some(0.0)),
+        (AbortCause::Drop, vec![ProviderAction::Hang], true, ("canceled", 0), Some(0.0)),
+        (AbortCause::Cancel, vec![ProviderAction::Hang], false, ("canceled", 1), None),
+        (AbortCause::Limit, vec![ProviderAction::Hang], false, ("unavailable", 1), None),
+        (AbortCause::Drop, vec![ProviderAction::Hang], false, ("canceled", 1), None),
         // The second attempt is on its way.
-        (Gives::Cancel, [pause(), vec![Deed::Hang]].concat(), false, ("canceled", 2), None),
+        (AbortCause::Cancel, [pause(), vec![ProviderAction::Hang]].concat(), false, ("canceled", 2), None),
     ] {
         let provider = Provider::new(Duration::from_millis(10), deeds);
         let traffic = queued(&provider, ModelQueueConfig { concurrent: 1, ..ModelQueueConfig::default() });
@@ -400,12 +402,12 @@ async fn an_unsent_request_costs_nothing() {
         // Amid the pause, or long after it.
         let given_up = Duration::from_secs(if row.1 == 2 { 20 } else { 1 });
         let run = RunContext { cancel: Cancel::new(), ..fixture.run.clone() };
-        let limit = matches!(gives, Gives::Limit).then_some(given_up);
+        let limit = matches!(gives, AbortCause::Limit).then_some(given_up);
         let asked = fixture.executor.ask_model("p/m", &request, limit, &run);
         match gives {
-            Gives::Limit => drop(asked.await.expect_err("too late")),
-            Gives::Drop => drop(tokio::time::timeout(given_up, asked).await.expect_err("dropped")),
-            Gives::Cancel => {
+            AbortCause::Limit => drop(asked.await.expect_err("too late")),
+            AbortCause::Drop => drop(tokio::time::timeout(given_up, asked).await.expect_err("dropped")),
+            AbortCause::Cancel => {
                 let cancels = async {
                     tokio::time::sleep(given_up).await;
                     run.cancel.cancel(CancelCause::User);
@@ -429,7 +431,8 @@ async fn an_unsent_request_costs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_retry_names_its_first_failure() {
-    let provider = Provider::new(Duration::ZERO, [Deed::Fail(ModelErrorKind::Unavailable, None), Deed::Hang]);
+    let provider =
+        Provider::new(Duration::ZERO, [ProviderAction::Fail(ModelErrorKind::Unavailable, None), ProviderAction::Hang]);
     let traffic = queued(&provider, ModelQueueConfig { concurrent: 1, max_waiting: 0, ..ModelQueueConfig::default() });
     let request = plain();
     let error = tokio::select! {
@@ -449,7 +452,7 @@ async fn a_refused_retry_names_its_first_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn low_requests_give_way_in_a_full_queue() {
-    let provider = Provider::new(Duration::from_secs(1), [Deed::Fail(ModelErrorKind::Unavailable, None)]);
+    let provider = Provider::new(Duration::from_secs(1), [ProviderAction::Fail(ModelErrorKind::Unavailable, None)]);
     let traffic = queued(&provider, ModelQueueConfig { concurrent: 1, max_waiting: 4, ..ModelQueueConfig::default() });
     let mut asked = JoinSet::new();
     let priorities = [("again", ModelPriority::Interactive), ("now", ModelPriority::Interactive)];
@@ -494,7 +497,7 @@ async fn terms_of_retry_are_the_nearest_ones() {
         let retry = Some(RetryConfig { attempts, ..RetryConfig::default() });
         TrafficConfig { queue: None, retry }
     };
-    let provider = Provider::new(Duration::ZERO, vec![Deed::Fail(ModelErrorKind::Unavailable, None); 99]);
+    let provider = Provider::new(Duration::ZERO, vec![ProviderAction::Fail(ModelErrorKind::Unavailable, None); 99]);
     let names = BTreeMap::from([("p".to_owned(), terms(2)), ("p/a".to_owned(), terms(1))]);
     let traffic = ModelTraffic::new(provider.client(), names);
     for (model, attempts) in [("p/a", 1), ("p/b", 2)] {
@@ -511,7 +514,7 @@ async fn a_wait_over_the_limit_is_the_reason() {
         (ModelErrorKind::RateLimit, 90_000, Some("asks to wait 90 s, over the 60 s of retry.longest_wait")),
         (ModelErrorKind::Quota, 90_000, None),
     ] {
-        let provider = Provider::new(Duration::from_millis(10), [Deed::Fail(kind, Some(asked))]);
+        let provider = Provider::new(Duration::from_millis(10), [ProviderAction::Fail(kind, Some(asked))]);
         let traffic = ModelTraffic::new(provider.client(), BTreeMap::new());
         let answer = traffic.complete("p/m", &plain(), &IgnoreModelEvents, &Cancel::new()).await;
         let message = answer.expect_err("it failed").message;
@@ -545,9 +548,9 @@ async fn what_a_background_call_asks_goes_behind() {
 struct RecordedLedger(Mutex<Vec<LedgerEntry>>);
 
 impl LedgerStore for RecordedLedger {
-    fn append(&self, entry: LedgerEntry) -> Appended {
+    fn append(&self, entry: LedgerEntry) -> AppendStatus {
         assert_eq!(entry.kind, OpKind::Model);
         self.0.lock().expect("entries").push(entry);
-        Appended::Room
+        AppendStatus::Room
     }
 }

@@ -11,7 +11,7 @@ use toolwright_core::context::InnerCalls;
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use toolwright_core::event::Event;
 use toolwright_core::model::{ModelClient, ModelError, ModelErrorKind, ModelResponse, Usage};
-use toolwright_core::store::{Appended, LedgerEntry, LedgerStore};
+use toolwright_core::store::{AppendStatus, LedgerEntry, LedgerStore};
 use toolwright_core::{
     Entry, Services, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
@@ -23,10 +23,10 @@ use toolwright_search::{
 use toolwright_search::{Selector, ToolVectors, VectorSource};
 use toolwright_testkit::FakeModel;
 
-struct Named(&'static str, &'static str);
+struct NamedTool(&'static str, &'static str);
 
 #[async_trait]
-impl Tool for Named {
+impl Tool for NamedTool {
     fn definition(&self) -> ToolDefinition {
         let id = ToolId::format("t", self.0, "1.0.0").expect("id");
         ToolDefinition::new(id, self.1, Some(json!({"type": "object"})))
@@ -44,21 +44,21 @@ async fn snapshot() -> Arc<Snapshot> {
         ("mail", "Sends a letter."),
         ("calendar", "Lists what is on."),
     ];
-    let tools = tools.map(|(name, about)| Arc::new(Named(name, about)) as Arc<dyn Tool>).to_vec();
+    let tools = tools.map(|(name, about)| Arc::new(NamedTool(name, about)) as Arc<dyn Tool>).to_vec();
     let provider = Arc::new(StaticProvider::new("p", ProviderKind::Native, tools).expect("provider"));
     let tools = provider.list().await.expect("tools");
     Arc::new(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]))
 }
 
 /// Scores by a function of the tool's name, after a while, and notes what it was asked.
-struct By<F> {
+struct FunctionScorer<F> {
     score: F,
     takes: Duration,
     deterministic: bool,
     asked: Mutex<Vec<Vec<String>>>,
 }
 
-impl<F: Fn(&str) -> Result<f32, String> + Send + Sync> By<F> {
+impl<F: Fn(&str) -> Result<f32, String> + Send + Sync> FunctionScorer<F> {
     fn new(score: F) -> Arc<Self> {
         Arc::new(Self { score, takes: Duration::ZERO, deterministic: false, asked: Mutex::default() })
     }
@@ -69,7 +69,7 @@ impl<F: Fn(&str) -> Result<f32, String> + Send + Sync> By<F> {
 }
 
 #[async_trait]
-impl<F: Fn(&str) -> Result<f32, String> + Send + Sync> Scorer for By<F> {
+impl<F: Fn(&str) -> Result<f32, String> + Send + Sync> Scorer for FunctionScorer<F> {
     fn name(&self) -> &str {
         "mine"
     }
@@ -129,9 +129,9 @@ async fn words_need_nobody_else() {
 #[tokio::test]
 async fn a_failed_scorer_is_replaced_with_its_reason() {
     let letter = "send a letter";
-    let failing = By::new(|_| Err("out of order".to_owned()));
+    let failing = FunctionScorer::new(|_| Err("out of order".to_owned()));
     check(Method::Custom(failing.clone()), letter, &["mail"], "auto", &[("mine", "out of order")]).await;
-    let nan = By::new(|_| Ok(f32::NAN));
+    let nan = FunctionScorer::new(|_| Ok(f32::NAN));
     check(Method::Custom(nan), letter, &["mail"], "auto", &[("mine", "no number")]).await;
     check(Method::Embedding, letter, &["mail"], "bm25", &[("embedding", "no embeddings")]).await;
     check(Method::Hybrid(Hybrid::default()), letter, &["mail"], "bm25", &[("hybrid", "no embeddings")]).await;
@@ -143,15 +143,15 @@ async fn a_failed_scorer_is_replaced_with_its_reason() {
 
 #[tokio::test]
 async fn scores_order_and_named_tools_come_first() {
-    let scorer = By::new(|name| Ok(if name == "mail" { 7.0 } else { 0.5 }));
+    let scorer = FunctionScorer::new(|name| Ok(if name == "mail" { 7.0 } else { 0.5 }));
     check(Method::Custom(scorer.clone()), "x", &["mail", "weather", "forecast"], "mine", &[]).await;
     check(Method::Custom(scorer.clone()), "t__calendar", &["calendar", "mail", "weather"], "mine", &[]).await;
-    check(Method::Custom(By::new(|_| Ok(0.04))), "x", &[], "mine", &[]).await;
+    check(Method::Custom(FunctionScorer::new(|_| Ok(0.04))), "x", &[], "mine", &[]).await;
 }
 
 #[tokio::test]
 async fn the_dear_pass_sees_what_the_cheap_keeps() {
-    let scorer = By::new(|name| Ok(if name == "forecast" { 0.9 } else { 0.4 }));
+    let scorer = FunctionScorer::new(|name| Ok(if name == "forecast" { 0.9 } else { 0.4 }));
     let cascade = |survivors| {
         Method::Cascade(Arc::new(Cascade { first: Method::Bm25, then: Method::Custom(scorer.clone()), survivors }))
     };
@@ -164,7 +164,10 @@ async fn the_dear_pass_sees_what_the_cheap_keeps() {
 #[tokio::test(start_paused = true)]
 async fn past_a_scorers_time_registration_orders() {
     let snapshot = snapshot().await;
-    let slow = Arc::new(By { takes: Duration::from_secs(60), ..Arc::into_inner(By::new(|_| Ok(1.0))).expect("alone") });
+    let slow = Arc::new(FunctionScorer {
+        takes: Duration::from_secs(60),
+        ..Arc::into_inner(FunctionScorer::new(|_| Ok(1.0))).expect("alone")
+    });
     let options = PickOptions {
         timeout: Some(Duration::from_secs(2)),
         config: PickConfig { max_candidates: 2, min_score: 0.9, ..PickConfig::default() },
@@ -187,7 +190,10 @@ async fn past_a_scorers_time_registration_orders() {
 async fn scores_that_could_change_are_asked_for_once() {
     let snapshot = snapshot().await;
     let check = async |deterministic: bool, expect: &[&[&str]]| {
-        let scorer = Arc::new(By { deterministic, ..Arc::into_inner(By::new(|_| Ok(0.5))).expect("alone") });
+        let scorer = Arc::new(FunctionScorer {
+            deterministic,
+            ..Arc::into_inner(FunctionScorer::new(|_| Ok(0.5))).expect("alone")
+        });
         let selector = Selector::new();
         let narrow = Cascade { first: Method::Bm25, then: Method::Custom(scorer.clone()), survivors: 1 };
         let narrow = options(Method::Cascade(Arc::new(narrow)));
@@ -256,11 +262,11 @@ async fn garbled_scores_of_a_judge_are_ignored() {
 struct RecordedLedger(Mutex<Vec<(String, String, u64)>>);
 
 impl LedgerStore for RecordedLedger {
-    fn append(&self, entry: LedgerEntry) -> Appended {
+    fn append(&self, entry: LedgerEntry) -> AppendStatus {
         assert_eq!(entry.kind, OpKind::Model);
         let (name, status) = (entry.name.to_string(), entry.status.into_owned());
         self.0.lock().expect("not poisoned").push((name, status, entry.usage.input_tokens));
-        Appended::Room
+        AppendStatus::Room
     }
 }
 
@@ -305,7 +311,7 @@ async fn unjudged_tools_stay_in_order_behind_judged_ones() {
         .enumerate()
         .map(|(number, &name)| {
             let about = if number < 40 { "Sends a letter." } else { "Lists what is on." };
-            Arc::new(Named(name, about)) as Arc<dyn Tool>
+            Arc::new(NamedTool(name, about)) as Arc<dyn Tool>
         })
         .collect();
     let provider = Arc::new(StaticProvider::new("p", ProviderKind::Native, tools).expect("provider"));

@@ -18,10 +18,10 @@ use toolwright_search::{ToolFinder, searchable};
 use crate::fixture::{Fixture, fixture};
 
 /// `id`, what it does, for whom.
-struct Says(&'static str, &'static str, &'static [&'static str]);
+struct DescribedTool(&'static str, &'static str, &'static [&'static str]);
 
 #[async_trait]
-impl Tool for Says {
+impl Tool for DescribedTool {
     fn definition(&self) -> ToolDefinition {
         let schema = json!({"type": "object", "properties": {"limit": {"type": "integer"}, "path": {"type": "string"}}, "required": ["path"]});
         let mut definition = ToolDefinition::new(ToolId::parse(self.0).expect("id"), self.1, Some(schema));
@@ -44,11 +44,11 @@ struct SelectFixture {
 impl SelectFixture {
     async fn new(profile: Profile, principal: Principal) -> Self {
         let tools = [
-            Says("fs:read@1.0.0", "Reads a text file.\n\nIn UTF-8. The whole manual.", &[]),
-            Says("fs:delete@1.0.0", "Deletes a file.", &[]),
-            Says("gh:issue@1.0.0", "Opens an issue in a repository.", &[]),
-            Says("ops:restart@1.0.0", "Restarts the file server.", &["ops"]),
-            Says("raw:format@1.0.0", "Formats a disk with every file.", &[]),
+            DescribedTool("fs:read@1.0.0", "Reads a text file.\n\nIn UTF-8. The whole manual.", &[]),
+            DescribedTool("fs:delete@1.0.0", "Deletes a file.", &[]),
+            DescribedTool("gh:issue@1.0.0", "Opens an issue in a repository.", &[]),
+            DescribedTool("ops:restart@1.0.0", "Restarts the file server.", &["ops"]),
+            DescribedTool("raw:format@1.0.0", "Formats a disk with every file.", &[]),
         ];
         let tools = tools.map(|tool| Arc::new(tool) as Arc<dyn Tool>).to_vec();
         let provider = Arc::new(StaticProvider::new("p", ProviderKind::Native, tools).expect("tools"));
@@ -117,10 +117,10 @@ async fn unsafe_tools_run_but_are_not_found() {
 }
 
 /// Never done.
-struct Dawdles;
+struct SlowScorer;
 
 #[async_trait]
-impl Scorer for Dawdles {
+impl Scorer for SlowScorer {
     fn name(&self) -> &str {
         "dawdles"
     }
@@ -138,7 +138,7 @@ impl Scorer for Dawdles {
 async fn a_model_gets_no_unrelated_tools() {
     let setup = SelectFixture::new(Profile::Ask, guest()).await;
     let options = PickOptions {
-        scorer: Method::Custom(Arc::new(Dawdles)),
+        scorer: Method::Custom(Arc::new(SlowScorer)),
         timeout: Some(Duration::from_secs(1)),
         ..PickOptions::default()
     };

@@ -8,7 +8,7 @@ use toolwright_core::canonical::canonical_json;
 use toolwright_core::catalogue::{ProviderKind, Snapshot};
 use toolwright_core::error::ErrorKind;
 use toolwright_core::outcome::STANDS_IN;
-use toolwright_core::plan::{Beside, PlanDocument};
+use toolwright_core::plan::{ExclusionReason, PlanDocument};
 use toolwright_core::{CallId, Effects, Outcome, RunInput, ToolDefinition, ToolError, ToolOutput};
 use toolwright_runtime::{RunContext, RunVariables};
 use toolwright_testkit::{FakeProvider, definition, own};
@@ -36,15 +36,15 @@ impl Numbers {
 /// Runs a plan of calls of `t__step`, whose `n` is their place: each takes as long as `delays` says, fails where it says
 /// `fails`, and else answers with its arguments.
 async fn run(fixture: &Fixture, plan: &Value, delays: Vec<u64>) -> (Vec<Outcome>, Arc<PlanTrace>) {
-    run_beside(fixture, plan, delays, Vec::new()).await
+    run_excluding(fixture, plan, delays, Vec::new()).await
 }
 
 /// [`run`], where some of the calls are not to run.
-async fn run_beside(
+async fn run_excluding(
     fixture: &Fixture,
     plan: &Value,
     delays: Vec<u64>,
-    beside: Vec<(CallId, Beside)>,
+    excluded: Vec<(CallId, ExclusionReason)>,
 ) -> (Vec<Outcome>, Arc<PlanTrace>) {
     let plan = PlanDocument::of_value(plan.clone()).expect("a plan");
     let instances = [("①".to_owned(), json!({})), ("②".to_owned(), json!({}))].into_iter().collect();
@@ -78,7 +78,7 @@ async fn run_beside(
     });
     let run = RunContext {
         variables: Some(values),
-        beside: beside.into(),
+        excluded: excluded.into(),
         ..fixture.on(Snapshot::build(&[Arc::new(provider).listing()]))
     };
     (fixture.executor.run_calls(plan.tool_calls(), &run).await, kept)
@@ -154,9 +154,11 @@ async fn calls_that_do_not_run_count_for_others() {
         {"_tool": "t__step", "n": 4, "_outputPath": "held"},
         {"_tool": "t__step", "n": 5},
     ]);
-    let beside =
-        vec![(CallId::new("call_0"), Beside::Held), (CallId::new("call_1"), Beside::Lost("which was denied".into()))];
-    let (outcomes, kept) = run_beside(&fixture, &plan, Vec::new(), beside).await;
+    let excluded = vec![
+        (CallId::new("call_0"), ExclusionReason::Held),
+        (CallId::new("call_1"), ExclusionReason::Lost("which was denied".into())),
+    ];
+    let (outcomes, kept) = run_excluding(&fixture, &plan, Vec::new(), excluded).await;
     let ended: Vec<&str> = outcomes.iter().map(|outcome| outcome.call_id.as_str()).collect();
     assert_eq!(ended, ["call_3", "call_5"], "the others wait for the held call");
     assert!(outcomes[0].text().contains("call_1 (t__step), which was denied"), "{}", outcomes[0].text());

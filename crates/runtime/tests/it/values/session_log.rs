@@ -9,7 +9,7 @@ use toolwright_core::store::channel::Delivery;
 use toolwright_core::store::group::Groups as _;
 use toolwright_core::store::{
     Author, LogEntry, LogMessage, MAX_HOPS, MAX_ROW_BYTES, MAX_SESSION_BYTES, MAX_WAITING, MessageKind, Method, NewRow,
-    SessionLog as _, StoreError, ValueAt, Written,
+    SessionLog as _, StoreError, VersionedValue, WrittenValue,
 };
 use toolwright_core::{CallId, SessionId};
 use toolwright_runtime::store::SqliteStore;
@@ -27,13 +27,13 @@ fn message(text: &str) -> NewRow {
     NewRow::message(&mailbox(), "owner", author, message)
 }
 
-fn value(written: Written) -> NewRow {
+fn value(written: WrittenValue) -> NewRow {
     let (session, principal) = (mailbox(), "owner".to_owned());
     NewRow { session, principal, author: Author::default(), entry: LogEntry::Value(written), once: None }
 }
 
 async fn read(store: &SqliteStore, path: &str) -> Option<Value> {
-    ValueAt::of(store.values(&mailbox(), path).await.expect("values"), path).value
+    VersionedValue::of(store.values(&mailbox(), path).await.expect("values"), path).value
 }
 
 /// The numbers of the messages that a call of `reader` gets.
@@ -64,17 +64,17 @@ async fn texts(store: &SqliteStore, after: u64) -> Vec<String> {
 async fn values_are_written_together_unless_others_wrote() {
     let dir = tempfile::tempdir().expect("dir");
     let store = SqliteStore::open(dir.path()).expect("open");
-    let set = |path: &str, data: Value| value(Written::set(path, data));
+    let set = |path: &str, data: Value| value(WrittenValue::set(path, data));
     let pair = vec![set("a.x", json!(1)), set("a.y", json!(2))];
     assert!(store.append_values(pair.clone(), "a", 0).await.expect("written"));
     assert!(!store.append_values(pair, "a", 0).await.expect("looked"), "a.y came after 0");
-    let seq = ValueAt::of(store.values(&mailbox(), "a").await.expect("values"), "a").seq;
+    let seq = VersionedValue::of(store.values(&mailbox(), "a").await.expect("values"), "a").seq;
     store.append(set("b", json!(1))).await.expect("elsewhere");
     let long = json!("x".repeat(MAX_ROW_BYTES));
     let too_long = vec![set("a.x", json!(3)), set("a.y", long)];
     assert!(matches!(store.append_values(too_long, "a", seq).await, Err(StoreError::Quota(_))));
     assert_eq!(read(&store, "a").await, Some(json!({"x": 1, "y": 2})));
-    assert!(store.append_values(vec![value(Written::delete("a.x"))], "a", seq).await.expect("written"));
+    assert!(store.append_values(vec![value(WrittenValue::delete("a.x"))], "a", seq).await.expect("written"));
     assert_eq!(read(&store, "a").await, Some(json!({"y": 2})));
 }
 
@@ -83,9 +83,9 @@ async fn values_and_messages_survive_a_reopen() {
     let dir = tempfile::tempdir().expect("dir");
     {
         let store = SqliteStore::open(dir.path()).expect("open");
-        store.append(value(Written::set("a.b", json!({"c": [1]})))).await.expect("set");
+        store.append(value(WrittenValue::set("a.b", json!({"c": [1]})))).await.expect("set");
         store.append(message("hello")).await.expect("sent");
-        let push = Written { method: Method::Push, ..Written::set("a.b.c", json!(2)) };
+        let push = WrittenValue { method: Method::Push, ..WrittenValue::set("a.b.c", json!(2)) };
         store.append(value(push)).await.expect("pushed");
     }
     let store = SqliteStore::open(dir.path()).expect("open");
@@ -240,7 +240,7 @@ async fn a_full_mailbox_refuses_until_it_is_read() {
     }
     let refused = store.append(message("x")).await.expect_err("it is full");
     assert!(matches!(&refused, StoreError::Quota(why) if why.contains("1000 messages wait")), "{refused}");
-    store.append(value(Written::set("a", json!(1)))).await.expect("values have room");
+    store.append(value(WrittenValue::set("a", json!(1)))).await.expect("values have room");
     store.set_cursor(&mailbox(), last, 0).await.expect("read");
     store.append(message("x")).await.expect("there is room again");
 }
@@ -266,21 +266,21 @@ async fn sessions_keep_a_bounded_number_of_bytes() {
     let store = SqliteStore::in_memory().expect("store");
     let long = "x".repeat(MAX_ROW_BYTES - 1000);
     let fits = usize::try_from(MAX_SESSION_BYTES).expect("small") / MAX_ROW_BYTES;
-    let too_long = value(Written::set("a", json!("x".repeat(MAX_ROW_BYTES))));
+    let too_long = value(WrittenValue::set("a", json!("x".repeat(MAX_ROW_BYTES))));
     assert!(matches!(store.append(too_long).await, Err(StoreError::Quota(_))));
     for _ in 0..2 * fits {
-        store.append(value(Written::set("a", json!(long)))).await.expect("what was replaced makes room");
+        store.append(value(WrittenValue::set("a", json!(long)))).await.expect("what was replaced makes room");
     }
     for n in 0..fits - 1 {
-        store.append(value(Written::set(format!("b.{n}"), json!(long)))).await.expect("it fits");
+        store.append(value(WrittenValue::set(format!("b.{n}"), json!(long)))).await.expect("it fits");
     }
     for n in 0..2 {
-        let _ = store.append(value(Written::set(format!("c.{n}"), json!(long)))).await;
+        let _ = store.append(value(WrittenValue::set(format!("c.{n}"), json!(long)))).await;
     }
-    let refused = store.append(value(Written::set("d", json!(long)))).await.expect_err("it is full");
+    let refused = store.append(value(WrittenValue::set("d", json!(long)))).await.expect_err("it is full");
     assert!(refused.to_string().contains("keeps 16 MiB already"), "{refused}");
-    store.append(value(Written::delete("b"))).await.expect("what deletes is short");
-    store.append(value(Written::set("d", json!(long)))).await.expect("there is room again");
+    store.append(value(WrittenValue::delete("b"))).await.expect("what deletes is short");
+    store.append(value(WrittenValue::set("d", json!(long)))).await.expect("there is room again");
     assert_eq!(read(&store, "b").await, None);
 }
 
@@ -290,7 +290,7 @@ async fn mailboxes_and_trees_are_listed_newest_first() {
     let store = SqliteStore::open(dir.path()).expect("open");
     store.append(NewRow { session: SessionId::new("old"), ..message("one") }).await.expect("sent");
     store.append(message("two")).await.expect("sent");
-    store.append(value(Written::set("a", json!(1)))).await.expect("written");
+    store.append(value(WrittenValue::set("a", json!(1)))).await.expect("written");
     let (shown, total) = store.mailboxes(1).await.expect("mailboxes");
     let counts: Vec<_> = shown.iter().map(|one| (&*one.session, one.messages, one.values)).collect();
     assert_eq!((counts, total), (vec![("s", 1, 1)], 2));

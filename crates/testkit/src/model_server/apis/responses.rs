@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::openai::{call_id, error_body};
-use super::tool_search::{self, Loaded};
+use super::tool_search::{self, LoadedNamespaces};
 use crate::model_server::check::{
-    Checked, answer_schema, ensure, filled, is_base64, is_file, is_name, speaks_of_json, tool, word,
+    Checked, answer_schema, ensure, filled, is_base64, is_file, is_name, mentions_json, tool, word,
 };
 use crate::model_server::sending::{Sent, pieces};
 use crate::model_server::{Answer, RecordedRequest, Reply, Stop};
@@ -42,7 +42,7 @@ pub(in crate::model_server) fn check(body: &Value) -> Checked {
     })?;
     let format = &body["text"]["format"];
     if format["type"] == "json_object" {
-        let speaks = body["input"].as_array().is_none_or(|items| speaks_of_json(items));
+        let speaks = body["input"].as_array().is_none_or(|items| mentions_json(items));
         return ensure(speaks, || {
             "Response input messages must contain the word 'json' in some form to use 'text.format' of type \
              'json_object'."
@@ -59,7 +59,7 @@ pub(in crate::model_server) fn check(body: &Value) -> Checked {
 fn items(items: &[Value]) -> Checked {
     let mut waiting: Vec<&str> = Vec::new();
     let mut searching: Vec<&str> = Vec::new();
-    let mut loaded = Loaded::new();
+    let mut loaded = LoadedNamespaces::new();
     let mut dangling: Option<usize> = None;
     for (at, item) in items.iter().enumerate() {
         let place = format!("input[{at}]");

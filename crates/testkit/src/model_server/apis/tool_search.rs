@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::model_server::check::{Checked, ensure, filled, is_name, tool, word};
 
 /// The namespaces of loaded functions by function name.
-pub(in crate::model_server) type Loaded<'a> = HashMap<&'a str, &'a str>;
+pub(in crate::model_server) type LoadedNamespaces<'a> = HashMap<&'a str, &'a str>;
 
 /// Whether this entry of `tools` is a tool search for the client.
 pub(in crate::model_server) fn is_search(shown: &Value) -> bool {
@@ -29,7 +29,11 @@ pub(in crate::model_server) fn check_call<'a>(item: &'a Value, place: &str) -> R
 }
 
 /// Checks the output of a search and adds its functions to `loaded`.
-pub(in crate::model_server) fn check_output<'a>(item: &'a Value, loaded: &mut Loaded<'a>, place: &str) -> Checked {
+pub(in crate::model_server) fn check_output<'a>(
+    item: &'a Value,
+    loaded: &mut LoadedNamespaces<'a>,
+    place: &str,
+) -> Checked {
     ensure(item["execution"] == "client", || format!("{place}.execution: must be 'client'"))?;
     let found = item["tools"].as_array().ok_or_else(|| format!("{place}.tools: must be an array"))?;
     for (at, space) in found.iter().enumerate() {
@@ -52,7 +56,7 @@ pub(in crate::model_server) fn check_output<'a>(item: &'a Value, loaded: &mut Lo
 }
 
 /// Checks the namespace of a past call.
-pub(in crate::model_server) fn check_namespace(item: &Value, name: &str, loaded: &Loaded<'_>) -> Checked {
+pub(in crate::model_server) fn check_namespace(item: &Value, name: &str, loaded: &LoadedNamespaces<'_>) -> Checked {
     match (item["namespace"].as_str(), loaded.get(name)) {
         (None, Some(_)) => {
             Err(format!("Missing namespace for function_call '{name}'. It does not exist in the default namespace."))

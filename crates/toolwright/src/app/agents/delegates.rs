@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use toolwright_agent::{DelegateDocument, DelegateDocuments, FoundDelegate};
+use toolwright_agent::{DelegateDocument, DelegateDocuments, LoadedDelegate};
 use toolwright_core::ToolContext;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_net::{AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest, decode_text};
@@ -34,7 +34,7 @@ impl Documents {
         }
         let bounds = Bounds::of(context);
         let response =
-            self.client.send_where(HttpRequest::get(url.clone()), bounds, |next| self.config.allows(next)).await;
+            self.client.send_restricted(HttpRequest::get(url.clone()), bounds, |next| self.config.allows(next)).await;
         let response = response.map_err(|error| error.into_tool_error(SETTINGS))?;
         if !response.status().is_success() {
             let message = format!("the delegate {url} answers {}", response.status());
@@ -69,7 +69,7 @@ fn read_file(root: &Path, file: &str) -> Result<String, ToolError> {
 
 #[async_trait]
 impl DelegateDocuments for Documents {
-    async fn read(&self, delegate: &str, context: &ToolContext) -> Result<FoundDelegate, ToolError> {
+    async fn read(&self, delegate: &str, context: &ToolContext) -> Result<LoadedDelegate, ToolError> {
         let url = Url::parse(delegate).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let (text, is_remote) = match url {
             Some(url) => (self.fetch(url, context).await?, true),
@@ -87,7 +87,7 @@ impl DelegateDocuments for Documents {
             let message = format!("the delegate {delegate} is no {{context, schema}} in JSON or YAML{line}");
             ToolError::new(ErrorKind::ExecutionError, message)
         })?;
-        Ok(FoundDelegate { document, is_remote })
+        Ok(LoadedDelegate { document, is_remote })
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use toolwright_agent::BASE_PROMPT;
 use toolwright_core::agents::{AgentLimits, Rights};
-use toolwright_core::approval::{Answers, Approver};
+use toolwright_core::approval::{AnswerSource, Approver};
 use toolwright_core::pattern::nearest;
 use toolwright_core::store::{ObjectStore, RunStore};
-use toolwright_gateway::{AgentSource, ModelsMean, PreparedRun, RunOrder, Target};
+use toolwright_gateway::{AgentSource, ModelTarget, PreparedRun, RunRequest, RunTarget};
 use toolwright_models::Api;
 
 use super::Agent;
@@ -42,10 +42,10 @@ impl Facades {
         }
     }
 
-    fn agent(&self, target: &Target) -> Result<Agent, String> {
+    fn agent(&self, target: &RunTarget) -> Result<Agent, String> {
         match target {
-            Target::Agent(name) => self.0.agent_named(name).map_err(|error| error.to_string()),
-            Target::Model(model) | Target::Raw(model) => Ok(self.0.agent(model.as_str())),
+            RunTarget::Agent(name) => self.0.agent_named(name).map_err(|error| error.to_string()),
+            RunTarget::Model(model) | RunTarget::Raw(model) => Ok(self.0.agent(model.as_str())),
         }
     }
 }
@@ -67,36 +67,36 @@ impl AgentSource for Facades {
         names
     }
 
-    fn resolve(&self, name: &str, mean: ModelsMean) -> Result<Target, String> {
+    fn resolve(&self, name: &str, mean: ModelTarget) -> Result<RunTarget, String> {
         if let Some(model) = name.strip_prefix(RAW) {
-            return self.model(model).map(Target::Raw);
+            return self.model(model).map(RunTarget::Raw);
         }
         let config = self.0.config();
         if let Some(agent) = name.strip_prefix(AGENT) {
-            let known = config.agent(agent).map(|_| Target::Agent(agent.to_owned()));
+            let known = config.agent(agent).map(|_| RunTarget::Agent(agent.to_owned()));
             return known.ok_or_else(|| format!("there is no agent `{agent}`"));
         }
         if config.agent(name).is_some() {
-            return Ok(Target::Agent(name.to_owned()));
+            return Ok(RunTarget::Agent(name.to_owned()));
         }
         let model = self.model(name)?;
         Ok(match mean {
-            ModelsMean::Agent => Target::Model(model),
-            ModelsMean::Raw => Target::Raw(model),
+            ModelTarget::Agent => RunTarget::Model(model),
+            ModelTarget::Raw => RunTarget::Raw(model),
         })
     }
 
-    fn api(&self, target: &Target) -> Option<Api> {
+    fn api(&self, target: &RunTarget) -> Option<Api> {
         let config = self.0.config();
         let usual = || config.sections.models.default.as_deref().or(self.0.default_model());
         let model = match target {
-            Target::Agent(name) => config.agent(name)?.spec.model.as_deref().or_else(usual)?,
-            Target::Model(model) | Target::Raw(model) => model.as_str(),
+            RunTarget::Agent(name) => config.agent(name)?.spec.model.as_deref().or_else(usual)?,
+            RunTarget::Model(model) | RunTarget::Raw(model) => model.as_str(),
         };
         self.0.models().endpoints().resolve(model).ok().map(|(endpoint, _)| endpoint.api)
     }
 
-    async fn prepare(&self, order: RunOrder) -> Result<PreparedRun, String> {
+    async fn prepare(&self, order: RunRequest) -> Result<PreparedRun, String> {
         let mut agent = self.agent(&order.target)?;
         if !order.system.is_empty() {
             let own = agent.system.take();
@@ -121,7 +121,7 @@ impl AgentSource for Facades {
     }
 
     fn inbox(&self) -> Arc<dyn Approver> {
-        self.0.own_approver().unwrap_or_else(|| Arc::new(self.0.ask_inbox(Answers::Here, |_| ())))
+        self.0.own_approver().unwrap_or_else(|| Arc::new(self.0.ask_inbox(AnswerSource::Here, |_| ())))
     }
 
     fn objects(&self) -> Arc<dyn ObjectStore> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::task::JoinHandle;
 use toolwright_core::Cancel;
-use toolwright_core::approval::{AgentStep, Answers, ApprovalDecision, ApprovalRequest, Approver};
+use toolwright_core::approval::{AgentStep, AnswerSource, ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::session::SessionId;
 use toolwright_core::store::group::Member;
@@ -34,12 +34,12 @@ impl Drop for DrivenGroups {
 }
 
 /// A member that this process drives.
-struct Driven {
+struct DrivenMember {
     cancel: Cancel,
     task: JoinHandle<()>,
 }
 
-impl Drop for Driven {
+impl Drop for DrivenMember {
     fn drop(&mut self) {
         self.cancel.cancel(CancelCause::Shutdown);
         self.task.abort();
@@ -52,7 +52,7 @@ impl Toolwright {
     pub fn drive_groups(self: &Arc<Self>) -> DrivenGroups {
         let app = Arc::downgrade(self);
         DrivenGroups(tokio::spawn(async move {
-            let mut driven: HashMap<SessionId, Driven> = HashMap::new();
+            let mut driven: HashMap<SessionId, DrivenMember> = HashMap::new();
             while let Some(app) = Weak::upgrade(&app) {
                 match app.executor().services().groups.members(None).await {
                     Ok(members) => settle(&app, &mut driven, members),
@@ -66,7 +66,7 @@ impl Toolwright {
 }
 
 /// Starts driving this workspace's started members, and stops those that no longer exist.
-fn settle(app: &Arc<Toolwright>, driven: &mut HashMap<SessionId, Driven>, members: Vec<Member>) {
+fn settle(app: &Arc<Toolwright>, driven: &mut HashMap<SessionId, DrivenMember>, members: Vec<Member>) {
     let root = app.config().root.clone();
     let is_ours = |member: &Member| member.started && member.rights.root == root;
     let started: HashMap<SessionId, Member> =
@@ -76,7 +76,7 @@ fn settle(app: &Arc<Toolwright>, driven: &mut HashMap<SessionId, Driven>, member
         driven.entry(session).or_insert_with(|| {
             let (cancel, app) = (Cancel::new(), Arc::downgrade(app));
             let token = cancel.clone();
-            Driven { cancel, task: tokio::spawn(keep(app, member, token)) }
+            DrivenMember { cancel, task: tokio::spawn(keep(app, member, token)) }
         });
     }
 }
@@ -101,7 +101,7 @@ async fn keep(app: Weak<Toolwright>, member: Member, cancel: Cancel) {
 
 async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Result<(), Error> {
     // A call that needs a person becomes a job that waits; a message reports its end.
-    let inbox = || Arc::new(app.ask_inbox_for(PARKED, Answers::Elsewhere, |_| ())) as Arc<dyn Approver>;
+    let inbox = || Arc::new(app.ask_inbox_for(PARKED, AnswerSource::Elsewhere, |_| ())) as Arc<dyn Approver>;
     let asked = app.own_approver().unwrap_or_else(inbox);
     let approver = Arc::new(MemberApprover { member: member.name.clone(), asked });
     let principal = app.principal_now(&member.rights.principal);
@@ -137,7 +137,7 @@ impl Approver for MemberApprover {
         self.asked.ask(&request).await
     }
 
-    fn answers(&self) -> Answers {
+    fn answers(&self) -> AnswerSource {
         self.asked.answers()
     }
 

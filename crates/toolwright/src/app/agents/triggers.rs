@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tokio::task::JoinHandle;
 use toolwright_agent::Status;
 use toolwright_core::agents::{AgentLimits, Rights};
-use toolwright_core::approval::Answers;
+use toolwright_core::approval::AnswerSource;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::session::Principal;
 use toolwright_core::trigger::{Firing, Trigger, TriggerConfig};
@@ -51,7 +51,7 @@ impl Toolwright {
         self.runs_triggers.store(true, Ordering::Release);
         self.configure_triggers().await;
         let root = self.config().root.clone();
-        let runner = TriggerRunner::new(Arc::clone(&self.triggers), root, Arc::new(Runs(Arc::downgrade(self))));
+        let runner = TriggerRunner::new(Arc::clone(&self.triggers), root, Arc::new(AgentRunner(Arc::downgrade(self))));
         let end = Cancel::new();
         let task = tokio::spawn(runner.run(end.clone()));
         RunningTriggers { end, task }
@@ -143,9 +143,9 @@ impl Toolwright {
 }
 
 /// Starts runs of agents.
-struct Runs(Weak<Toolwright>);
+struct AgentRunner(Weak<Toolwright>);
 
-impl Runs {
+impl AgentRunner {
     fn app(&self) -> Result<Arc<Toolwright>, String> {
         self.0.upgrade().ok_or_else(|| "the program is ending".to_owned())
     }
@@ -172,7 +172,7 @@ fn agent(app: &Arc<Toolwright>, trigger: &Trigger, firing: &Firing) -> Result<Ag
 }
 
 #[async_trait]
-impl FiringTarget for Runs {
+impl FiringTarget for AgentRunner {
     fn admit(&self, trigger: &Trigger) -> Result<(), String> {
         self.app()?.principal_now(&trigger.rights.principal).map(drop)
     }
@@ -192,7 +192,7 @@ impl FiringTarget for Runs {
         suspension: FiringSuspension,
     ) -> Result<FiringEnd, String> {
         let app = self.app()?;
-        let inbox = app.ask_inbox_for(PARKED, Answers::Elsewhere, move |_| {
+        let inbox = app.ask_inbox_for(PARKED, AnswerSource::Elsewhere, move |_| {
             let suspension = suspension.clone();
             tokio::spawn(async move { suspension.suspend().await });
         });

@@ -73,7 +73,7 @@ impl Telemetry {
 
     /// Returns the text of the metrics, for `/metrics`.
     pub(in crate::app) fn source(&self) -> Arc<dyn MetricsSource> {
-        Arc::new(Scraped { metrics: Arc::clone(self.metrics()), target: self.resource.clone() })
+        Arc::new(ScrapedMetrics { metrics: Arc::clone(self.metrics()), target: self.resource.clone() })
     }
 
     /// Sends the rest within [`FLUSH`].
@@ -140,12 +140,12 @@ impl Drop for Telemetry {
 }
 
 #[derive(Debug)]
-struct Scraped {
+struct ScrapedMetrics {
     metrics: Arc<Metrics>,
     target: Vec<(String, String)>,
 }
 
-impl MetricsSource for Scraped {
+impl MetricsSource for ScrapedMetrics {
     fn read(&self, accept: &str) -> (&'static str, String) {
         let format = TextFormat::accepted(accept);
         (format.content_type(), self.metrics.text(format, &self.target))

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use toolwright_agent::{ContextOptions, DEFAULT_PICK_SIZE, Dispatch};
 use toolwright_core::agents::{AgentConfig, AgentLimits};
 use toolwright_core::definition::ToolConfig;
-use toolwright_core::exposure::ExposureChoice;
+use toolwright_core::exposure::ExposureSetting;
 use toolwright_core::pins::PinConfig;
 use toolwright_core::policy::{Policy, Profile, Rule, ToolNote};
 use toolwright_core::setting::TimeSpan;
@@ -427,7 +427,7 @@ pub struct LlmConfig {
 #[schemars(deny_unknown_fields)]
 pub struct SelectionConfig {
     /// How tools are shown to a model.
-    pub exposure: ExposureChoice,
+    pub exposure: ExposureSetting,
     /// How `pick`, `tools__search` and the exposure `pick` score tools.
     pub scorer: ScorerName,
     /// Which tools are picked, and how many.
@@ -460,7 +460,7 @@ pub struct SelectionConfig {
 impl Default for SelectionConfig {
     fn default() -> Self {
         Self {
-            exposure: ExposureChoice::Auto,
+            exposure: ExposureSetting::Auto,
             scorer: ScorerName::Auto,
             pick: PickConfig::default(),
             hybrid: Hybrid::default(),

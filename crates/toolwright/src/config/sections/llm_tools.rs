@@ -15,7 +15,7 @@ use toolwright_core::llm::{DefineError, LlmDefinition, MaxTokens, TemplateDefini
 use toolwright_core::tool_id::ToolId;
 
 use super::check::snake_case;
-use super::variables::Scope;
+use super::variables::ResolveScope;
 use crate::config::files::read_text;
 use crate::config::front_matter::split;
 use crate::config::node::{Data, Member, Node};
@@ -130,7 +130,7 @@ impl JsonSchema for LlmToolConfig {
 pub(crate) fn entry(
     member: &Member,
     approved: &BTreeMap<PathBuf, Option<String>>,
-    scope: &mut Scope<'_>,
+    scope: &mut ResolveScope<'_>,
 ) -> Option<LlmEntry> {
     let (at, entry) = (&member.at, format!("llm_tools.{}", member.key));
     let Value::Object(mut fields) = member.value.to_value() else { return None };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolwright_core::exposure::{Exposure, ExposureChoice};
+use toolwright_core::exposure::{Exposure, ExposureSetting};
 use toolwright_core::model::Prices;
 use toolwright_core::tool_id::ToolId;
 use toolwright_eval::compat::Compat;
@@ -17,8 +17,8 @@ use toolwright_runtime::TrafficConfig;
 
 use super::check::endpoint_schema;
 use super::file::{ConfigFile, Entries};
-use super::variables::Scope;
-use crate::config::files::Stamp;
+use super::variables::ResolveScope;
+use crate::config::files::FileStamp;
 use crate::config::node::{At, Member, Node, Problem, Severity};
 
 /// `models`
@@ -57,7 +57,7 @@ pub struct ModelConfig {
     pub traffic: TrafficConfig,
     /// How tools are shown to it; overrides `selection.exposure`. `deferred` here also declares that its endpoint
     /// supports deferred tools, if Toolwright does not know so.
-    pub exposure: Option<ExposureChoice>,
+    pub exposure: Option<ExposureSetting>,
     /// Its `tokenizer.json`, or the directory with it, relative to the workspace root: it counts the tokens of
     /// conversations that come near the window, and is read when first needed. Default: tokens are estimated, and the
     /// API's reports correct the estimate.
@@ -72,7 +72,7 @@ pub struct ModelConfig {
 }
 
 /// Reads an endpoint and expands its variables; `None`, with the reason among the problems, if it is unusable.
-pub(in crate::config) fn endpoint(member: &mut Member, scope: &mut Scope<'_>) -> Option<Endpoint> {
+pub(in crate::config) fn endpoint(member: &mut Member, scope: &mut ResolveScope<'_>) -> Option<Endpoint> {
     let (name, at, entry) = (member.key.clone(), member.at.clone(), format!("models.endpoints.{}", member.key));
     let before = scope.problems.len();
     if name.is_empty() || name.contains('/') {
@@ -105,12 +105,17 @@ pub(in crate::config) fn overrides(
         return None;
     }
     // A setting for a model implies that its endpoint supports it.
-    overrides.tool_search = (model.exposure == Some(ExposureChoice::Fixed(Exposure::Deferred))).then_some(true);
+    overrides.tool_search = (model.exposure == Some(ExposureSetting::Fixed(Exposure::Deferred))).then_some(true);
     Some(overrides)
 }
 
 /// Returns the file of a model's tokenizer. A missing file is reported, because tokens are then estimated.
-pub(in crate::config) fn tokenizer(name: &str, model: &ModelConfig, at: &At, scope: &mut Scope<'_>) -> Option<PathBuf> {
+pub(in crate::config) fn tokenizer(
+    name: &str,
+    model: &ModelConfig,
+    at: &At,
+    scope: &mut ResolveScope<'_>,
+) -> Option<PathBuf> {
     let path = model.tokenizer.as_ref().filter(|path| !path.as_os_str().is_empty())?;
     let path = scope.root.join(path);
     let file = if path.is_dir() { path.join("tokenizer.json") } else { path };
@@ -134,7 +139,7 @@ pub struct CompatSource {
     /// The files that may contain it, nearest first; the first existing one is used. Hot reload watches them.
     pub files: Vec<PathBuf>,
     /// The stamps of these files from before they were read.
-    pub(in crate::config) stamps: Vec<Stamp>,
+    pub(in crate::config) stamps: Vec<FileStamp>,
     /// The file that is used, and to which a benchmark writes; if none exists, the last one.
     pub file: PathBuf,
     /// Its content.
@@ -156,7 +161,7 @@ pub(in crate::config) fn compat(
         Some(file) => in_root(file).into_iter().collect(),
         None => in_root(IN_ROOT).into_iter().chain([state_dir.join(IN_STATE)]).collect(),
     };
-    let stamps = files.iter().map(|file| Stamp::of(file)).collect();
+    let stamps = files.iter().map(|file| FileStamp::of(file)).collect();
     let found = files.iter().find(|file| file.exists());
     let file = found.or(files.last()).cloned().unwrap_or_default();
     let of_file = match found.map(|file| read_compat(file)) {

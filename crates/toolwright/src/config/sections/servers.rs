@@ -11,7 +11,7 @@ use toolwright_mcp::client::{McpServerConfig, McpTransport};
 use toolwright_oauth::{ClientProof, Grant, OAuthConfig, SigningKey};
 
 use super::check::{check, entry_schema, schema};
-use super::variables::Scope;
+use super::variables::ResolveScope;
 use crate::config::Server;
 use crate::config::node::{At, Data, Member, Node, Problem, Severity};
 
@@ -22,13 +22,13 @@ const DEFAULT_ALGORITHM: &str = "ES256";
 struct Resolver<'a, 'b> {
     entry: &'a str,
     at: &'a At,
-    scope: &'a mut Scope<'b>,
+    scope: &'a mut ResolveScope<'b>,
     /// Set by the first fault that leaves the entry out.
     broken: bool,
 }
 
 /// The result of an entry.
-pub(crate) enum Resolved {
+pub(crate) enum ResolvedServer {
     /// It can be used.
     Server(Box<Server>),
     /// It is switched off.
@@ -38,14 +38,14 @@ pub(crate) enum Resolved {
 }
 
 /// Resolves an entry. `taken` has the namespaces of earlier servers.
-pub(crate) fn resolve(member: Member, taken: &[String], scope: &mut Scope<'_>) -> Resolved {
+pub(crate) fn resolve(member: Member, taken: &[String], scope: &mut ResolveScope<'_>) -> ResolvedServer {
     let Member { key: name, at, value: mut node } = member;
     let mut notes: Vec<[String; 3]> = Vec::new();
     in_our_keys(&name, &mut node, &mut |key, message, remedy| {
         notes.push([key, message, remedy].map(str::to_owned));
     });
     if node.get("enabled").is_some_and(|enabled| enabled.value.data == Data::Bool(false)) {
-        return Resolved::Off;
+        return ResolvedServer::Off;
     }
     let mut resolver = Resolver { entry: &name, at: &at, scope, broken: false };
     for [key, message, remedy] in notes {
@@ -59,9 +59,9 @@ pub(crate) fn resolve(member: Member, taken: &[String], scope: &mut Scope<'_>) -
     match config {
         Some(config) if !resolver.broken => {
             let defined_in = scope.places.of(&at);
-            Resolved::Server(Box::new(Server { entry: name, namespace, at, defined_in, config }))
+            ResolvedServer::Server(Box::new(Server { entry: name, namespace, at, defined_in, config }))
         }
-        _ => Resolved::Broken,
+        _ => ResolvedServer::Broken,
     }
 }
 
@@ -259,7 +259,7 @@ impl Resolver<'_, '_> {
                 ClientProof::None
             }
             (None, Some(file)) => {
-                let path = self.beside(file);
+                let path = self.beside_entry(file);
                 let algorithm = section.signing_algorithm.as_deref().unwrap_or(DEFAULT_ALGORITHM);
                 let read = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()));
                 let key = read.and_then(|pem| {
@@ -292,12 +292,12 @@ impl Resolver<'_, '_> {
         }
         let of_provider = section.identity_provider.as_mut().map(|provider| &mut provider.identity_token_file);
         for file in section.assertion_file.as_mut().into_iter().chain(of_provider) {
-            *file = self.beside(file);
+            *file = self.beside_entry(file);
         }
     }
 
     /// Returns a path relative to the configuration's folder.
-    fn beside(&self, path: &Path) -> PathBuf {
+    fn beside_entry(&self, path: &Path) -> PathBuf {
         self.at.file.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path))
     }
 }
@@ -311,7 +311,7 @@ fn command_line(command: &str) -> Option<(&str, Vec<&str>)> {
 }
 
 /// Reports a key: its name, the message and the remedy.
-type Tell<'a> = &'a mut dyn FnMut(&str, &str, &str);
+type ReportProblem<'a> = &'a mut dyn FnMut(&str, &str, &str);
 
 /// Alternative values of `type`, ours, and their meaning.
 const TYPES: [(&str, &str, &str); 3] = [
@@ -371,7 +371,7 @@ pub(in crate::config) fn add_keys(entry: &mut Value) {
 }
 
 /// Rewrites `node`, the entry `name`, with our keys only.
-fn in_our_keys(name: &str, node: &mut Node, tell: Tell<'_>) {
+fn in_our_keys(name: &str, node: &mut Node, tell: ReportProblem<'_>) {
     if let Data::Map(members) = &mut node.data {
         members.retain(|member| member.value.data != Data::Null);
     }
@@ -406,7 +406,7 @@ fn in_our_keys(name: &str, node: &mut Node, tell: Tell<'_>) {
     }
 }
 
-fn tool_lists(node: &mut Node, tell: Tell<'_>) {
+fn tool_lists(node: &mut Node, tell: ReportProblem<'_>) {
     let mut allowed = list(node, "tools_allowed").unwrap_or_default();
     let mut denied = list(node, "tools_denied").unwrap_or_default();
     for key in DENIED {
@@ -441,7 +441,7 @@ fn list(node: &mut Node, key: &str) -> Option<Vec<Node>> {
     }
 }
 
-fn call_limit(written: u64, node: &mut Node, tell: Tell<'_>) {
+fn call_limit(written: u64, node: &mut Node, tell: ReportProblem<'_>) {
     let Some(read) = timeout(written) else {
         tell("timeout", "0 is no limit that a call can keep; it is ignored", "remove it");
         return;

@@ -13,9 +13,9 @@ use serde_json::Value;
 use toolwright_runtime::queue::DEFAULT_QUEUE;
 
 use super::check::{branch, section_schema};
-use crate::config::files::{Places, Variables, config_home};
+use crate::config::files::{FileNames, Variables, config_home};
 use crate::config::node::{At, Data, Member, Node, Problem, Severity};
-use crate::private_file::{self, Others, write_atomically};
+use crate::private_file::{self, OtherUsersAccess, write_atomically};
 use crate::secrets::{in_address, in_arguments, is_surroundings, looks_secret, without_scheme};
 
 /// Schema keyword: variables are expanded here. Its value is the purpose of the text: a `setting`, a `path`, a
@@ -24,9 +24,9 @@ use crate::secrets::{in_address, in_arguments, is_surroundings, looks_secret, wi
 const VARIABLES: &str = "x-variables";
 
 /// Inputs and results of resolving entries.
-pub(crate) struct Scope<'a> {
+pub(crate) struct ResolveScope<'a> {
     /// The files' names in the names of sources.
-    pub(crate) places: &'a Places,
+    pub(crate) places: &'a FileNames,
     pub(crate) variables: Variables<'a>,
     pub(crate) queues: &'a [String],
     /// The default working directory of servers.
@@ -43,7 +43,7 @@ pub(crate) struct Scope<'a> {
 
 /// The purpose of a string, which determines whether it may be secret.
 #[derive(Clone, Copy)]
-pub(crate) enum Holds<'a> {
+pub(crate) enum StringUse<'a> {
     /// A plain setting.
     Setting,
     /// A command-line argument.
@@ -54,7 +54,7 @@ pub(crate) enum Holds<'a> {
     OwnKey(&'a str),
 }
 
-impl Scope<'_> {
+impl ResolveScope<'_> {
     /// Expands the settings that are not entries. A text that cannot be expanded counts as empty, and is reported.
     pub(crate) fn fill_settings(&mut self, merged: &mut Node) {
         let Data::Map(sections) = &mut merged.data else { return };
@@ -100,12 +100,12 @@ impl Scope<'_> {
         match &mut node.data {
             Data::Text(text) => {
                 let holds = match purpose {
-                    "argument" => Holds::Argument,
-                    "pair" => Holds::Pair(key),
-                    "secret" => Holds::OwnKey("secret"),
-                    "own_pair" if key.is_empty() => Holds::OwnKey(field.rsplit('.').next().unwrap_or_default()),
-                    "own_pair" => Holds::OwnKey(key),
-                    _ => Holds::Setting,
+                    "argument" => StringUse::Argument,
+                    "pair" => StringUse::Pair(key),
+                    "secret" => StringUse::OwnKey("secret"),
+                    "own_pair" if key.is_empty() => StringUse::OwnKey(field.rsplit('.').next().unwrap_or_default()),
+                    "own_pair" => StringUse::OwnKey(key),
+                    _ => StringUse::Setting,
                 };
                 if let Some(rest) = text.strip_prefix("~/").filter(|_| purpose == "path") {
                     *text = format!("${{HOME}}/{rest}");
@@ -167,11 +167,11 @@ impl Scope<'_> {
     }
 
     /// Expands a string of an entry in place. A fault leaves the entry out.
-    pub(crate) fn fill(&mut self, at: &At, field: &str, text: &mut String, holds: Holds<'_>) {
+    pub(crate) fn fill(&mut self, at: &At, field: &str, text: &mut String, holds: StringUse<'_>) {
         match expand(text, self.variables) {
             Ok(expanded) => {
                 note_secrets(&expanded, holds, self.secrets);
-                if let Holds::OwnKey(_) = holds {
+                if let StringUse::OwnKey(_) = holds {
                     self.key_variables.extend(key_variables(&expanded));
                 }
                 *text = expanded.text;
@@ -201,11 +201,11 @@ impl Scope<'_> {
 
 /// Collects values that must not be printed: values of variables in headers and environment, values whose key names a
 /// secret, and passwords in addresses.
-fn note_secrets(expanded: &Expanded, holds: Holds<'_>, secrets: &mut Vec<String>) {
+fn note_secrets(expanded: &Expanded, holds: StringUse<'_>, secrets: &mut Vec<String>) {
     for (name, value) in &expanded.used {
         let secret = match holds {
-            Holds::Pair(_) | Holds::OwnKey(_) => !is_surroundings(name),
-            Holds::Setting | Holds::Argument => looks_secret(name),
+            StringUse::Pair(_) | StringUse::OwnKey(_) => !is_surroundings(name),
+            StringUse::Setting | StringUse::Argument => looks_secret(name),
         };
         if secret {
             note(value, secrets);
@@ -215,7 +215,7 @@ fn note_secrets(expanded: &Expanded, holds: Holds<'_>, secrets: &mut Vec<String>
     if expanded.text.contains("${") {
         return;
     }
-    if let Holds::Pair(key) | Holds::OwnKey(key) = holds
+    if let StringUse::Pair(key) | StringUse::OwnKey(key) = holds
         && looks_secret(key)
     {
         note(without_scheme(&expanded.text), secrets);
@@ -385,7 +385,7 @@ fn secrets_in(path: &Path) -> BTreeMap<String, String> {
 }
 
 fn read_secrets(path: &Path) -> std::io::Result<String> {
-    private_file::read(path, Others::Nothing, MAX_FILE)
+    private_file::read(path, OtherUsersAccess::Nothing, MAX_FILE)
 }
 
 /// Returns the path of the file; `None` without a home.
@@ -406,7 +406,7 @@ pub fn keep_secrets(path: &Path, secrets: &[(String, String)]) -> std::io::Resul
         }
         Err(error) => return Err(error),
     };
-    let mut text = without(&before, &|name| secrets.iter().any(|(replaced, _)| replaced == name));
+    let mut text = without_parts(&before, &|name| secrets.iter().any(|(replaced, _)| replaced == name));
     for (name, value) in secrets {
         if !is_name(name) {
             return Err(std::io::Error::other(format!("`{name}` is no name of a variable")));
@@ -433,7 +433,7 @@ pub fn forget_secrets(path: &Path, before: &str, is_named: &dyn Fn(&str) -> bool
     gone.dedup();
     gone.retain(|name| names_variable(before, name) && !is_named(name));
     if !gone.is_empty() {
-        write_private(path, &without(&text, &|name| gone.iter().any(|gone| gone == name)))?;
+        write_private(path, &without_parts(&text, &|name| gone.iter().any(|gone| gone == name)))?;
     }
     Ok(gone)
 }
@@ -451,7 +451,7 @@ fn name_of(line: &str) -> Option<&str> {
     line.split_once('=').map(|(key, _)| key.trim()).filter(|name| is_name(name))
 }
 
-fn without(text: &str, is_left_out: &dyn Fn(&str) -> bool) -> String {
+fn without_parts(text: &str, is_left_out: &dyn Fn(&str) -> bool) -> String {
     let stays = |line: &&str| !name_of(line).is_some_and(is_left_out);
     text.lines().filter(stays).flat_map(|line| [line, "\n"]).collect()
 }

@@ -52,7 +52,7 @@ impl TrustState {
 
 /// A project's file, and its state by the stored approvals.
 #[derive(Debug, Clone)]
-pub struct Judged {
+pub struct ProjectTrust {
     /// The file, absolute.
     pub file: PathBuf,
     /// Its state.
@@ -71,7 +71,7 @@ pub struct Judged {
     pub refused: bool,
 }
 
-impl Judged {
+impl ProjectTrust {
     /// Returns the message of commands about the file, and the remedy; `None` without a message.
     #[must_use]
     pub fn notice(&self) -> Option<(String, String)> {
@@ -159,9 +159,9 @@ fn named(waits: &[Change]) -> String {
 /// Determines a project's file's state; `None` if it does not exist and no approval of it matters. Approves and stores
 /// a harmless change, unless this process may not approve.
 #[must_use]
-pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
+pub fn judge(file: &Path, store: &TrustStore) -> Option<ProjectTrust> {
     let approved = store.approved(file);
-    let mut judged = Judged {
+    let mut judged = ProjectTrust {
         file: file.to_owned(),
         standing: TrustState::Unapproved,
         in_force: approved.as_ref().map(|approved| approved.content.clone()),

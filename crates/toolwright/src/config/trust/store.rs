@@ -14,7 +14,7 @@ use toolwright_providers::openapi::{Origin, content_hash, server_addresses};
 
 use crate::config::{FolderKind, Problem, checked, contents, folder_summary, project_kind, read_text};
 use crate::private_file::write_atomically;
-use crate::private_file::{self, Others, private_folder};
+use crate::private_file::{self, OtherUsersAccess, private_folder};
 
 /// Folder of the state directory.
 const FOLDER: &str = "trust";
@@ -149,7 +149,7 @@ impl TrustStore {
 
 /// Reads a record. An unreadable record, or one that another user may have written, counts as missing.
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
-    let text = private_file::read(path, Others::Read, MAX_RECORD);
+    let text = private_file::read(path, OtherUsersAccess::Read, MAX_RECORD);
     if text.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         return None;
     }
@@ -287,9 +287,9 @@ impl Content {
     /// Returns the approved hash of the document at this path; `None` if it was not approved.
     pub(crate) fn document(&self, file: &Path, path: &Path) -> Option<ContentHash> {
         let folder = file.parent().unwrap_or(Path::new(""));
-        let is_it =
+        let names_document =
             |name: &String| matches!(Origin::from(name.clone()).within(folder), Origin::File(named) if named == path);
-        let (_, approved) = self.documents.iter().find(|(name, _)| is_it(name))?;
+        let (_, approved) = self.documents.iter().find(|(name, _)| names_document(name))?;
         // An unreadable document was approved as an empty one, which is invalid.
         Some(approved.unwrap_or_else(|| ContentHash::of_bytes(&[])))
     }

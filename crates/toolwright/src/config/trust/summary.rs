@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::secrets::decides_what_runs;
+use crate::secrets::affects_execution;
 
 /// Maximum characters of a value.
 const MAX_VALUE: usize = 400;
@@ -144,7 +144,7 @@ fn named(members: &Map<String, Value>) -> String {
             .filter_map(|rest| rest.strip_prefix("env:").unwrap_or(rest).split(['}', ':']).next())
             .collect();
         match used.is_empty() {
-            _ if decides_what_runs(name) => format!("{name}={}", word(&short(text))),
+            _ if affects_execution(name) => format!("{name}={}", word(&short(text))),
             true => name.clone(),
             false => format!("{name} (from your {})", used.join(" and ")),
         }

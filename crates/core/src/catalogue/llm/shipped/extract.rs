@@ -160,7 +160,7 @@ pub(super) fn fact_extract() -> (LlmDefinition, LlmHooks) {
         let facts = count(arguments.get("max_facts")).unwrap_or(USUAL);
         Some(FACT.saturating_mul(facts).saturating_add(AROUND).min(MOST))
     });
-    let output: OutputHook = Arc::new(|value, arguments| Ok(sound(&value, arguments)));
+    let output: OutputHook = Arc::new(|value, arguments| Ok(clean_facts(&value, arguments)));
     let hooks = LlmHooks {
         prepare: Some(prepare),
         max_tokens: Some(max_tokens),
@@ -173,7 +173,7 @@ pub(super) fn fact_extract() -> (LlmDefinition, LlmHooks) {
 }
 
 /// Returns the distinct facts, as many as requested, without quotes that are not in the text.
-fn sound(value: &Value, arguments: &Map<String, Value>) -> Value {
+fn clean_facts(value: &Value, arguments: &Map<String, Value>) -> Value {
     let text = folded(arguments.get("text").and_then(Value::as_str).unwrap_or_default());
     let most = count(arguments.get("max_facts")).unwrap_or(USUAL) as usize;
     let mut seen = HashSet::new();

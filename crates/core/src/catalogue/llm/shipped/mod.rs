@@ -87,7 +87,7 @@ fn closed(properties: Value) -> Value {
 
 /// Escapes every form of the closing mark in a text; `mark` is in lower case.
 #[must_use]
-pub fn inert(text: &str, mark: &str) -> String {
+pub fn escape_mark(text: &str, mark: &str) -> String {
     let closing = format!("</{mark}");
     let lower = text.to_ascii_lowercase();
     let mut out = String::with_capacity(text.len());
@@ -105,7 +105,7 @@ pub fn inert(text: &str, mark: &str) -> String {
 fn inert_in(mut values: Map<String, Value>, names: &[&str]) -> Map<String, Value> {
     for name in names {
         if let Some(Value::String(text)) = values.get(*name) {
-            let text = inert(text, name);
+            let text = escape_mark(text, name);
             values.insert((*name).to_owned(), text.into());
         }
     }
@@ -117,7 +117,7 @@ fn numbered(list: Option<&Value>, mark: &str) -> String {
     let items = list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let line = |(index, text): (usize, &str)| {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        format!("{index}. {}", inert(&text, mark))
+        format!("{index}. {}", escape_mark(&text, mark))
     };
     items.enumerate().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -1,13 +1,13 @@
 use super::*;
 use crate::catalogue::RegisteredTool;
 use crate::content::EstimatedTokens;
-use crate::llm::prompt::{For, Prompted, prompt};
+use crate::llm::prompt::{PromptTarget, RenderedPrompt, prompt};
 use crate::model::Message;
 use crate::schema::CompiledSchema;
 
-fn ask(name: &str, model: &str, mode: Option<&str>, arguments: Value) -> Result<Prompted, String> {
+fn ask(name: &str, model: &str, mode: Option<&str>, arguments: Value) -> Result<RenderedPrompt, String> {
     let tool = shipped().iter().find(|tool| tool.source().id.name() == name).expect("shipped");
-    let asked = For { model, mode, tokens: &EstimatedTokens };
+    let asked = PromptTarget { model, mode, tokens: &EstimatedTokens };
     prompt(tool.source(), tool.hooks(), arguments, asked).map_err(|error| error.message().to_owned())
 }
 
@@ -25,7 +25,7 @@ fn what_a_tool_may_ask_is_known_before() {
     assert_eq!((structured.asks_again, structured.max_answer.is_some()), (1, true));
 }
 
-fn user(prompted: &Prompted) -> String {
+fn user(prompted: &RenderedPrompt) -> String {
     match &prompted.request.messages[0] {
         Message::User { content } => content[0].as_text().unwrap_or_default().to_owned(),
         other => panic!("{other:?}"),

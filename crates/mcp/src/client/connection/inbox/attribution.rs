@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use toolwright_core::session::Session;
 
-use super::{Caller, Inbox, Purpose, State};
+use super::{Caller, Inbox, RequestPurpose, State};
 use crate::transport::RequestId;
 
 /// The call that a message without a call id belongs to.
@@ -31,8 +31,8 @@ impl Inbox {
         let state = self.lock();
         if let Some(id) = during {
             return match state.waiting.get(&id).map(|waiting| &waiting.purpose) {
-                Some(Purpose::Call(caller)) => Attribution::Call(id, caller.clone()),
-                Some(Purpose::Internal | Purpose::Subscription(_)) => Attribution::Nobody,
+                Some(RequestPurpose::Call(caller)) => Attribution::Call(id, caller.clone()),
+                Some(RequestPurpose::Internal | RequestPurpose::Subscription(_)) => Attribution::Nobody,
                 None => Attribution::Ended,
             };
         }
@@ -58,7 +58,7 @@ impl Inbox {
         let attribution = self.attribution(during, busy);
         let may_be_anothers = match &attribution {
             Attribution::Call(_, caller) | Attribution::Likely(_, caller) => {
-                during.is_none() && self.lock().recent_calls.may_be_of_another(caller, Instant::now())
+                during.is_none() && self.lock().recent_calls.may_belong_to_other(caller, Instant::now())
             }
             Attribution::Nobody | Attribution::Ended | Attribution::Several => false,
         };
@@ -77,8 +77,8 @@ impl State {
     /// The calls that have not been forgotten.
     fn calls(&self) -> impl Iterator<Item = (RequestId, &Caller)> {
         self.waiting.iter().filter_map(|(id, waiting)| match &waiting.purpose {
-            Purpose::Call(caller) => Some((*id, caller)),
-            Purpose::Internal | Purpose::Subscription(_) => None,
+            RequestPurpose::Call(caller) => Some((*id, caller)),
+            RequestPurpose::Internal | RequestPurpose::Subscription(_) => None,
         })
     }
 }
@@ -99,20 +99,20 @@ const MAX: usize = 256;
 #[derive(Default)]
 pub(super) struct RecentCalls {
     /// Abandoned calls, oldest first.
-    abandoned: VecDeque<Abandoned>,
+    abandoned: VecDeque<UnansweredCall>,
     /// Principals of ended calls, with the time of the last end.
     ended: Vec<(String, Instant)>,
 }
 
 /// A call that its server has not answered.
-struct Abandoned {
+struct UnansweredCall {
     id: RequestId,
     session: Arc<Session>,
     identity: Option<String>,
     since: Instant,
 }
 
-impl Abandoned {
+impl UnansweredCall {
     fn is_of(&self, caller: &Caller) -> bool {
         self.session.id == caller.session.id && self.identity == caller.client.identity()
     }
@@ -129,7 +129,7 @@ impl RecentCalls {
             self.abandoned.remove(own.unwrap_or_default());
         }
         let (session, identity) = (Arc::clone(&caller.session), caller.client.identity());
-        self.abandoned.push_back(Abandoned { id, session, identity, since: now });
+        self.abandoned.push_back(UnansweredCall { id, session, identity, since: now });
     }
 
     /// A call of this session has ended.
@@ -165,7 +165,7 @@ impl RecentCalls {
 
     /// Whether a question may belong to another caller: another client with an unfinished call,
     /// or another principal with a call that has just ended.
-    pub(super) fn may_be_of_another(&self, caller: &Caller, now: Instant) -> bool {
+    pub(super) fn may_belong_to_other(&self, caller: &Caller, now: Instant) -> bool {
         let principal = &caller.session.principal.id;
         self.ended.iter().any(|(of, at)| of != principal && now.duration_since(*at) < ENDED)
             || self.abandoned.iter().any(|one| now.duration_since(one.since) < ABANDONED_BOUND && !one.is_of(caller))
@@ -193,20 +193,20 @@ mod recent_calls_tests {
         let mut recent_calls = RecentCalls::default();
         recent_calls.give_up(7, &al, now);
         for (caller, expect) in [(&al, false), (&also_al, true), (&bo, true)] {
-            assert_eq!(recent_calls.may_be_of_another(caller, now), expect, "another session is another client");
+            assert_eq!(recent_calls.may_belong_to_other(caller, now), expect, "another session is another client");
         }
-        assert!(!recent_calls.may_be_of_another(&bo, now + ABANDONED_BOUND), "not for ever");
+        assert!(!recent_calls.may_belong_to_other(&bo, now + ABANDONED_BOUND), "not for ever");
         recent_calls.answered(8, now);
         assert!(recent_calls.has(7));
         recent_calls.answered(7, now);
         for (caller, later, expect) in
             [(&bo, Duration::ZERO, true), (&also_al, Duration::ZERO, false), (&bo, ENDED, false)]
         {
-            assert_eq!(recent_calls.may_be_of_another(caller, now + later), expect, "{later:?}");
+            assert_eq!(recent_calls.may_belong_to_other(caller, now + later), expect, "{later:?}");
         }
         recent_calls.give_up(9, &al, now + ENDED);
         recent_calls.forget(9);
-        assert!(!recent_calls.may_be_of_another(&bo, now + ENDED), "it was never sent");
+        assert!(!recent_calls.may_belong_to_other(&bo, now + ENDED), "it was never sent");
     }
 
     #[test]

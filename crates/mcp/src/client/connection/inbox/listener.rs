@@ -31,12 +31,12 @@ pub(crate) struct Listener {
     session: Option<SessionId>,
     /// Receives the messages of its connections.
     pub(crate) frames: Option<Arc<dyn FrameSink>>,
-    common: Arc<Common>,
+    common: Arc<SharedListenerState>,
 }
 
 /// State shared by all listeners of one server.
 #[derive(Default)]
-struct Common {
+struct SharedListenerState {
     notices: Mutex<Option<NoticeSink>>,
     garbage: AtomicU64,
     broken: AtomicU64,
@@ -108,7 +108,7 @@ impl Listener {
     }
 
     /// Counts a line that is not a message; warns at the first, the tenth, the hundredth and so on.
-    pub(crate) fn garbage(&self, line: &[u8]) {
+    pub(crate) fn count_garbage(&self, line: &[u8]) {
         let shown = String::from_utf8_lossy(&line[..line.len().min(1000)]);
         tracing::debug!(server = &*self.server, line = %shown, "not a message");
         if let Some(count) = is_due(&self.common.garbage) {
@@ -148,7 +148,7 @@ fn is_due(count: &AtomicU64) -> Option<u64> {
 const CLIENT: Duration = Duration::from_secs(20);
 
 /// The folders (roots) told to one server.
-pub(crate) struct Folders {
+pub(crate) struct ServerRoots {
     pub(crate) roots: Arc<Roots>,
     /// Whether the server asks for them before calls.
     are_asked_for: AtomicBool,
@@ -156,7 +156,7 @@ pub(crate) struct Folders {
     is_known: AtomicBool,
 }
 
-impl Folders {
+impl ServerRoots {
     /// The folders of `roots`.
     pub(crate) fn new(roots: Arc<Roots>) -> Arc<Self> {
         Arc::new(Self { roots, are_asked_for: AtomicBool::new(false), is_known: AtomicBool::new(false) })
@@ -169,7 +169,7 @@ impl Folders {
     }
 
     /// Notes that it did in an earlier run, which this one may know better.
-    pub(crate) fn were_asked_for(&self) {
+    pub(crate) fn note_roots_request(&self) {
         if !self.is_known.load(Ordering::Relaxed) {
             self.are_asked_for.store(true, Ordering::Relaxed);
         }

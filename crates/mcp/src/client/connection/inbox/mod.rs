@@ -22,17 +22,17 @@ use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::json::read;
 use toolwright_core::session::Session;
 
-use self::listener::{Folders, Listener};
-use self::pages::Pages;
+use self::elicitation_pages::ElicitationPages;
+use self::listener::{Listener, ServerRoots};
 use self::questions::Questions;
 use crate::transport::process::{StdoutNoise, id_of_head, may_be_message, seems_message};
 use crate::transport::traced::Direction;
 use crate::transport::{Incoming, PipeIncoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 
 mod attribution;
+pub(crate) mod elicitation_pages;
 pub(crate) mod listener;
 mod notifications;
-pub(crate) mod pages;
 pub(crate) mod questions;
 
 pub(crate) use self::attribution::Attribution;
@@ -54,7 +54,7 @@ const HANDSHAKES: [&str; 2] = ["initialize", "server/discover"];
 
 /// Result of a request.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum RequestOutcome {
     /// The raw result; the requester parses it.
     Result(Box<RawValue>),
     /// The server refuses.
@@ -94,7 +94,7 @@ impl Caller {
 }
 
 /// The purpose of a request.
-pub(crate) enum Purpose {
+pub(crate) enum RequestPurpose {
     /// Internal.
     Internal,
     /// A call.
@@ -104,16 +104,16 @@ pub(crate) enum Purpose {
 }
 
 /// A request that waits, or that has been answered and is about to be forgotten.
-struct Waiting {
-    answer: Option<oneshot::Sender<Answer>>,
-    purpose: Purpose,
+struct InFlightRequest {
+    answer: Option<oneshot::Sender<RequestOutcome>>,
+    purpose: RequestPurpose,
 }
 
-impl Waiting {
+impl InFlightRequest {
     /// Takes the receiver of the answer, if still awaited, and decrements `open`.
-    fn take_answer(&mut self, open: &mut usize) -> Option<oneshot::Sender<Answer>> {
+    fn take_answer(&mut self, open: &mut usize) -> Option<oneshot::Sender<RequestOutcome>> {
         let answer = self.answer.take()?;
-        *open -= usize::from(!matches!(self.purpose, Purpose::Subscription(_)));
+        *open -= usize::from(!matches!(self.purpose, RequestPurpose::Subscription(_)));
         Some(answer)
     }
 }
@@ -129,7 +129,7 @@ pub(crate) struct Inbox {
     /// Why it has ended.
     pub(crate) last_word: OnceLock<String>,
     /// Pages that its users must visit. Another connection may use the same names for other pages.
-    pub(crate) pages: Pages,
+    pub(crate) pages: ElicitationPages,
     /// Output that is not a message.
     pub(crate) stdout_noise: StdoutNoise,
     /// Notified when an unsolicited message may have been missed.
@@ -142,7 +142,7 @@ pub(crate) struct Inbox {
 
 #[derive(Default)]
 struct State {
-    waiting: HashMap<RequestId, Waiting>,
+    waiting: HashMap<RequestId, InFlightRequest>,
     /// Number of requests that wait for an answer, without subscriptions.
     open: usize,
     has_ended: bool,
@@ -179,7 +179,7 @@ impl Inbox {
             version: OnceLock::new(),
             over: CancellationToken::new(),
             last_word: OnceLock::new(),
-            pages: Pages::default(),
+            pages: ElicitationPages::default(),
             stdout_noise: StdoutNoise::default(),
             has_missed: Notify::new(),
             heard: AtomicU64::new(0),
@@ -194,7 +194,7 @@ impl Inbox {
     }
 
     /// Sets the folders for requests outside of calls, once.
-    pub(crate) fn answer_roots(&self, folders: Arc<Folders>) {
+    pub(crate) fn answer_roots(&self, folders: Arc<ServerRoots>) {
         self.questions.answer_roots(folders);
     }
 
@@ -204,31 +204,35 @@ impl Inbox {
     }
 
     /// Whether the server has asked for folders outside of calls.
-    pub(crate) fn has_asked_for_folders(&self) -> bool {
-        self.questions.has_asked_for_folders()
+    pub(crate) fn has_asked_for_roots(&self) -> bool {
+        self.questions.has_asked_for_roots()
     }
 
     /// Registers a request for its answer. Must precede sending.
     ///
     /// # Errors
     /// Nothing may be sent: too much is in flight, or the connection has ended.
-    pub(crate) fn register(&self, id: RequestId, purpose: Purpose) -> Result<oneshot::Receiver<Answer>, NoRoom> {
+    pub(crate) fn register(
+        &self,
+        id: RequestId,
+        purpose: RequestPurpose,
+    ) -> Result<oneshot::Receiver<RequestOutcome>, RegisterError> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.lock();
         if state.has_ended {
-            return Err(NoRoom::Ended);
+            return Err(RegisterError::Ended);
         }
         if state.waiting.len() >= MAX_IN_FLIGHT {
-            return Err(NoRoom::Full);
+            return Err(RegisterError::Full);
         }
-        state.open += usize::from(!matches!(purpose, Purpose::Subscription(_)));
-        state.waiting.insert(id, Waiting { answer: Some(sender), purpose });
+        state.open += usize::from(!matches!(purpose, RequestPurpose::Subscription(_)));
+        state.waiting.insert(id, InFlightRequest { answer: Some(sender), purpose });
         Ok(receiver)
     }
 
     /// Routes progress and questions of this answered request to `caller`.
     pub(crate) fn hold(&self, id: RequestId, caller: Caller) {
-        self.lock().waiting.insert(id, Waiting { answer: None, purpose: Purpose::Call(caller) });
+        self.lock().waiting.insert(id, InFlightRequest { answer: None, purpose: RequestPurpose::Call(caller) });
     }
 
     /// Removes a finished request with its questions.
@@ -242,7 +246,7 @@ impl Inbox {
     }
 
     /// Removes an abandoned request that never reached the server, or for which it asks nothing more.
-    pub(crate) fn asks_no_more_for(&self, id: RequestId) {
+    pub(crate) fn release_request(&self, id: RequestId) {
         self.lock().recent_calls.forget(id);
     }
 
@@ -253,7 +257,7 @@ impl Inbox {
             let mut waiting = waiting.remove(&id);
             let is_open = waiting.as_mut().and_then(|waiting| waiting.take_answer(open)).is_some();
             // Under the same lock, so that a call is always either in flight or past.
-            if let Some(Waiting { purpose: Purpose::Call(caller), .. }) = &waiting {
+            if let Some(InFlightRequest { purpose: RequestPurpose::Call(caller), .. }) = &waiting {
                 // The answer may have come just before.
                 if is_open && is_abandoned {
                     recent_calls.give_up(id, caller, Instant::now());
@@ -263,7 +267,7 @@ impl Inbox {
             }
             waiting
         };
-        if matches!(waiting, Some(Waiting { purpose: Purpose::Call(_), .. })) {
+        if matches!(waiting, Some(InFlightRequest { purpose: RequestPurpose::Call(_), .. })) {
             self.questions.call_ended(id, |caller, busy| self.call_of(caller, busy));
         }
     }
@@ -288,7 +292,7 @@ impl Inbox {
     /// The calls that wait for their answers.
     fn calls(&self) -> Vec<RequestId> {
         let state = self.lock();
-        let is_call = |one: &Waiting| one.answer.is_some() && matches!(one.purpose, Purpose::Call(_));
+        let is_call = |one: &InFlightRequest| one.answer.is_some() && matches!(one.purpose, RequestPurpose::Call(_));
         state.waiting.iter().filter(|(_, one)| is_call(one)).map(|(id, _)| *id).collect()
     }
 
@@ -314,7 +318,8 @@ impl Inbox {
 
     /// Whether a request waits for its answer; a subscription waits only for its end.
     fn awaits_answers(&self) -> bool {
-        let awaits = |one: &Waiting| one.answer.is_some() && !matches!(one.purpose, Purpose::Subscription(_));
+        let awaits =
+            |one: &InFlightRequest| one.answer.is_some() && !matches!(one.purpose, RequestPurpose::Subscription(_));
         self.lock().waiting.values().any(awaits)
     }
 
@@ -324,18 +329,18 @@ impl Inbox {
         let count = senders.len();
         for sender in senders {
             // The receiver may be gone.
-            let _ = sender.send(Answer::Lost(SendError::Broken(reason.to_owned())));
+            let _ = sender.send(RequestOutcome::Lost(SendError::Broken(reason.to_owned())));
         }
         count
     }
 
-    fn senders(&self) -> Vec<oneshot::Sender<Answer>> {
+    fn senders(&self) -> Vec<oneshot::Sender<RequestOutcome>> {
         let mut state = self.lock();
         state.open = 0;
         state.waiting.values_mut().filter_map(|waiting| waiting.answer.take()).collect()
     }
 
-    fn settle(&self, id: RequestId, answer: Answer) {
+    fn settle(&self, id: RequestId, answer: RequestOutcome) {
         let sender = {
             let mut state = self.lock();
             state.is_at_work |= self.version.get().is_some();
@@ -359,7 +364,7 @@ impl Inbox {
     fn garbled(&self, json: &[u8], during: Option<RequestId>, problem: &str) {
         if !self.fail_for(json, during, problem) {
             self.stdout_noise.add(json);
-            self.listener.garbage(json);
+            self.listener.count_garbage(json);
         }
     }
 
@@ -372,7 +377,7 @@ impl Inbox {
         let is_json = serde_json::from_slice::<IgnoredAny>(json).is_ok();
         let what = if is_json { UNREADABLE } else { "the server's answer is not a valid message" };
         if let Some(id) = during.or_else(|| self.only()) {
-            self.settle(id, Answer::Lost(SendError::Broken(format!("{what}: {problem}"))));
+            self.settle(id, RequestOutcome::Lost(SendError::Broken(format!("{what}: {problem}"))));
             return true;
         }
         self.fail_all(&format!("{what}, or that to another request in flight: {problem}")) > 0
@@ -385,7 +390,7 @@ impl Inbox {
 
 /// Why a request cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoRoom {
+pub(crate) enum RegisterError {
     /// [`MAX_IN_FLIGHT`] are in flight.
     Full,
     /// The connection has ended.
@@ -429,11 +434,11 @@ impl Incoming for Inbox {
                     RpcError::new(RpcError::INTERNAL, format!("a broken error object ({problem}): {error}"))
                 });
                 self.pages.refused(id, &error);
-                self.settle(id, Answer::Error(error));
+                self.settle(id, RequestOutcome::Error(error));
             }
             Envelope { result: Some(result), id: Some(id), .. } => {
                 if let Some(id) = own_id(id.get()) {
-                    self.settle(id, Answer::Result(result.to_owned()));
+                    self.settle(id, RequestOutcome::Result(result.to_owned()));
                 }
             }
             Envelope { id, .. } => self.garbled(json, id.and_then(|id| own_id(id.get())).or(during), NO_MESSAGE),
@@ -451,10 +456,10 @@ impl Incoming for Inbox {
         if error == SendError::Expired {
             self.expire();
         }
-        self.settle(id, Answer::Lost(error));
+        self.settle(id, RequestOutcome::Lost(error));
     }
 
-    fn noise(&self, what: &str) {
+    fn unreadable_message(&self, what: &str) {
         self.listener.broken(what);
     }
 
@@ -464,7 +469,7 @@ impl Incoming for Inbox {
         self.listener.tools_changed();
     }
 
-    fn doubted(&self) {
+    fn session_doubted(&self) {
         self.expire();
     }
 
@@ -477,7 +482,7 @@ impl Incoming for Inbox {
             "the connection was closed for one message, which may be the answer to another request: {too_large}"
         );
         if let Some(id) = self.only() {
-            self.settle(id, Answer::Lost(SendError::Broken(too_large)));
+            self.settle(id, RequestOutcome::Lost(SendError::Broken(too_large)));
         }
         self.ended(others);
     }
@@ -488,7 +493,7 @@ impl Incoming for Inbox {
         self.lock().has_ended = true;
         for sender in self.senders() {
             // The receiver may be gone.
-            let _ = sender.send(Answer::Ended);
+            let _ = sender.send(RequestOutcome::Ended);
         }
         self.questions.end();
         self.over.cancel();
@@ -508,7 +513,7 @@ impl PipeIncoming for Inbox {
     fn skipped(&self, too_long: String, head: &[u8]) {
         self.listener.warn("mcp_message_too_long", &too_long);
         if let Some(id) = id_of_head(head) {
-            return self.settle(id, Answer::Lost(SendError::Broken(too_long)));
+            return self.settle(id, RequestOutcome::Lost(SendError::Broken(too_long)));
         }
         // The request is unknown: the id may be at the end, a gigabyte later.
         if may_be_message(head) {
@@ -566,12 +571,12 @@ mod tests {
     async fn silence_during_older_calls_says_nothing() {
         const IDLE: Duration = Duration::from_secs(1);
         let inbox = Inbox::new(Listener::new("s".into(), Arc::new(NoEvents), Arc::new(|| {}), AsTools::No));
-        let _answer = inbox.register(1, Purpose::Call(caller())).expect("room");
+        let _answer = inbox.register(1, RequestPurpose::Call(caller())).expect("room");
         let mut watched = Box::pin(inbox.falls_silent(IDLE));
         let long = tokio::time::timeout(8 * IDLE, watched.as_mut());
         assert!(long.await.is_err(), "an older call may be its work, however long it takes");
         // A later request does not explain the silence.
-        let _newer = inbox.register(2, Purpose::Call(caller())).expect("room");
+        let _newer = inbox.register(2, RequestPurpose::Call(caller())).expect("room");
         inbox.forget(1);
         let ended = Instant::now();
         assert!(watched.await);

@@ -12,8 +12,8 @@ use toolwright_core::catalogue::SourceNotice;
 use toolwright_core::event::Partial;
 use toolwright_core::json::read;
 
-use super::pages::MAX_ID;
-use super::{Answer, Attribution, Inbox, Purpose, Waiting};
+use super::elicitation_pages::MAX_ID;
+use super::{Attribution, InFlightRequest, Inbox, RequestOutcome, RequestPurpose};
 use crate::protocol::message::read as read_part;
 use crate::transport::{RequestId, own_id};
 
@@ -78,10 +78,13 @@ impl Inbox {
         let Some(Ok(Cancelled { id })) = params.map(|params| serde_json::from_str(params.get())) else { return };
         self.questions.withdrawn(id.get());
         if let Some(id) = own_id(id.get()) {
-            let is_subscription =
-                self.lock().waiting.get(&id).is_some_and(|waiting| matches!(waiting.purpose, Purpose::Subscription(_)));
+            let is_subscription = self
+                .lock()
+                .waiting
+                .get(&id)
+                .is_some_and(|waiting| matches!(waiting.purpose, RequestPurpose::Subscription(_)));
             if is_subscription {
-                self.settle(id, Answer::Result(RawValue::NULL.to_owned()));
+                self.settle(id, RequestOutcome::Result(RawValue::NULL.to_owned()));
             }
         }
     }
@@ -89,7 +92,9 @@ impl Inbox {
     fn acknowledged(&self, params: &Value, during: Option<RequestId>) {
         let named = params.get("_meta").and_then(|meta| meta.get(crate::protocol::revision::SUBSCRIPTION_ID));
         let Some(id) = named.and_then(|id| own_id(&id.to_string())).or(during) else { return };
-        if let Some(Waiting { purpose: Purpose::Subscription(accepted), .. }) = self.lock().waiting.get(&id) {
+        if let Some(InFlightRequest { purpose: RequestPurpose::Subscription(accepted), .. }) =
+            self.lock().waiting.get(&id)
+        {
             accepted.send_replace(Some(params.get("notifications").cloned().unwrap_or_default()));
         }
     }
@@ -103,7 +108,7 @@ impl Inbox {
         let Progress { token, partial } = progress;
         let Some(id) = own_id(token.get()) else { return };
         let sink = match self.lock().waiting.get(&id) {
-            Some(Waiting { purpose: Purpose::Call(caller), .. }) => Arc::clone(&caller.partials),
+            Some(InFlightRequest { purpose: RequestPurpose::Call(caller), .. }) => Arc::clone(&caller.partials),
             _ => return,
         };
         sink.send(partial);

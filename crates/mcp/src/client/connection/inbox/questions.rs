@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::error::{ErrorKind, ToolError};
 
-use super::listener::Folders;
+use super::listener::ServerRoots;
 use super::{Attribution, Caller};
 use crate::protocol::asking;
-use crate::protocol::message::{RpcError, SaidBy, read as read_part, to_json};
+use crate::protocol::message::{ErrorAuthor, RpcError, read as read_part, to_json};
 use crate::transport::{Outgoing, OutgoingKind, RequestId, Transport};
 
 /// Bound on questions of one server that wait for their answers.
@@ -28,15 +28,15 @@ const AWAY: Duration = Duration::from_secs(120);
 #[derive(Default)]
 pub(crate) struct Questions {
     transport: OnceLock<Weak<dyn Transport>>,
-    open: Mutex<HashMap<String, Open>>,
-    folders: OnceLock<Arc<Folders>>,
-    has_asked_for_folders: AtomicBool,
+    open: Mutex<HashMap<String, SourceQuestion>>,
+    folders: OnceLock<Arc<ServerRoots>>,
+    has_asked_for_roots: AtomicBool,
     /// Cancelled when the server was told its folders outside of calls.
     roots_answered: CancellationToken,
 }
 
 /// A question that waits for its answer.
-struct Open {
+struct SourceQuestion {
     /// The call; `None` outside of calls.
     call: Option<RequestId>,
     /// The client to ask; `None` outside of calls.
@@ -56,7 +56,7 @@ struct Open {
     successor: Option<(RequestId, Caller)>,
 }
 
-impl Open {
+impl SourceQuestion {
     fn is_overdue(&self) -> bool {
         self.since.elapsed() >= AWAY && self.client.as_ref().is_some_and(|client| client.is_away())
     }
@@ -70,7 +70,7 @@ impl Questions {
     }
 
     /// Sets the folders for requests outside of calls.
-    pub(crate) fn answer_roots(&self, folders: Arc<Folders>) {
+    pub(crate) fn answer_roots(&self, folders: Arc<ServerRoots>) {
         // The server's folders do not change.
         let _ = self.folders.set(folders);
     }
@@ -81,8 +81,8 @@ impl Questions {
     }
 
     /// Whether folders were requested outside of calls.
-    pub(crate) fn has_asked_for_folders(&self) -> bool {
-        self.has_asked_for_folders.load(Ordering::Relaxed)
+    pub(crate) fn has_asked_for_roots(&self) -> bool {
+        self.has_asked_for_roots.load(Ordering::Relaxed)
     }
 
     /// Handles a question of the server. `attribution` returns whom to ask, given the calls with an open
@@ -110,9 +110,11 @@ impl Questions {
                 let request = ClientRequest { key: None, method: method.to_owned(), params };
                 let busy: Vec<RequestId> = self.lock().values().filter_map(|open| open.call).collect();
                 match attribution(&busy) {
-                    Attribution::Call(call, caller) => self.pass_on(reply, (call, caller), request, Certainty::Known),
+                    Attribution::Call(call, caller) => {
+                        self.pass_on(reply, (call, caller), request, CallCertainty::Known)
+                    }
                     Attribution::Likely(call, caller) => {
-                        self.pass_on(reply, (call, caller), request, Certainty::Likely)
+                        self.pass_on(reply, (call, caller), request, CallCertainty::Likely)
                     }
                     Attribution::Nobody
                         if method == asking::ROOTS && self.folders.get().is_some_and(|folders| folders.are_known()) =>
@@ -143,7 +145,7 @@ impl Questions {
         reply: Reply,
         (call, caller): (RequestId, Caller),
         request: ClientRequest,
-        certainty: Certainty,
+        certainty: CallCertainty,
     ) {
         if asking::missing(&caller.client.capabilities(), &request.method, &request.params).is_some() {
             let text = format!("the client of this call does not offer `{}`", request.method);
@@ -160,7 +162,7 @@ impl Questions {
             let call = Some(call);
             let same = open.values().find(|open| open.call == call);
             turn = same.map(|open| Arc::clone(&open.turn)).unwrap_or_default();
-            let question = Open {
+            let question = SourceQuestion {
                 call,
                 client: Some(Arc::clone(&caller.client)),
                 since: Instant::now(),
@@ -168,7 +170,7 @@ impl Questions {
                 call_ended: call_ended.clone(),
                 withdrawn: withdrawn.clone(),
                 turn: Arc::clone(&turn),
-                likely: (certainty == Certainty::Likely).then(|| caller.clone()),
+                likely: (certainty == CallCertainty::Likely).then(|| caller.clone()),
                 successor: None,
             };
             open.insert(reply.id.clone(), question);
@@ -190,13 +192,13 @@ impl Questions {
                 };
                 // Not dropped on withdrawal: the call must take back the resources that it released to ask.
                 let answers = caller.client.ask_until(vec![request.clone()], pin!(over)).await;
-                answers.or_else(|| overdue.is_cancelled().then(|| Err(not_back())))
+                answers.or_else(|| overdue.is_cancelled().then(|| Err(answer_missing())))
             };
             let outcome = tokio::select! {
                 biased;
                 () = call_ended.cancelled() => {
                     if let Some(successor) = questions.take_successor(&reply, &withdrawn) {
-                        return questions.pass_on(reply, successor, request, Certainty::Likely);
+                        return questions.pass_on(reply, successor, request, CallCertainty::Likely);
                     }
                     Some(Err(RpcError::new(RpcError::INTERNAL, "the call that this was asked for has ended")))
                 }
@@ -207,7 +209,7 @@ impl Questions {
                             code: refusal.code,
                             message: refusal.message.into(),
                             data: refusal.data.map(Box::new),
-                            said_by: SaidBy::Source,
+                            said_by: ErrorAuthor::Source,
                         }),
                         None => Err(RpcError::new(RpcError::INTERNAL, format!("`{method}` was not answered"))),
                     },
@@ -225,7 +227,7 @@ impl Questions {
     /// Answers `roots/list` outside of calls.
     fn answer_folders(self: &Arc<Self>, reply: Reply, is_at_work: bool) {
         let Some(folders) = self.folders.get().cloned() else { return };
-        self.has_asked_for_folders.store(true, Ordering::Relaxed);
+        self.has_asked_for_roots.store(true, Ordering::Relaxed);
         if !is_at_work {
             folders.asked_for(true);
         }
@@ -236,7 +238,7 @@ impl Questions {
                 drop(open);
                 return self.answer(&reply, Err(too_many()));
             }
-            let question = Open {
+            let question = SourceQuestion {
                 call: None,
                 client: None,
                 since: Instant::now(),
@@ -278,8 +280,8 @@ impl Questions {
             if open.is_empty() {
                 return;
             }
-            let of_it = open.values().filter(|open| open.call == Some(call));
-            let likely = of_it.filter_map(|open| open.likely.clone()).next();
+            let questions_of_call = open.values().filter(|open| open.call == Some(call));
+            let likely = questions_of_call.filter_map(|open| open.likely.clone()).next();
             (likely, open.values().filter_map(|open| open.call).collect::<Vec<_>>())
         };
         let successor = likely.and_then(|caller| successor(&caller, &busy));
@@ -339,7 +341,7 @@ impl Questions {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Open>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, SourceQuestion>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -349,7 +351,7 @@ fn no_call(method: &str) -> RpcError {
     RpcError::new(RpcError::METHOD_NOT_FOUND, text)
 }
 
-fn not_back() -> ToolError {
+fn answer_missing() -> ToolError {
     let text = "the client has not come back with an answer, and others are to be asked";
     ToolError::new(ErrorKind::ExecutionError, text)
 }
@@ -361,7 +363,7 @@ fn too_many() -> RpcError {
 
 /// Whether the call behind a question is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Certainty {
+enum CallCertainty {
     Known,
     Likely,
 }

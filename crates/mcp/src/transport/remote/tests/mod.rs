@@ -44,13 +44,13 @@ impl Incoming for Log {
     fn lost(&self, id: RequestId, error: SendError) {
         panic!("request {id} is lost: {error:?}");
     }
-    fn noise(&self, what: &str) {
+    fn unreadable_message(&self, what: &str) {
         self.noise.lock().expect("log").push(what.to_owned());
     }
     fn expired(&self) {
         self.reported.lock().expect("log").push("expired");
     }
-    fn doubted(&self) {
+    fn session_doubted(&self) {
         self.reported.lock().expect("log").push("doubted");
     }
     fn missed(&self) {

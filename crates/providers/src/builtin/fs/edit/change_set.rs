@@ -113,14 +113,14 @@ impl Journals {
     }
 
     /// Writes a locked journal.
-    fn open(&self, files: &[FileChange]) -> Result<Open, ToolError> {
+    fn open(&self, files: &[FileChange]) -> Result<OpenEdit, ToolError> {
         let fail = |error: io::Error| failed(format!("the journal of this edit cannot be written: {error}"));
         let mut random = tempfile::Builder::new();
         random.prefix("edit-").rand_bytes(12);
         let Some(folder) = &self.0 else {
             // Used only for its name.
             let name = random.tempfile().map_err(fail)?;
-            return Ok(Open { journal: journal(files, name.path()).map_err(fail)?, file: None });
+            return Ok(OpenEdit { journal: journal(files, name.path()).map_err(fail)?, file: None });
         };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(fail)?;
         let mut file = random.tempfile_in(folder).map_err(fail)?;
@@ -129,7 +129,7 @@ impl Journals {
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| fail(error.into()))?;
         let path = file.path().with_extension(PREPARED);
         let file = file.persist(&path).map_err(|error| fail(error.error))?;
-        Ok(Open { journal, file: Some((path, file)) })
+        Ok(OpenEdit { journal, file: Some((path, file)) })
     }
 
     /// Completes the work of dead processes.
@@ -213,12 +213,12 @@ fn journal(files: &[FileChange], named: &Path) -> io::Result<Journal> {
 }
 
 /// An edit in progress. Its remaining files are removed on drop.
-struct Open {
+struct OpenEdit {
     journal: Journal,
     file: Option<(PathBuf, File)>,
 }
 
-impl Open {
+impl OpenEdit {
     fn commit(&mut self) -> io::Result<()> {
         if let Some((path, _)) = &mut self.file {
             let committed = path.with_extension(COMMITTED);
@@ -229,7 +229,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenEdit {
     fn drop(&mut self) {
         for entry in &self.journal.files {
             // Most are renamed already.

@@ -33,7 +33,7 @@ pub(super) fn nearest_block(bytes: &[u8], wanted: &str) -> Option<(usize, String
     let mut best: Option<(f32, usize)> = None;
     for start in candidates(&file, &wanted) {
         let block = &file[start..(start + wanted.len()).min(file.len())];
-        let score = alike(block, &wanted);
+        let score = similarity(block, &wanted);
         if score >= LEAST_ALIKE && best.is_none_or(|(least, _)| score > least) {
             best = Some((score, start));
         }
@@ -76,7 +76,7 @@ fn candidates(file: &[&[u8]], wanted: &[&[u8]]) -> Vec<usize> {
 }
 
 /// Returns the similarity of two blocks, line by line.
-fn alike(block: &[&[u8]], wanted: &[&[u8]]) -> f32 {
+fn similarity(block: &[&[u8]], wanted: &[&[u8]]) -> f32 {
     let all = wanted.len().max(1) as f32;
     block.iter().zip(wanted).map(|(one, other)| line_ratio(one, other)).sum::<f32>() / all
 }

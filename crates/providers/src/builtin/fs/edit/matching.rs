@@ -51,7 +51,7 @@ pub(super) struct Replacement<'a> {
 
 /// A file after a replacement.
 #[derive(Debug)]
-pub(super) struct Edited {
+pub(super) struct EditedFile {
     pub(super) bytes: Vec<u8>,
     /// Lines of the new content at which replacements begin.
     pub(super) at_lines: Vec<u64>,
@@ -59,7 +59,7 @@ pub(super) struct Edited {
     pub(super) differences: BTreeSet<Difference>,
 }
 
-impl Edited {
+impl EditedFile {
     /// Returns the grade of the match, as results report it.
     pub(super) fn matched_with(&self) -> Vec<&'static str> {
         match self.differences.is_empty() {
@@ -71,7 +71,7 @@ impl Edited {
 
 /// The reason why nothing is replaced.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unmatched {
+pub(super) enum MatchError {
     /// Both texts are the same.
     Same,
     /// The file is not UTF-8, and the new text is not ASCII.
@@ -87,26 +87,26 @@ pub(super) enum Unmatched {
 /// Replaces text in a file.
 ///
 /// # Errors
-/// [`Unmatched`]; the file is unchanged.
-pub(super) fn replace(bytes: &[u8], wanted: Replacement<'_>) -> Result<Edited, Unmatched> {
+/// [`MatchError`]; the file is unchanged.
+pub(super) fn replace(bytes: &[u8], wanted: Replacement<'_>) -> Result<EditedFile, MatchError> {
     let Replacement { old, new, all } = wanted;
     if old == new {
-        return Err(Unmatched::Same);
+        return Err(MatchError::Same);
     }
     let text = std::str::from_utf8(bytes).ok();
     if text.is_none() && !new.is_ascii() {
-        return Err(Unmatched::Encoding);
+        return Err(MatchError::Encoding);
     }
     let Some(found) = find(bytes, old, text.is_some(), all) else {
         let applied = new.chars().filter(|c| !c.is_whitespace()).count() >= MIN_APPLIED;
         return Err(match applied.then(|| find(bytes, new, text.is_some(), true)).flatten() {
-            Some(found) => Unmatched::Applied { line: line_at(bytes, found.places[0].start) },
-            None => Unmatched::Nothing,
+            Some(found) => MatchError::Applied { line: line_at(bytes, found.places[0].start) },
+            None => MatchError::Nothing,
         });
     };
     let differences = |place: &Range<usize>| differences(old, &bytes[place.clone()]);
     if found.places.len() > 1 && !all {
-        return Err(Unmatched::Several {
+        return Err(MatchError::Several {
             lines: found.places.iter().take(MAX_NAMED).map(|place| line_at(bytes, place.start)).collect(),
             count: found.places.len(),
             differences: found.places.iter().flat_map(differences).collect(),
@@ -114,7 +114,7 @@ pub(super) fn replace(bytes: &[u8], wanted: Replacement<'_>) -> Result<Edited, U
     }
     let crlf = ends_lines_with_crlf(bytes);
     let mut edited =
-        Edited { bytes: Vec::with_capacity(bytes.len()), at_lines: Vec::new(), differences: BTreeSet::new() };
+        EditedFile { bytes: Vec::with_capacity(bytes.len()), at_lines: Vec::new(), differences: BTreeSet::new() };
     let (mut line, mut done) = (1, 0);
     for place in found.places {
         edited.bytes.extend_from_slice(&bytes[done..place.start]);
@@ -129,11 +129,11 @@ pub(super) fn replace(bytes: &[u8], wanted: Replacement<'_>) -> Result<Edited, U
     }
     edited.bytes.extend_from_slice(&bytes[done..]);
     // A change of line ends that the file keeps is no change.
-    if edited.bytes == bytes { Err(Unmatched::Same) } else { Ok(edited) }
+    if edited.bytes == bytes { Err(MatchError::Same) } else { Ok(edited) }
 }
 
 /// Places of a text, and the tab width, if that was needed.
-struct Found {
+struct TextMatches {
     places: Vec<Range<usize>>,
     tab_width: Option<usize>,
 }
@@ -158,30 +158,30 @@ fn starts(text: &[u8], wanted: &[u8], all: bool) -> Vec<usize> {
     starts
 }
 
-fn find(bytes: &[u8], old: &str, is_text: bool, all: bool) -> Option<Found> {
+fn find(bytes: &[u8], old: &str, is_text: bool, all: bool) -> Option<TextMatches> {
     let exact: Vec<_> = starts(bytes, old.as_bytes(), all).into_iter().map(|start| start..start + old.len()).collect();
     if !exact.is_empty() {
-        return Some(Found { places: exact, tab_width: None });
+        return Some(TextMatches { places: exact, tab_width: None });
     }
-    let none = Fold { trailing_space: false, tab_width: None, unicode: false };
-    let trailing = Fold { trailing_space: true, ..none };
-    let tabs = TAB_WIDTHS.map(|width| Fold { tab_width: Some(width), ..trailing });
-    let unicode = Fold { unicode: true, ..trailing };
-    let loosest = TAB_WIDTHS.map(|width| Fold { tab_width: Some(width), ..unicode });
+    let none = FoldOptions { trailing_space: false, tab_width: None, unicode: false };
+    let trailing = FoldOptions { trailing_space: true, ..none };
+    let tabs = TAB_WIDTHS.map(|width| FoldOptions { tab_width: Some(width), ..trailing });
+    let unicode = FoldOptions { unicode: true, ..trailing };
+    let loosest = TAB_WIDTHS.map(|width| FoldOptions { tab_width: Some(width), ..unicode });
     let grades = [none, trailing].into_iter().chain(tabs).chain([unicode]).chain(loosest);
     let has_tabs = [bytes, old.as_bytes()].iter().any(|text| text.contains(&b'\t'));
     // A file that is not text has no characters to fold.
     let folds_unicode = is_text && !(bytes.is_ascii() && old.is_ascii());
-    let is_of_use = |fold: &Fold| (has_tabs || fold.tab_width.is_none()) && (folds_unicode || !fold.unicode);
+    let is_of_use = |fold: &FoldOptions| (has_tabs || fold.tab_width.is_none()) && (folds_unicode || !fold.unicode);
     grades.filter(is_of_use).find_map(|fold| {
         let places = fold.find(bytes, old, all);
-        (!places.is_empty()).then_some(Found { places, tab_width: fold.tab_width })
+        (!places.is_empty()).then_some(TextMatches { places, tab_width: fold.tab_width })
     })
 }
 
 /// The ignored differences, in addition to line ends.
 #[derive(Debug, Clone, Copy)]
-struct Fold {
+struct FoldOptions {
     trailing_space: bool,
     /// Tabs at the beginning of lines equal this many spaces.
     tab_width: Option<usize>,
@@ -190,14 +190,14 @@ struct Fold {
 }
 
 /// Folded text, with the position of each byte in the original.
-struct Folded {
+struct FoldedText {
     text: Vec<u8>,
     /// The start of each byte in the original; `usize::MAX` inside a replacement of one original.
     starts: Vec<usize>,
     end: usize,
 }
 
-impl Fold {
+impl FoldOptions {
     fn find(self, bytes: &[u8], old: &str, all: bool) -> Vec<Range<usize>> {
         let file = self.fold(bytes);
         let wanted = self.fold(old.as_bytes());
@@ -233,8 +233,8 @@ impl Fold {
         places
     }
 
-    fn fold(self, bytes: &[u8]) -> Folded {
-        let mut folded = Folded { text: Vec::with_capacity(bytes.len()), starts: Vec::new(), end: bytes.len() };
+    fn fold(self, bytes: &[u8]) -> FoldedText {
+        let mut folded = FoldedText { text: Vec::with_capacity(bytes.len()), starts: Vec::new(), end: bytes.len() };
         let mut at = 0;
         for line in bytes.split_inclusive(|&byte| byte == b'\n') {
             self.fold_line(line, at, &mut folded);
@@ -243,7 +243,7 @@ impl Fold {
         folded
     }
 
-    fn fold_line(self, line: &[u8], at: usize, folded: &mut Folded) {
+    fn fold_line(self, line: &[u8], at: usize, folded: &mut FoldedText) {
         let (content, ended) = match line {
             [content @ .., b'\r', b'\n'] | [content @ .., b'\n'] => (content, true),
             content => (content, false),
@@ -271,7 +271,7 @@ impl Fold {
         }
     }
 
-    fn fold_text(self, text: &[u8], at: usize, folded: &mut Folded) {
+    fn fold_text(self, text: &[u8], at: usize, folded: &mut FoldedText) {
         match std::str::from_utf8(text) {
             Ok(characters) if self.unicode => {
                 for (place, character) in characters.char_indices() {
@@ -287,7 +287,7 @@ impl Fold {
     }
 }
 
-impl Folded {
+impl FoldedText {
     fn push(&mut self, byte: u8, start: usize) {
         self.text.push(byte);
         self.starts.push(start);

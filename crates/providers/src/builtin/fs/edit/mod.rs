@@ -24,7 +24,7 @@ use super::{
     with_warning,
 };
 use crate::builtin::{blocking, define, failed, parse};
-use matching::{Edited, Replacement, Unmatched};
+use matching::{EditedFile, MatchError, Replacement};
 
 pub(super) use change_set::Journals;
 pub(super) use diff::unified;
@@ -91,8 +91,8 @@ impl Tool for Edit {
             };
             read::check(&context, &target, ContentHash::of_bytes(&bytes), arguments.expected_hash.as_deref())?;
             let edited = match arguments.change.apply(&bytes, &arguments.path)? {
-                Applied::Now(edited) => edited,
-                Applied::Before(message) => {
+                AppliedChange::Now(edited) => edited,
+                AppliedChange::Before(message) => {
                     return Ok(with_warning(ToolOutput::text(message).with_extra("already_applied", true), &target));
                 }
             };
@@ -124,22 +124,22 @@ impl Tool for Edit {
         let target = self.0.paths.admit(session, &path).ok()?;
         let (old, _) = read_existing(&target).ok()??;
         match change.apply(&old, &path).ok()? {
-            Applied::Now(edited) => Some(unified(&target.shown(), &old, &edited.bytes)),
-            Applied::Before(_) => None,
+            AppliedChange::Now(edited) => Some(unified(&target.shown(), &old, &edited.bytes)),
+            AppliedChange::Before(_) => None,
         }
     }
 }
 
 /// The result of a change that did not fail.
-enum Applied {
-    Now(Edited),
+enum AppliedChange {
+    Now(EditedFile),
     /// The file already has the change; a message.
     Before(String),
 }
 
 impl Change {
     /// Applies it to the content of a file.
-    fn apply(&self, bytes: &[u8], path: &str) -> Result<Applied, ToolError> {
+    fn apply(&self, bytes: &[u8], path: &str) -> Result<AppliedChange, ToolError> {
         if looks_binary(bytes) {
             return Err(failed(format!("`{path}` is a binary file, not text")));
         }
@@ -148,8 +148,8 @@ impl Change {
             Ok(edited) if edited.bytes.len() as u64 > MAX_WHOLE_FILE => {
                 Err(failed(format!("`{path}` would become larger than 8 MiB, the most that can be edited here")))
             }
-            Ok(edited) => Ok(Applied::Now(edited)),
-            Err(Unmatched::Applied { line }) => Ok(Applied::Before(format!(
+            Ok(edited) => Ok(AppliedChange::Now(edited)),
+            Err(MatchError::Applied { line }) => Ok(AppliedChange::Before(format!(
                 "`{path}` is as this edit would make it already: new_string stands at line {line} and old_string nowhere; \
                  nothing was written"
             ))),
@@ -158,13 +158,13 @@ impl Change {
     }
 }
 
-fn explain(unmatched: &Unmatched, bytes: &[u8], path: &str, old: &str) -> String {
+fn explain(unmatched: &MatchError, bytes: &[u8], path: &str, old: &str) -> String {
     match unmatched {
-        Unmatched::Same | Unmatched::Applied { .. } => {
+        MatchError::Same | MatchError::Applied { .. } => {
             "old_string and new_string are the same: nothing would change".to_owned()
         }
-        Unmatched::Encoding => format!("`{path}` is not UTF-8, so new_string may only hold ASCII characters"),
-        Unmatched::Several { lines, count, differences } => {
+        MatchError::Encoding => format!("`{path}` is not UTF-8, so new_string may only hold ASCII characters"),
+        MatchError::Several { lines, count, differences } => {
             let but_for: Vec<_> = differences.iter().map(|difference| difference.as_str()).collect();
             let but_for = if but_for.is_empty() { String::new() } else { format!(" but for {}", but_for.join(", ")) };
             format!(
@@ -173,7 +173,7 @@ fn explain(unmatched: &Unmatched, bytes: &[u8], path: &str, old: &str) -> String
                 listed(lines, *count)
             )
         }
-        Unmatched::Nothing => match diff::nearest_block(bytes, old) {
+        MatchError::Nothing => match diff::nearest_block(bytes, old) {
             Some((line, difference)) => format!(
                 "old_string was not found in `{path}`. The nearest text begins at line {line}; from old_string (-) to the \
                  file (+):\n{difference}"
@@ -184,7 +184,7 @@ fn explain(unmatched: &Unmatched, bytes: &[u8], path: &str, old: &str) -> String
 }
 
 /// Returns `in 2 places (line 3, 6), matched but for tabs` etc.
-fn places(edited: &Edited) -> String {
+fn places(edited: &EditedFile) -> String {
     let count = edited.at_lines.len();
     let lines = edited.at_lines.iter().take(10).copied().collect::<Vec<_>>();
     let mut text = format!("in {} (line {})", count_of(count as u64, "place"), listed(&lines, count));

@@ -21,7 +21,7 @@ use toolwright_core::tool_id::ToolId;
 use super::super::guard::WriteGuard;
 use super::super::{count_of, expected_hash_schema, read, read_existing};
 use super::change_set::{FileChange, Journals};
-use super::{Applied, Change, MATCHING, places, unified};
+use super::{AppliedChange, Change, MATCHING, places, unified};
 use crate::builtin::{blocking, define, failed, parse};
 
 /// The most edits of one call.
@@ -139,7 +139,7 @@ impl Tool for MultiEdit {
                 files.insert(target.path.clone(), (target.shown(), old.clone(), old));
             }
             let (.., new) = files.get_mut(&target.path)?;
-            if let Applied::Now(edited) = edit.change.apply(new, &edit.path).ok()? {
+            if let AppliedChange::Now(edited) = edit.change.apply(new, &edit.path).ok()? {
                 *new = edited.bytes;
             }
         }
@@ -185,12 +185,12 @@ impl Batch {
             };
             read::check(context, &file.target, ContentHash::of_bytes(&file.old), edit.expected_hash.as_deref())?;
             match edit.change.apply(&file.new, &edit.path)? {
-                Applied::Now(edited) => {
+                AppliedChange::Now(edited) => {
                     let text = places(&edited);
                     file.new = edited.bytes;
                     Ok(text)
                 }
-                Applied::Before(text) => Ok(text),
+                AppliedChange::Before(text) => Ok(text),
             }
         })();
         if result.is_err()

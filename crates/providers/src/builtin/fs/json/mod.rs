@@ -48,14 +48,14 @@ fn pointer_schema() -> Value {
 }
 
 /// An open JSON file.
-struct Opened {
+struct OpenedDocument {
     target: Target,
     bytes: Vec<u8>,
     metadata: Metadata,
     document: Document,
 }
 
-impl Opened {
+impl OpenedDocument {
     fn of(target: Target, bytes: Vec<u8>, metadata: Metadata) -> Result<Self, ToolError> {
         let path = &target.written;
         let text =
@@ -131,7 +131,7 @@ impl Tool for JsonRead {
         let ReadArguments { path, pointer } = parse(arguments)?;
         let (paths, context) = (self.0.clone(), context.clone());
         blocking(move || {
-            let opened = Opened::to_read(&paths, &path, &context)?;
+            let opened = OpenedDocument::to_read(&paths, &path, &context)?;
             let steps = steps(&pointer).map_err(failed)?;
             let node = opened.document.find(&steps).map_err(|why| failed(format!("`{path}`: {why}")))?;
             let output =
@@ -208,7 +208,7 @@ impl Tool for JsonWrite {
         let (guard, context) = (self.0.clone(), context.clone());
         blocking(move || {
             let WriteArguments { path, pointer, op, value, schema, expected_hash } = arguments;
-            let opened = Opened::to_write(&guard, &path, expected_hash.as_deref(), &context)?;
+            let opened = OpenedDocument::to_write(&guard, &path, expected_hash.as_deref(), &context)?;
             let change = match (op, &value) {
                 (Op::Remove, _) => Change::Remove,
                 (Op::Set, Some(value)) => Change::Set(value),
@@ -304,7 +304,7 @@ fn schema_of(
             return Err(failed("it is outside the workspace root"));
         }
         let (bytes, metadata) = existing(&schema)?;
-        Opened::of(schema, bytes, metadata)
+        OpenedDocument::of(schema, bytes, metadata)
     });
     match schema {
         Err(_) if !is_asked => Ok(None),

@@ -19,7 +19,7 @@ use toolwright_core::tool::Tool;
 
 use super::super::guard::{Paths, WriteGuard};
 use super::super::{expected_hash_schema, path_schema, with_warning};
-use super::Opened;
+use super::OpenedDocument;
 use super::document::{Document, input, replace};
 use crate::builtin::{blocking, define, failed, parse};
 
@@ -58,7 +58,7 @@ impl Tool for NotebookRead {
         let ReadArguments { path, cell, outputs } = parse(arguments)?;
         let (paths, context) = (self.0.clone(), context.clone());
         blocking(move || {
-            let opened = Opened::to_read(&paths, &path, &context)?;
+            let opened = OpenedDocument::to_read(&paths, &path, &context)?;
             let notebook = Notebook::of(&opened.document).map_err(|why| failed(format!("`{path}`: {why}")))?;
             let cells = notebook.cells.elements();
             let chosen = match cell {
@@ -156,7 +156,8 @@ impl Tool for NotebookEdit {
         let arguments: EditArguments = parse(arguments)?;
         let (guard, context) = (self.0.clone(), context.clone());
         blocking(move || {
-            let opened = Opened::to_write(&guard, &arguments.path, arguments.expected_hash.as_deref(), &context)?;
+            let opened =
+                OpenedDocument::to_write(&guard, &arguments.path, arguments.expected_hash.as_deref(), &context)?;
             let done = Notebook::of(&opened.document)
                 .and_then(|notebook| Ok(notebook.edit(&arguments)? + &notebook.part_ids()));
             let done = done.map_err(|why| failed(format!("`{}`: {why}", arguments.path)))?;

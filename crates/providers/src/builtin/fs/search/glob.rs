@@ -12,8 +12,8 @@ use toolwright_core::session::Session;
 use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
-use super::walk::{Next, walk};
-use super::{Bounds, Found, hidden_schema, limited, matches, path_pattern, timeout_schema};
+use super::walk::{WalkControl, walk};
+use super::{Bounds, SearchOutput, hidden_schema, limited, matches, path_pattern, timeout_schema};
 use crate::builtin::fs::dir::Kind;
 use crate::builtin::fs::guard::{Paths, shown};
 use crate::builtin::fs::{ROOT, optional_path_schema};
@@ -62,7 +62,7 @@ impl Tool for Glob {
         blocking(move || {
             let start = guard.admit(&context.session, &path)?;
             let matcher = path_pattern(&pattern)?;
-            let mut found = Found::new(timeout_ms, &context);
+            let mut found = SearchOutput::new(timeout_ms, &context);
             let mut count = 0u64;
             let bounds = Bounds { hidden: hidden.into(), depth: None, until: found.until };
             let walked = walk(&start, bounds, &context, |entry| {
@@ -74,7 +74,7 @@ impl Tool for Glob {
                         found.report();
                     }
                 }
-                Ok(Next::Continue)
+                Ok(WalkControl::Continue)
             })?;
             let summary = if count == 0 {
                 Some(format!("no file matches `{pattern}` in {}", start.shown()))

@@ -19,8 +19,8 @@ use toolwright_core::session::Session;
 use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
-use super::walk::{Next, Stopped, walk};
-use super::{Bounds, Found, hidden_schema, limited, matches, path_pattern, timeout_schema};
+use super::walk::{WalkControl, WalkLimit, walk};
+use super::{Bounds, SearchOutput, hidden_schema, limited, matches, path_pattern, timeout_schema};
 use crate::builtin::fs::dir::Kind;
 use crate::builtin::fs::guard::{Paths, shown};
 use crate::builtin::fs::{ROOT, count_of, optional_path_schema};
@@ -136,22 +136,22 @@ fn search(guard: &Paths, arguments: &Arguments, context: &ToolContext) -> Result
         if wanted {
             hits.begin(shown(&entry.path, &start.root));
             let searched = entry.open().and_then(|file| {
-                let file = Bounded { file, until: hits.found.until, context };
+                let file = BoundedFile { file, until: hits.found.until, context };
                 searcher.search_reader(&matcher, file, &mut hits)
             });
             match searched {
                 Ok(()) => files += 1,
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                    timed_out = Some((Stopped::Time, entry.path.clone()));
+                    timed_out = Some((WalkLimit::Time, entry.path.clone()));
                     hits.finish();
-                    return Ok(Next::Stop);
+                    return Ok(WalkControl::Stop);
                 }
                 Err(_) => unsearched += 1,
             }
             hits.finish();
             hits.found.report();
         }
-        Ok(if hits.more { Next::Stop } else { Next::Continue })
+        Ok(if hits.more { WalkControl::Stop } else { WalkControl::Continue })
     })?;
     if let Some(cause) = context.cancel.cause() {
         return Err(ToolError::canceled(cause));
@@ -186,13 +186,13 @@ fn file_type(name: &str) -> Result<Types, ToolError> {
 }
 
 /// A file whose reads fail once the time is up or the call is cancelled.
-struct Bounded<'c> {
+struct BoundedFile<'c> {
     file: File,
     until: Instant,
     context: &'c ToolContext,
 }
 
-impl io::Read for Bounded<'_> {
+impl io::Read for BoundedFile<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.context.cancel.is_cancelled() || self.context.services.clock.now() >= self.until {
             return Err(io::ErrorKind::TimedOut.into());
@@ -213,7 +213,7 @@ struct Hits<'c> {
     count: u64,
     /// Set if there are more results than the limit.
     more: bool,
-    found: Found<'c>,
+    found: SearchOutput<'c>,
 }
 
 impl<'c> Hits<'c> {
@@ -225,7 +225,7 @@ impl<'c> Hits<'c> {
             in_file: 0,
             count: 0,
             more: false,
-            found: Found::new(arguments.timeout_ms, context),
+            found: SearchOutput::new(arguments.timeout_ms, context),
         }
     }
 

@@ -22,7 +22,7 @@ use toolwright_core::tool::Tool;
 
 use super::guard::{Paths, Target, shown};
 use super::with_warning;
-use walk::{Bounds, Entry, MAX_ENTRIES, Stopped, Walked};
+use walk::{Bounds, Entry, MAX_ENTRIES, WalkLimit, WalkSummary};
 
 /// Longest time a caller may ask for, in milliseconds.
 const MAX_TIMEOUT_MS: u64 = 60_000;
@@ -59,7 +59,7 @@ fn limited(mut definition: ToolDefinition) -> ToolDefinition {
 }
 
 /// The result of a search as it grows, reported early.
-struct Found<'c> {
+struct SearchOutput<'c> {
     text: String,
     context: &'c ToolContext,
     reported: usize,
@@ -68,7 +68,7 @@ struct Found<'c> {
     until: Instant,
 }
 
-impl<'c> Found<'c> {
+impl<'c> SearchOutput<'c> {
     fn new(timeout_ms: u64, context: &'c ToolContext) -> Self {
         let now = context.services.clock.now();
         let timeout = Duration::from_millis(timeout_ms);
@@ -87,19 +87,19 @@ impl<'c> Found<'c> {
 
     /// Returns the results, followed by notes in brackets. `summary` describes a complete search; for an incomplete one
     /// it is marked as preliminary.
-    fn finish(mut self, walked: &Walked, summary: Option<String>, whole: bool, start: &Target) -> ToolOutput {
+    fn finish(mut self, walked: &WalkSummary, summary: Option<String>, whole: bool, start: &Target) -> ToolOutput {
         let mut notes = Vec::new();
         if let Some((stopped, at)) = &walked.stopped {
             let why = match stopped {
-                Stopped::Time => format!("after {}", toolwright_core::duration::format(self.timeout)),
-                Stopped::Entries => format!("at {MAX_ENTRIES} entries"),
+                WalkLimit::Time => format!("after {}", toolwright_core::duration::format(self.timeout)),
+                WalkLimit::Entries => format!("at {MAX_ENTRIES} entries"),
             };
             let at = shown(at, &start.root);
             notes.push(format!("not finished: stopped {why}, with {} entries looked at, before `{at}`", walked.seen));
             notes.extend(summary.map(|summary| format!("so far: {summary}")));
             notes.push(match stopped {
-                Stopped::Time => "narrow the path or raise timeout_ms".to_owned(),
-                Stopped::Entries => "start at a deeper path".to_owned(),
+                WalkLimit::Time => "narrow the path or raise timeout_ms".to_owned(),
+                WalkLimit::Entries => "start at a deeper path".to_owned(),
             });
         } else {
             notes.extend(summary);

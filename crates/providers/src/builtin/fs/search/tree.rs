@@ -12,8 +12,8 @@ use toolwright_core::session::Session;
 use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
-use super::walk::{Next, walk};
-use super::{Bounds, Found, hidden_schema, limited, timeout_schema};
+use super::walk::{WalkControl, walk};
+use super::{Bounds, SearchOutput, hidden_schema, limited, timeout_schema};
 use crate::builtin::fs::dir::Kind;
 use crate::builtin::fs::guard::Paths;
 use crate::builtin::fs::{ROOT, optional_path_schema};
@@ -58,7 +58,7 @@ impl Tool for Tree {
         let (guard, context) = (self.0.clone(), context.clone());
         blocking(move || {
             let start = guard.admit(&context.session, &path)?;
-            let mut found = Found::new(timeout_ms, &context);
+            let mut found = SearchOutput::new(timeout_ms, &context);
             found.text = format!("{}/\n", start.shown());
             let mut count = 0u64;
             let bounds = Bounds { hidden: hidden.into(), depth: Some(depth), until: found.until };
@@ -68,7 +68,7 @@ impl Tool for Tree {
                 }
                 count += 1;
                 if count > limit {
-                    return Ok(Next::Stop);
+                    return Ok(WalkControl::Stop);
                 }
                 let text = &mut found.text;
                 text.push_str(&"  ".repeat(entry.depth));
@@ -80,7 +80,7 @@ impl Tool for Tree {
                 }
                 text.push('\n');
                 found.report();
-                Ok(Next::Continue)
+                Ok(WalkControl::Continue)
             })?;
             let summary = if count == 0 {
                 Some("the folder is empty, or all in it is hidden or ignored".to_owned())

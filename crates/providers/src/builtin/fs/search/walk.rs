@@ -35,7 +35,7 @@ impl From<bool> for Hidden {
 }
 
 /// Whether to continue after an entry.
-pub(super) enum Next {
+pub(super) enum WalkControl {
     Continue,
     Stop,
 }
@@ -52,17 +52,17 @@ pub(super) struct Bounds {
 
 /// The extent of a walk.
 #[derive(Debug, Default)]
-pub(super) struct Walked {
+pub(super) struct WalkSummary {
     /// Entries looked at.
     pub(super) seen: usize,
     /// Entries that could not be read.
     pub(super) unreadable: u64,
     /// Set if it stopped early: the reason, and the entry it had reached.
-    pub(super) stopped: Option<(Stopped, PathBuf)>,
+    pub(super) stopped: Option<(WalkLimit, PathBuf)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stopped {
+pub(super) enum WalkLimit {
     Time,
     Entries,
 }
@@ -102,8 +102,8 @@ pub(super) fn walk(
     start: &Target,
     bounds: Bounds,
     context: &ToolContext,
-    mut visit: impl FnMut(&Entry<'_>) -> Result<Next, ToolError>,
-) -> Result<Walked, ToolError> {
+    mut visit: impl FnMut(&Entry<'_>) -> Result<WalkControl, ToolError>,
+) -> Result<WalkSummary, ToolError> {
     let fail = |error: io::Error| io_failure("look into", &start.written, &error);
     let (above, name) = start.place().map_err(fail)?;
     let folder = match name {
@@ -112,12 +112,12 @@ pub(super) fn walk(
             Kind::Folder => above.folder(name).map_err(fail)?,
             kind => {
                 visit(&Entry { path: start.path.clone(), kind, depth: 0, name, folder: &above })?;
-                return Ok(Walked { seen: 1, ..Walked::default() });
+                return Ok(WalkSummary { seen: 1, ..WalkSummary::default() });
             }
         },
     };
     let depth = bounds.depth.unwrap_or(MAX_DEPTH).min(MAX_DEPTH);
-    let mut walk = Walk { start, bounds, depth, context, walked: Walked::default(), visit: &mut visit };
+    let mut walk = Walk { start, bounds, depth, context, walked: WalkSummary::default(), visit: &mut visit };
     walk.folder(&folder, &start.path, 1, &Rules::above(&start.path))?;
     Ok(walk.walked)
 }
@@ -127,16 +127,16 @@ struct Walk<'w> {
     bounds: Bounds,
     depth: usize,
     context: &'w ToolContext,
-    walked: Walked,
-    visit: &'w mut dyn FnMut(&Entry<'_>) -> Result<Next, ToolError>,
+    walked: WalkSummary,
+    visit: &'w mut dyn FnMut(&Entry<'_>) -> Result<WalkControl, ToolError>,
 }
 
 impl Walk<'_> {
     /// Visits the contents of a folder, down to [`MAX_DEPTH`].
-    fn folder(&mut self, folder: &Dir, path: &Path, depth: usize, above: &Rc<Rules>) -> Result<Next, ToolError> {
+    fn folder(&mut self, folder: &Dir, path: &Path, depth: usize, above: &Rc<Rules>) -> Result<WalkControl, ToolError> {
         let Ok(entries) = folder.entries(MAX_ENTRIES - self.walked.seen + 1) else {
             self.walked.unreadable += 1;
-            return Ok(Next::Continue);
+            return Ok(WalkControl::Continue);
         };
         let rules = Rules::of(folder, path, above);
         for (name, kind) in entries {
@@ -146,36 +146,36 @@ impl Walk<'_> {
             let path = path.join(&name);
             if let Some(stopped) = self.bound() {
                 self.walked.stopped = Some((stopped, path));
-                return Ok(Next::Stop);
+                return Ok(WalkControl::Stop);
             }
             self.walked.seen += 1;
             if self.leaves_out(&name, &path, kind, &rules) {
                 continue;
             }
             let entry = Entry { path, kind, depth, name: &name, folder };
-            if let Next::Stop = (self.visit)(&entry)? {
-                return Ok(Next::Stop);
+            if let WalkControl::Stop = (self.visit)(&entry)? {
+                return Ok(WalkControl::Stop);
             }
             if kind != Kind::Folder || depth >= self.depth {
                 continue;
             }
             match folder.folder(&name) {
                 Ok(below) => {
-                    if let Next::Stop = self.folder(&below, &entry.path, depth + 1, &rules)? {
-                        return Ok(Next::Stop);
+                    if let WalkControl::Stop = self.folder(&below, &entry.path, depth + 1, &rules)? {
+                        return Ok(WalkControl::Stop);
                     }
                 }
                 Err(_) => self.walked.unreadable += 1,
             }
         }
-        Ok(Next::Continue)
+        Ok(WalkControl::Continue)
     }
 
-    fn bound(&self) -> Option<Stopped> {
+    fn bound(&self) -> Option<WalkLimit> {
         if self.walked.seen >= MAX_ENTRIES {
-            return Some(Stopped::Entries);
+            return Some(WalkLimit::Entries);
         }
-        (self.context.services.clock.now() >= self.bounds.until).then_some(Stopped::Time)
+        (self.context.services.clock.now() >= self.bounds.until).then_some(WalkLimit::Time)
     }
 
     fn leaves_out(&self, name: &OsStr, path: &Path, kind: Kind, rules: &Rules) -> bool {

@@ -18,7 +18,7 @@ pub(super) const FIRST_CONNECTION: u64 = 0;
 
 /// The kind of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StreamKind {
     /// The answer to a request.
     Answer,
     /// Notifications outside of requests. A session has one such stream.
@@ -28,7 +28,7 @@ pub(super) enum Kind {
 /// The id of an event, unique in its session: `a7-3` is event 3 of stream 7, an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EventId {
-    pub(super) kind: Kind,
+    pub(super) kind: StreamKind,
     pub(super) stream: u64,
     pub(super) event: u64,
 }
@@ -36,8 +36,8 @@ pub(super) struct EventId {
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
-            Kind::Answer => 'a',
-            Kind::Session => 's',
+            StreamKind::Answer => 'a',
+            StreamKind::Session => 's',
         };
         write!(f, "{kind}{}-{}", self.stream, self.event)
     }
@@ -47,8 +47,8 @@ impl EventId {
     /// Parses a client's `Last-Event-ID`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (kind, rest) = match text.as_bytes().first()? {
-            b'a' => (Kind::Answer, text.get(1..)?),
-            b's' => (Kind::Session, text.get(1..)?),
+            b'a' => (StreamKind::Answer, text.get(1..)?),
+            b's' => (StreamKind::Session, text.get(1..)?),
             _ => return None,
         };
         let (stream, event) = rest.split_once('-')?;
@@ -57,7 +57,7 @@ impl EventId {
 }
 
 /// The events of a stream, and its connection.
-pub(super) struct State {
+pub(super) struct BufferState {
     /// By number, oldest first.
     pub(super) events: VecDeque<(u64, Bytes)>,
     /// The number of the next event.
@@ -77,7 +77,7 @@ pub(super) struct State {
 }
 
 /// The next item for a connection.
-pub(super) enum Taken {
+pub(super) enum NextEvent {
     /// The event of this number.
     Event(u64, Bytes),
     /// No event yet.
@@ -86,7 +86,7 @@ pub(super) enum Taken {
     End,
 }
 
-impl State {
+impl BufferState {
     /// Creates a stream whose first event is empty, so that a client has an event id from the start.
     pub(super) fn new() -> Self {
         Self {
@@ -131,18 +131,18 @@ impl State {
     }
 
     /// Returns the next event for this connection.
-    pub(super) fn take(&mut self, connection: u64) -> Taken {
+    pub(super) fn take(&mut self, connection: u64) -> NextEvent {
         if connection != self.connection {
-            return Taken::End;
+            return NextEvent::End;
         }
         match self.events.iter().find(|(number, _)| *number >= self.sent).cloned() {
             Some((number, event)) => {
                 self.sent = number + 1;
                 self.prune();
-                Taken::Event(number, event)
+                NextEvent::Event(number, event)
             }
-            None if self.is_over || self.is_gone => Taken::End,
-            None => Taken::Nothing,
+            None if self.is_over || self.is_gone => NextEvent::End,
+            None => NextEvent::Nothing,
         }
     }
 

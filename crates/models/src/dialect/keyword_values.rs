@@ -14,7 +14,7 @@ const MAX_QUOTED: usize = 240;
 
 /// The kind of a keyword's value in the specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum KeywordForm {
     /// A keyword that the writer handles separately.
     Special,
     /// A number.
@@ -41,7 +41,7 @@ pub(super) enum Form {
     Unknown,
 }
 
-pub(super) fn form(keyword: &str) -> Form {
+pub(super) fn form(keyword: &str) -> KeywordForm {
     match keyword {
         "type"
         | "description"
@@ -71,15 +71,15 @@ pub(super) fn form(keyword: &str) -> Form {
         | "$vocabulary"
         | "exclusiveMinimum"
         | "exclusiveMaximum"
-        | "dependencies" => Form::Special,
-        "minimum" | "maximum" | "multipleOf" => Form::Number,
+        | "dependencies" => KeywordForm::Special,
+        "minimum" | "maximum" | "multipleOf" => KeywordForm::Number,
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" | "minContains"
-        | "maxContains" => Form::Count,
-        "title" | "format" | "$comment" | "contentEncoding" | "contentMediaType" => Form::Text,
-        "pattern" => Form::Pattern,
-        "uniqueItems" | "deprecated" | "readOnly" | "writeOnly" => Form::Flag,
-        "default" | "example" => Form::Any,
-        "examples" => Form::Array,
+        | "maxContains" => KeywordForm::Count,
+        "title" | "format" | "$comment" | "contentEncoding" | "contentMediaType" => KeywordForm::Text,
+        "pattern" => KeywordForm::Pattern,
+        "uniqueItems" | "deprecated" | "readOnly" | "writeOnly" => KeywordForm::Flag,
+        "default" | "example" => KeywordForm::Any,
+        "examples" => KeywordForm::Array,
         "not"
         | "if"
         | "then"
@@ -88,10 +88,10 @@ pub(super) fn form(keyword: &str) -> Form {
         | "propertyNames"
         | "unevaluatedItems"
         | "unevaluatedProperties"
-        | "contentSchema" => Form::Schema,
-        "patternProperties" | "dependentSchemas" => Form::Schemas,
-        "dependentRequired" => Form::Names,
-        _ => Form::Unknown,
+        | "contentSchema" => KeywordForm::Schema,
+        "patternProperties" | "dependentSchemas" => KeywordForm::Schemas,
+        "dependentRequired" => KeywordForm::Names,
+        _ => KeywordForm::Unknown,
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) fn is_annotation(keyword: &str, value: &Value) -> bool {
         "title" | "description" | "default" | "example" | "examples" | "$comment" | "deprecated" | "readOnly"
         | "writeOnly" | "contentEncoding" | "contentMediaType" | "contentSchema" => true,
         "format" => !value.as_str().is_some_and(is_standard_format),
-        _ => form(keyword) == Form::Unknown,
+        _ => form(keyword) == KeywordForm::Unknown,
     }
 }
 
@@ -153,28 +153,30 @@ fn is_standard_format(format: &str) -> bool {
 }
 
 /// Whether a scalar keyword's value conforms to the specification.
-pub(super) fn is_legal(keyword: &str, form: Form, value: &Value) -> bool {
+pub(super) fn is_legal(keyword: &str, form: KeywordForm, value: &Value) -> bool {
     match form {
-        Form::Number => value.is_number() && (keyword != "multipleOf" || value.as_f64().is_some_and(|step| step > 0.0)),
-        Form::Count => value.is_u64(),
-        Form::Text => value.is_string(),
-        Form::Pattern => is_pattern(value),
-        Form::Flag => value.is_boolean(),
-        Form::Array => value.is_array(),
-        Form::Any => true,
+        KeywordForm::Number => {
+            value.is_number() && (keyword != "multipleOf" || value.as_f64().is_some_and(|step| step > 0.0))
+        }
+        KeywordForm::Count => value.is_u64(),
+        KeywordForm::Text => value.is_string(),
+        KeywordForm::Pattern => is_pattern(value),
+        KeywordForm::Flag => value.is_boolean(),
+        KeywordForm::Array => value.is_array(),
+        KeywordForm::Any => true,
         _ => false,
     }
 }
 
 /// Corrects a scalar keyword's value to the specification; `None` if that is impossible.
-pub(super) fn legal(keyword: &str, form: Form, value: &Value) -> Option<Value> {
+pub(super) fn legal(keyword: &str, form: KeywordForm, value: &Value) -> Option<Value> {
     match (form, value) {
         _ if is_legal(keyword, form, value) => Some(value.clone()),
-        (Form::Count, Value::Number(number)) => {
+        (KeywordForm::Count, Value::Number(number)) => {
             let whole = number.as_f64().filter(|n| n.fract() == 0.0 && (0.0..1e15).contains(n))?;
             Some(Value::from(format!("{whole:.0}").parse::<u64>().ok()?))
         }
-        (Form::Count, Value::String(text)) => text.parse::<u64>().ok().map(Value::from),
+        (KeywordForm::Count, Value::String(text)) => text.parse::<u64>().ok().map(Value::from),
         _ => None,
     }
 }
@@ -271,8 +273,8 @@ fn after_class(bytes: &[u8]) -> Option<&[u8]> {
 
 /// Returns the JSON text of `value` if it has at most `most` bytes, else its beginning as an error.
 pub(super) fn quoted(value: &Value, most: usize) -> Result<String, String> {
-    struct Limited(Vec<u8>, usize);
-    impl std::io::Write for Limited {
+    struct LimitedWriter(Vec<u8>, usize);
+    impl std::io::Write for LimitedWriter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             let room = (self.1 - self.0.len()).min(bytes.len());
             self.0.extend_from_slice(&bytes[..room]);
@@ -282,7 +284,7 @@ pub(super) fn quoted(value: &Value, most: usize) -> Result<String, String> {
             Ok(())
         }
     }
-    let mut text = Limited(Vec::new(), most);
+    let mut text = LimitedWriter(Vec::new(), most);
     let whole = serde_json::to_writer(&mut text, value).is_ok();
     let text = String::from_utf8_lossy(&text.0).trim_end_matches('\u{fffd}').to_owned();
     if whole { Ok(text) } else { Err(text) }
@@ -387,28 +389,28 @@ pub(crate) fn in_words(schema: &Value, takes: fn(&str) -> bool) -> Cow<'_, Value
 }
 
 /// The schemas inside a value of a keyword.
-enum Inside<'a> {
+enum Subschemas<'a> {
     One(&'a Value),
     List(&'a [Value]),
     Named(&'a Map<String, Value>),
     None,
 }
 
-fn inside<'a>(keyword: &str, value: &'a Value) -> Inside<'a> {
+fn inside<'a>(keyword: &str, value: &'a Value) -> Subschemas<'a> {
     match (keyword, value) {
-        ("properties" | "$defs" | "definitions", Value::Object(map)) => Inside::Named(map),
-        ("anyOf" | "oneOf" | "allOf" | "prefixItems" | "items", Value::Array(list)) => Inside::List(list),
-        ("items" | "additionalItems" | "additionalProperties", Value::Object(_)) => Inside::One(value),
+        ("properties" | "$defs" | "definitions", Value::Object(map)) => Subschemas::Named(map),
+        ("anyOf" | "oneOf" | "allOf" | "prefixItems" | "items", Value::Array(list)) => Subschemas::List(list),
+        ("items" | "additionalItems" | "additionalProperties", Value::Object(_)) => Subschemas::One(value),
         _ => match (form(keyword), value) {
-            (Form::Schema, Value::Object(_)) => Inside::One(value),
-            (Form::Schemas, Value::Object(map)) => Inside::Named(map),
-            _ => Inside::None,
+            (KeywordForm::Schema, Value::Object(_)) => Subschemas::One(value),
+            (KeywordForm::Schemas, Value::Object(map)) => Subschemas::Named(map),
+            _ => Subschemas::None,
         },
     }
 }
 
 /// Whether a keyword is a refused pattern.
-fn is_other(keyword: &str, value: &Value, takes: fn(&str) -> bool) -> bool {
+fn is_rejected_pattern(keyword: &str, value: &Value, takes: fn(&str) -> bool) -> bool {
     match (keyword, value) {
         ("pattern", Value::String(pattern)) => !takes(pattern),
         ("patternProperties", Value::Object(map)) => map.keys().any(|pattern| !takes(pattern)),
@@ -422,12 +424,12 @@ fn has_other(schema: &Value, takes: fn(&str) -> bool, depth: usize) -> bool {
     let below = |inner: &Value| has_other(inner, takes, depth + 1);
     depth >= MAX_DEPTH
         || map.iter().any(|(keyword, value)| {
-            is_other(keyword, value, takes)
+            is_rejected_pattern(keyword, value, takes)
                 || match inside(keyword, value) {
-                    Inside::One(inner) => below(inner),
-                    Inside::List(list) => list.iter().any(below),
-                    Inside::Named(map) => map.values().any(below),
-                    Inside::None => false,
+                    Subschemas::One(inner) => below(inner),
+                    Subschemas::List(list) => list.iter().any(below),
+                    Subschemas::Named(map) => map.values().any(below),
+                    Subschemas::None => false,
                 }
         })
 }
@@ -440,15 +442,17 @@ fn written(schema: &Value, takes: fn(&str) -> bool, depth: usize) -> Value {
     let below = |inner: &Value| written(inner, takes, depth + 1);
     let (mut view, mut sentences) = (Map::with_capacity(map.len()), Vec::new());
     for (keyword, value) in map {
-        if is_other(keyword, value, takes) {
+        if is_rejected_pattern(keyword, value, takes) {
             sentences.extend(sentence(keyword, value));
             continue;
         }
         let shown = match inside(keyword, value) {
-            Inside::One(inner) => below(inner),
-            Inside::List(list) => list.iter().map(below).collect(),
-            Inside::Named(map) => Value::Object(map.iter().map(|(name, inner)| (name.clone(), below(inner))).collect()),
-            Inside::None => value.clone(),
+            Subschemas::One(inner) => below(inner),
+            Subschemas::List(list) => list.iter().map(below).collect(),
+            Subschemas::Named(map) => {
+                Value::Object(map.iter().map(|(name, inner)| (name.clone(), below(inner))).collect())
+            }
+            Subschemas::None => value.clone(),
         };
         view.insert(keyword.clone(), shown);
     }

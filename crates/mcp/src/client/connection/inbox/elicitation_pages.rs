@@ -19,20 +19,20 @@ pub(crate) const MAX_ID: usize = 1024;
 /// Pages required by refused calls of one connection, and which of them users have completed, as far as the server
 /// reports it (`notifications/elicitation/complete`).
 #[derive(Debug, Default)]
-pub(crate) struct Pages {
-    named: Mutex<VecDeque<Named>>,
+pub(crate) struct ElicitationPages {
+    named: Mutex<VecDeque<NamedPage>>,
     more: Notify,
 }
 
 /// A page named in a request's refusal. Several requests may be refused for the same page.
 #[derive(Debug)]
-struct Named {
+struct NamedPage {
     request: RequestId,
     id: String,
     is_done: bool,
 }
 
-impl Pages {
+impl ElicitationPages {
     /// Records a refusal with pages. Must precede later messages of the server: earlier completions under the same
     /// id do not count.
     pub(crate) fn refused(&self, request: RequestId, error: &RpcError) {
@@ -46,7 +46,7 @@ impl Pages {
             if named.len() == MAX_NAMED {
                 named.pop_front();
             }
-            named.push_back(Named { request, id: id.to_owned(), is_done: false });
+            named.push_back(NamedPage { request, id: id.to_owned(), is_done: false });
         }
     }
 
@@ -79,26 +79,26 @@ impl Pages {
         self.lock().retain(|page| page.request != request);
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Named>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<NamedPage>> {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Pages that a refused request waits for; dropped, they are forgotten.
-pub(crate) struct Awaited<'a> {
-    pub(crate) pages: &'a Pages,
+pub(crate) struct AwaitedPages<'a> {
+    pub(crate) pages: &'a ElicitationPages,
     pub(crate) request: RequestId,
     pub(crate) ids: Vec<String>,
 }
 
-impl Awaited<'_> {
+impl AwaitedPages<'_> {
     /// Waits until all of them are done.
     pub(crate) async fn all(&self) {
         self.pages.all(self.request, &self.ids).await;
     }
 }
 
-impl Drop for Awaited<'_> {
+impl Drop for AwaitedPages<'_> {
     fn drop(&mut self) {
         self.pages.forget(self.request);
     }
@@ -112,21 +112,21 @@ mod tests {
 
     use super::*;
 
-    fn refuse(pages: &Pages, request: RequestId, ids: &[&str]) {
+    fn refuse(pages: &ElicitationPages, request: RequestId, ids: &[&str]) {
         let list: Vec<Value> = ids.iter().map(|id| json!({"elicitationId": id})).collect();
         let mut error = RpcError::new(RpcError::PAGES_REQUIRED, "log in");
         error.data = Some(Box::new(json!({"elicitations": list})));
         pages.refused(request, &error);
     }
 
-    async fn is_done(pages: &Pages, request: RequestId, ids: &[&str]) -> bool {
+    async fn is_done(pages: &ElicitationPages, request: RequestId, ids: &[&str]) -> bool {
         let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
         tokio::time::timeout(Duration::from_millis(20), pages.all(request, &ids)).await.is_ok()
     }
 
     #[tokio::test]
     async fn early_completions_count_and_memory_is_bounded() {
-        let pages = Pages::default();
+        let pages = ElicitationPages::default();
         refuse(&pages, 1, &["a", "b"]);
         pages.done("a");
         assert!(!is_done(&pages, 1, &["a", "b"]).await);
@@ -140,7 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn done_pages_are_required_again_when_refused() {
-        let pages = Pages::default();
+        let pages = ElicitationPages::default();
         pages.done("e");
         refuse(&pages, 1, &["e"]);
         assert!(!is_done(&pages, 1, &["e"]).await, "nothing was asked for under it then");
@@ -153,8 +153,8 @@ mod tests {
 
     #[tokio::test]
     async fn one_completed_page_serves_two_requests() {
-        let pages = Pages::default();
-        let awaited = |request| Awaited { pages: &pages, request, ids: vec!["e".to_owned()] };
+        let pages = ElicitationPages::default();
+        let awaited = |request| AwaitedPages { pages: &pages, request, ids: vec!["e".to_owned()] };
         let (one, other) = (awaited(1), awaited(2));
         refuse(&pages, 1, &["e"]);
         refuse(&pages, 2, &["e"]);

@@ -17,7 +17,7 @@ const SHORT: usize = 256;
 /// The user's messages, the oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct UserWords {
+pub(super) struct UserMessages {
     messages: Vec<String>,
     /// Older messages that were dropped.
     left_out: usize,
@@ -36,7 +36,7 @@ pub(super) enum TaskPosition {
     After(usize),
 }
 
-impl UserWords {
+impl UserMessages {
     /// Adds further messages, none of them blank.
     pub(super) fn add(&mut self, messages: impl IntoIterator<Item = String>, task: TaskPosition) {
         match task {
@@ -108,8 +108,8 @@ fn bounded(text: String) -> String {
 mod tests {
     use super::*;
 
-    fn words(messages: &[&str]) -> UserWords {
-        let mut words = UserWords::default();
+    fn words(messages: &[&str]) -> UserMessages {
+        let mut words = UserMessages::default();
         words.add(messages.iter().map(|text| (*text).to_owned()), TaskPosition::Below);
         words
     }
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn words_mark_where_the_task_was_said() {
-        let add = |words: &mut UserWords, text: &str, task| words.add([text.to_owned()], task);
-        let mut all = UserWords::default();
+        let add = |words: &mut UserMessages, text: &str, task| words.add([text.to_owned()], task);
+        let mut all = UserMessages::default();
         add(&mut all, "one", TaskPosition::Below);
         assert!(!all.is_older());
         add(&mut all, "two", TaskPosition::After(1));
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn words_are_bounded() {
-        let mut all = UserWords::default();
+        let mut all = UserMessages::default();
         for n in 0..200 {
             all.add([format!("{n} {}", "word ".repeat(2000))], TaskPosition::Below);
         }

@@ -49,7 +49,7 @@ impl PlanDocument {
 /// `see`. A finding that holds for all inputs is reported once, else for each input concerned. The inputs follow the
 /// first `before` ones of the whole array, which are done.
 #[must_use]
-pub fn check_over(
+pub fn check_per_input(
     plan: &PlanDocument,
     (input, before): (&RunInput, usize),
     context: &PlanContext<'_>,
@@ -62,7 +62,7 @@ pub fn check_over(
     }
     let (count, names) = (plan.calls.len(), input.instances.keys().map(String::as_str).collect::<Vec<_>>());
     let mut whole: Option<PlanCheck> = None;
-    let (mut errors, mut warnings) = (Found::default(), Found::default());
+    let (mut errors, mut warnings) = (IssuesByInput::default(), IssuesByInput::default());
     for (batch, names) in names.chunks(MAX_INSTANCES).enumerate() {
         let batch_plan = plan.for_each(names.iter().copied());
         let mut check = check_plan(&batch_plan, &PlanContext { max_cost: None, ..*context });
@@ -91,9 +91,9 @@ const MAX_ITEMS: usize = 20;
 
 /// Findings in a repeated plan, with the inputs concerned.
 #[derive(Default)]
-struct Found(IndexMap<(String, IssueKind, String), Vec<usize>>);
+struct IssuesByInput(IndexMap<(String, IssueKind, String), Vec<usize>>);
 
-impl Found {
+impl IssuesByInput {
     /// Adds findings in a plan of `count` calls, repeated from the input `first` on.
     fn take(&mut self, issues: Vec<PlanIssue>, count: usize, first: usize) {
         for PlanIssue { path, kind, message, .. } in issues {
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_fault_of_all_inputs_is_said_once() {
-        let mut found = Found::default();
+        let mut found = IssuesByInput::default();
         let at = |path: &str, message: &str| issue(path, IssueKind::Schema, message);
         let of_batch = vec![at("/0/a", "all"), at("/1/b", "some"), at("/2/a", "all"), at("/3/b", "other")];
         found.take(of_batch, 2, 0);

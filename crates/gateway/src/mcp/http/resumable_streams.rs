@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use toolwright_core::cancel::Cancel;
 
-use super::kept_events::{EventId, FIRST_CONNECTION, Kind, State, Taken};
+use super::event_buffer::{BufferState, EventId, FIRST_CONNECTION, NextEvent, StreamKind};
 use super::sse::numbered;
 
 /// Streams of one session that are kept at once.
@@ -23,23 +23,23 @@ const GRACE: Duration = Duration::from_secs(120);
 pub(super) const ENDED_BYTES: usize = 64 << 20;
 
 /// The resumable streams of one session.
-pub(super) struct Replay {
-    kept: Mutex<Vec<Arc<KeptStream>>>,
+pub(super) struct ResumableStreams {
+    kept: Mutex<Vec<Arc<ResumableStream>>>,
     begun: AtomicU64,
     ended: Cancel,
     room: Arc<ReplayBudget>,
 }
 
 /// One stream.
-pub(super) struct KeptStream {
-    kind: Kind,
+pub(super) struct ResumableStream {
+    kind: StreamKind,
     number: u64,
     /// How long it is kept without a connection.
     grace: Duration,
-    state: watch::Sender<State>,
+    state: watch::Sender<BufferState>,
 }
 
-impl Replay {
+impl ResumableStreams {
     /// Creates the streams of a session that ends with `ended`. Ended streams share `room`.
     pub(super) fn new(ended: Cancel, room: Arc<ReplayBudget>) -> Arc<Self> {
         Arc::new(Self { kept: Mutex::default(), begun: AtomicU64::new(1), ended, room })
@@ -49,7 +49,7 @@ impl Replay {
     /// many open streams are kept, this one ends with its connection.
     pub(super) fn begin<S, H>(
         self: &Arc<Self>,
-        kind: Kind,
+        kind: StreamKind,
         messages: S,
         held: H,
     ) -> impl Stream<Item = Bytes> + Send + use<S, H>
@@ -72,12 +72,12 @@ impl Replay {
     }
 
     /// Creates a stream, which is kept if there is room.
-    fn keep(&self, kind: Kind) -> Arc<KeptStream> {
+    fn keep(&self, kind: StreamKind) -> Arc<ResumableStream> {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let mut all = self.lock();
-        if kind == Kind::Session {
+        if kind == StreamKind::Session {
             // A client that opens a second stream has lost the first and will not resume it.
-            all.extract_if(.., |kept| kept.kind == Kind::Session).for_each(|kept| kept.give_up());
+            all.extract_if(.., |kept| kept.kind == StreamKind::Session).for_each(|kept| kept.give_up());
         }
         if all.len() >= STREAMS
             && let Some(over) = all.iter().position(|kept| kept.state.borrow().is_over)
@@ -85,7 +85,7 @@ impl Replay {
             all.remove(over).give_up();
         }
         let has_room = all.len() < STREAMS;
-        let kept = Arc::new(KeptStream::new(kind, number, if has_room { GRACE } else { Duration::ZERO }));
+        let kept = Arc::new(ResumableStream::new(kind, number, if has_room { GRACE } else { Duration::ZERO }));
         if has_room {
             all.push(Arc::clone(&kept));
         }
@@ -103,7 +103,7 @@ impl Replay {
         held: H,
     ) -> Result<impl Stream<Item = Bytes> + Send + use<H>, H> {
         let all = self.lock();
-        let is_meant = |kept: &&Arc<KeptStream>| kept.kind == after.kind && kept.number == after.stream;
+        let is_meant = |kept: &&Arc<ResumableStream>| kept.kind == after.kind && kept.number == after.stream;
         let found = all.iter().find(is_meant).and_then(|kept| Some((kept, kept.connect(after.event)?)));
         match found {
             Some((kept, number)) => Ok(kept.frames(number, held)),
@@ -111,14 +111,14 @@ impl Replay {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<KeptStream>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<ResumableStream>>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl KeptStream {
-    fn new(kind: Kind, number: u64, grace: Duration) -> Self {
-        Self { kind, number, grace, state: watch::Sender::new(State::new()) }
+impl ResumableStream {
+    fn new(kind: StreamKind, number: u64, grace: Duration) -> Self {
+        Self { kind, number, grace, state: watch::Sender::new(BufferState::new()) }
     }
 
     /// Takes the messages, and keeps the stream until its time to resume has passed.
@@ -178,7 +178,7 @@ impl KeptStream {
     }
 
     /// Returns whether everything was sent and no connection is reading.
-    fn was_sent_whole(&self) -> bool {
+    fn is_fully_sent(&self) -> bool {
         let state = self.state.borrow();
         state.sent >= state.next && state.left.is_some()
     }
@@ -199,7 +199,7 @@ impl KeptStream {
 
     /// Returns the frames for the connection of this number.
     fn frames<H: Send + 'static>(self: &Arc<Self>, number: u64, held: H) -> impl Stream<Item = Bytes> + Send + use<H> {
-        let connection = Connection { kept: Arc::clone(self), number, seen: self.state.subscribe(), _held: held };
+        let connection = StreamConnection { kept: Arc::clone(self), number, seen: self.state.subscribe(), _held: held };
         stream::unfold(connection, |mut connection| async move {
             let frame = connection.frame().await?;
             Some((frame, connection))
@@ -209,31 +209,31 @@ impl KeptStream {
 
 /// Room for ended streams whose clients are away, over all sessions. Completely sent streams make room for others,
 /// oldest first.
-pub(super) struct ReplayBudget(Mutex<Room>);
+pub(super) struct ReplayBudget(Mutex<ReplayRoom>);
 
-struct Room {
+struct ReplayRoom {
     left: usize,
     /// Streams with their sizes, oldest first.
-    kept: Vec<(Arc<KeptStream>, usize)>,
+    kept: Vec<(Arc<ResumableStream>, usize)>,
 }
 
 /// The room of one stream, released on drop.
-struct Share<'r> {
+struct StreamShare<'r> {
     budget: &'r ReplayBudget,
-    of: Arc<KeptStream>,
+    of: Arc<ResumableStream>,
 }
 
 impl ReplayBudget {
     pub(super) fn new(bytes: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Room { left: bytes, kept: Vec::new() })))
+        Arc::new(Self(Mutex::new(ReplayRoom { left: bytes, kept: Vec::new() })))
     }
 
     /// Takes this many bytes if there is enough room. Drops other streams only if that makes enough.
-    fn take(&self, of: &Arc<KeptStream>, bytes: usize) -> Option<Share<'_>> {
+    fn take(&self, of: &Arc<ResumableStream>, bytes: usize) -> Option<StreamShare<'_>> {
         let mut room = self.lock();
         let mut missing = bytes.saturating_sub(room.left);
         let mut evicted = Vec::new();
-        for (kept, bytes) in room.kept.iter().filter(|(kept, _)| kept.was_sent_whole()) {
+        for (kept, bytes) in room.kept.iter().filter(|(kept, _)| kept.is_fully_sent()) {
             if missing == 0 {
                 break;
             }
@@ -248,61 +248,61 @@ impl ReplayBudget {
         room.kept.push((Arc::clone(of), bytes));
         drop(room);
         evicted.iter().for_each(|kept| kept.give_up());
-        Some(Share { budget: self, of: Arc::clone(of) })
+        Some(StreamShare { budget: self, of: Arc::clone(of) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Room> {
+    fn lock(&self) -> MutexGuard<'_, ReplayRoom> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Room {
+impl ReplayRoom {
     /// Releases the room of a stream, unless it was already dropped to make room.
-    fn give_back(&mut self, of: &Arc<KeptStream>) {
+    fn give_back(&mut self, of: &Arc<ResumableStream>) {
         if let Some(at) = self.kept.iter().position(|(kept, _)| Arc::ptr_eq(kept, of)) {
             self.left += self.kept.remove(at).1;
         }
     }
 }
 
-impl Drop for Share<'_> {
+impl Drop for StreamShare<'_> {
     fn drop(&mut self) {
         self.budget.lock().give_back(&self.of);
     }
 }
 
 /// A connection to a stream. When it is dropped, the client may resume.
-struct Connection<H> {
-    kept: Arc<KeptStream>,
+struct StreamConnection<H> {
+    kept: Arc<ResumableStream>,
     number: u64,
-    seen: watch::Receiver<State>,
+    seen: watch::Receiver<BufferState>,
     _held: H,
 }
 
-impl<H> Connection<H> {
+impl<H> StreamConnection<H> {
     /// Returns the next frame; `None` at the end, or once another connection has replaced this one. Cancel-safe.
     async fn frame(&mut self) -> Option<Bytes> {
         loop {
             // Marked before reading the state, so that a concurrent change wakes the task.
             self.seen.mark_unchanged();
-            let mut taken = Taken::End;
+            let mut taken = NextEvent::End;
             self.kept.state.send_if_modified(|state| {
                 taken = state.take(self.number);
-                matches!(taken, Taken::Event(..))
+                matches!(taken, NextEvent::Event(..))
             });
             match taken {
-                Taken::Event(event, message) => {
+                NextEvent::Event(event, message) => {
                     let id = EventId { kind: self.kept.kind, stream: self.kept.number, event };
                     return Some(numbered(id, &message));
                 }
-                Taken::Nothing => self.seen.changed().await.ok()?,
-                Taken::End => return None,
+                NextEvent::Nothing => self.seen.changed().await.ok()?,
+                NextEvent::End => return None,
             }
         }
     }
 }
 
-impl<H> Drop for Connection<H> {
+impl<H> Drop for StreamConnection<H> {
     fn drop(&mut self) {
         self.kept.state.send_if_modified(|state| {
             let is_in_force = state.connection == self.number;
@@ -319,17 +319,17 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::mcp::http::kept_events::EVENTS;
+    use crate::mcp::http::event_buffer::EVENTS;
 
-    struct Rig {
-        replay: Arc<Replay>,
+    struct Fixture {
+        replay: Arc<ResumableStreams>,
         room: Arc<ReplayBudget>,
         ended: Cancel,
     }
 
-    fn rig(room: usize) -> Rig {
+    fn rig(room: usize) -> Fixture {
         let (room, ended) = (ReplayBudget::new(room), Cancel::new());
-        Rig { replay: Replay::new(ended.clone(), Arc::clone(&room)), room, ended }
+        Fixture { replay: ResumableStreams::new(ended.clone(), Arc::clone(&room)), room, ended }
     }
 
     fn messages(receiver: mpsc::Receiver<Bytes>) -> impl Stream<Item = Bytes> + Send + 'static {
@@ -353,9 +353,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_goes_on_where_its_connection_broke() {
-        let Rig { replay, .. } = rig(1000);
+        let Fixture { replay, .. } = rig(1000);
         let (send, sent) = mpsc::channel(8);
-        let mut first = Box::pin(replay.begin(Kind::Answer, messages(sent), ()));
+        let mut first = Box::pin(replay.begin(StreamKind::Answer, messages(sent), ()));
         assert_eq!(next(&mut first).await.as_deref(), Some("id: a1-0\ndata:\n\n"));
         send.send("one".into()).await.expect("taken");
         assert_eq!(next(&mut first).await.as_deref(), Some("id: a1-1\ndata: one\n\n"));
@@ -379,10 +379,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn kept_streams_are_bounded_and_expire() {
-        let Rig { replay, room, ended } = rig(10);
+        let Fixture { replay, room, ended } = rig(10);
         // A client that does not read must not make the stream grow.
         let (send, sent) = mpsc::channel(1);
-        let frames = replay.begin(Kind::Session, messages(sent), ());
+        let frames = replay.begin(StreamKind::Session, messages(sent), ());
         let mut sent = 0;
         while tokio::time::timeout(Duration::from_secs(1), send.send("x".into())).await.is_ok() {
             sent += 1;
@@ -401,7 +401,7 @@ mod tests {
         // Ended streams share the room of all sessions. They are dropped for others once they were sent.
         for (message, left) in [("12345", 5), ("123456", 4), ("12345678901", 4)] {
             let said = stream::iter([Bytes::from(message)]);
-            let mut frames = Box::pin(replay.begin(Kind::Answer, said, ()));
+            let mut frames = Box::pin(replay.begin(StreamKind::Answer, said, ()));
             while next(&mut frames).await.is_some() {}
             drop(frames);
             settle().await;
@@ -409,11 +409,11 @@ mod tests {
         }
         // Beyond the bound, ended streams make room; open ones stay.
         let mut open: Vec<_> =
-            (0..=STREAMS).map(|_| Box::pin(replay.begin(Kind::Answer, stream::pending(), ()))).collect();
+            (0..=STREAMS).map(|_| Box::pin(replay.begin(StreamKind::Answer, stream::pending(), ()))).collect();
         assert_eq!(replay.lock().len(), STREAMS);
         let mut last = open.pop().expect("one more");
         assert!(next(&mut last).await.is_some(), "it is a stream all the same");
-        let number = EventId { kind: Kind::Answer, stream: replay.begun.load(Ordering::Relaxed) - 1, event: 0 };
+        let number = EventId { kind: StreamKind::Answer, stream: replay.begun.load(Ordering::Relaxed) - 1, event: 0 };
         assert!(replay.resume(number, ()).is_err());
         ended.cancel(toolwright_core::cancel::CancelCause::User);
         settle().await;
@@ -423,10 +423,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn delivered_streams_make_room_for_undelivered_ones() {
-        let Rig { replay, .. } = rig(10);
+        let Fixture { replay, .. } = rig(10);
         for (is_delivered, expect) in [(true, 1), (true, 2), (false, 3), (false, 3), (true, 3)] {
             let (send, sent) = mpsc::channel(1);
-            let mut frames = Box::pin(replay.begin(Kind::Answer, messages(sent), ()));
+            let mut frames = Box::pin(replay.begin(StreamKind::Answer, messages(sent), ()));
             next(&mut frames).await.expect("an event");
             if !is_delivered {
                 drop(frames);
@@ -447,9 +447,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn questions_are_kept_longer_than_progress() {
         use crate::mcp::message::notification;
-        let Rig { replay, .. } = rig(1000);
+        let Fixture { replay, .. } = rig(1000);
         let (send, sent) = mpsc::channel(1);
-        let mut frames = Box::pin(replay.begin(Kind::Answer, messages(sent), ()));
+        let mut frames = Box::pin(replay.begin(StreamKind::Answer, messages(sent), ()));
         next(&mut frames).await.expect("an event");
         // The client does not get these, because its connection broke unnoticed.
         let mut go_out = async |message: &Bytes, count: usize| {
@@ -471,7 +471,7 @@ mod tests {
         }
         drop(again);
         // Beyond the bound some events are lost, and resuming fails.
-        let mut frames = Box::pin(replay.begin(Kind::Answer, stream::repeat(Bytes::from("x")), ()));
+        let mut frames = Box::pin(replay.begin(StreamKind::Answer, stream::repeat(Bytes::from("x")), ()));
         for _ in 0..2 * EVENTS {
             next(&mut frames).await.expect("an event");
         }
@@ -482,16 +482,16 @@ mod tests {
             (state.lost, state.next)
         };
         for (number, is_kept) in [(0, false), (lost - 2, false), (lost - 1, true), (next - 1, true)] {
-            let id = EventId { kind: Kind::Answer, stream: 2, event: number };
+            let id = EventId { kind: StreamKind::Answer, stream: 2, event: number };
             assert_eq!(replay.resume(id, ()).is_ok(), is_kept, "{number} of {lost} to {next}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn resent_events_are_kept_until_delivered() {
-        let Rig { replay, .. } = rig(1000);
+        let Fixture { replay, .. } = rig(1000);
         let numbers = stream::iter(1..=4 * EVENTS).map(|number| Bytes::from(number.to_string()));
-        let mut first = Box::pin(replay.begin(Kind::Answer, numbers, ()));
+        let mut first = Box::pin(replay.begin(StreamKind::Answer, numbers, ()));
         // The client gets none of these.
         for _ in 0..EVENTS / 2 {
             next(&mut first).await.expect("an event");
@@ -516,8 +516,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_being_resent_is_not_evicted() {
-        let Rig { replay, .. } = rig(10);
-        let begin = || Box::pin(replay.begin(Kind::Answer, stream::iter([Bytes::from("12345678")]), ()));
+        let Fixture { replay, .. } = rig(10);
+        let begin = || Box::pin(replay.begin(StreamKind::Answer, stream::iter([Bytes::from("12345678")]), ()));
         let mut first = begin();
         while next(&mut first).await.is_some() {}
         drop(first);
@@ -545,8 +545,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_session_has_one_stream_of_its_own() {
-        let Rig { replay, .. } = rig(10);
-        let begin = || Box::pin(replay.begin(Kind::Session, stream::pending(), ()));
+        let Fixture { replay, .. } = rig(10);
+        let begin = || Box::pin(replay.begin(StreamKind::Session, stream::pending(), ()));
         let mut first = begin();
         next(&mut first).await.expect("an event");
         let _second = begin();

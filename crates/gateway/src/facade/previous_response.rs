@@ -13,10 +13,10 @@ use toolwright_core::session::CallId;
 use toolwright_core::tool_id::short_hash;
 use toolwright_models::served::{Fault, ServedRequest};
 
+use super::continuation_lock::ContinuationLock;
 use super::output::{QUESTION, Refusal};
-use super::reserve::Busy;
-use super::work::Work;
-use super::{Facade, Kind};
+use super::response_work::ResponseWork;
+use super::{Facade, RecordKind};
 
 /// The most items of a conversation that are listed.
 const MAX_ITEMS: usize = 10_000;
@@ -25,7 +25,7 @@ const ANSWER_HASH: usize = 32;
 
 /// State that an earlier request left.
 #[derive(Default)]
-pub(super) struct Earlier {
+pub(super) struct PreviousResponse {
     pub(super) state: Option<RunState>,
     pub(super) messages: Vec<Message>,
     pub(super) session: Option<String>,
@@ -43,10 +43,10 @@ pub(super) struct Earlier {
     /// The result of that run, if it has ended.
     pub(super) came_to: Option<Value>,
     /// Reservations that keep other requests from continuing the same object.
-    pub(super) busy: Vec<Busy>,
+    pub(super) busy: Vec<ContinuationLock>,
 }
 
-impl Earlier {
+impl PreviousResponse {
     fn read(saved: &Value) -> Result<Self, Refusal> {
         let damaged = |error: String| Refusal::new(Fault::Internal, format!("what was kept cannot be read: {error}"));
         let state = match saved.get("state").filter(|state| !state.is_null()) {
@@ -76,7 +76,7 @@ impl Earlier {
     }
 
     /// Returns the results under the run's own ids of their calls.
-    fn by_own_ids(&self, results: &[CallResult]) -> Vec<CallResult> {
+    fn with_run_ids(&self, results: &[CallResult]) -> Vec<CallResult> {
         let own = |result: &CallResult| CallResult { call_id: self.own_id(&result.call_id), ..result.clone() };
         results.iter().map(own).collect()
     }
@@ -98,50 +98,54 @@ impl Facade {
     /// # Errors
     /// [`Fault::NotFound`] if it does not exist; [`Fault::Conflict`] while another request continues it, or if its
     /// calls already have a different answer.
-    pub(super) async fn earlier(self: &Arc<Self>, owner: &str, request: &ServedRequest) -> Result<Earlier, Refusal> {
+    pub(super) async fn earlier(
+        self: &Arc<Self>,
+        owner: &str,
+        request: &ServedRequest,
+    ) -> Result<PreviousResponse, Refusal> {
         let objects = self.source.objects();
         let answered = match first_answer(request) {
-            Some(call) => objects.object(owner, Kind::Call.as_str(), &call).await?,
+            Some(call) => objects.object(owner, RecordKind::Call.as_str(), &call).await?,
             None => None,
         };
         let answered = answered.as_ref().and_then(Value::as_str).map(str::to_owned);
         let mut earlier = if let Some(id) = &request.previous_response {
-            let found = objects.object(owner, Kind::Response.as_str(), id).await?;
+            let found = objects.object(owner, RecordKind::Response.as_str(), id).await?;
             let missing = || Refusal::new(Fault::NotFound, format!("there is no response `{id}`"));
             let found = found.ok_or_else(|| missing().about("previous_response_id"))?;
             if found.get("session").is_none() {
                 let why = format!("response `{id}` is not complete");
                 return Err(Refusal::new(Fault::Conflict, why).about("previous_response_id"));
             }
-            Earlier::read(&found)?
+            PreviousResponse::read(&found)?
         } else if let Some(id) = &request.conversation {
             self.conversation_so_far(owner, id).await?
         } else {
-            Earlier { turn: answered.clone(), ..Earlier::default() }
+            PreviousResponse { turn: answered.clone(), ..PreviousResponse::default() }
         };
         let is_chained = is_chained(request);
         // After a conversation has continued, the answer to its last calls may be sent once more.
         let turn =
             if request.conversation.is_some() { answered.or(earlier.turn.clone()) } else { earlier.turn.clone() };
         let Some(turn) = turn else { return Ok(earlier) };
-        earlier.busy.push(self.reserve(owner, Kind::Turn, &turn).await?);
-        let left = match objects.object(owner, Kind::Turn.as_str(), &turn).await? {
+        earlier.busy.push(self.reserve(owner, RecordKind::Turn, &turn).await?);
+        let left = match objects.object(owner, RecordKind::Turn.as_str(), &turn).await? {
             Some(left) => left,
             None if is_chained => json!({}),
             None => return Ok(earlier),
         };
         if !is_chained {
-            earlier = Earlier { busy: earlier.busy, ..Earlier::read(&left)? };
+            earlier = PreviousResponse { busy: earlier.busy, ..PreviousResponse::read(&left)? };
         }
         match left["answered"]["by"].as_str() {
             Some(by) if left["answered"]["with"] == hash_of_answer(request) => {
-                let answer = objects.object(owner, Kind::Answer.as_str(), by).await?;
+                let answer = objects.object(owner, RecordKind::Answer.as_str(), by).await?;
                 earlier.came_to = answer.map(|mut answer| answer["said"].take()).filter(Value::is_object);
                 earlier.repeats = Some(by.to_owned());
             }
             // A client that holds the whole conversation may continue it differently, for example after an
             // interruption.
-            Some(_) if !is_chained && !decides(request) => return Ok(Earlier::default()),
+            Some(_) if !is_chained && !decides(request) => return Ok(PreviousResponse::default()),
             Some(by) => {
                 let why = format!(
                     "the calls that waited were answered by request `{by}`: each takes one answer. Continue what that came to"
@@ -158,12 +162,12 @@ impl Facade {
         Ok(earlier)
     }
 
-    async fn conversation_so_far(self: &Arc<Self>, owner: &str, id: &str) -> Result<Earlier, Refusal> {
+    async fn conversation_so_far(self: &Arc<Self>, owner: &str, id: &str) -> Result<PreviousResponse, Refusal> {
         let about = |fault, why: String| Refusal::new(fault, why).about("conversation");
-        let busy = self.reserve(owner, Kind::Conversation, id).await?;
-        let found = self.source.objects().object(owner, Kind::Conversation.as_str(), id).await?;
+        let busy = self.reserve(owner, RecordKind::Conversation, id).await?;
+        let found = self.source.objects().object(owner, RecordKind::Conversation.as_str(), id).await?;
         let found = found.ok_or_else(|| about(Fault::NotFound, format!("there is no conversation `{id}`")))?;
-        let mut earlier = Earlier::read(&found)?;
+        let mut earlier = PreviousResponse::read(&found)?;
         if earlier.items.len() >= MAX_ITEMS {
             let why = format!("a conversation has at most {MAX_ITEMS} items: begin another");
             return Err(about(Fault::Conflict, why));
@@ -180,13 +184,18 @@ impl Facade {
     ///
     /// # Errors
     /// [`Fault::Invalid`] and [`Fault::Conflict`] for results of calls that do not wait, and failures of the store.
-    pub(super) async fn begin(&self, work: &Work, mut earlier: Earlier, spec: RunConfig) -> Result<RunState, Refusal> {
+    pub(super) async fn begin(
+        &self,
+        work: &ResponseWork,
+        mut earlier: PreviousResponse,
+        spec: RunConfig,
+    ) -> Result<RunState, Refusal> {
         let answers = earlier.answers.take().zip(earlier.turn.take());
         let state = begin(work, earlier, spec)?;
         if let Some((mut left, turn)) = answers {
             left["answered"] = json!({"by": work.id, "with": hash_of_answer(&work.request)});
             let owner = work.principal.id.as_str();
-            self.source.objects().put_object(owner, Kind::Turn.as_str(), &turn, left).await?;
+            self.source.objects().put_object(owner, RecordKind::Turn.as_str(), &turn, left).await?;
         }
         Ok(state)
     }
@@ -221,7 +230,7 @@ fn hash_of_answer(request: &ServedRequest) -> String {
     short_hash(&json!([said, request.approvals]).to_string(), ANSWER_HASH)
 }
 
-fn begin(work: &Work, earlier: Earlier, spec: RunConfig) -> Result<RunState, Refusal> {
+fn begin(work: &ResponseWork, earlier: PreviousResponse, spec: RunConfig) -> Result<RunState, Refusal> {
     let asked = &work.request.request.messages;
     let is_chained = is_chained(&work.request);
     // A stateless client puts its new messages after the model's last answer.
@@ -229,7 +238,7 @@ fn begin(work: &Work, earlier: Earlier, spec: RunConfig) -> Result<RunState, Ref
     let (mut results, mut said) = (Vec::new(), Vec::new());
     for message in &asked[tail..] {
         match message {
-            Message::Tool { results: given } => results.extend(earlier.by_own_ids(given)),
+            Message::Tool { results: given } => results.extend(earlier.with_run_ids(given)),
             Message::User { content } => said.extend(content.iter().cloned()),
             Message::Assistant { .. } => {}
         }
@@ -244,13 +253,13 @@ fn begin(work: &Work, earlier: Earlier, spec: RunConfig) -> Result<RunState, Ref
     let wrong = |error: &dyn std::fmt::Display| Refusal::new(Fault::Conflict, error.to_string());
     let waits = !state.is_over();
     if waits || is_chained {
-        answered_once(&state, &results).map_err(|refusal| refusal.about(field_of_results(work)))?;
+        answered_once(&state, &results).map_err(|refusal| refusal.about(results_field(work)))?;
     }
     if waits && !(results.is_empty() && approvals.is_empty()) {
         all_answered(&state, &results, &earlier.calls)
             .map_err(|refusal| refusal.about(if work.request.items.is_empty() { "messages" } else { "input" }))?;
     }
-    state.respecify(spec);
+    state.replace_config(spec);
     if waits {
         let mut decisions: Vec<(CallId, ApprovalDecision)> = Vec::new();
         let mut decide = |id: &str, approve: bool, reason: String| {
@@ -311,7 +320,7 @@ fn all_answered(state: &RunState, results: &[CallResult], calls: &BTreeMap<Strin
 }
 
 /// Returns the name of the field in which a request gives results of calls.
-fn field_of_results(work: &Work) -> String {
+fn results_field(work: &ResponseWork) -> String {
     let is_result = |item: &Value| item["type"].as_str().is_some_and(|kind| kind.ends_with("_call_output"));
     match work.request.items.iter().rposition(is_result) {
         Some(at) => format!("input[{at}].call_id"),
@@ -336,11 +345,11 @@ fn is_yes(word: &str) -> bool {
 }
 
 /// Iterates over the messages of a request from the last back to the model's last answer.
-pub(super) trait FromEnd {
+pub(super) trait MessagesFromEnd {
     fn messages_from_end(&self) -> impl Iterator<Item = &Message>;
 }
 
-impl FromEnd for ServedRequest {
+impl MessagesFromEnd for ServedRequest {
     fn messages_from_end(&self) -> impl Iterator<Item = &Message> {
         self.request.messages.iter().rev().take_while(|message| !matches!(message, Message::Assistant { .. }))
     }

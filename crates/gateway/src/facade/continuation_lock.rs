@@ -7,15 +7,15 @@ use toolwright_core::store::Claim;
 use toolwright_models::served::Fault;
 
 use super::output::Refusal;
-use super::{Facade, Kind};
+use super::{Facade, RecordKind};
 
 /// Owner, kind and id.
-pub(super) type Key = (String, Kind, String);
+pub(super) type RecordKey = (String, RecordKind, String);
 
 /// A reservation: no other request may continue the object meanwhile.
-pub(super) struct Busy {
+pub(super) struct ContinuationLock {
     facade: Arc<Facade>,
-    key: Key,
+    key: RecordKey,
     released: bool,
 }
 
@@ -24,7 +24,12 @@ impl Facade {
     ///
     /// # Errors
     /// [`Fault::Conflict`] while another request holds it.
-    pub(super) async fn reserve(self: &Arc<Self>, owner: &str, kind: Kind, id: &str) -> Result<Busy, Refusal> {
+    pub(super) async fn reserve(
+        self: &Arc<Self>,
+        owner: &str,
+        kind: RecordKind,
+        id: &str,
+    ) -> Result<ContinuationLock, Refusal> {
         let taken = || {
             let why = format!("another request works on {} `{id}`: wait for its answer, then try again", kind.as_str());
             Refusal::new(Fault::Conflict, why)
@@ -34,7 +39,7 @@ impl Facade {
             return Err(taken());
         }
         // The store's claims separate processes; `busy` separates requests of one process.
-        let busy = Busy { facade: Arc::clone(self), key, released: false };
+        let busy = ContinuationLock { facade: Arc::clone(self), key, released: false };
         match self.source.runs().claim(&name(&busy.key)).await? {
             Claim::Held => Ok(busy),
             Claim::TakenBy(_) => Err(taken()),
@@ -43,11 +48,11 @@ impl Facade {
 }
 
 /// Returns the name of the claim. It contains spaces, so no run has the same name.
-fn name((owner, kind, id): &Key) -> String {
+fn name((owner, kind, id): &RecordKey) -> String {
     format!("{} {owner} {id}", kind.as_str())
 }
 
-async fn release(facade: &Facade, key: &Key) {
+async fn release(facade: &Facade, key: &RecordKey) {
     if let Err(error) = facade.source.runs().release(&name(key)).await {
         // The claim blocks only other processes, and only until this one ends.
         tracing::warn!("the reservation of {} `{}` stays: {error}", key.1.as_str(), key.2);
@@ -55,7 +60,7 @@ async fn release(facade: &Facade, key: &Key) {
     facade.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
 }
 
-impl Busy {
+impl ContinuationLock {
     /// Ends the reservation, so that a client may continue as soon as it is answered.
     pub(super) async fn release(mut self) {
         release(&self.facade, &self.key).await;
@@ -63,7 +68,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for ContinuationLock {
     fn drop(&mut self) {
         if self.released {
             return;

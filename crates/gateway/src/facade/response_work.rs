@@ -18,16 +18,16 @@ use toolwright_core::model::{Message, ModelRequest, StopReason, Usage};
 use toolwright_core::operation::Lineage;
 use toolwright_core::session::{PeerProcess, Principal, Session, SessionId};
 use toolwright_core::store::KeptObject;
-use toolwright_models::served::{End, Fault, Piece, ServedApi, ServedRequest, input_system};
+use toolwright_models::served::{Fault, ResponseEnd, ResponsePiece, ServedApi, ServedRequest, input_system};
 use toolwright_runtime::executor::{ModelAsk, ModelQuestion};
 
-use super::continued::{Earlier, decides, is_chained};
+use super::continuation_lock::ContinuationLock;
 use super::output::{Output, QUESTION, Refusal};
-use super::reserve::Busy;
-use super::start::Resumed;
-use super::{Facade, Kind};
+use super::previous_response::{PreviousResponse, decides, is_chained};
+use super::start::ResumedRun;
+use super::{Facade, RecordKind};
 use crate::Gateway;
-use crate::agents::{PreparedRun, RunOrder, Target};
+use crate::agents::{PreparedRun, RunRequest, RunTarget};
 use crate::config::FacadeApprovals;
 use crate::http::Connection;
 
@@ -37,7 +37,7 @@ const SHUTDOWN_CHECK: Duration = Duration::from_millis(100);
 const APPROVE: &str = "approve_tool_call";
 
 /// A request in progress.
-pub(super) struct Work {
+pub(super) struct ResponseWork {
     pub(super) id: String,
     /// When it began, in seconds since the epoch.
     pub(super) created: u64,
@@ -45,7 +45,7 @@ pub(super) struct Work {
     pub(super) request: ServedRequest,
     /// The request's original body, if its answer is stored.
     pub(super) body: Bytes,
-    pub(super) target: Target,
+    pub(super) target: RunTarget,
     pub(super) principal: Principal,
     /// Decides if no policy rule matches.
     pub(super) profile: Profile,
@@ -65,20 +65,20 @@ pub(super) struct Work {
     /// Whether the store has it. If it is then missing there, it was deleted and is not stored again.
     pub(super) kept: AtomicBool,
     /// Keeps other requests from resuming it, if it can be fetched while in progress.
-    pub(super) busy: Option<Busy>,
+    pub(super) busy: Option<ContinuationLock>,
 }
 
 /// State that a request leaves for the next one.
-struct Left {
+struct Continuation {
     state: Option<RunState>,
     messages: Vec<Message>,
     session: String,
     /// The calls and questions that the client must answer: the run's own ids by the client's ids.
     open: BTreeMap<String, String>,
-    end: End,
+    end: ResponseEnd,
 }
 
-impl Left {
+impl Continuation {
     fn to_json(&self, id: &str) -> Result<Value, Refusal> {
         let state = self.state.as_ref().map(RunState::to_json).transpose();
         let state = state.map_err(|error| Refusal::new(Fault::Internal, error.to_string()))?;
@@ -98,9 +98,9 @@ impl Facade {
     /// Does a request's work. What the next request may refer to is stored before the answer ends.
     pub(super) async fn work(
         self: &Arc<Self>,
-        work: &Work,
-        mut earlier: Earlier,
-        resumed: Option<Resumed>,
+        work: &ResponseWork,
+        mut earlier: PreviousResponse,
+        resumed: Option<ResumedRun>,
     ) -> Result<(), Refusal> {
         let busy = std::mem::take(&mut earlier.busy);
         let done = self.answer(work, earlier, resumed).await;
@@ -112,7 +112,12 @@ impl Facade {
     }
 
     /// Answers, and stores what the next request may refer to. Returns a function that sends the end.
-    async fn answer(&self, work: &Work, earlier: Earlier, resumed: Option<Resumed>) -> Result<impl FnOnce(), Refusal> {
+    async fn answer(
+        &self,
+        work: &ResponseWork,
+        earlier: PreviousResponse,
+        resumed: Option<ResumedRun>,
+    ) -> Result<impl FnOnce(), Refusal> {
         if let Some(said) = &earlier.came_to {
             work.output.replay(&said["pieces"]);
             return Ok(work.output.end(end_of(said)?));
@@ -122,11 +127,11 @@ impl Facade {
         system.extend(input_system(&work.request.items)?);
         let answering = async {
             match &work.target {
-                Target::Raw(model) => self.ask(work, model, earlier).await,
-                Target::Agent(_) | Target::Model(_) => self.run(work, earlier, resumed).await,
+                RunTarget::Raw(model) => self.ask(work, model, earlier).await,
+                RunTarget::Agent(_) | RunTarget::Model(_) => self.run(work, earlier, resumed).await,
             }
         };
-        let mut left = work.output.paced(answering, &work.cancel, work.survives_disconnect).await?;
+        let mut left = work.output.run_at_reader_pace(answering, &work.cancel, work.survives_disconnect).await?;
         // Some servers report their own stop token as the stop sequence.
         if matches!(&left.end.stop, StopReason::StopSequence(Some(text)) if !work.request.request.settings.stop.contains(text))
         {
@@ -141,10 +146,10 @@ impl Facade {
         let mut kept = Vec::new();
         if !left.open.is_empty() {
             // An existing turn may already have its answer.
-            if !(is_repeat && objects.object(owner, Kind::Turn.as_str(), &work.id).await?.is_some()) {
-                kept.push(Kind::Turn.kept(&work.id, saved.clone()));
+            if !(is_repeat && objects.object(owner, RecordKind::Turn.as_str(), &work.id).await?.is_some()) {
+                kept.push(RecordKind::Turn.kept(&work.id, saved.clone()));
             }
-            kept.extend(left.open.keys().map(|call| Kind::Call.kept(call, json!(work.id))));
+            kept.extend(left.open.keys().map(|call| RecordKind::Call.kept(call, json!(work.id))));
         }
         let end = &left.end;
         let said = (is_answer && left.state.is_some()).then(|| {
@@ -155,7 +160,7 @@ impl Facade {
         if work.api == ServedApi::Responses {
             if let Some(id) = &work.request.conversation {
                 let mut conversation =
-                    objects.object(owner, Kind::Conversation.as_str(), id).await?.unwrap_or_default();
+                    objects.object(owner, RecordKind::Conversation.as_str(), id).await?.unwrap_or_default();
                 // A repeated answer is already in the conversation.
                 if conversation["last"] != work.id {
                     let body = work.output.body();
@@ -167,7 +172,7 @@ impl Facade {
                     }
                     (conversation["items"], conversation["last"]) = (Value::Array(all), json!(work.id));
                     // A conversation that was deleted meanwhile stays deleted.
-                    kept.push(KeptObject { only_if_there: true, ..Kind::Conversation.kept(id, conversation) });
+                    kept.push(KeptObject { only_if_there: true, ..RecordKind::Conversation.kept(id, conversation) });
                 }
             }
             kept.extend(work.response(Some(saved)));
@@ -179,9 +184,13 @@ impl Facade {
 
     /// Keeps what a request leaves, in one step: nobody finds a part of it. Of a response that its owner deleted nothing is
     /// kept.
-    pub(super) async fn keep(&self, work: &Work, objects: impl IntoIterator<Item = KeptObject>) -> Result<(), Refusal> {
+    pub(super) async fn keep(
+        &self,
+        work: &ResponseWork,
+        objects: impl IntoIterator<Item = KeptObject>,
+    ) -> Result<(), Refusal> {
         let is_deleted = || work.output.deleted.load(Ordering::Relaxed);
-        let is_of_response = |kept: &KeptObject| kept.kind != Kind::Conversation.as_str();
+        let is_of_response = |kept: &KeptObject| kept.kind != RecordKind::Conversation.as_str();
         let kept: Vec<_> = objects.into_iter().filter(|kept| !(is_deleted() && is_of_response(kept))).collect();
         if kept.is_empty() {
             return Ok(());
@@ -195,7 +204,7 @@ impl Facade {
     }
 
     /// Sends one request to a model, without an agent.
-    async fn ask(&self, work: &Work, model: &str, earlier: Earlier) -> Result<Left, Refusal> {
+    async fn ask(&self, work: &ResponseWork, model: &str, earlier: PreviousResponse) -> Result<Continuation, Refusal> {
         let executor = &self.gateway.options.executor;
         let session = earlier.session.or_else(|| work.session.clone()).unwrap_or_else(|| work.id.clone());
         // A stateless client sends the whole conversation.
@@ -225,16 +234,21 @@ impl Facade {
         let (mut calls, opaque) = (response.calls, response.opaque);
         calls.iter_mut().for_each(|call| work.output.name(call));
         messages.push(Message::Assistant { text: response.text, calls, opaque });
-        let end = End { stop: response.stop, usage: response.usage, pending: false };
-        Ok(Left { state: None, messages, session, open: BTreeMap::new(), end })
+        let end = ResponseEnd { stop: response.stop, usage: response.usage, pending: false };
+        Ok(Continuation { state: None, messages, session, open: BTreeMap::new(), end })
     }
 
     /// Runs an agent.
-    async fn run(&self, work: &Work, earlier: Earlier, resumed: Option<Resumed>) -> Result<Left, Refusal> {
+    async fn run(
+        &self,
+        work: &ResponseWork,
+        earlier: PreviousResponse,
+        resumed: Option<ResumedRun>,
+    ) -> Result<Continuation, Refusal> {
         let session = earlier.session.clone().or_else(|| work.session.clone()).unwrap_or_else(|| work.id.clone());
         // A resumed run continues its counters, so this request reports only its own part.
         let before = earlier.state.as_ref().filter(|state| !state.is_over()).map(RunState::usage).unwrap_or_default();
-        let Resumed { driver, options, mut state } = match resumed {
+        let ResumedRun { driver, options, mut state } = match resumed {
             Some(resumed) => resumed,
             None => {
                 if decides(&work.request) && work.connection.process().await == PeerProcess::Nested {
@@ -242,31 +256,31 @@ impl Facade {
                 }
                 let (driver, options, spec) = self.prepare(work, session.clone()).await?;
                 let again = match earlier.repeats {
-                    Some(_) => again(&driver, &options, &spec).await?,
+                    Some(_) => reopen_run(&driver, &options, &spec).await?,
                     None => None,
                 };
                 let state = match again {
                     Some(state) => state,
                     None => self.begin(work, earlier, spec).await?,
                 };
-                Resumed { driver, options, state }
+                ResumedRun { driver, options, state }
             }
         };
         let driven = driver.run(&mut state, &options).await;
         let mut report = driven.map_err(|error| Refusal::new(Fault::Internal, error.to_string()))?;
-        report.usage = report.usage.beyond(before);
+        report.usage = report.usage.saturating_sub(before);
         self.ended(work, state, session, &report)
     }
 
     /// Prepares a run.
     pub(super) async fn prepare(
         &self,
-        work: &Work,
+        work: &ResponseWork,
         session: String,
     ) -> Result<(Driver, RunOptions, RunConfig), Refusal> {
         let PreparedRun { driver, mut options, mut spec } = self
             .source
-            .prepare(RunOrder {
+            .prepare(RunRequest {
                 target: work.target.clone(),
                 run: work.id.clone(),
                 session,
@@ -296,7 +310,13 @@ impl Facade {
     }
 
     /// Writes a run's answer, or its open calls and questions, and returns what the run leaves.
-    fn ended(&self, work: &Work, state: RunState, session: String, report: &RunReport) -> Result<Left, Refusal> {
+    fn ended(
+        &self,
+        work: &ResponseWork,
+        state: RunState,
+        session: String,
+        report: &RunReport,
+    ) -> Result<Continuation, Refusal> {
         let output = &work.output;
         let mut open = BTreeMap::new();
         match report.status {
@@ -309,7 +329,7 @@ impl Facade {
                     let known = output.id_of_call(&call.id);
                     let own = std::mem::replace(&mut call.id, known);
                     open.insert(call.id.clone(), own);
-                    output.piece(&Piece::Call(call));
+                    output.piece(&ResponsePiece::Call(call));
                 }
                 for request in &report.pending {
                     let name = name_of_tool(&self.gateway, request);
@@ -328,18 +348,20 @@ impl Facade {
                 None => output.answer(&report.answer),
             },
         }
-        let end = End { stop: output.stop(), usage: report.usage, pending: false };
-        Ok(Left { state: Some(state), messages: Vec::new(), session, open, end })
+        let end = ResponseEnd { stop: output.stop(), usage: report.usage, pending: false };
+        Ok(Continuation { state: Some(state), messages: Vec::new(), session, open, end })
     }
 
-    fn approver(&self, work: &Work) -> Arc<dyn Approver> {
+    fn approver(&self, work: &ResponseWork) -> Arc<dyn Approver> {
         let takes_items = work.api == ServedApi::Responses;
         match work.approvals {
             FacadeApprovals::Inbox => {
                 let output = takes_items.then(|| Arc::clone(&work.output));
-                Arc::new(InInbox { gateway: Arc::clone(&self.gateway), inbox: self.source.inbox(), output })
+                Arc::new(InboxApprover { gateway: Arc::clone(&self.gateway), inbox: self.source.inbox(), output })
             }
-            FacadeApprovals::Tool if takes_items || work.brings(APPROVE) => Arc::new(AskLater(work.connection.clone())),
+            FacadeApprovals::Tool if takes_items || work.client_offers(APPROVE) => {
+                Arc::new(NextRequestApprover(work.connection.clone()))
+            }
             FacadeApprovals::Tool => Arc::new(NoApprover { remedy: format!("send the tool `{APPROVE}`") }),
             FacadeApprovals::Deny => Arc::new(NoApprover {
                 remedy: "set `approvals` of server.facades or of the token, or allow the tool by a rule".into(),
@@ -348,7 +370,7 @@ impl Facade {
     }
 }
 
-impl Work {
+impl ResponseWork {
     /// Returns whether it continues without its client, who can fetch the answer by its id or session.
     pub(super) fn is_left(&self) -> bool {
         self.survives_disconnect && self.api != ServedApi::Responses
@@ -372,7 +394,7 @@ impl Work {
         }
         kept["input"] = Value::Array(self.input_items());
         let only_if_there = self.kept.swap(true, Ordering::Relaxed);
-        Some(KeptObject { only_if_there, ..Kind::Response.kept(&self.id, kept) })
+        Some(KeptObject { only_if_there, ..RecordKind::Response.kept(&self.id, kept) })
     }
 
     /// The answer of an API without state, if it goes on without its client; and what the answer `said`, if the request may
@@ -382,10 +404,10 @@ impl Work {
         if let Some(said) = said {
             kept["said"] = said;
         }
-        (!kept.is_null()).then(|| Kind::Answer.kept(&self.id, kept))
+        (!kept.is_null()).then(|| RecordKind::Answer.kept(&self.id, kept))
     }
 
-    fn brings(&self, tool: &str) -> bool {
+    fn client_offers(&self, tool: &str) -> bool {
         self.request.request.tools.iter().any(|shown| shown.name == tool)
     }
 
@@ -396,20 +418,20 @@ impl Work {
 }
 
 /// Restores the end of a stored answer.
-fn end_of(said: &Value) -> Result<End, Refusal> {
+fn end_of(said: &Value) -> Result<ResponseEnd, Refusal> {
     let damaged = |error: serde_json::Error| {
         Refusal::new(Fault::Internal, format!("the end of an answer that was kept cannot be read: {error}"))
     };
     let stop = StopReason::deserialize(&said["stop"]).map_err(damaged)?;
     let usage = Usage::deserialize(&said["usage"]).map_err(damaged)?;
-    Ok(End { stop, usage, pending: false })
+    Ok(ResponseEnd { stop, usage, pending: false })
 }
 
 /// Loads the state of a started run, reopened if it was interrupted; `None` if it was not saved.
-async fn again(driver: &Driver, options: &RunOptions, spec: &RunConfig) -> Result<Option<RunState>, Refusal> {
+async fn reopen_run(driver: &Driver, options: &RunOptions, spec: &RunConfig) -> Result<Option<RunState>, Refusal> {
     match driver.load(options).await {
         Ok(mut state) => {
-            state.respecify(spec.clone());
+            state.replace_config(spec.clone());
             state.ask_again();
             Ok(Some(state))
         }
@@ -427,12 +449,12 @@ fn name_of_tool(gateway: &Gateway, request: &ApprovalRequest) -> String {
 }
 
 /// Asks the client about a call, by its approval tool or by an item. Returns the id of the question.
-fn question(work: &Work, request: &ApprovalRequest, name: &str) -> String {
+fn question(work: &ResponseWork, request: &ApprovalRequest, name: &str) -> String {
     let id = work.output.id_of_question(request.call_id.as_str());
-    if work.brings(APPROVE) {
+    if work.client_offers(APPROVE) {
         let arguments = json!({"tool": name, "arguments": request.arguments, "reason": request.reason}).to_string();
-        let call = toolwright_core::model::WrittenCall { id: id.clone(), name: APPROVE.into(), arguments };
-        work.output.piece(&Piece::Call(call));
+        let call = toolwright_core::model::RawToolCall { id: id.clone(), name: APPROVE.into(), arguments };
+        work.output.piece(&ResponsePiece::Call(call));
     } else {
         work.output.question(request, name);
     }
@@ -443,10 +465,10 @@ fn question(work: &Work, request: &ApprovalRequest, name: &str) -> String {
 const NESTED: &str = "a program that Toolwright started cannot approve its own calls";
 
 /// Leaves every question for the client's next request.
-struct AskLater(Connection);
+struct NextRequestApprover(Connection);
 
 #[async_trait]
-impl Approver for AskLater {
+impl Approver for NextRequestApprover {
     async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
         match self.0.process().await {
             PeerProcess::Nested => ApprovalDecision::Deny { reason: NESTED.into() },
@@ -457,14 +479,14 @@ impl Approver for AskLater {
 
 /// Asks in the inbox, and shows the question in the answer if the API has items for questions. When the server ends,
 /// the question stays open for the next process.
-struct InInbox {
+struct InboxApprover {
     gateway: Arc<Gateway>,
     inbox: Arc<dyn Approver>,
     output: Option<Arc<Output>>,
 }
 
 #[async_trait]
-impl Approver for InInbox {
+impl Approver for InboxApprover {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
         if let Some(output) = &self.output {
             output.question(request, &name_of_tool(&self.gateway, request));

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{CallResult, Message};
-use toolwright_core::output::Readers;
+use toolwright_core::output::OutputReaders;
 
 /// A result is evicted only if it has this many hundredths of its note's size. Smaller ones free next to nothing.
 const WORTH_REMOVING: usize = 250;
@@ -30,10 +30,10 @@ const ENOUGH: usize = 70;
 const FULL: usize = 90;
 
 /// A conversation and its limits, in estimated tokens.
-pub(super) struct Room<'a> {
+pub(super) struct EvictionInput<'a> {
     pub(super) messages: &'a [Message],
     /// Tokens of system prompt and tools, which are in every request.
-    pub(super) besides: usize,
+    pub(super) overhead: usize,
     /// By how much the estimate of the newest results may be too low, because no API has counted them yet.
     pub(super) uncertainty: usize,
     /// The most tokens of a request.
@@ -67,7 +67,7 @@ pub(crate) struct ResultPosition {
 
 /// A plan to make room.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct RoomPlan {
+pub(crate) struct EvictionPlan {
     /// Results to replace by notes.
     pub(crate) truncate: Vec<ResultPosition>,
     /// Messages to compact into one.
@@ -76,37 +76,37 @@ pub(crate) struct RoomPlan {
     pub(crate) full: bool,
 }
 
-impl RoomPlan {
+impl EvictionPlan {
     pub(crate) fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 }
 
-impl Room<'_> {
+impl EvictionInput<'_> {
     /// Returns the mildest plan that reaches the target, or comes near enough without a model. If none does, returns
     /// the one that comes nearest.
-    pub(super) fn plan(&self) -> RoomPlan {
+    pub(super) fn plan(&self) -> EvictionPlan {
         let sizes: Vec<usize> = self.messages.iter().map(Message::tokens).collect();
-        let total = self.besides + self.uncertainty + sizes.iter().sum::<usize>();
+        let total = self.overhead + self.uncertainty + sizes.iter().sum::<usize>();
         let trigger = if self.scope == EvictionScope::All { self.limit } else { self.limit * FULL / 100 };
         if total <= trigger {
-            return RoomPlan::default();
+            return EvictionPlan::default();
         }
         let results = self.evictable();
         let (truncate, left) = self.truncated(&results, 0, total);
         if left <= self.target.max(self.limit * ENOUGH / 100) {
-            return RoomPlan { truncate, ..RoomPlan::default() };
+            return EvictionPlan { truncate, ..EvictionPlan::default() };
         }
         if let Some((range, gain)) = self.range(&sizes, total) {
             let (rest, after) = self.truncated(&results, range.end, total - gain);
             if self.is_worthwhile(total, after) {
-                return RoomPlan { truncate: rest, summarize: Some(range), full: false };
+                return EvictionPlan { truncate: rest, summarize: Some(range), full: false };
             }
         }
         if !self.is_worthwhile(total, left) {
-            return RoomPlan::default();
+            return EvictionPlan::default();
         }
-        RoomPlan { truncate, summarize: None, full: left.saturating_sub(self.uncertainty) > self.limit }
+        EvictionPlan { truncate, summarize: None, full: left.saturating_sub(self.uncertainty) > self.limit }
     }
 
     /// Returns the most tokens that could be freed.
@@ -220,17 +220,17 @@ pub(crate) fn has_text<'b>(blocks: impl IntoIterator<Item = &'b ContentBlock>) -
 impl Evicted {
     /// Returns whether the model can still read the result by its handles: its text, if it has any, with these tools;
     /// otherwise its files.
-    pub(crate) fn is_kept(&self, result: &CallResult, readers: &Readers) -> bool {
+    pub(crate) fn is_kept(&self, result: &CallResult, readers: &OutputReaders) -> bool {
         self.has_readable_text(readers) || (!self.files.is_empty() && !has_text(&result.content))
     }
 
-    fn has_readable_text(&self, readers: &Readers) -> bool {
+    fn has_readable_text(&self, readers: &OutputReaders) -> bool {
         !self.texts.is_empty() && !readers.is_empty()
     }
 
     /// Returns the note, with `beginning` bytes of the result. Names the handles of the text only if there are
     /// `readers`.
-    pub(super) fn note(&self, result: &CallResult, readers: &Readers, beginning: usize) -> String {
+    pub(super) fn note(&self, result: &CallResult, readers: &OutputReaders, beginning: usize) -> String {
         let texts = || result.content.iter().filter_map(|block| block.as_text());
         let bytes: usize = texts().map(str::len).sum();
         let mut how = Vec::new();
@@ -264,17 +264,17 @@ impl Evicted {
 }
 
 /// Returns how to read a stored text: only one way, because there are many notes.
-fn advice(handle: &str, readers: &Readers) -> String {
-    let Readers { read, grep, extract } = readers.clone();
+fn advice(handle: &str, readers: &OutputReaders) -> String {
+    let OutputReaders { read, grep, extract } = readers.clone();
     if read.is_some() {
-        return format!("it is stored. {}", Readers { read, ..Readers::default() }.advice(handle));
+        return format!("it is stored. {}", OutputReaders { read, ..OutputReaders::default() }.advice(handle));
     }
-    format!("it is stored under the handle {handle}. {}", Readers { read: None, grep, extract }.advice(handle))
+    format!("it is stored under the handle {handle}. {}", OutputReaders { read: None, grep, extract }.advice(handle))
 }
 
 #[cfg(test)]
 mod tests {
-    use toolwright_core::model::WrittenCall;
+    use toolwright_core::model::RawToolCall;
 
     use super::*;
 
@@ -283,7 +283,7 @@ mod tests {
     fn messages(written: &str) -> Vec<Message> {
         let of = |part: &str| {
             let text = "four".repeat(part[1..].parse::<usize>().expect("a number"));
-            let call = WrittenCall { id: "1".into(), name: "t".into(), arguments: "{}".into() };
+            let call = RawToolCall { id: "1".into(), name: "t".into(), arguments: "{}".into() };
             let call_id = if part.starts_with('n') { "noted".into() } else { "1".into() };
             let result =
                 CallResult { content: vec![ContentBlock::text(text.clone())], call_id, ..CallResult::default() };
@@ -302,9 +302,9 @@ mod tests {
     fn check(written: &str, memory: Option<usize>, task_at: Option<usize>, scope: EvictionScope, expect: &str) {
         let messages = messages(written);
         let notes = BTreeSet::from(["noted".to_owned()]);
-        let room = Room {
+        let room = EvictionInput {
             messages: &messages,
-            besides: 0,
+            overhead: 0,
             uncertainty: 0,
             limit: 1000,
             target: 500,
@@ -370,24 +370,25 @@ mod tests {
         check("u950", Some(100), None, EvictionScope::Seen, "");
     }
 
-    fn named(read: Option<&str>, grep: Option<&str>) -> Readers {
-        Readers { read: read.map(str::to_owned), grep: grep.map(str::to_owned), extract: None }
+    fn named(read: Option<&str>, grep: Option<&str>) -> OutputReaders {
+        OutputReaders { read: read.map(str::to_owned), grep: grep.map(str::to_owned), extract: None }
     }
 
     #[test]
     fn a_note_says_how_to_read_the_result() {
         let result = |text: &str| CallResult { content: vec![ContentBlock::text(text)], ..CallResult::default() };
         let (both, grep) = (named(Some("output__read"), Some("output__grep")), named(None, Some("output__grep")));
-        let check_of = |text: &str, texts: &[&str], files: &[&str], is_repeatable, readers: &Readers, expect: &str| {
-            let all = |handles: &[&str]| handles.iter().map(|handle| (*handle).to_owned()).collect();
-            let position = ResultPosition { message: 0, result: 0 };
-            let evicted = Evicted { position, texts: all(texts), files: all(files), is_repeatable };
-            let (result, bytes) = (result(text), text.len());
-            let note = evicted.note(&result, readers, 0);
-            assert_eq!(evicted.is_kept(&result, readers), !note.contains("not kept"), "{note}");
-            assert_eq!(note, format!("[toolwright took this result, {bytes} bytes, out to make room; {expect}]"));
-        };
-        let check = |texts: &[&str], files: &[&str], is_repeatable, readers: &Readers, expect: &str| {
+        let check_of =
+            |text: &str, texts: &[&str], files: &[&str], is_repeatable, readers: &OutputReaders, expect: &str| {
+                let all = |handles: &[&str]| handles.iter().map(|handle| (*handle).to_owned()).collect();
+                let position = ResultPosition { message: 0, result: 0 };
+                let evicted = Evicted { position, texts: all(texts), files: all(files), is_repeatable };
+                let (result, bytes) = (result(text), text.len());
+                let note = evicted.note(&result, readers, 0);
+                assert_eq!(evicted.is_kept(&result, readers), !note.contains("not kept"), "{note}");
+                assert_eq!(note, format!("[toolwright took this result, {bytes} bytes, out to make room; {expect}]"));
+            };
+        let check = |texts: &[&str], files: &[&str], is_repeatable, readers: &OutputReaders, expect: &str| {
             check_of("four", texts, files, is_repeatable, readers, expect);
         };
         let read = "it is stored. Read it with output__read {\"handle\": \"s/1\", \"offset\": 0}";

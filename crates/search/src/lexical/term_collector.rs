@@ -8,7 +8,7 @@ use super::fields::{Field, each_text, impact, occurrence};
 use super::words::{each_word, is_stop_word, joined};
 
 /// Data of one tool in an index.
-pub(super) struct Reading<'a> {
+pub(super) struct ToolTerms<'a> {
     /// Its words, each once.
     pub(super) words: &'a [WordId],
     /// The distinct stems of its name.
@@ -18,9 +18,9 @@ pub(super) struct Reading<'a> {
 }
 
 /// Reads documents one after the other, reusing its buffers.
-pub(super) struct Intake {
+pub(super) struct TermCollector {
     dictionary: Arc<Dictionary>,
-    fields: [Words; Field::ALL.len()],
+    fields: [FieldWords; Field::ALL.len()],
     words: Vec<WordId>,
     name: Vec<Term>,
     impacts: Vec<(Term, f32)>,
@@ -32,13 +32,13 @@ pub(super) struct Intake {
 
 /// The words of one field, with repetitions.
 #[derive(Default)]
-struct Words {
+struct FieldWords {
     own: Vec<WordId>,
     /// Joined neighbours, and stop words of a name. They do not count towards a field's length.
     unmeasured: Vec<WordId>,
 }
 
-impl Intake {
+impl TermCollector {
     pub(super) fn new(dictionary: Arc<Dictionary>) -> Self {
         Self {
             dictionary,
@@ -60,13 +60,13 @@ impl Intake {
         self.dictionary
     }
 
-    pub(super) fn read(&mut self, document: &Document<'_>) -> Reading<'_> {
+    pub(super) fn read(&mut self, document: &Document<'_>) -> ToolTerms<'_> {
         self.take_fields(document);
         self.count()
     }
 
     fn take_fields(&mut self, document: &Document<'_>) {
-        for Words { own, unmeasured } in &mut self.fields {
+        for FieldWords { own, unmeasured } in &mut self.fields {
             own.clear();
             unmeasured.clear();
         }
@@ -93,14 +93,14 @@ impl Intake {
         });
     }
 
-    fn count(&mut self) -> Reading<'_> {
+    fn count(&mut self) -> ToolTerms<'_> {
         self.documents += 1;
         self.seen.resize(self.dictionary.words(), 0);
         self.sums.resize(self.dictionary.terms(), 0.0);
         self.words.clear();
         self.impacts.clear();
         for field in Field::ALL {
-            let Words { own, unmeasured } = &self.fields[field as usize];
+            let FieldWords { own, unmeasured } = &self.fields[field as usize];
             let each = occurrence(field, own.len());
             for &word in own.iter().chain(unmeasured) {
                 let term = self.dictionary.term_of(word);
@@ -123,7 +123,7 @@ impl Intake {
                 self.name.push(term);
             }
         }
-        Reading { words: &self.words, name: &self.name, impacts: &self.impacts }
+        ToolTerms { words: &self.words, name: &self.name, impacts: &self.impacts }
     }
 }
 

@@ -14,7 +14,7 @@ use toolwright_core::output::{head_and_tail, stored_note};
 use toolwright_core::store::{OutputWriter, StoreError, StoredOutput};
 use toolwright_sandbox::{Exit, SupervisedChild};
 
-use crate::builtin::shell::runner::{Capture, Stop};
+use crate::builtin::shell::runner::{Capture, StopCause};
 
 /// How long the rest of the output is awaited after the command's end.
 pub(super) const DRAIN: Duration = Duration::from_secs(1);
@@ -36,29 +36,29 @@ const LEAST: usize = 120;
 const AROUND: usize = 500;
 
 /// The output of one command, in at most twice the limit of memory.
-pub(super) struct Printed<'a> {
+pub(super) struct CommandOutput<'a> {
     pipe: Option<ChildStdout>,
     buffer: Vec<u8>,
     capture: Capture,
-    stored: Stored,
+    stored: OutputSpill,
     unreported: Vec<u8>,
     context: &'a ToolContext,
 }
 
-impl<'a> Printed<'a> {
+impl<'a> CommandOutput<'a> {
     pub(super) fn new(pipe: Option<ChildStdout>, context: &'a ToolContext) -> Self {
         Self {
             pipe,
             buffer: vec![0; READ],
             capture: Capture::new(context.max_output),
-            stored: Stored::default(),
+            stored: OutputSpill::default(),
             unreported: Vec::new(),
             context,
         }
     }
 
     /// Collects output until the command has ended or must be stopped.
-    pub(super) async fn follow(&mut self, child: &mut SupervisedChild, end: Instant) -> Result<Exit, Stop> {
+    pub(super) async fn follow(&mut self, child: &mut SupervisedChild, end: Instant) -> Result<Exit, StopCause> {
         let mut report = interval_at(Instant::now() + REPORT_EVERY, REPORT_EVERY);
         report.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let context = self.context;
@@ -66,14 +66,14 @@ impl<'a> Printed<'a> {
             // Output is taken after the choice, so that none is lost if another branch wins.
             let read = tokio::select! {
                 read = read_some(&mut self.pipe, &mut self.buffer), if self.pipe.is_some() => read,
-                exit = child.wait() => return exit.map_err(Stop::Lost),
+                exit = child.wait() => return exit.map_err(StopCause::Lost),
                 cause = context.cancel.cancelled() => return Err(match cause {
                     // The executor's clock was first: the time limit of the call, or its limit of silence.
-                    CancelCause::Deadline if Instant::now() + CLOCKS_DIFFER >= end => Stop::TimedOut,
-                    CancelCause::Deadline => Stop::Silent,
-                    cause => Stop::Canceled(cause),
+                    CancelCause::Deadline if Instant::now() + CLOCKS_DIFFER >= end => StopCause::TimedOut,
+                    CancelCause::Deadline => StopCause::Silent,
+                    cause => StopCause::Canceled(cause),
                 }),
-                () = sleep_until(end) => return Err(Stop::TimedOut),
+                () = sleep_until(end) => return Err(StopCause::TimedOut),
                 _ = report.tick(), if !self.unreported.is_empty() => {
                     self.report();
                     continue;
@@ -151,7 +151,7 @@ impl<'a> Printed<'a> {
     }
 
     /// Returns the error of a command that was stopped, with its output.
-    pub(super) async fn into_error(self, stop: Stop, limit: Duration) -> ToolError {
+    pub(super) async fn into_error(self, stop: StopCause, limit: Duration) -> ToolError {
         let error = stop.into_error(limit);
         let (whole, shown) = match self.stored.finish().await {
             FullOutput::Whole => (String::new(), self.capture.into_text()),
@@ -184,7 +184,7 @@ async fn read_some(pipe: &mut Option<ChildStdout>, buffer: &mut [u8]) -> usize {
 
 /// The place of the output during the run.
 #[derive(Default)]
-pub(super) enum Stored {
+pub(super) enum OutputSpill {
     /// Not stored yet: it is within the limit.
     #[default]
     Unneeded,
@@ -204,7 +204,7 @@ pub(super) enum FullOutput {
     Cut(String),
 }
 
-impl Stored {
+impl OutputSpill {
     /// Appends bytes; the first time, also the earlier ones.
     pub(super) async fn append(&mut self, before: &[u8], bytes: &[u8], context: &ToolContext) {
         let result = match self {

@@ -4,19 +4,19 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::SessionId;
-use toolwright_core::store::{Author, LogEntry, NewRow, StoreError, ValueAt, Written};
+use toolwright_core::store::{Author, LogEntry, NewRow, StoreError, VersionedValue, WrittenValue};
 
 /// How often a change is retried after a concurrent write.
 const MAX_ATTEMPTS: usize = 20;
 
 /// The values of a session under a path.
-pub(super) struct KeptValues<'a> {
+pub(super) struct SessionSubtree<'a> {
     context: &'a ToolContext,
     session: SessionId,
     root: &'static str,
 }
 
-impl<'a> KeptValues<'a> {
+impl<'a> SessionSubtree<'a> {
     /// The values of the call's own session.
     pub(super) fn of_session(context: &'a ToolContext, root: &'static str) -> Self {
         Self { context, session: context.session.id.clone(), root }
@@ -28,17 +28,17 @@ impl<'a> KeptValues<'a> {
     }
 
     /// Returns the values.
-    pub(super) async fn read(&self) -> Result<ValueAt, StoreError> {
+    pub(super) async fn read(&self) -> Result<VersionedValue, StoreError> {
         let rows = self.context.services.log.values(&self.session, self.root).await?;
-        Ok(ValueAt::of(rows, self.root))
+        Ok(VersionedValue::of(rows, self.root))
     }
 
     /// Changes the values: `change` returns what to write and what to return. Everything is written, or nothing.
     /// `change` is called again after a concurrent write. If it returns `Err`, nothing is written.
     pub(super) async fn change<T, E>(
         &self,
-        change: impl Fn(&ValueAt) -> Result<(Vec<Written>, T), E>,
-    ) -> Result<Result<(T, ValueAt), E>, StoreError> {
+        change: impl Fn(&VersionedValue) -> Result<(Vec<WrittenValue>, T), E>,
+    ) -> Result<Result<(T, VersionedValue), E>, StoreError> {
         for _ in 0..MAX_ATTEMPTS {
             let standing = self.read().await?;
             let (written, value) = match change(&standing) {
@@ -53,13 +53,13 @@ impl<'a> KeptValues<'a> {
         Err(StoreError::Refused("Others write here all the time. Nothing was changed; try again.".into()))
     }
 
-    fn row(&self, written: Written) -> NewRow {
+    fn row(&self, written: WrittenValue) -> NewRow {
         let session = &self.context.session;
         NewRow {
             session: self.session.clone(),
             principal: session.principal.id.clone(),
             author: Author::call(session, &self.context.call_id),
-            entry: LogEntry::Value(Written { taint: self.context.taint.clone(), ..written }),
+            entry: LogEntry::Value(WrittenValue { taint: self.context.taint.clone(), ..written }),
             once: None,
         }
     }
