@@ -317,7 +317,7 @@ fn help_is_short_or_whole() {
     let fixture = Fixture::new();
     let (short, whole) = (ok(&fixture, &["call", "--help"]), ok(&fixture, &["help", "call"]));
     assert!(short.contains("Examples:") && !short.contains("Exit codes:") && !short.contains("--state-dir"), "{short}");
-    for word in ["Examples:", "Exit codes:", "--state-dir", "only a deny rule holds it back"] {
+    for word in ["Examples:", "Exit codes:", "--state-dir", "only a deny rule stops it"] {
         assert!(whole.contains(word), "{word}: {whole}");
     }
     assert_eq!(ok(&fixture, &["call", "-h"]), short);

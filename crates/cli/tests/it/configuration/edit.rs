@@ -9,7 +9,7 @@ use crate::support::Fixture;
 fn init_add_and_remove_keep_comments() {
     let fixture = Fixture::new();
     ok(&fixture, &["init"]);
-    fails(&fixture, &["init"], 2, &["left as it is"]);
+    fails(&fixture, &["init"], 2, &["was not changed"]);
     let before = fixture.read("project/toolwright.yaml");
     ok(&fixture, &["add", "git", "--env", "A=1", "--", "uvx", "mcp-server-git", "-v"]);
     ok(&fixture, &["add", "tickets", "--url", "https://h/mcp", "--header", "Authorization: Bearer ${TICKETS}"]);
