@@ -98,6 +98,9 @@ pub enum Concurrency {
     Safe,
     /// One at a time per workspace root, across all exclusive tools.
     Exclusive,
+    /// After the earlier ordered calls of the same turn or connection, and beside all others: for tools that share a
+    /// state outside the workspace.
+    Ordered,
 }
 
 /// What may run through a tool that has no schema.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::client::ClientRequest;
 use toolwright_core::context::ToolContext;
-use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::definition::{Concurrency, Effects, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Partial;
 use toolwright_core::outcome::ToolOutput;
@@ -88,6 +88,7 @@ impl Tool for Todo {
         );
         definition.documentation = Some(TODO_MANUAL.into());
         definition.timeout = Some(TODO_TIME);
+        definition.concurrency = Concurrency::Ordered;
         definition.examples = vec![
             json!({"items": [{"text": "Find the failing test", "status": "in_progress"}, {"text": "Mend it"}]}),
             json!({"items": [{"id": "1", "status": "done"}, {"id": "2", "status": "in_progress"}]}),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallScope, PromptPart};
 use toolwright_core::context::ToolContext;
-use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::definition::{Concurrency, Effects, ToolDefinition};
 use toolwright_core::duration::iso;
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
@@ -62,6 +62,7 @@ impl Tool for SendTool {
             }),
             &["channel", "message"],
         );
+        definition.concurrency = Concurrency::Ordered;
         definition.examples = vec![json!({"channel": "review", "message": "The parser is done; please review it."})];
         definition
     }
@@ -126,6 +127,7 @@ impl Tool for ReadTool {
             }),
             &["channel"],
         );
+        definition.concurrency = Concurrency::Ordered;
         definition.examples = vec![json!({"channel": "review"})];
         definition
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use toolwright_core::agents::unknown_agent;
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::context::ToolContext;
-use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::definition::{Concurrency, Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::{Session, SessionId};
@@ -162,6 +162,7 @@ impl Tool for GroupTool {
             ),
         };
         let mut definition = define(&format!("group:{id}@1.0.0"), title, about, effects, properties, required);
+        definition.concurrency = Concurrency::Ordered;
         definition.examples = vec![match self.verb {
             Verb::AddAgent => json!({"name": "scout", "instructions": "You look for the causes of failing tests."}),
             Verb::RemoveAgent | Verb::Start | Verb::Stop => json!({"name": "scout"}),

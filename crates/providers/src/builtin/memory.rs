@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::context::ToolContext;
-use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::definition::{Concurrency, Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
@@ -65,6 +65,7 @@ impl Tool for Scratchpad {
             }),
             &["op"],
         );
+        definition.concurrency = Concurrency::Ordered;
         definition.examples = vec![
             json!({"op": "set", "key": "plan.next", "value": "run the tests"}),
             json!({"op": "get", "key": "plan"}),
@@ -197,6 +198,7 @@ impl Tool for Search {
             }),
             &["query"],
         );
+        definition.concurrency = Concurrency::Ordered;
         definition.examples = vec![json!({"query": "why did the release fail", "limit": 5})];
         definition
     }

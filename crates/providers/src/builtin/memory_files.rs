@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::context::ToolContext;
-use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::definition::{Concurrency, Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::{Session, SessionId};
@@ -107,6 +107,7 @@ impl Tool for MemoryFilesTool {
         definition.aliases = vec!["memory".into()];
         definition.documentation = Some(MANUAL.into());
         definition.timeout = Some(TIME);
+        definition.concurrency = Concurrency::Ordered;
         definition.examples = vec![
             json!({"command": "view", "path": "/memories"}),
             json!({"command": "create", "path": "/memories/build.md", "file_text": "Tests need Docker.\n"}),

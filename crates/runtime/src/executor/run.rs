@@ -31,7 +31,7 @@ use super::pipeline::{Panic, catch_panic_sync};
 use super::route::routed;
 use super::{Executor, RunContext};
 use crate::models::micros;
-use crate::queue::{HeldTurn, PausableSlot, PriorityQueue, WaitBounds, WorkspaceTurn, WorkspaceUse};
+use crate::queue::{HeldTurn, PausableSlot, PriorityQueue, SharedUse, WaitBounds, WorkspaceTurn};
 
 /// How long a job waits before it tries again to get a slot or lock.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -221,10 +221,9 @@ impl Executor {
         let queue = self.options.queues.queue_of(queue, peer.as_deref().unwrap_or(provider.name()))?;
         match definition.concurrency {
             Concurrency::Safe if record.scope == CallScope::Anywhere => turn.0.leave_order(),
-            Concurrency::Safe => self.enter_workspace(WorkspaceUse::Reads, &turn.0, &queue, call, run, record).await?,
-            Concurrency::Exclusive => {
-                self.enter_workspace(WorkspaceUse::Writes, &turn.0, &queue, call, run, record).await?
-            }
+            Concurrency::Safe => self.await_turn(SharedUse::Reads, &turn.0, &queue, call, run, record).await?,
+            Concurrency::Ordered => self.await_turn(SharedUse::Ordered, &turn.0, &queue, call, run, record).await?,
+            Concurrency::Exclusive => self.await_turn(SharedUse::Writes, &turn.0, &queue, call, run, record).await?,
         }
         let wait = Wait::of(self, call, record);
         let taken = queue.take(call.entry.id(), run.priority, &run.cancel, |queue| wait.begins(queue)).await;
@@ -237,9 +236,9 @@ impl Executor {
 
     /// Waits for the call's turn in the workspace, and takes the workspace lock for an exclusive call. The wait is
     /// limited to the call's own time limit or its queue's wait limit, whichever is longer.
-    async fn enter_workspace(
+    async fn await_turn(
         &self,
-        usage: WorkspaceUse,
+        usage: SharedUse,
         turn: &WorkspaceTurn,
         queue: &PriorityQueue,
         call: &ValidCall,
@@ -250,13 +249,13 @@ impl Executor {
             CallTimeLimits::of(&call.entry, run, &self.options).absolute.unwrap_or(self.options.defaults.tool_timeout);
         let (bounds, began) = (queue.bounds(), Instant::now());
         let limit = absolute.max(bounds.limit);
-        if usage == WorkspaceUse::Reads {
+        if usage != SharedUse::Writes {
             turn.note(usage);
         }
         let wait = Wait::of(self, call, record);
         let entered = async {
             wait.until_next(turn.after_others(usage), limit, run).await?;
-            if usage == WorkspaceUse::Writes {
+            if usage == SharedUse::Writes {
                 let lock = self.locks.of(&run.session.root);
                 let on_wait = |name: &str| {
                     turn.note(usage);

@@ -20,7 +20,7 @@ use toolwright_core::tool_id::ToolId;
 
 pub(crate) use priority_queue::{PriorityQueue, Slot, WaitBounds};
 pub use workspace::{CallOrder, WorkspaceTurn};
-pub(crate) use workspace::{HeldTurn, WorkspaceLocks, WorkspaceUse};
+pub(crate) use workspace::{HeldTurn, SharedUse, WorkspaceLocks};
 
 /// The name of the queue of calls without their own queue.
 pub const DEFAULT_QUEUE: &str = "default";

@@ -25,26 +25,42 @@ use crate::private_dir;
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LONGEST_LOOK: Duration = Duration::from_millis(32);
 
-/// How a call uses the workspace.
+/// How a call uses what calls share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WorkspaceUse {
-    /// It only reads, concurrently with other readers.
+pub(crate) enum SharedUse {
+    /// It only reads the workspace, concurrently with other readers.
     Reads,
-    /// It is exclusive.
+    /// It is exclusive in the workspace.
     Writes,
+    /// It uses a state outside the workspace, after the ordered calls before it.
+    Ordered,
+}
+
+impl SharedUse {
+    /// Returns whether a call may run although an earlier one, which uses this, has not ended. Writers may: they take the
+    /// lock in order.
+    fn passes(self, earlier: Self) -> bool {
+        use SharedUse::{Ordered, Reads, Writes};
+        match (self, earlier) {
+            (Reads, Reads) | (Writes, Writes) => true,
+            (Reads, Writes) | (Writes, Reads) | (Ordered, Ordered) => false,
+            (Ordered, _) | (_, Ordered) => true,
+        }
+    }
 }
 
 /// The order of the calls of one connection, or of one turn: a writing call waits for the readers before it, a reading
-/// call for the writers before it, and writers take the lock in order. Calls of other orders are not waited for. A call
-/// leaves its order when it ends, asks a question, goes to the background or does not use the workspace.
+/// call for the writers before it, writers take the lock in order, and an ordered call waits for the ordered calls before
+/// it. Calls of other orders are not waited for. A call leaves its order when it ends, asks a question, goes to the
+/// background or uses nothing that calls share.
 #[derive(Debug, Clone)]
 pub struct CallOrder(Arc<watch::Sender<Calls>>);
 
 #[derive(Debug, Default)]
 struct Calls {
     next: u64,
-    /// How each call uses the workspace; `None` if not known yet.
-    open: BTreeMap<u64, Option<WorkspaceUse>>,
+    /// How each call uses what calls share; `None` if not known yet.
+    open: BTreeMap<u64, Option<SharedUse>>,
 }
 
 impl Default for CallOrder {
@@ -93,8 +109,8 @@ impl WorkspaceTurn {
         drop(guard);
     }
 
-    /// Records how this call uses the workspace, for later calls.
-    pub(crate) fn note(&self, usage: WorkspaceUse) {
+    /// Records what this call uses, for later calls.
+    pub(crate) fn note(&self, usage: SharedUse) {
         if let Some((order, number)) = &self.order {
             order.0.send_if_modified(|calls| match calls.open.get_mut(number) {
                 Some(noted) => noted.replace(usage) != Some(usage),
@@ -103,11 +119,12 @@ impl WorkspaceTurn {
         }
     }
 
-    /// Waits until each earlier call has ended or is known to use the workspace in the same way.
-    pub(crate) async fn after_others(&self, usage: WorkspaceUse) {
+    /// Waits until each earlier call has ended or is known to use what this one can pass.
+    pub(crate) async fn after_others(&self, usage: SharedUse) {
         let Some((order, number)) = &self.order else { return };
         let is_next = |calls: &Calls| {
-            !calls.open.contains_key(number) || calls.open.range(..number).all(|(_, other)| *other == Some(usage))
+            !calls.open.contains_key(number)
+                || calls.open.range(..number).all(|(_, other)| other.is_some_and(|other| usage.passes(other)))
         };
         // The sender lives as long as this order.
         let _ = order.0.subscribe().wait_for(is_next).await;
@@ -328,10 +345,10 @@ mod tests {
 
     #[test]
     fn calls_wait_for_others_before_them() {
-        use WorkspaceUse::{Reads, Writes};
-        // How the first two calls use the workspace, if known, and whether a third may continue that reads, or writes.
-        let check = |before: [Option<WorkspaceUse>; 2], reads: bool, writes: bool| {
-            for (usage, may_run) in [(Reads, reads), (Writes, writes)] {
+        use SharedUse::{Ordered, Reads, Writes};
+        // What the first two calls use, if known, and whether a third may continue that reads, writes, or is ordered.
+        let check = |before: [Option<SharedUse>; 2], reads: bool, writes: bool, ordered: bool| {
+            for (usage, may_run) in [(Reads, reads), (Writes, writes), (Ordered, ordered)] {
                 let order = CallOrder::default();
                 let [first, second, third] = [order.arrive(), order.arrive(), order.arrive()];
                 for (turn, usage) in [(&first, before[0]), (&second, before[1])] {
@@ -343,11 +360,13 @@ mod tests {
                 assert!(third.after_others(usage).now_or_never().is_some());
             }
         };
-        check([None, None], false, false);
-        check([Some(Reads), Some(Reads)], true, false);
-        check([Some(Writes), Some(Writes)], false, true);
-        check([Some(Writes), None], false, false);
-        check([Some(Writes), Some(Reads)], false, false);
+        check([None, None], false, false, false);
+        check([Some(Reads), Some(Reads)], true, false, true);
+        check([Some(Writes), Some(Writes)], false, true, true);
+        check([Some(Writes), None], false, false, false);
+        check([Some(Writes), Some(Reads)], false, false, true);
+        check([Some(Ordered), Some(Reads)], true, false, false);
+        check([Some(Writes), Some(Ordered)], false, true, false);
     }
 
     #[test]

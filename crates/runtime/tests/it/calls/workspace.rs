@@ -73,6 +73,9 @@ async fn calls_of_one_order_run_as_they_arrive() {
     assert_eq!(ran(&[("reads", 1), ("writes", 2), ("writes", 3), ("reads", 4)]).await, [1, 2, 3, 4]);
     // One that uses nothing of the workspace passes.
     assert_eq!(ran(&[("writes", 1), ("else", 2)]).await, [2, 1]);
+    // Ordered ones wait for each other, and for nothing of the workspace.
+    assert_eq!(ran(&[("ordered", 1), ("ordered", 2), ("ordered", 3)]).await, [1, 2, 3]);
+    assert_eq!(ran(&[("writes", 1), ("ordered", 2), ("reads", 3)]).await, [2, 1, 3]);
 }
 
 #[tokio::test]
@@ -107,6 +110,9 @@ impl Tool for Counts {
             definition.effects = Effects::WRITE;
             definition.concurrency = Concurrency::Exclusive;
         }
+        if self.name == "ordered" {
+            definition.concurrency = Concurrency::Ordered;
+        }
         definition
     }
 
@@ -139,7 +145,7 @@ struct Counting {
 
 impl Counting {
     async fn new(dir: &Path) -> Self {
-        let tools = ["reads", "writes", "else", "adds"]
+        let tools = ["reads", "writes", "else", "adds", "ordered"]
             .map(|name| Arc::new(Counts { name, folder: dir.to_owned() }) as Arc<dyn Tool>);
         let catalogue = Catalogue::from_snapshot(Arc::default());
         let provider = StaticProvider::new("w", ProviderKind::Native, tools.to_vec()).expect("provider");
