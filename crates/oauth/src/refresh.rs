@@ -1,4 +1,4 @@
-//! The token of each request: attached, renewed before it ends, tried once, and replaced when the server refuses it.
+//! Gives each request its access token, and refreshes the token shortly before it expires or when the server refuses it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

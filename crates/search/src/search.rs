@@ -1,4 +1,5 @@
-//! Registry search with fixed tiers.
+//! The search for people and programs (`tools search`, `GET /api/search`): scores names, tags and descriptions by fixed
+//! rules. Models search through `tools.rs`.
 
 use std::sync::Arc;
 

@@ -63,7 +63,7 @@ pub struct ToolLimits {
     /// The queue that its calls wait in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Limit of one call. Default: the tool's own, or `defaults.tool_timeout`.
+    /// Time limit of one call. Default: the tool's own, or `defaults.tool_timeout`.
     #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSpan>")]
     pub timeout: Option<Duration>,

@@ -1,4 +1,5 @@
-//! The child process of a stdio server: its standard error, its end.
+//! Watches and stops the child process of a stdio server, and keeps its last lines of standard error.
+//! `client/connection/connect.rs` starts it.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

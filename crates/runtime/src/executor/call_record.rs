@@ -45,7 +45,7 @@ pub(super) struct CallRecord {
     pub(super) attempts: u32,
     /// When it began.
     started: Instant,
-    /// The start of the call.
+    /// Characters of its arguments.
     pub(super) characters_in: usize,
     /// The arguments as the ledger keeps them.
     arguments: Option<Box<str>>,

@@ -1,4 +1,5 @@
-//! The table of formats. The source of each row is its model's published chat template. Nothing outside this
+//! The table of formats. Formats of JSON are in `json.rs` (`HERMES` is that of Qwen 2.5, Qwen 3 and QwQ), those of tags in
+//! `tagged.rs` (Qwen3-Coder, Qwen 3.5). The source of each row is its model's published chat template. Nothing outside this
 //! folder knows a model family or its markers.
 
 mod json;

@@ -1,4 +1,4 @@
-//! The slots of timers and schedules.
+//! The firing times (slots) of timers and schedules, across changes to and from daylight saving time.
 //!
 //! Times of a clock follow their time zone. A fixed time that a change of the clock skips comes at the end of the gap, one
 //! that it repeats comes once, at its first pass. A pattern with a wildcard or step in its hours or minutes follows the
@@ -40,7 +40,7 @@ pub enum Timetable {
     },
 }
 
-/// The slots that are due, and how far was looked.
+/// The slots that are due, and the time up to which slots were searched.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DueSlots {
     /// Milliseconds since the epoch, the earliest first.

@@ -128,7 +128,7 @@ impl Connector {
             let is_used = running.is_some();
             let (peer, process) = match running.take() {
                 Some(running) => running,
-                None => self.start(command()).await?,
+                None => self.spawn_server(command()).await?,
             };
             let inbox = Arc::clone(&peer.inbox);
             let failure = match tried.handshake(&peer, attempt).await {
@@ -201,7 +201,8 @@ impl Connector {
         Connection::new(peer, server, &self.followed, &self.log_level)
     }
 
-    async fn start(&self, command: SupervisedCommand) -> Result<(Arc<Peer>, Arc<StdioTransport>), String> {
+    /// Starts the server's process and opens its pipes.
+    async fn spawn_server(&self, command: SupervisedCommand) -> Result<(Arc<Peer>, Arc<StdioTransport>), String> {
         let mut child = command.spawn_aside().await.map_err(|error| error.to_string())?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("the command has no standard streams".to_owned());

@@ -19,7 +19,7 @@ use toolwright_core::policy::Selector;
 use toolwright_core::setting::TimeSpan;
 use toolwright_core::taint::as_whole;
 
-use super::options::RunContext;
+use super::run_context::RunContext;
 use crate::executor::Executor;
 
 /// An interceptor's decision about a call.

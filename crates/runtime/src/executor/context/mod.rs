@@ -5,6 +5,8 @@ mod guards;
 mod nested;
 mod options;
 mod progress;
+mod run_context;
+mod time_limits;
 mod tool_context;
 
 pub(super) use self::guards::rewrite;
@@ -14,8 +16,9 @@ pub use self::guards::{
 };
 pub(super) use self::nested::mark;
 pub use self::nested::{InnerTaint, NestedCallLimits, NestedContext};
-pub use self::options::{
-    CallDefaults, CallerNames, ExecutorOptions, HandoffOptions, HandoffSource, LlmOptions, ModelRecommender,
-    PartialsFor, PromotedTo, Promotion, RepairOptions, RunContext,
+pub use self::options::{CallDefaults, ExecutorOptions, LlmOptions, ModelRecommender, RepairOptions};
+pub(super) use self::progress::{Partials, Progress};
+pub use self::run_context::{
+    CallerNames, HandoffOptions, HandoffSource, PartialsFor, PromotedTo, Promotion, RunContext,
 };
-pub(super) use self::progress::{CallTimeLimits, Partials, Progress};
+pub(super) use self::time_limits::CallTimeLimits;

@@ -15,8 +15,8 @@ use toolwright_core::operation::Op;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::taint::{Taint, Tainted, of_all};
 
-use super::options::RunContext;
 use super::progress::Progress;
+use super::run_context::RunContext;
 use crate::executor::Executor;
 use crate::queue::Priority;
 

@@ -17,8 +17,9 @@ use toolwright_core::operation::Op;
 use toolwright_core::taint::of_all;
 use toolwright_core::{ToolId, duration};
 
-use super::options::RunContext;
-use super::progress::{CallTimeLimits, Partials};
+use super::progress::Partials;
+use super::run_context::RunContext;
+use super::time_limits::CallTimeLimits;
 use crate::executor::Executor;
 use crate::queue::{PausableSlot, Priority, WorkspaceTurn};
 

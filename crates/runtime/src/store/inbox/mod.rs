@@ -41,11 +41,11 @@ const MAX_UNANSWERED: u32 = 256;
 const SLACK_MS: i64 = 5_000;
 /// What goes of a form that is settled: what it asked, but for the beginning of its message, in characters, and what
 /// was filled in.
-const BARE: &str = "request = json_set(CASE WHEN json_type(request, '$.wants.page') IS NULL \
+const STRIP_CONTENT: &str = "request = json_set(CASE WHEN json_type(request, '$.wants.page') IS NULL \
     THEN json_set(request, '$.wants.form', json('null')) ELSE json_set(request, '$.wants.page', '') END, \
     '$.message', substr(request ->> '$.message', 1, 1000))";
 /// Whether that has not been taken out yet.
-const IS_WHOLE: &str = "CASE WHEN json_valid(request) THEN json_type(request, '$.wants.form') IS NOT 'null' \
+const HAS_CONTENT: &str = "CASE WHEN json_valid(request) THEN json_type(request, '$.wants.form') IS NOT 'null' \
      AND ifnull(request ->> '$.wants.page', 'some') <> '' END";
 /// How long the log of writes may keep the store waiting when it is cut back.
 const FORGETTING: Duration = Duration::from_millis(100);
@@ -114,16 +114,16 @@ pub(super) fn clear_expired(db: &Connection, now_ms: i64) -> rusqlite::Result<()
          AND asker IS NOT NULL AND expires_ms <= ?1",
     )?
     .execute([oldest])?;
-    bare(db, "expires_ms <= ?1", oldest)?;
+    strip_content(db, "expires_ms <= ?1", oldest)?;
     let sql = "DELETE FROM inbox WHERE kind = 'form' AND state IN ('expired', 'withdrawn') AND rowid NOT IN (SELECT rowid \
                FROM inbox WHERE kind = 'form' AND state IN ('expired', 'withdrawn') ORDER BY rowid DESC LIMIT ?1)";
     db.prepare_cached(sql)?.execute([MAX_UNANSWERED]).map(drop)
 }
 
 /// Takes out of forms that are settled what they asked and what was filled in.
-fn bare(db: &Connection, which: &str, value: impl ToSql) -> rusqlite::Result<()> {
+fn strip_content(db: &Connection, which: &str, value: impl ToSql) -> rusqlite::Result<()> {
     let of = format!("WHERE {which} AND kind = 'form' AND state <> 'pending' AND");
-    db.prepare_cached(&format!("UPDATE inbox SET {BARE} {of} {IS_WHOLE}"))?.execute([&value])?;
+    db.prepare_cached(&format!("UPDATE inbox SET {STRIP_CONTENT} {of} {HAS_CONTENT}"))?.execute([&value])?;
     let accepted = "CASE WHEN json_valid(decision) THEN decision ->> 'action' = 'accept' END";
     let sql = format!("UPDATE inbox SET decision = ?2 {of} {accepted} AND decision <> ?2");
     if db.prepare_cached(&sql)?.execute(params![value, EMPTY])? > 0 {
@@ -159,7 +159,7 @@ fn withdraw(db: &Connection, id: &str) -> rusqlite::Result<()> {
                state = CASE WHEN state = 'pending' AND expires_ms <= ?2 THEN 'expired' ELSE 'withdrawn' END \
                WHERE id = ?1 AND (state = 'pending' OR asker IS NOT NULL AND state IN ('approved', 'denied'))";
     db.prepare_cached(sql)?.execute(params![id, now_ms()])?;
-    bare(db, "id = ?1", id)
+    strip_content(db, "id = ?1", id)
 }
 
 /// Settles what another process asked about this call, whose run this one drives now: takes the newest answer to the very
@@ -201,14 +201,15 @@ fn state_of(decision: &ApprovalDecision) -> QuestionState {
     }
 }
 
-/// This process as somebody who asks, which it may not have done for long.
+/// Renews the lease of this process as an asker, and returns its number.
 fn asker(db: &Connection) -> rusqlite::Result<i64> {
     let this = owner::number(db)?;
     renew(db, this)?;
     Ok(this)
 }
 
-/// A row for whoever waits for its answer: they are there until it is settled, and then they have it.
+/// Reads a question for its asker: marks the asker as alive while it is pending, and its answer as delivered once it is
+/// settled.
 fn take(db: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<InboxRow>> {
     let row = one(db, kind, id)?;
     match row.as_ref().and_then(|row| QuestionState::parse(&row.state)) {
@@ -227,7 +228,7 @@ fn take(db: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<InboxR
         }
         Some(_) => {
             db.prepare_cached("UPDATE inbox SET asker = NULL WHERE id = ?1")?.execute([id])?;
-            bare(db, "id = ?1", id)?;
+            strip_content(db, "id = ?1", id)?;
         }
     }
     Ok(row)
