@@ -1,4 +1,4 @@
-//! The inbox: approvals of calls and forms of tools' sources, kept until they are answered, perhaps in
+//! The inbox: questions whether calls may run, and forms of tools' sources, kept until they are answered, possibly in
 //! another process.
 
 use async_trait::async_trait;
@@ -25,7 +25,7 @@ pub struct InboxItem<Q, A> {
     pub state: QuestionState,
     /// The answer, if any.
     pub decision: Option<A>,
-    /// Who answered.
+    /// The name given with the answer.
     pub decided_by: Option<String>,
 }
 
@@ -87,7 +87,7 @@ impl FormReply {
 }
 
 impl<Q, A> InboxItem<Q, A> {
-    /// Returns whose answer settled it; `None` if no answer did, even if somebody answered in vain.
+    /// Returns `decided_by` if that answer settled the question.
     #[must_use]
     pub fn settled_by(&self) -> Option<&str> {
         matches!(self.state, QuestionState::Approved | QuestionState::Denied)
@@ -97,8 +97,8 @@ impl<Q, A> InboxItem<Q, A> {
 }
 
 impl Question {
-    /// The question as programs are shown it: an element of `approvals ls --json` and of `GET /api/approvals`. Times
-    /// are in milliseconds since the epoch.
+    /// Formats the question for programs: an element of `approvals ls --json` and of `GET /api/approvals`. Times are in
+    /// milliseconds since the epoch.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let request = &self.request;
@@ -215,7 +215,7 @@ pub enum AnyQuestion {
 }
 
 impl AnyQuestion {
-    /// The question as programs are shown it.
+    /// Formats the question for programs.
     #[must_use]
     pub fn to_json(&self) -> Value {
         match self {
@@ -239,8 +239,8 @@ pub struct InboxPage {
 /// Stores questions. Every method commits before it returns.
 #[async_trait]
 pub trait InboxStore: Send + Sync {
-    /// Stores a new question. Settles what an earlier process of its run asked about the same call in the same step: an
-    /// answer to the very same question that nobody has taken is given, and nothing is kept; otherwise that is withdrawn.
+    /// Stores a new question and, in the same step, settles those that earlier processes of its run asked about the
+    /// same call: returns an untaken answer to the same question and stores nothing, and withdraws pending ones.
     async fn put_question(&self, _question: &Question) -> Result<Option<ApprovalDecision>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
@@ -255,7 +255,7 @@ pub trait InboxStore: Send + Sync {
     async fn take_question(&self, id: &str) -> Result<Option<Question>, StoreError> {
         self.question(id).await
     }
-    /// Questions in this state, or in all, newest first, at most `limit`.
+    /// Returns questions in this state, or in all, newest first, at most `limit`.
     async fn questions(&self, _state: Option<QuestionState>, _limit: usize) -> Result<Vec<Question>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
@@ -263,8 +263,8 @@ pub trait InboxStore: Send + Sync {
     async fn answer(&self, _id: &str, _decision: &ApprovalDecision, _by: &str) -> Result<AnswerStatus, StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// Stores a new question of a source. Once settled, only the beginning of its message is kept. The number of
-    /// waiting questions is bounded, and so is the number of unanswered ones that are kept.
+    /// Stores a new question of a source. Once settled, only the beginning of its message is kept. Fails with
+    /// [`StoreError::Quota`] if too many wait. The number of unanswered ones that are kept is bounded.
     async fn put_form(&self, _form: &FormQuestion) -> Result<(), StoreError> {
         Err(Unsupported("the inbox").into())
     }
@@ -272,7 +272,7 @@ pub trait InboxStore: Send + Sync {
     async fn form(&self, _id: &str) -> Result<Option<FormQuestion>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// Questions of both kinds in this state, or in all, newest first, at most `limit`, behind the one with the id `after`.
+    /// Returns questions of both kinds in this state, or in all, newest first, at most `limit`, after the id `after`.
     async fn inbox(
         &self,
         _state: Option<QuestionState>,

@@ -1,9 +1,9 @@
-//! Notes on files that calls wrote. A call that reads a file into which tainted values were written gets the taint with the
-//! content. A trigger that a file fires follows from what woke the run that wrote it.
+//! Notes on files that calls wrote. A call that reads a file with tainted values gets their taint. A trigger that a
+//! file fires counts the hops of the run that wrote the file.
 //!
-//! The notes are values of the session log. Those on taint have no data and a mailbox for each principal, because runs, their
-//! agents and later runs share the files; those on what woken runs wrote share one. A name of such a value is a part of the
-//! file's path.
+//! The notes are values of the session log, named by the parts of the file's path. Taint notes have no data and a
+//! mailbox for each principal, because runs, their agents and later runs share the files. Notes on writes of woken runs
+//! share one mailbox.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Component, Path, PathBuf};
@@ -20,16 +20,16 @@ use crate::json::canonical::ContentHash;
 
 /// Root path of the notes in their mailbox.
 pub const FILES: &str = "files";
-/// Bound on the notes of one principal. Beyond it file names are lost: every file counts as tainted.
+/// Most taint notes of one principal. From then on, a tainted write marks `/`: every file counts as tainted.
 const MAX_NOTES: usize = 2_000;
-/// The mailbox of the notes on what woken runs wrote.
+/// The mailbox of the notes on writes of woken runs.
 pub const WRITES: &str = "file-writes";
-/// How long a call may go on whose process died before it noted the end.
+/// Assumed duration of a call that noted no end, in milliseconds.
 const LONGEST_MS: u64 = 3_600_000;
-/// By how much the time of a file may be before the time at which it was written: file systems count in steps.
+/// Milliseconds by which a file's time may precede its write: file systems store it in steps.
 const STEP_MS: u64 = 2_000;
 
-/// The mailbox of a principal's notes.
+/// Returns the mailbox of a principal's notes.
 #[must_use]
 pub fn files_mailbox(principal: &Principal) -> SessionId {
     SessionId::new(format!("{FILES}-{}", ContentHash::of_value(&json!(principal.id))))
@@ -39,7 +39,7 @@ pub fn files_mailbox(principal: &Principal) -> SessionId {
 /// resolved.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileUse {
-    /// Files that its result may show; of a folder, all below it.
+    /// Files that its result may show. A folder includes all below it.
     pub reads: Vec<PathBuf>,
     /// Files whose whole content it replaces with its arguments.
     pub replaces: Vec<PathBuf>,
@@ -50,38 +50,38 @@ pub struct FileUse {
 }
 
 impl FileUse {
-    /// For a tool that reads one file or folder.
+    /// Returns the files of a tool that reads one file or folder.
     #[must_use]
     pub fn reading(path: PathBuf) -> Self {
         Self { reads: vec![path], ..Self::default() }
     }
 
-    /// For a tool that writes a whole file.
+    /// Returns the files of a tool that writes a whole file.
     #[must_use]
     pub fn replacing(path: PathBuf) -> Self {
         Self { replaces: vec![path], ..Self::default() }
     }
 
-    /// For a tool that changes parts of files.
+    /// Returns the files of a tool that changes parts of files.
     #[must_use]
     pub fn changing(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         Self { changes: paths.into_iter().collect(), ..Self::default() }
     }
 
-    /// For a tool whose arguments are a program.
+    /// Returns the files of a tool whose arguments are a program.
     #[must_use]
     pub fn program(folder: PathBuf) -> Self {
         Self { program: Some(folder), ..Self::default() }
     }
 
-    /// The places at which it may write.
+    /// Returns the paths that it may write.
     #[must_use]
     pub fn written(&self) -> BTreeSet<&Path> {
         self.replaces.iter().chain(&self.changes).chain(&self.program).map(PathBuf::as_path).collect()
     }
 
-    /// Whether the notes must be read: to taint the result, if taint is kept, or to update the files' notes after the
-    /// call.
+    /// Returns whether the notes must be read: to taint the result, if `is_kept`, or to update the notes on written
+    /// files.
     #[must_use]
     pub fn needs_notes(&self, is_kept: bool, given: &Taint) -> bool {
         let may_mark = !given.is_empty() && !self.changes.is_empty();
@@ -148,13 +148,13 @@ impl FileNotes {
         found
     }
 
-    /// The taint of a file; of a folder, of all below it.
+    /// Returns the taint of a file, or of all files in a folder.
     #[must_use]
     pub fn taint(&self, path: &Path) -> Taint {
         self.0.taint(&note_path(path), None)
     }
 
-    /// Whether notes at this path or above it already cover the taint.
+    /// Returns whether notes at or above this path have this taint.
     fn covers(&self, path: &Path, taint: &Taint) -> bool {
         let (place, mut known) = (note_path(path), Taint::default());
         for one in deciding(self.0.rows().iter().map(|(_, one)| one), &place, None) {
@@ -170,7 +170,8 @@ impl FileNotes {
         both == known
     }
 
-    /// The taint of the noted files that a text of the arguments names, or names a folder of below `folder`.
+    /// Returns the taint of the noted files that the arguments mention: by name or, below `folder`, by the name of a
+    /// parent.
     fn named_in(&self, arguments: &Value, folder: &Path) -> Taint {
         let (mut named, folder) = (Taint::default(), note_path(folder));
         for (_, one) in self.0.rows().iter().filter(|(_, one)| !one.taint.is_empty()) {
@@ -184,19 +185,19 @@ impl FileNotes {
     }
 }
 
-/// A note that a call of a woken run may write a file, or what is below a folder.
+/// A note that a call of a woken run may write a file, or any file in a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteNote {
-    /// How many messages and changes of files led to the run.
+    /// Number of messages and file changes that led to the run.
     pub hops: u32,
-    /// When the call began.
+    /// When the call began, in milliseconds since the epoch.
     pub since_ms: u64,
-    /// When it ended; `None`: it has not ended.
+    /// When it ended; `None` before its end is noted.
     pub until_ms: Option<u64>,
 }
 
 impl WriteNote {
-    /// The value to write for a file.
+    /// Returns the value to write for a file.
     #[must_use]
     pub fn at(self, path: &Path) -> WrittenValue {
         WrittenValue::set(note_path(path), json!(self))
@@ -208,12 +209,12 @@ impl WriteNote {
     }
 }
 
-/// The notes on what woken runs wrote.
+/// The notes on writes of woken runs.
 #[derive(Debug, Clone, Default)]
 pub struct WriteNotes(Vec<(String, WriteNote)>);
 
 impl WriteNotes {
-    /// Out of the rows of [`WRITES`], the newest first. A call's note on its end counts instead of that on its beginning.
+    /// Builds them from the rows of [`WRITES`], newest first. A call's note on its end replaces that on its beginning.
     #[must_use]
     pub fn of(newest: Vec<LogRow>) -> Self {
         let mut known = HashSet::new();
@@ -225,7 +226,7 @@ impl WriteNotes {
         Self(notes.collect())
     }
 
-    /// How many messages and changes of files led to what changed a file at that time; 0: no woken run did.
+    /// Returns the hops that led to a change of a file at this time; 0 if no woken run made it.
     #[must_use]
     pub fn hops(&self, path: &Path, changed_ms: u64) -> u32 {
         let place = note_path(path);
@@ -234,7 +235,7 @@ impl WriteNotes {
     }
 }
 
-/// Whether a text among these values contains `name` as a word.
+/// Returns whether a text in these values has `name` as a word.
 fn holds(value: &Value, name: &str) -> bool {
     let continues = |next: Option<char>| next.is_some_and(|next| next.is_alphanumeric() || "_-".contains(next));
     match value {
@@ -315,7 +316,7 @@ mod tests {
         check(&[page], "run", "cat *", true);
         check(&[("replace+", "/v/page.md")], "run", "cat *", false);
         check(&[("replace+", "/v/page.md")], "run", "cat ../v/page.md", true);
-        // It may write anything there.
+        // It may write any file there.
         check(&[("run+", "tee x")], "read", "/w/a", true);
         check(&[("run+", "tee x")], "read", "/v", false);
         check(&[("run+", "tee x"), ("replace", "/w/x")], "read", "/w/x", false);
@@ -364,7 +365,7 @@ mod tests {
         for (path, at, expect) in [
             ("/w/x", 15_000, 3),
             ("/w/x", 8_500, 3),
-            // Somebody else changed it before and after.
+            // No woken run changed it before or after.
             ("/w/x", 7_000, 0),
             ("/w/x", 21_000, 0),
             ("/w/y", 15_000, 0),

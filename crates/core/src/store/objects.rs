@@ -7,43 +7,43 @@ use serde_json::Value;
 use super::StoreError;
 use crate::error::Unsupported;
 
-/// An object to keep.
+/// An object to store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeptObject {
     /// Its kind.
     pub kind: &'static str,
-    /// Its id, one of its kind and owner.
+    /// Its id, unique for its kind and owner.
     pub id: String,
     /// The object.
     pub object: Value,
-    /// Whether it is only kept in the place of another: one that was removed stays so.
+    /// Whether it only replaces a stored object, so that a removed one stays removed.
     pub only_if_there: bool,
 }
 
 /// Stores objects, each visible only to its owner.
 #[async_trait]
 pub trait ObjectStore: Send + Sync {
-    /// Keeps these objects in one step, each in the place of one of its kind and id.
+    /// Stores these objects in one transaction, and replaces those of the same kind and id.
     async fn put_objects(&self, _owner: &str, _objects: &[KeptObject]) -> Result<(), StoreError> {
         Err(Unsupported("the store of objects").into())
     }
 
-    /// Keeps one object, as [`ObjectStore::put_objects`].
+    /// Stores one object, like [`ObjectStore::put_objects`].
     async fn put_object(&self, owner: &str, kind: &'static str, id: &str, object: Value) -> Result<(), StoreError> {
         self.put_objects(owner, &[KeptObject { kind, id: id.to_owned(), object, only_if_there: false }]).await
     }
 
-    /// Replaces an object of this kind and id. Returns whether there was one; otherwise stores nothing.
+    /// Replaces an object of this kind and id. Returns whether it existed; otherwise stores nothing.
     async fn replace_object(&self, _owner: &str, _kind: &str, _id: &str, _object: &Value) -> Result<bool, StoreError> {
         Err(Unsupported("the store of objects").into())
     }
 
-    /// Returns the object, if there is one.
+    /// Returns the object, if it exists.
     async fn object(&self, _owner: &str, _kind: &str, _id: &str) -> Result<Option<Value>, StoreError> {
         Err(Unsupported("the store of objects").into())
     }
 
-    /// Removes it; returns whether there was one.
+    /// Removes it; returns whether it existed.
     async fn remove_object(&self, _owner: &str, _kind: &str, _id: &str) -> Result<bool, StoreError> {
         Err(Unsupported("the store of objects").into())
     }

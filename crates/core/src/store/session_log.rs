@@ -19,16 +19,15 @@ use crate::identity::session::{CallId, Session, SessionId};
 use crate::identity::taint::Taint;
 use crate::output::json_bytes;
 
-/// Bytes of one row's text and data.
+/// Most bytes that one row counts.
 pub const MAX_ROW_BYTES: usize = 256 << 10;
-/// Messages that wait in one mailbox.
+/// Most unread messages of one mailbox.
 pub const MAX_WAITING: u64 = 1_000;
-/// Messages and changes of files that follow one from another before the next is refused: agents that wake each other stop
-/// then.
+/// Most messages and file changes in a chain. The next is refused, so that agents do not wake each other forever.
 pub const MAX_HOPS: u32 = 32;
-/// Bytes kept per session or channel.
+/// Most bytes kept per session or channel.
 pub const MAX_SESSION_BYTES: u64 = 16 << 20;
-/// Bytes kept for all sessions of one principal.
+/// Most bytes kept for all sessions of one principal.
 pub const MAX_PRINCIPAL_BYTES: u64 = 256 << 20;
 
 /// The author of a row.
@@ -43,7 +42,7 @@ pub struct Author {
 }
 
 impl Author {
-    /// A call of a session.
+    /// Returns a call as the author.
     #[must_use]
     pub fn call(session: &Session, call: &CallId) -> Self {
         Self { session: Some(session.id.clone()), agent: session.agent.clone(), call: Some(call.clone()) }
@@ -89,7 +88,7 @@ impl MessageKind {
         }
     }
 
-    /// The kind that is stored so.
+    /// Parses the stored form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
@@ -111,7 +110,7 @@ pub struct LogMessage {
 }
 
 impl LogMessage {
-    /// Returns the source of its words.
+    /// Returns the source of its text.
     #[must_use]
     pub fn source(&self) -> String {
         let kind = match self.kind {
@@ -182,7 +181,7 @@ pub struct NewRow {
 }
 
 impl NewRow {
-    /// A message for a session of `principal`.
+    /// Returns a message for a session of `principal`.
     #[must_use]
     pub fn message(to: &SessionId, principal: &str, author: Author, message: LogMessage) -> Self {
         Self {
@@ -194,7 +193,7 @@ impl NewRow {
         }
     }
 
-    /// A value that a call of `session` writes in that session.
+    /// Returns a value that a call of `session` writes in it.
     #[must_use]
     pub fn value(session: &Session, call: &CallId, written: WrittenValue) -> Self {
         Self {
@@ -231,7 +230,7 @@ pub struct LogRow {
     pub session: SessionId,
     /// The session's principal.
     pub principal: String,
-    /// Time of writing.
+    /// Time of writing, in milliseconds since the epoch.
     pub at_ms: u64,
     /// The author.
     pub author: Author,
@@ -240,7 +239,7 @@ pub struct LogRow {
 }
 
 impl LogRow {
-    /// Its message, if it is one.
+    /// Returns its message, if it is one.
     #[must_use]
     pub fn message(&self) -> Option<&LogMessage> {
         match &self.entry {
@@ -257,7 +256,7 @@ pub struct VersionedValue {
     pub value: Option<Value>,
     /// The untrusted tools that had a part in it.
     pub taint: Taint,
-    /// The number.
+    /// The row's number.
     pub seq: u64,
 }
 
@@ -303,8 +302,7 @@ pub trait SessionLog: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Returns the messages of a mailbox after both `after` and the mailbox's own cursor: its own runs have not shown
-    /// them.
+    /// Returns the messages of a mailbox after both `after` and its own cursor: those that its runs have not shown.
     async fn unread(&self, _session: &SessionId, _after: u64, _limit: usize) -> Result<Vec<LogRow>, StoreError> {
         Ok(Vec::new())
     }
@@ -315,7 +313,7 @@ pub trait SessionLog: Send + Sync {
         Err(Unsupported("the session log").into())
     }
 
-    /// The session that last wrote a value at `path` or below it.
+    /// Returns the session that last wrote a value at `path` or below it.
     async fn last_writer(&self, _path: &str) -> Result<Option<SessionId>, StoreError> {
         Err(Unsupported("the session log").into())
     }
@@ -323,8 +321,8 @@ pub trait SessionLog: Send + Sync {
     /// Reports values of the session as this process writes them, as long as the watcher is alive.
     fn watch(&self, _session: &SessionId, _watcher: Weak<dyn ValueWatcher>) {}
 
-    /// The number of the last message that a reader of a mailbox has read; 0 at first. Readers go by the ids of their
-    /// sessions, or of triggers.
+    /// Returns the number of the last message that a reader of a mailbox has read; 0 at first. A reader is the id of a
+    /// session or trigger.
     async fn cursor(&self, _mailbox: &SessionId, _reader: &str) -> Result<u64, StoreError> {
         Ok(0)
     }
@@ -354,7 +352,7 @@ pub trait SessionLog: Send + Sync {
         Ok(session.clone())
     }
 
-    /// How many messages and changes of files led to the present work of a session; 0: something else did.
+    /// Returns the number of messages and file changes that led to the current work of a session; 0 for none.
     async fn hops(&self, _session: &SessionId) -> Result<u32, StoreError> {
         Ok(0)
     }

@@ -13,7 +13,7 @@ use crate::store::SqliteStore;
 use crate::store::owner::{self, renew};
 use crate::store::{now_ms, unreadable};
 
-/// The most attempts at a firing whose processes die.
+/// Most attempts at a firing whose processes die.
 const MAX_ATTEMPTS: u32 = 5;
 
 const FIRING: &str = "firings.trigger_id, slot, due_ms, state, payload, error";
@@ -185,8 +185,8 @@ impl SqliteStore {
     }
 }
 
-/// Enters a firing, unless its slot is known or too many wait. So many messages and changes of files led to it: after too many
-/// it has failed.
+/// Stores a firing, unless its slot is known or [`MAX_WAITING`] firings of the trigger have not ended. `hops` counts
+/// the messages and file changes that led to it; above [`MAX_HOPS`] it is stored as failed.
 pub(super) fn offer(
     db: &Connection,
     id: &str,

@@ -1,4 +1,4 @@
-//! Mailboxes: who has read their messages, who receives them, and which messages caused them.
+//! Mailboxes: how far they are read, which mailboxes get their messages, and the hops before a message.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use toolwright_core::session::SessionId;
@@ -10,8 +10,8 @@ use crate::store::now_ms;
 /// The most calls of one reader whose channel reads are remembered; a run has fewer in progress at once.
 const MAX_CALLS: usize = 64;
 
-/// Returns SQL for the last message of mailbox `of` that nobody needs any more: all readers for whom messages wait have
-/// read it or, if there are no such readers, any reader has.
+/// Returns SQL for the last message of mailbox `of` that no reader needs: all readers for whom messages wait have read
+/// it or, if there are no such readers, any reader has.
 pub(super) fn read_up_to(of: &str) -> String {
     format!(
         "ifnull((SELECT coalesce(min(seq) FILTER (WHERE is_waited_for), max(seq)) FROM session_log_readers \
@@ -36,8 +36,8 @@ pub(super) fn set_cursor(db: &Connection, mailbox: &str, reader: &str, seq: u64,
         .map(drop)
 }
 
-/// How many messages and changes of files led to the present work of a session or run: to what its firing or its mailbox has told it, or the
-/// run at the beginning of its tree. A person, a clock and the ends of jobs count nothing.
+/// Returns the number of messages and file changes that led to the current work of a session or run: the maximum over
+/// its firing, its read messages and those of its root run. Persons, clocks and ended jobs count 0.
 pub(super) fn hops(db: &Connection, of: Option<&str>) -> rusqlite::Result<u32> {
     let Some(of) = of else { return Ok(0) };
     let sql = "WITH above(id) AS (SELECT ?1 UNION SELECT root FROM agents WHERE id = ?1) \

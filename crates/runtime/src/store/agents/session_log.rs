@@ -64,11 +64,11 @@ impl SqliteStore {
     }
 }
 
-/// The bytes that a row counts in addition to its content.
+/// Bytes that a row counts in addition to its content.
 const ROW_BYTES: usize = 128;
 /// The most messages that one read returns.
 pub(super) const MAX_READ: usize = 1_000;
-/// How often new messages of other processes are looked for.
+/// Interval of checks for messages of other processes.
 const POLL: Duration = Duration::from_secs(1);
 
 /// The columns that [`row`] reads.

@@ -17,7 +17,7 @@ use crate::store::{SqliteStore, cut, json_column, now_ms, one_more, to_json};
 const COLUMNS: &str =
     "id, parent, name, limits, ended_ms IS NULL, pid, boot, started, tokens, cost_usd, held_tokens, held_usd, until_ms";
 
-/// A request in the form for the store's thread.
+/// An owned [`RequestEstimate`], for the thread.
 struct WantedRequest {
     model: String,
     tokens: u64,

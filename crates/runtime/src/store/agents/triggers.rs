@@ -14,7 +14,7 @@ use crate::store::SqliteStore;
 use crate::store::owner;
 use crate::store::{json_column, to_json};
 
-/// Notes on written files that are read, the newest.
+/// Most notes on written files that are read: the newest.
 const MAX_NOTES: u32 = 4_096;
 
 pub(super) const COLUMNS: &str = "id, config, target, rights, creator, created_ms, cursor";
@@ -99,7 +99,7 @@ impl SqliteStore {
             .await
     }
 
-    /// One trigger.
+    /// Returns a trigger.
     pub(crate) async fn trigger(&self, id: &str) -> Result<Option<Trigger>, StoreError> {
         let id = id.to_owned();
         self.thread
@@ -180,7 +180,7 @@ impl SqliteStore {
             .await
     }
 
-    /// What woken runs wrote of late.
+    /// Returns the newest notes on files that woken runs wrote.
     pub(crate) async fn write_notes(&self) -> Result<WriteNotes, StoreError> {
         self.thread
             .run("read what woken runs wrote", move |db| {
@@ -194,8 +194,8 @@ impl SqliteStore {
             .await
     }
 
-    /// Commits that files have changed, and how they are now: kept for the next process that watches them. Where too many
-    /// firings wait, neither is kept. So many messages and changes led to this one.
+    /// Commits a firing for changed files, and their state for the next process that watches; neither if too many
+    /// firings wait. `hops` counts the messages and file changes before this one.
     pub(crate) async fn offer_change(
         &self,
         id: &str,
@@ -250,8 +250,8 @@ impl SqliteStore {
             .await
     }
 
-    /// Commits that a message of a mailbox fires a trigger; for a queue, only if no reader has taken it. All messages
-    /// up to it count as read. Without a payload it fires nothing.
+    /// Commits a firing for a message of a mailbox; for a queue, only if no reader has taken it. All messages up to it
+    /// count as read. Without a payload, nothing fires. If too many firings wait, nothing is committed.
     pub(crate) async fn offer_message(
         &self,
         id: &str,
@@ -288,7 +288,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Returns whether this process watches for what fires this trigger. Becomes its watcher if there is none.
+    /// Makes this process the trigger's watcher if it has none. Returns whether this process is the watcher.
     pub(crate) async fn watch_trigger(&self, id: &str) -> Result<bool, StoreError> {
         let id = id.to_owned();
         self.thread

@@ -1,6 +1,6 @@
-//! Opens the file, and creates the tables of a new one. Refuses a file of another version, or one that is damaged or no
-//! database, before anything is read or written: SQLite itself takes an empty file for a new database and discards the
-//! log of writes beside it.
+//! Opens the database file, and creates the tables of a new one. Refuses another version and, before SQLite opens it, a
+//! file that is damaged or no database: SQLite would take an empty file for a new database and discard the WAL beside
+//! it.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -18,20 +18,20 @@ use super::retention;
 use crate::store::BUSY;
 use crate::store::ledger;
 
-/// Above this size of the log of writes the file is closed, which takes the log into it.
+/// WAL size, in bytes, above which [`OpenDatabase::close`] closes the file.
 const LONG_LOG: u64 = 512 << 10;
-/// The path of a database that has no file.
+/// The path of a database in memory.
 pub(in crate::store) const MEMORY: &str = ":memory:";
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of [`SCHEMA`], kept as SQLite's `user_version`.
 const VERSION: u32 = 29;
 
-/// The connection, opened when it is first needed; a failed opening is tried again by the next request.
+/// The connection, opened at its first use. After a failure, the next request tries again.
 pub(in crate::store) struct OpenDatabase<'a> {
     path: &'a Path,
     pub(in crate::store) connection: Option<Connection>,
-    /// Operations of this process that were entered when they began and have not ended.
+    /// Operations of this process whose beginning is in the ledger and whose end is not.
     pub(in crate::store) begun: HashSet<OpId>,
 }
 
@@ -47,8 +47,8 @@ impl<'a> OpenDatabase<'a> {
         self.connection.as_mut().ok_or_else(|| Arc::new(rusqlite::Error::InvalidQuery))
     }
 
-    /// Closes the file if its log of writes is long. The last process to close a file takes the log into it; a log that
-    /// is left is read whole by the next process that opens the file.
+    /// Closes the file if its WAL is longer than [`LONG_LOG`]. The last process to close the file moves the WAL into
+    /// it; the next process to open it must read all of a WAL that is left.
     pub(in crate::store) fn close(&mut self) {
         let log = std::fs::metadata(log_of(self.path)).map_or(0, |log| log.len());
         if log > LONG_LOG
@@ -60,7 +60,7 @@ impl<'a> OpenDatabase<'a> {
     }
 }
 
-/// Where SQLite writes before it writes to the file.
+/// Returns the path of the file's WAL.
 fn log_of(path: &Path) -> PathBuf {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
@@ -78,17 +78,17 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
 
 fn prepare(mut db: Connection) -> rusqlite::Result<Connection> {
     db.busy_timeout(BUSY)?;
-    // Has an effect only before the file is made.
+    // Has an effect only before the file has tables.
     db.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     use_wal(&db)?;
-    // A commit is with the kernel, so it survives the end of this process. It need not survive a loss of power: `FULL`
-    // would wait for the disk at each commit, and there is one before each call that may have an effect.
+    // A commit survives the end of this process, but perhaps not a loss of power: `FULL` would wait for the disk at
+    // each commit, and each call that may have an effect waits for one.
     db.pragma_update(None, "synchronous", "NORMAL")?;
     // Deleted form answers must not stay readable in the file.
     db.pragma_update(None, "secure_delete", "FAST")?;
     db.pragma_update(None, "journal_size_limit", retention::WAL_LIMIT)?;
     db.set_prepared_statement_cache_capacity(64);
-    // Without it SQLite plans a cached statement anew for each value that is bound to it.
+    // Without it, SQLite may plan a cached statement again for each bound value.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     create_or_check(&mut db)?;
     check_tables(&db)?;
@@ -112,8 +112,8 @@ fn use_wal(db: &Connection) -> rusqlite::Result<()> {
     }
 }
 
-/// Makes the file readable by its user alone: it holds arguments and results, and SQLite would go by the umask. The log
-/// of writes gets the mode of the file.
+/// Creates a missing file, readable by its user only: it holds arguments and results, and SQLite would apply the umask.
+/// The WAL gets the mode of the file.
 fn make_private(path: &Path) {
     let mut options = std::fs::OpenOptions::new();
     options.create(true).append(true);
@@ -124,10 +124,10 @@ fn make_private(path: &Path) {
     }
 }
 
-/// Creates the tables of a new file, whole or not at all, while other processes wait.
+/// Creates the tables of a new file in one transaction, while other processes wait.
 ///
 /// # Errors
-/// When the file has tables of another version; it is left as it is.
+/// If the file has another version of the tables. It is not changed.
 pub(in crate::store) fn create_or_check(db: &mut Connection) -> rusqlite::Result<()> {
     if version(db)? == 0 {
         let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -158,19 +158,19 @@ fn version_refusal(db: &Connection, version: u32) -> String {
     )
 }
 
-/// The header of a database file (sqlite.org/fileformat2.html, 1.3).
+/// Length of a database file's header, in bytes (sqlite.org/fileformat2.html, 1.3).
 const HEADER: usize = 100;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
-/// The header of the log of writes; a log that is not longer holds nothing.
+/// Length of the WAL's header, in bytes. A WAL that is not longer is empty.
 const LOG_HEADER: u64 = 32;
 
-/// Refuses a file that cannot be a whole database. A missing file, or an empty one without a log of writes, is a new
-/// database. A file that cannot be read is left to SQLite, which says why.
+/// Refuses a file that cannot be a whole database. A missing file, or an empty one without a WAL, is a new database. A
+/// file that cannot be read is left to SQLite, which reports the reason.
 pub(in crate::store) fn check(path: &Path) -> Result<(), StoreError> {
     look(path).unwrap_or_default().map_or(Ok(()), |what| Err(StoreError::Refused(refusal(path, &what))))
 }
 
-/// [`check`], as an error of SQLite's.
+/// Like [`check`], with an error of SQLite.
 fn check_for_sqlite(path: &Path) -> rusqlite::Result<()> {
     check(path).map_err(|error| failure(ffi::SQLITE_NOTADB, error.to_string()))
 }
@@ -198,7 +198,7 @@ fn refusal(path: &Path, what: &str) -> String {
     )
 }
 
-/// What is wrong with the file, if anything is.
+/// Returns what is wrong with the file, if anything.
 fn look(path: &Path) -> std::io::Result<Option<String>> {
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -210,7 +210,7 @@ fn look(path: &Path) -> std::io::Result<Option<String>> {
     if !metadata.is_file() {
         return Ok(None);
     }
-    // Pages that the log of writes has are not all in the file.
+    // Pages in the WAL may be missing from the file.
     let has_log = std::fs::metadata(log_of(path)).is_ok_and(|log| log.len() > LOG_HEADER);
     if length == 0 {
         return Ok(has_log.then(|| "it is empty, and its log of writes is not".to_owned()));
@@ -232,12 +232,12 @@ fn look(path: &Path) -> std::io::Result<Option<String>> {
     let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     // The number of pages is valid only if the last writer updated it.
     let pages = if word(24) == word(92) { u64::from(word(28)) } else { 0 };
-    // Another process may be about to write what is missing.
+    // Another process may have written the rest since.
     let is_cut = length < pages * page && !has_log && file.metadata()?.len() < pages * page;
     Ok(is_cut.then(|| format!("it has {length} bytes of {}", pages * page)))
 }
 
-/// Reads the first page of each table: one that is zeroed is no table.
+/// Reads the first page of each table, which fails if it is zeroed.
 fn check_tables(db: &Connection) -> rusqlite::Result<()> {
     let tables: Vec<String> = db
         .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")?
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// A store that was closed, with something in it.
+    /// Stores a manifest, closes the store and returns its path.
     async fn filled(dir: &Path) -> PathBuf {
         let store = SqliteStore::open(dir).expect("open");
         store.set_manifest("k", &json!({"text": "x".repeat(600_000)})).await.expect("set");
@@ -299,7 +299,7 @@ mod tests {
         dir.join(FILE)
     }
 
-    /// What opening it says, or what using it says.
+    /// Returns the error of opening or reading the store.
     async fn refused(dir: &Path) -> String {
         match SqliteStore::open(dir) {
             Err(error) => error.to_string(),

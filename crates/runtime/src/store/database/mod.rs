@@ -1,4 +1,4 @@
-//! The database itself: its file, the thread that works on it, and what is removed from it in time.
+//! The database: its file, the thread that works on it, and the deletion of old rows.
 
 mod file;
 mod retention;

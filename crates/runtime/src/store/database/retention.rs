@@ -9,36 +9,36 @@ use crate::store::inbox::clear_expired;
 use crate::store::ledger;
 use crate::store::now_ms;
 
-/// How long rows are kept.
+/// Age after which rows are deleted.
 const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How long a tool list is kept that nobody uses: its server may be configured in a project that is rarely worked on.
+/// Age after which unused tool lists are deleted: a server may be configured in a project that is rarely worked on.
 const KEEP_MANIFESTS: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How long it is known which files woken runs wrote: triggers ask for it as soon as a file has changed.
+/// Age after which notes on files that woken runs wrote are deleted: triggers read them right after a change.
 const KEEP_WRITES: Duration = Duration::from_secs(24 * 3600);
-/// How large the file may get before rows go that are not old.
+/// Bytes in use above which rows are deleted before they are old.
 const MAX_BYTES: u64 = 896 << 20;
-/// To what the log of writes is cut back, in bytes, once its pages are in the file.
+/// Size to which SQLite truncates the WAL after a checkpoint, in bytes.
 pub(in crate::store) const WAL_LIMIT: i64 = 64 << 20;
-/// How often a store looks itself over; of several processes one does.
+/// Interval of passes over the file; one of several processes makes each.
 const PERIOD: Duration = Duration::from_secs(3600);
-/// How many ledger entries make it look at once.
+/// Written ledger entries after which a check is due at once.
 const MANY: u64 = 100_000;
-/// Rows deleted in one step.
+/// Most rows deleted in one step.
 const ROWS: i64 = 4096;
-/// Pages given back in one step.
+/// Most pages freed in one step.
 const PAGES: u64 = 2048;
-/// Empty pages that stay in the file.
+/// Free pages up to which the file is not shrunk.
 const SPARE: u64 = 64;
-/// What is not deleted even of a file that is too large: it may be in use.
+/// Age of the oldest kept rows at which deletion by size stops: they may be in use.
 const NEWEST: Duration = Duration::from_secs(60);
 
-/// Tables whose rows go when they are old: name, and column of the time. The response cache has its own bounds.
+/// Tables whose old rows are deleted: name, and time column. The response cache has its own bounds.
 const AGING: &[(&str, &str)] = &[
     ("entries", "at_ms"),
     ("traces", "ended_ms"),
     ("runs", "saved_ms"),
     ("objects", "saved_ms"),
-    // What has not ended has no such time.
+    // NULL until the job ends.
     ("jobs", "ended_ms"),
     ("job_requests", "asked_ms"),
     ("session_log", "at_ms"),
@@ -50,29 +50,29 @@ const AGING: &[(&str, &str)] = &[
     ("inbox", "created_ms"),
     ("agents", "begun_ms"),
 ];
-/// How many of them, from the first, also go when the file is too large; the others are small, and some are words of a
-/// person.
+/// Number of these tables, from the first, that are also pruned when the file is too large. The others are small, and
+/// some hold a person's words.
 const LARGE: usize = 6;
 
-/// Looks after one file. `step` does a little and is to be called again while there is more.
+/// Deletes old rows of one file. `step` does a part, and must be called again while there is more.
 #[derive(Debug)]
 pub(in crate::store) struct Retention {
     keep: Duration,
     max_bytes: u64,
-    /// When it is to look next.
+    /// When the next check is due.
     next: Instant,
-    /// Entries written since it looked last.
+    /// Ledger entries written since the last check.
     written: u64,
     work: Option<RetentionPass>,
 }
 
-/// Deleting, table after table.
+/// A pass over the tables.
 #[derive(Debug)]
 struct RetentionPass {
-    /// Rows of before this time go.
+    /// The time before which rows are deleted.
     horizon_ms: i64,
     table: usize,
-    /// How many tables are looked at.
+    /// Number of tables in this pass.
     tables: usize,
 }
 
@@ -83,27 +83,27 @@ impl Default for Retention {
 }
 
 impl Retention {
-    /// The file has been opened: it is to look soon.
+    /// Makes a check due after the file was opened.
     pub(in crate::store) fn opened(&mut self) {
         self.next = Instant::now();
     }
 
-    /// How long until it is to be given a step when nothing else is to be done.
+    /// Returns the time until a step is due if no other work waits.
     pub(in crate::store) fn due(&self) -> Duration {
         if self.work.is_some() { Duration::ZERO } else { self.next.saturating_duration_since(Instant::now()) }
     }
 
-    /// Whether it must have a step though other work waits.
+    /// Returns whether a step is due even if other work waits.
     pub(in crate::store) fn is_pressing(&self) -> bool {
         self.written >= MANY || (self.work.is_some() && self.written > 0)
     }
 
-    /// Takes note of entries that were written.
+    /// Counts written ledger entries.
     pub(in crate::store) fn record_writes(&mut self, entries: u64) {
         self.written += entries;
     }
 
-    /// Looks whether there is something to do, or does a part of it.
+    /// Starts a pass if one is due, or continues it.
     pub(in crate::store) fn step(&mut self, db: &mut Connection) -> rusqlite::Result<()> {
         let done = match self.work.take() {
             None => self.begin(db),
@@ -115,7 +115,7 @@ impl Retention {
         done
     }
 
-    /// There is nothing to do for a while.
+    /// Delays the next check by [`PERIOD`].
     pub(in crate::store) fn rest(&mut self) {
         (self.next, self.written) = (Instant::now() + PERIOD, 0);
     }
@@ -143,7 +143,7 @@ impl Retention {
         }
         if pragma(db, "freelist_count")? > SPARE {
             let mut statement = db.prepare(&format!("PRAGMA incremental_vacuum({PAGES})"))?;
-            // It gives a page back for each row.
+            // Each row that it returns frees a page.
             let mut pages = statement.query([])?;
             while pages.next()?.is_some() {}
             if pragma(db, "auto_vacuum")? != 0 {
@@ -152,7 +152,7 @@ impl Retention {
             }
         }
         db.execute("DELETE FROM run_calls WHERE run NOT IN (SELECT id FROM runs)", [])?;
-        // Still too much: what is older than three quarters of what was kept goes too.
+        // The next pass deletes the oldest quarter of the time that is left.
         let newest = i64::try_from(NEWEST.as_millis()).unwrap_or_default();
         let kept = now_ms().saturating_sub(work.horizon_ms);
         if self.is_too_large(db)? && kept > newest {
@@ -167,25 +167,25 @@ impl Retention {
     }
 }
 
-/// The time so long before another.
+/// Returns the time `long` before `now_ms`.
 fn before(now_ms: i64, long: Duration) -> i64 {
     now_ms.saturating_sub(i64::try_from(long.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Whether it is this process that looks the file over this time.
+/// Returns whether this process claimed the pass that is due.
 fn claim(db: &mut Connection, now_ms: i64) -> rusqlite::Result<bool> {
     let period = i64::try_from(PERIOD.as_millis()).unwrap_or(i64::MAX);
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // A clock that was set back must not stop it for good.
+    // A time in the future comes from a clock that was set back.
     let due = "UPDATE upkeep SET at_ms = ?1 WHERE at_ms <= ?1 - ?2 OR at_ms > ?1";
     let claimed = transaction.execute(due, params![now_ms, period])? > 0;
     transaction.commit()?;
     Ok(claimed)
 }
 
-/// Deletes some of the rows that are older; returns how many were.
+/// Deletes at most [`ROWS`] rows older than `horizon_ms`; returns their number.
 fn delete(db: &Connection, table: &str, time: &str, horizon_ms: i64) -> rusqlite::Result<i64> {
-    // The ledger is large, and its rows stand in the order of their time: the first that stays ends the search.
+    // The ledger is large and in the order of time: the search ends at the first row that stays.
     let rows = match table {
         "entries" => format!(
             "id < ifnull((SELECT id FROM entries WHERE at_ms >= ?1 ORDER BY id LIMIT 1), 1 << 62) \
@@ -199,7 +199,7 @@ fn delete(db: &Connection, table: &str, time: &str, horizon_ms: i64) -> rusqlite
     Ok(i64::try_from(deleted).unwrap_or(i64::MAX))
 }
 
-/// Bytes of the file that hold something.
+/// Returns the bytes of the file in use.
 fn bytes(db: &Connection) -> rusqlite::Result<u64> {
     Ok((pragma(db, "page_count")?.saturating_sub(pragma(db, "freelist_count")?)) * pragma(db, "page_size")?)
 }
@@ -219,8 +219,7 @@ mod tests {
     use toolwright_core::session::SessionId;
     use toolwright_core::store::LedgerEntry;
 
-    /// Which version of a catalogue was accepted keeps older ones out: it is not forgotten however long nothing newer
-    /// is.
+    /// The last accepted version of a catalogue keeps older versions out, so it does not expire.
     #[test]
     fn what_guards_against_older_catalogues_does_not_age() {
         let mut db = Connection::open_in_memory().expect("open");
@@ -232,7 +231,7 @@ mod tests {
         assert_eq!(kept(&db), ["catalogue:acme"]);
     }
 
-    /// A server that is put off until it is called lists nothing for months.
+    /// A server that starts at its first call may list nothing for months.
     #[test]
     fn unused_tool_lists_age_and_used_ones_stay() {
         let mut db = Connection::open_in_memory().expect("open");
@@ -243,7 +242,7 @@ mod tests {
         assert_eq!(used(&db, "mcp:used").expect("read").as_deref(), Some("{}"));
         look(&mut db);
         assert_eq!(kept(&db), ["mcp:rare", "mcp:used"]);
-        // In two months more it is the use that counts.
+        // Two months later, only the last use counts.
         db.execute("UPDATE manifests SET saved_ms = saved_ms - ?1", params![70 * DAY]).expect("later");
         look(&mut db);
         assert_eq!(kept(&db), ["mcp:used"]);
@@ -251,14 +250,14 @@ mod tests {
 
     const DAY: i64 = 24 * 3600 * 1000;
 
-    /// Keeps a list as if so many days ago.
+    /// Stores a tool list that is `days` old.
     fn listed(db: &Connection, key: &str, days: i64) {
         let at = now_ms() - days * DAY;
         db.execute("INSERT INTO manifests (key, manifest, saved_ms) VALUES (?1, '{}', ?2)", params![key, at])
             .expect("row");
     }
 
-    /// Has the file looked over as after a day.
+    /// Makes a pass as if one were due.
     fn look(db: &mut Connection) {
         db.execute("UPDATE upkeep SET at_ms = 0", []).expect("due");
         let mut retention = Retention::default();
@@ -289,7 +288,7 @@ mod tests {
         assert!(oldest > first_ms + DAY, "the oldest are gone");
     }
 
-    /// A file with entries of the last ten days, and the time of the first.
+    /// Returns a file with entries of the last ten days, and the time of the first.
     fn filled(path: &Path) -> (Connection, i64) {
         let mut db = Connection::open(path).expect("open");
         db.pragma_update(None, "auto_vacuum", "INCREMENTAL").expect("vacuum");
@@ -306,7 +305,7 @@ mod tests {
         (db, first_ms)
     }
 
-    /// Has the file looked over with this limit.
+    /// Makes passes with this size limit.
     fn shrink(db: &mut Connection, max_bytes: u64) {
         let mut retention = Retention { max_bytes, ..Retention::default() };
         for _ in 0..1000 {

@@ -16,54 +16,54 @@ use super::file::OpenDatabase;
 use super::retention::Retention;
 use crate::store::ledger::{self, LedgerBatch};
 
-/// Requests that may wait; more wait outside.
+/// Most queued requests; further callers wait for room.
 const MAX_WAITING: usize = 1024;
-/// How old a batched ledger entry may get.
+/// Age at which queued ledger entries are written.
 const MAX_AGE: Duration = Duration::from_millis(40);
-/// After how long entries that could not be written are tried again.
+/// Delay before entries that could not be written are tried again.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How often the log tells that the ledger cannot be written.
+/// Shortest time between two log messages that the ledger cannot be written.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
-/// How many entries wake the thread before they are that old.
+/// Number of queued entries that wakes the thread before [`MAX_AGE`].
 const MAX_BATCH: usize = 2048;
-/// Queued entries above which appenders are asked to wait: some 20 MB.
+/// Queued entries from which appenders are asked to wait: some 20 MB.
 const HIGH_WATER: usize = 32_768;
 
 type ReplySender<T> = oneshot::Sender<Result<T, Arc<rusqlite::Error>>>;
 
 type DatabaseWork = Box<dyn FnOnce(&mut OpenDatabase<'_>) + Send>;
 
-/// What waits for the thread.
+/// The work queued for the thread.
 #[derive(Default)]
 struct Backlog {
     entries: Vec<LedgerEntry>,
-    /// Operations that begin once their rows are written, and who waits for that. Those that arrive during a write
+    /// Operations that begin once their rows are written, and their waiting callers. Those that arrive during a write
     /// share the next commit.
     begun: Vec<(LedgerEntry, ReplySender<()>)>,
-    /// When the first of them came.
+    /// When the oldest entry was queued, or put back.
     since: Option<Instant>,
-    /// Whether the thread looks again within [`MAX_AGE`] by itself, so that entries need not wake it.
+    /// Whether the thread wakes within [`MAX_AGE`] by itself, so that entries need not wake it.
     is_watched: bool,
-    /// Whether the last write of the entries failed. Requests go before the next try.
+    /// Whether the last write of the entries failed. Requests run before the next try.
     kept: bool,
     /// Why the last write of the ledger failed, and when that was logged.
     failing: Option<(String, Instant)>,
     work: VecDeque<DatabaseWork>,
     closed: bool,
-    /// The thread has ended: nothing is accepted any more.
+    /// Whether the thread has ended and accepts nothing.
     ended: bool,
 }
 
 struct Shared {
     path: Arc<Path>,
     backlog: Mutex<Backlog>,
-    /// Tells the thread that there is something to do.
+    /// Wakes the thread for new work.
     filled: Condvar,
-    /// Tells others that there is room again.
+    /// Wakes callers that wait for room.
     emptied: Notify,
-    /// Entries that could not be written, or came when the thread had ended.
+    /// Entries that could not be written, or came after the thread had ended.
     lost: AtomicU64,
-    /// Writes of the ledger that failed.
+    /// Failed writes of the ledger.
     failures: AtomicU64,
 }
 
@@ -113,7 +113,7 @@ impl Shared {
         }
     }
 
-    /// The ledger was written.
+    /// Records that the ledger was written.
     fn succeeded(&self) {
         let failing = {
             let mut backlog = self.backlog();
@@ -182,7 +182,7 @@ impl StoreThread {
         let (reply, answer) = oneshot::channel();
         let mut request: Option<DatabaseWork> = Some(Box::new(move |opened| {
             let result = work(opened);
-            // The caller may have been dropped; the work is done all the same.
+            // The caller may have been dropped.
             let _ = reply.send(result);
         }));
         loop {
@@ -207,7 +207,7 @@ impl StoreThread {
         }
     }
 
-    /// Writes the entries that were appended before.
+    /// Waits until earlier entries are written.
     pub(in crate::store) async fn flush(&self) -> Result<(), StoreError> {
         const DOING: &str = "flush the ledger";
         // Entries are written before the requests that came after them, unless the last write failed.
@@ -215,7 +215,7 @@ impl StoreThread {
         self.check_writable(DOING)
     }
 
-    /// Whether what was appended could be written.
+    /// Fails if appended entries wait after a failed write.
     fn check_writable(&self, doing: &str) -> Result<(), StoreError> {
         let backlog = self.shared.backlog();
         let Some((why, _)) = backlog.failing.as_ref().filter(|_| backlog.kept) else { return Ok(()) };
@@ -223,7 +223,7 @@ impl StoreThread {
         Err(StoreError::failed(self.failure_text(doing), waiting))
     }
 
-    /// Finishes earlier requests, then closes the file if its log of writes is long. The next request opens it again.
+    /// Finishes earlier requests, then closes the file if its WAL is long. The next request opens it again.
     pub(in crate::store) async fn close(&self) -> Result<(), StoreError> {
         const DOING: &str = "close its file";
         self.run_on(DOING, |opened| {
@@ -260,13 +260,13 @@ impl StoreThread {
         if in_line < HIGH_WATER { AppendStatus::Room } else { AppendStatus::Full }
     }
 
-    /// Whether entries wake nobody now.
+    /// Returns whether new entries need not wake the thread.
     #[cfg(test)]
     pub(in crate::store) fn is_watched(&self) -> bool {
         self.shared.backlog().is_watched
     }
 
-    /// Commits that an operation begins.
+    /// Commits the beginning of an operation.
     pub(in crate::store) async fn begin(&self, entry: LedgerEntry) -> Result<(), StoreError> {
         const DOING: &str = "enter a call in the ledger";
         let (reply, answer) = oneshot::channel();
@@ -285,7 +285,7 @@ impl StoreThread {
         }
     }
 
-    /// Waits until few enough entries are queued.
+    /// Waits until fewer than [`HIGH_WATER`] entries are queued.
     pub(in crate::store) async fn room(&self) {
         loop {
             let room = self.shared.emptied.notified();
@@ -320,14 +320,14 @@ impl StoreThread {
 }
 
 impl Drop for StoreThread {
-    /// The thread writes the queued entries, and ends.
+    /// Lets the thread finish the queued work and end.
     fn drop(&mut self) {
         self.shared.backlog().closed = true;
         self.shared.filled.notify_one();
     }
 }
 
-/// What the thread is to do next.
+/// The next step of the thread.
 enum NextStep {
     Write(Batch),
     Run(DatabaseWork),
@@ -336,7 +336,7 @@ enum NextStep {
     End,
 }
 
-/// Tells all who wait that the thread has ended, also when it panicked.
+/// Tells waiting callers that the thread has ended, even after a panic.
 struct ThreadEndGuard<'a>(&'a Shared);
 
 impl Drop for ThreadEndGuard<'_> {
@@ -350,7 +350,7 @@ impl Drop for ThreadEndGuard<'_> {
                 std::mem::take(&mut backlog.work),
             )
         };
-        // Whoever waits for an answer finds its sender gone.
+        // This drops the senders, so callers that wait for an answer fail.
         drop((begun, work));
         if !entries.is_empty() {
             self.0.record_lost(entries.len(), "the store's thread has ended");
@@ -383,7 +383,7 @@ fn serve(shared: &Shared, mut opened: OpenDatabase<'_>, mut retention: Retention
             if !was_open && opened.connection.is_some() {
                 retention.opened();
             }
-            // Calls come before upkeep, but upkeep has its turn too: the file must stay bounded under any load.
+            // Calls come before upkeep, but upkeep must also run under load to bound the file.
             if retention.is_pressing() {
                 run_upkeep(&mut opened, &mut retention);
             }
@@ -403,7 +403,7 @@ struct Batch {
     entries: Vec<LedgerEntry>,
 }
 
-/// Writes a batch. Entries that cannot be written as yet are kept for the next try.
+/// Writes a batch. If the error may pass, keeps the entries for the next try.
 fn write(shared: &Shared, opened: &mut OpenDatabase<'_>, batch: Batch) {
     let Batch { begun, entries } = batch;
     let (begun, answers): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
@@ -428,12 +428,12 @@ fn write(shared: &Shared, opened: &mut OpenDatabase<'_>, batch: Batch) {
         Err(error) => shared.record_lost(entries.len(), error),
     }
     for answer in answers {
-        // Who asked may have been cancelled.
+        // The caller may have been cancelled.
         let _ = answer.send(written.clone());
     }
 }
 
-/// Entries that are being written.
+/// Entries of a running write, counted as lost if it panics.
 struct UnwrittenEntries<'a> {
     shared: &'a Shared,
     entries: Vec<LedgerEntry>,
@@ -453,7 +453,7 @@ impl Drop for UnwrittenEntries<'_> {
     }
 }
 
-/// Whether a later try may succeed: another process holds the file, or the disk is full or cannot be written.
+/// Returns whether a later try may succeed: another process holds the file, or the disk is full or cannot be written.
 fn may_pass(error: &rusqlite::Error) -> bool {
     use ErrorCode::{CannotOpen, DatabaseBusy, DatabaseLocked, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure};
     matches!(
@@ -470,8 +470,9 @@ fn run_upkeep(opened: &mut OpenDatabase<'_>, retention: &mut Retention) {
     }
 }
 
-/// Waits for entries that are old or many enough, a request, or until upkeep is due. Entries go before the
-/// requests that came after them. After a write it looks once more soon, so that entries in a row wake nobody.
+/// Waits until entries must be written, an operation begins, a request comes, or upkeep is due. Entries go before the
+/// requests that came after them. After a write, the thread soon wakes by itself, so that the next entries need not
+/// wake it.
 fn next(shared: &Shared, due: Duration, wrote: bool) -> NextStep {
     let mut backlog = shared.backlog();
     let (start, mut looks_soon, mut looked) = (Instant::now(), wrote, false);

@@ -23,8 +23,7 @@ use crate::store::owner::{self, renew};
 use crate::store::{cut, from_json, now_ms, one_more, to_json};
 
 const SELECT: &str = "SELECT id, request, created_ms, expires_ms, state, decision, decided_by, kind FROM inbox";
-/// Whether a question is in the state ?1, at the time ?2. A pending question that nobody answered in time counts as expired,
-/// written down or not.
+/// SQL condition: a question is in the state ?1 at the time ?2. A pending question past its expiry counts as expired.
 const IS_IN: &str =
     "(?1 IS NULL OR ?1 = CASE WHEN state = 'pending' AND expires_ms <= ?2 THEN 'expired' ELSE state END)";
 
@@ -32,31 +31,30 @@ const IS_IN: &str =
 const CALL: &str = "call";
 const FORM: &str = "form";
 
-/// Forms and pages of one session that may wait for a person at once, and of all sessions.
+/// Most pending forms and pages at once: of one session, and of all sessions.
 const MAX_OPEN: u32 = 16;
 const MAX_OPEN_OF_ALL: u32 = 256;
-/// Forms and pages that nobody answered and that are kept for people to look up.
+/// Most expired or withdrawn forms and pages that are kept for people to look up.
 const MAX_UNANSWERED: u32 = 256;
-/// For how long after its expiry a form's answer may still be on its way to its call, in milliseconds.
+/// How long after its expiry a form's answer may still be taken, in milliseconds.
 const SLACK_MS: i64 = 5_000;
-/// What goes of a form that is settled: what it asked, but for the beginning of its message, in characters, and what
-/// was filled in.
+/// SQL that removes a settled form's schema or address, and shortens its message to 1,000 characters.
 const STRIP_CONTENT: &str = "request = json_set(CASE WHEN json_type(request, '$.wants.page') IS NULL \
     THEN json_set(request, '$.wants.form', json('null')) ELSE json_set(request, '$.wants.page', '') END, \
     '$.message', substr(request ->> '$.message', 1, 1000))";
-/// Whether that has not been taken out yet.
+/// SQL condition: [`STRIP_CONTENT`] has not been applied.
 const HAS_CONTENT: &str = "CASE WHEN json_valid(request) THEN json_type(request, '$.wants.form') IS NOT 'null' \
      AND ifnull(request ->> '$.wants.page', 'some') <> '' END";
-/// How long the log of writes may keep the store waiting when it is cut back.
+/// Longest wait for other processes when the WAL is truncated.
 const FORGETTING: Duration = Duration::from_millis(100);
 const EMPTY: &str = r#"{"action":"accept"}"#;
-/// Whether the call that a person is asked about is that of a job that has not ended: whichever process has the job
-/// next goes by the answer.
+/// SQL condition: the question is about the call of a job that has not ended. The process that takes over the job uses
+/// the answer.
 const IS_OF_JOB: &str = "kind = 'call' AND EXISTS (SELECT 1 FROM jobs WHERE jobs.session = inbox.session \
      AND ended_ms IS NULL AND inbox.created_ms >= jobs.created_ms AND json_valid(request) \
      AND jobs.call = request ->> 'call_id' AND jobs.tool = request ->> 'tool')";
 
-/// A row as it stands; what is in JSON is read away from the store's thread.
+/// A row as stored. Its JSON is parsed outside the store's thread.
 struct InboxRow {
     id: String,
     request: String,
@@ -82,7 +80,7 @@ impl InboxRow {
 
     fn read<Q: DeserializeOwned, A: DeserializeOwned>(self) -> Result<InboxItem<Q, A>, StoreError> {
         let state = QuestionState::parse(&self.state).unwrap_or(QuestionState::Withdrawn);
-        // Whoever asked may be gone, and nobody has written it down.
+        // The asking process may have ended without recording the expiry.
         let is_expired = state == QuestionState::Pending && self.expires_ms <= now_ms();
         Ok(InboxItem {
             id: self.id,
@@ -102,7 +100,7 @@ fn one(db: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<InboxRo
         .optional()
 }
 
-/// Takes out of forms whose time is over what nobody will take: their calls may have gone without a word.
+/// Settles and erases forms whose expiry passed [`SLACK_MS`] ago, and deletes surplus ones.
 pub(super) fn clear_expired(db: &Connection, now_ms: i64) -> rusqlite::Result<()> {
     let oldest = now_ms - SLACK_MS;
     db.prepare_cached(
@@ -120,7 +118,7 @@ pub(super) fn clear_expired(db: &Connection, now_ms: i64) -> rusqlite::Result<()
     db.prepare_cached(sql)?.execute([MAX_UNANSWERED]).map(drop)
 }
 
-/// Takes out of forms that are settled what they asked and what was filled in.
+/// Erases the schemas, addresses and filled-in values of settled forms.
 fn strip_content(db: &Connection, which: &str, value: impl ToSql) -> rusqlite::Result<()> {
     let of = format!("WHERE {which} AND kind = 'form' AND state <> 'pending' AND");
     db.prepare_cached(&format!("UPDATE inbox SET {STRIP_CONTENT} {of} {HAS_CONTENT}"))?.execute([&value])?;
@@ -132,8 +130,7 @@ fn strip_content(db: &Connection, which: &str, value: impl ToSql) -> rusqlite::R
     Ok(())
 }
 
-/// Withdraws what nobody waits for any more: whoever asked has ended without a word, before the answer or before it had
-/// it.
+/// Withdraws questions whose asking process died before the answer or before it took the answer, except those of jobs.
 fn withdraw_left(db: &Connection) -> rusqlite::Result<()> {
     let sql = format!(
         "SELECT id, asker, asker IN (SELECT id FROM job_owners) FROM inbox WHERE asker IS NOT NULL \
@@ -153,7 +150,7 @@ fn withdraw_left(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Withdraws what is pending, or was answered for somebody who has not taken the answer.
+/// Withdraws a question that is pending, or whose answer was not taken.
 fn withdraw(db: &Connection, id: &str) -> rusqlite::Result<()> {
     let sql = "UPDATE inbox SET asker = NULL, \
                state = CASE WHEN state = 'pending' AND expires_ms <= ?2 THEN 'expired' ELSE 'withdrawn' END \
@@ -162,8 +159,8 @@ fn withdraw(db: &Connection, id: &str) -> rusqlite::Result<()> {
     strip_content(db, "id = ?1", id)
 }
 
-/// Settles what another process asked about this call, whose run this one drives now: takes the newest answer to the very
-/// same question that nobody has taken, and withdraws what was not answered.
+/// Settles what other processes asked about this call of a run that this process now drives. Takes the newest untaken
+/// answer to the same question, and withdraws the pending questions.
 fn settle_earlier(
     db: &Connection,
     (session, run, call): (&str, &str, &str),
@@ -174,7 +171,7 @@ fn settle_earlier(
         "FROM inbox WHERE kind = 'call' AND session = ?1 AND json_valid(request) AND request ->> 'run' = ?2 \
          AND request ->> 'call_id' = ?3 AND asker IS NOT ?4 AND NOT ({IS_OF_JOB})"
     );
-    // An answer that came when its asker was gone already is that of a withdrawn question.
+    // A question whose asker died before it took the answer may be withdrawn already.
     let untaken = "request = ?5 AND decision IS NOT NULL AND (asker IS NOT NULL OR state = 'withdrawn')";
     let newest = "ORDER BY created_ms DESC, rowid DESC LIMIT 1";
     let answered: Option<(String, String)> = db
@@ -193,7 +190,7 @@ fn settle_earlier(
     Ok(Some(decision))
 }
 
-/// How a question stands that was answered like this.
+/// Returns the state of a question with this answer.
 fn state_of(decision: &ApprovalDecision) -> QuestionState {
     match decision {
         ApprovalDecision::Approve | ApprovalDecision::Always | ApprovalDecision::AlwaysThese => QuestionState::Approved,
@@ -201,15 +198,15 @@ fn state_of(decision: &ApprovalDecision) -> QuestionState {
     }
 }
 
-/// Renews the lease of this process as an asker, and returns its number.
+/// Returns the owner number of this process, and renews its lease.
 fn asker(db: &Connection) -> rusqlite::Result<i64> {
     let this = owner::number(db)?;
     renew(db, this)?;
     Ok(this)
 }
 
-/// Reads a question for its asker: marks the asker as alive while it is pending, and its answer as delivered once it is
-/// settled.
+/// Reads a row for this process, which waits for its answer and becomes the asker of a pending row. A settled row
+/// counts as taken, and a form's content is erased.
 fn take(db: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<InboxRow>> {
     let row = one(db, kind, id)?;
     match row.as_ref().and_then(|row| QuestionState::parse(&row.state)) {
@@ -234,8 +231,8 @@ fn take(db: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<InboxR
     Ok(row)
 }
 
-/// Takes what was filled in out of the log of writes, where it still stands. While another process reads, it may stay
-/// there until the log is begun anew.
+/// Truncates the WAL, which may still contain filled-in values. If another process reads the file, they may stay there
+/// until the WAL is overwritten.
 fn forget_written(db: &Connection) -> rusqlite::Result<()> {
     db.busy_timeout(FORGETTING)?;
     if let Err(error) = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
@@ -470,7 +467,8 @@ impl InboxStore for SqliteStore {
         let id = id.to_owned();
         self.thread
             .run("close a question", move |db| {
-                // Whoever asked looks once more after it has expired; once they have gone, nobody does.
+                // The asker polls once more after the expiry, so an answer is left for it. After a withdrawal nobody
+                // polls.
                 if state == QuestionState::Withdrawn {
                     return withdraw(db, &id);
                 }

@@ -84,7 +84,7 @@ fn questions_of_a_dead_process_are_withdrawn() {
     let call = |id: &str| format!(r#"{{"call_id":"{id}","tool":"x:t@1.0.0"}}"#);
     let form = r#"{"message":"m","wants":{"page":"https://h/?token=hunter2"}}"#.to_owned();
     let filled = r#"{"action":"accept","content":{"name":"hunter2"}}"#;
-    // 99 is no process that anybody knows any more.
+    // No process has the number 99.
     for (id, kind, request, state, decision, asker, expect) in [
         ("ask_1", CALL, call("c1"), "pending", None, Some(7), "pending"),
         ("ask_2", CALL, call("c2"), "pending", None, Some(7), "withdrawn"),
