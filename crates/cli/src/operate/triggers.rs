@@ -19,11 +19,11 @@ use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::screen::{print_json, say, say_warning};
 use crate::terminal::table::{Table, name, print_list};
 
-/// Keys of a trigger that are numbers, and those that are lists.
+/// Keys whose values are numbers, and those with lists.
 const NUMBERS: [&str; 2] = ["every", "hourly_at"];
 const LISTS: [&str; 2] = ["globs", "secret_env"];
 
-/// Triggers that are named where there is none of an id.
+/// Most similar ids that the error for an unknown id names.
 const NEAR: usize = 3;
 
 /// The processes that install the triggers of the configuration.
@@ -259,7 +259,7 @@ fn table(app: &Toolwright, triggers: &[(Trigger, Vec<Firing>)]) -> Table {
     table
 }
 
-/// Parses a trigger from these words.
+/// Parses a trigger from `KEY=VALUE`.
 fn config(kind: TriggerKind, keys: &[String]) -> Result<TriggerConfig, Failure> {
     let mut written = Map::new();
     for pair in keys {
@@ -297,7 +297,7 @@ fn typed(key: &str, text: &str) -> Value {
     read.unwrap_or_else(|| text.into())
 }
 
-/// That there is no such trigger, with the ids that may be meant: those that `id` begins, else the nearest one.
+/// Returns the error for an unknown trigger, with similar ids: those that begin with `id`, else the nearest.
 async fn not_found(app: &Toolwright, what: &str, id: &str) -> Failure {
     let list = match known(app, true).await {
         Ok((list, _)) => list,

@@ -26,11 +26,11 @@ use toolwright_models::served::{
     Fault, RequestError, ResponseEnd, ResponseHead, ResponsePiece, ResponseWriter, ServedApi, error_body,
 };
 
-/// Bytes of a result that a call's item shows.
+/// Most bytes of a result in a call's item.
 const SHOWN_RESULT: usize = 4000;
-/// The bytes of unread events at which the writer stops. One more piece may be added to them.
+/// Unread bytes at which the writer stops. One more piece may be added to them.
 const MAX_UNREAD: usize = 256 * 1024;
-/// How long a client may leave events unread.
+/// Longest time that a client may leave events unread.
 const STALL: Duration = Duration::from_secs(60);
 /// The agent's internal tool for its final report, which is not shown as a call.
 const OWN: &str = "agent__final_report";
@@ -39,7 +39,7 @@ pub(super) const QUESTION: &str = "appr_";
 /// Length of the hash in a call's id, in digits.
 const CALL_HASH: usize = 24;
 
-/// The reason why a request gets no answer.
+/// A reason to refuse a request.
 #[derive(Debug, Clone)]
 pub(super) struct Refusal {
     pub(super) fault: Fault,
@@ -123,7 +123,7 @@ struct OutputState {
     /// Events that the client of a stream has not read.
     unread: Option<Unread>,
     begun: bool,
-    /// The next text starts a new block.
+    /// Whether the next text starts a new block.
     broken: bool,
     /// The text since the last break.
     said: String,
@@ -137,9 +137,9 @@ struct OutputState {
 struct Unread {
     events: String,
     refused: Option<(Refusal, String)>,
-    /// The work is ending: its last output is small and does not wait for the reader.
+    /// Whether the work is ending: its last output is small and does not wait for the reader.
     is_ending: bool,
-    /// No more events follow.
+    /// Whether no more events follow.
     ended: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Keeps the outputs of calls under their paths in the state, the taint of these outputs and of the files that calls write, and
-//! which files woken runs write.
+//! Stores outputs of calls in the state, and notes the taint of outputs and written files, and the files that woken
+//! runs write.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ use super::run::idempotency_key;
 use super::{Executor, RunContext};
 use crate::state::read_stored;
 
-/// The size, in bytes, from which the log stores only a value's handle. A row counts more than its data.
+/// The size, in bytes, above which the log stores only a value's handle. A row counts more than its data.
 const MAX_IN_LOG: usize = MAX_ROW_BYTES - 4096;
 
 /// An output that will be written to the state.
@@ -36,14 +36,14 @@ pub(super) struct StateWrite {
     taint: Taint,
 }
 
-/// The files that a call of a woken run may write while it goes on.
+/// The files that a running call of a woken run may write.
 pub(super) struct Writing {
     note: WriteNote,
     places: Vec<PathBuf>,
 }
 
 impl Executor {
-    /// Returns what must be written to the state. Reports the output's taint to the outer call.
+    /// Returns the output to write to the state, if any. Reports its taint to the outer call.
     pub(super) fn account_for(call: &ValidCall, output: &ToolOutput, run: &RunContext) -> Option<StateWrite> {
         if !is_kept(call, run) {
             return None;
@@ -67,12 +67,12 @@ impl Executor {
         taint
     }
 
-    /// What the files that a call is about to use say of where its output comes from, and which of them to note as written at
-    /// its end. What it may write is noted before it has an effect.
+    /// Returns the taint of the files that a call will use, and what [`Self::end_writing`] needs. Notes the files that
+    /// it may write before it has an effect.
     ///
     /// # Errors
-    /// Those of the store for tainted arguments: what cannot be followed does not run. Without a session log nothing is
-    /// followed.
+    /// Errors of the store, if the arguments are tainted or a taint note is not written: such a call does not run.
+    /// Without a session log, nothing is followed.
     pub(super) async fn follow_files(
         &self,
         call: &ValidCall,
@@ -109,11 +109,11 @@ impl Executor {
         Ok(found)
     }
 
-    /// Notes which files a call begins to write, if something woke its run: what they wake follows from that.
+    /// Notes the files that a call begins to write, if its run was woken, so that triggers can count hops.
     async fn begin_writing(&self, usage: &FileUse, call: &ValidCall, run: &RunContext) -> Option<Writing> {
         run.lineage.run.as_ref()?;
         let mut places: Vec<PathBuf> = usage.written().into_iter().map(PathBuf::from).collect();
-        // What a server writes it does not tell.
+        // A server does not say what it writes.
         if places.is_empty() && call.entry.provider.kind() == ProviderKind::Mcp {
             places.push(run.session.root.canonicalize().unwrap_or_else(|_| run.session.root.clone()));
         }
@@ -131,7 +131,7 @@ impl Executor {
         (hops > 0).then_some(writing)
     }
 
-    /// Notes that a call writes these files no more.
+    /// Notes that a call no longer writes these files.
     pub(super) async fn end_writing(&self, mut writing: Writing, call: &ValidCall, run: &RunContext) {
         writing.note.until_ms = Some(self.options.services.clock.wall_ms());
         self.note_writing(&writing, call, run).await;
@@ -144,8 +144,8 @@ impl Executor {
         }
     }
 
-    /// Returns the output of a call with the taint of the files that it read. Files that it replaced are clean from now
-    /// on.
+    /// Returns the output of a call with the taint of the files that it read. Notes the files that it replaced as
+    /// clean, if it succeeded.
     pub(super) async fn with_files(
         &self,
         mut output: ToolOutput,
@@ -182,7 +182,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Returns what must be kept of an output, before it is cut for a conversation; `None` if the call writes no path.
+    /// Returns the output to write to the state, before it is cut for a conversation; `None` if the call writes no
+    /// path.
     fn to_keep(call: &ValidCall, output: &ToolOutput, taint: &Taint) -> Option<StateWrite> {
         let path = state_path(call.meta.output_path.as_deref()?)?;
         let stored = output.extras.get(TOOL_OUTPUT).and_then(|note| StoredOutput::deserialize(note).ok());
@@ -221,7 +222,7 @@ impl Executor {
                     WrittenValue { path, instance, method: call.meta.output_method, data: value, taint, output };
                 let row = NewRow::value(session, &call.id, written.clone()).once(idempotency_key(call, run));
                 match (services.log.append(row).await, &run.variables) {
-                    // Without a log only the run knows the value.
+                    // Without a log, only the run holds the value.
                     (Err(StoreError::Unsupported(Unsupported(_))), Some(variables)) => {
                         variables.write(&written);
                         Ok(())

@@ -88,7 +88,7 @@ pub(super) fn settle_triggers(
     });
 }
 
-/// Takes out tools whose calls could install no trigger, and says of those whose agent or model is not there.
+/// Removes tools whose calls could never install a trigger, and reports unknown agents and models of the others.
 pub(super) fn settle_tools(
     tools: &mut IndexMap<String, ToolEntry>,
     merged: &Node,
@@ -113,7 +113,7 @@ pub(super) fn settle_tools(
         set.entry("prompt").or_insert_with(|| "what its calls say".into());
         let read = serde_json::from_value::<TriggerConfig>(set.into()).map_err(|error| error.to_string());
         let checked = read.and_then(|config| match config.when(0, "UTC") {
-            // Its calls give the rest.
+            // Its calls supply the rest.
             Ok(_) | Err(TriggerError::Missing { .. }) => Ok(config),
             Err(error) => Err(error.to_string()),
         });
@@ -135,7 +135,7 @@ pub(super) fn settle_tools(
     });
 }
 
-/// Says of an agent and a model of a trigger that there are none, and puts a model in the place of its alias.
+/// Reports an unknown agent or model of a trigger, and replaces the alias of a model.
 fn check_started(
     agent: Option<&str>,
     model: &mut Option<String>,
@@ -227,7 +227,7 @@ pub(super) fn telemetry(config: &TelemetryConfig, at: &At, scope: &mut ResolveSc
     resolved.telemetry
 }
 
-/// Returns the source of any kind that has the address `/mcp/{name}`, besides views.
+/// Describes the source at `/mcp/{name}`, of any kind except views.
 fn source_at(config: &Config, sections: &ConfigFile, name: &str) -> Option<String> {
     if let Some(server) = config.servers.iter().find(|server| server.namespace == name) {
         return Some(format!("the server `{}`", server.entry));
@@ -275,7 +275,7 @@ pub(super) fn check_channels(config: &mut Config, sections: &ConfigFile, merged:
     }
 }
 
-/// Checks that each client's names are views or sources.
+/// Reports clients' names that are neither views nor sources.
 pub(super) fn check_reach(config: &mut Config, sections: &ConfigFile, merged: &Node) {
     let entries = config.tree["mcp_servers"].as_object().into_iter().flat_map(|entries| entries.keys());
     for (client, token) in &sections.server.tokens {

@@ -56,7 +56,7 @@ impl FileWatch {
 
 async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: Duration) {
     let changed = Arc::new(Notify::new());
-    // Watched before the first look, so that no change is missed in between.
+    // Starts before the first scan, so that no change is missed in between.
     let watcher = files.notify(&changed);
     let kept = manager.store.files_seen(id).await.inspect_err(|error| tracing::warn!("trigger {id}: {error}"));
     let kept = kept.ok().flatten().and_then(|kept| serde_json::from_str(&kept).ok());
@@ -174,7 +174,7 @@ impl Files {
         watched.inspect_err(|error| tracing::warn!("files are looked at every {}s: {error}", POLL.as_secs())).ok()
     }
 
-    /// Returns whether a change at this path may affect one of its files. A folder may contain some.
+    /// Returns whether a change at this path may affect one of its files. A folder or removed path may.
     fn concerns(&self, path: &Path) -> bool {
         path.strip_prefix(&self.root).is_ok_and(|path| self.globs.is_match(path)) || !path.is_file()
     }
@@ -184,7 +184,7 @@ impl Files {
         tokio::task::spawn_blocking(move || files.scan()).await.unwrap_or_default()
     }
 
-    /// How many messages and changes of files led to these.
+    /// Returns the most hops before one of these changes.
     async fn hops(self: &Arc<Self>, changes: &[Change], notes: WriteNotes) -> u32 {
         let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
         let paths: Vec<PathBuf> = changes.iter().map(|change| root.join(&change.path)).collect();
@@ -227,7 +227,7 @@ fn modified(metadata: &std::fs::Metadata) -> Option<Duration> {
     metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()
 }
 
-/// When a file got its present content and name; of one that was removed, when the folder that it was in last changed.
+/// Returns when a file got its content and name; for a removed file, when its folder last changed.
 fn changed_ms(path: &Path) -> u64 {
     let Some(metadata) = path.ancestors().find_map(|path| path.symlink_metadata().ok()) else { return 0 };
     #[cfg(unix)]
@@ -267,7 +267,7 @@ impl Change {
     }
 }
 
-/// What has changed.
+/// Returns the changes between two scans.
 fn changes(before: &FileStamps, now: &FileStamps) -> Vec<Change> {
     let removed: Vec<_> = before.iter().filter(|(path, _)| !now.contains_key(*path)).collect();
     let came_from =
