@@ -342,7 +342,7 @@ fn replaced() -> Arc<dyn Tool> {
 
 /// A shipped tool with another description, as the configuration may tune it.
 fn tuned(name: &str) -> Arc<dyn Tool> {
-    let tool = shipped().into_iter().find(|tool| tool.source().id.name() == name).unwrap();
+    let tool = shipped().iter().find(|tool| tool.source().id.name() == name).unwrap();
     let mut definition = (**tool.source()).clone();
     definition.description = "Ours.".into();
     definition.model_preference.max_tokens = Some(333);
