@@ -266,12 +266,6 @@ fn config(kind: TriggerKind, keys: &[String]) -> Result<TriggerConfig, Failure> 
         let (key, value) = pair
             .split_once('=')
             .ok_or_else(|| Failure::usage(format!("`{pair}` is no KEY=VALUE; write it like interval=10m")))?;
-        let keys = TriggerConfig::keys();
-        if !keys.iter().any(|known| known == key) {
-            let remedy = nearest(key, keys.iter().map(String::as_str))
-                .map_or_else(|| format!("the keys are {}", keys.join(", ")), |near| format!("did you mean `{near}`?"));
-            return Err(Failure::usage(format!("a trigger has no key `{key}`; {remedy}")));
-        }
         if NUMBERS.contains(&key) && value.trim().parse::<u32>().is_err() {
             return Err(Failure::usage(format!("`{key}` is a whole number of minutes, not `{value}`")));
         }
@@ -279,8 +273,7 @@ fn config(kind: TriggerKind, keys: &[String]) -> Result<TriggerConfig, Failure> 
     }
     written.entry("prompt").or_insert_with(|| "".into());
     written.insert("type".into(), kind.as_str().into());
-    serde_json::from_value(written.into())
-        .map_err(|error| Failure::usage(format!("the trigger cannot be read: {error}")))
+    TriggerConfig::parse(&written).map_err(Failure::usage)
 }
 
 /// Parses the value of a key by the key's type.

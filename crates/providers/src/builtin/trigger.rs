@@ -167,10 +167,8 @@ impl Tool for TriggerTool {
             _ => Target::Run,
         };
         written.insert("type".into(), self.kind.as_str().into());
-        let config: TriggerConfig = serde_json::from_value(written.into()).map_err(|error| {
-            let said = error.to_string();
-            ToolError::new(ErrorKind::InvalidParameters, said.clone()).with_model_message(said)
-        })?;
+        let config = TriggerConfig::parse(&written)
+            .map_err(|said| ToolError::new(ErrorKind::InvalidParameters, said.clone()).with_model_message(said))?;
         let known = self.agents.iter().map(String::as_str);
         if let Some(agent) = config.agent.as_deref().filter(|agent| !known.clone().any(|known| known == *agent)) {
             return Ok(ToolOutput::failure(unknown_agent(agent, known)));

@@ -45,6 +45,21 @@ impl AgentDraft {
         let at = self.node.get(key).map_or(&self.at, |member| &member.at);
         Problem::new(severity, at, format!("{}{key}", self.prefix), message, remedy)
     }
+
+    /// A problem of a trigger, by its place in the list.
+    fn trigger_problem(&self, severity: Severity, index: usize, message: &str, remedy: impl Into<String>) -> Problem {
+        let message = format!("trigger {}{message}", index + 1);
+        let problem = self.problem(severity, "triggers", message, remedy);
+        let line = self.trigger_nodes().get(index).map(|node| node.at.line);
+        Problem { line: line.or(problem.line), ..problem }
+    }
+
+    fn trigger_nodes(&self) -> &[Node] {
+        match self.node.get("triggers").map(|member| &member.value.data) {
+            Some(Data::List(nodes)) => nodes,
+            _ => &[],
+        }
+    }
 }
 
 /// The known names that agents may use.
@@ -227,19 +242,18 @@ fn settle(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Pro
 /// Removes triggers that could never fire, and checks the models of the others.
 fn settle_triggers(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Problem>) {
     let read = |written: &Map<String, Value>| {
-        let trigger =
-            serde_json::from_value::<TriggerConfig>(written.clone().into()).map_err(|error| error.to_string())?;
+        let trigger = TriggerConfig::parse(written)?;
         check_trigger(&trigger, names.channels).map(|()| trigger.model)
     };
-    let mut number = 0;
+    let mut indices = 0..;
     let mut triggers = std::mem::take(&mut draft.spec.triggers);
     triggers.retain_mut(|written| {
-        number += 1;
+        let index = indices.next().unwrap_or_default();
         let mut model = match read(written) {
             Ok(model) => model,
             Err(why) => {
-                let message = format!("trigger {number} is left out: {why}");
-                problems.push(draft.problem(Severity::EntryDisabled, "triggers", message, "fix it, or remove it"));
+                let message = format!(" is left out: {why}");
+                problems.push(draft.trigger_problem(Severity::EntryDisabled, index, &message, "fix it, or remove it"));
                 return false;
             }
         };

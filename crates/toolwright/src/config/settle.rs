@@ -100,20 +100,10 @@ pub(super) fn settle_tools(
         let (at, field) = (merged.place("tools", name), format!("tools.{name}.set"));
         let mut set = tool.set.clone();
         set.shift_remove("deliver");
-        let keys = TriggerConfig::keys();
-        let unknown: Vec<&String> = set.keys().filter(|key| !keys.contains(key)).collect();
-        if let Some(key) = unknown.first() {
-            let remedy = nearest(key, keys.iter().map(String::as_str))
-                .map_or_else(|| format!("the keys are {}", keys.join(", ")), |near| format!("did you mean `{near}`?"));
-            let message = format!("a trigger has no key `{key}`");
-            problems.push(Problem::new(Severity::EntryDisabled, at, field, message, remedy));
-            return false;
-        }
         set.insert("type".into(), tool.class.as_str().into());
         set.entry("prompt").or_insert_with(|| "what its calls say".into());
-        let read = serde_json::from_value::<TriggerConfig>(set.into()).map_err(|error| error.to_string());
-        let checked = read.and_then(|config| match config.when(0, "UTC") {
-            // Its calls supply the rest.
+        let checked = TriggerConfig::parse(&set).and_then(|config| match config.when(0, "UTC") {
+            // Its calls give the rest.
             Ok(_) | Err(TriggerError::Missing { .. }) => Ok(config),
             Err(error) => Err(error.to_string()),
         });

@@ -107,7 +107,10 @@ fn bad_front_matter_is_told_with_its_line() {
     check("prompt: twice\n", false, &[(4, EntryDisabled, "keep one")]);
     let never = "triggers: [{type: schedule, cron: '0 0 30 2 *', prompt: p}]\n";
     check(never, true, &[(4, EntryDisabled, "trigger 1 is left out: `0 0 30 2 *` never fires")]);
-    check("triggers: [{type: timer, intervall: 1m}]\n", true, &[(4, EntryDisabled, "unknown field `intervall`")]);
+    check("triggers: [{type: timer, intervall: 1m}]\n", true, &[(4, EntryDisabled, "did you mean `interval`?")]);
+    let second =
+        "triggers:\n  - {type: timer, interval: 1h, prompt: p}\n  - type: timer\n    interval: 1h\n    overlap: zz\n";
+    check(second, true, &[(6, EntryDisabled, "trigger 2 is left out: `overlap`: unknown variant `zz`")]);
     check("x: [\n", false, &[(4, EntryDisabled, "not valid YAML")]);
 }
 

@@ -133,7 +133,9 @@ fn unusable_triggers_are_refused_by_the_program() {
     check(&["daily", "prompt=p"], "one of timer, schedule");
     check(&["file", "globs=[", "prompt=p"], "`[` is no glob");
     check(&["file", "globs=!x", "prompt=p"], "`!x` takes nothing out");
-    check(&["timer", "interval=1h", "prompt=p", "catch_up={\"all\": \"x\"}"], "`catch_up` is");
+    check(&["timer", "interval=1h", "prompt=p", "catch_up={\"all\": \"x\"}"], "`catch_up`: it is `none`");
+    check(&["timer", "interval=1h", "prompt=p", "catch_up={\"all\": 0}"], "1 to 1000");
+    check(&["timer", "interval=1h", "prompt=p", "overlap=zz"], "`overlap`: unknown variant `zz`");
     check(&["timer", "interval=1h", "prompt=p", "model=zz/m"], "zz");
     fails(&fixture, &["triggers", "rm", "timer_00000000"], 3, &["was not found", "`toolwright triggers ls --all`"]);
     let unknown = "there is no agent `clrk`; did you mean `clerk`?";

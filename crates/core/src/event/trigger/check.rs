@@ -6,7 +6,7 @@ use std::time::Duration;
 use globset::{Glob, GlobBuilder};
 
 use super::schedule::with_jitter;
-use super::{Timetable, TriggerConfig, TriggerKind, zone_names};
+use super::{CatchUp, MAX_CATCH_UP, Timetable, TriggerConfig, TriggerKind, zone_names};
 use crate::duration;
 use crate::pattern::nearest;
 
@@ -129,6 +129,12 @@ impl TriggerConfig {
         }
         if self.prompt.len() > MAX_PROMPT {
             return Err(TriggerError::Bounds(format!("`prompt` has at most {MAX_PROMPT} bytes")));
+        }
+        if let CatchUp::All(most) = self.catch_up
+            && !(1..=MAX_CATCH_UP).contains(&most)
+        {
+            let why = format!("`catch_up: {{all: {most}}}` is 1 to {MAX_CATCH_UP}; `none` skips the slots that passed");
+            return Err(TriggerError::Bounds(why));
         }
         match self.kind {
             TriggerKind::Timer => {
@@ -292,6 +298,10 @@ mod tests {
         check(json!({"type": "timer", "prompt": "p"}), "needs an `interval`");
         check(json!({"type": "timer", "prompt": "p", "interval": "10ms"}), "at least 1s");
         check(json!({"type": "timer", "prompt": " ", "interval": "10m"}), "needs a `prompt`");
+        let caught_up = |all: u32| json!({"type": "timer", "prompt": "p", "interval": "1h", "catch_up": {"all": all}});
+        check(caught_up(0), "1 to 1000; `none` skips");
+        check(caught_up(1001), "1 to 1000");
+        check(caught_up(1000), "ok");
         check(
             json!({"type": "timer", "prompt": "p", "interval": "10m", "cron": "* * * * *"}),
             "`cron` is for triggers of type schedule",

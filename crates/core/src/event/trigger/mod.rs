@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::duration::{self, iso};
 use crate::identity::session::{Session, SessionId};
+use crate::pattern::nearest;
 use crate::policy::Rights;
 use crate::setting::TimeSpan;
 
@@ -84,14 +85,14 @@ pub enum CatchUp {
 
 /// The same as it is written.
 #[derive(Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "`catch_up` is `none`, `one`, `all`, or the most of them, like `{all: 100}`")]
+#[serde(untagged, expecting = "it is `none`, `one`, `all`, or the most of them, like `{all: 100}`")]
 enum RawCatchUp {
     /// A keyword.
     Word(CatchUpWord),
     /// The last ones fire, at most this many.
     Most {
         /// How many of the last slots fire, 1,000 at most.
-        #[schemars(range(max = 1000))]
+        #[schemars(range(min = 1, max = 1000))]
         all: u32,
     },
 }
@@ -236,9 +237,32 @@ impl TriggerConfig {
         }
     }
 
+    /// Reads a trigger as it is written.
+    ///
+    /// # Errors
+    /// Why it is none, in words that name the key.
+    pub fn parse(written: &Map<String, Value>) -> Result<Self, String> {
+        let keys = Self::keys();
+        if let Some(key) = written.keys().find(|key| !keys.contains(key)) {
+            let remedy = nearest(key, keys.iter().map(String::as_str))
+                .map_or_else(|| format!("the keys are {}", keys.join(", ")), |near| format!("did you mean `{near}`?"));
+            return Err(format!("a trigger has no key `{key}`; {remedy}"));
+        }
+        let read = |written: Map<String, Value>| serde_json::from_value::<Self>(written.into());
+        read(written.clone()).map_err(|error| {
+            // The error of a value does not say whose it is.
+            let with = |(key, value): (&String, &Value)| {
+                let mut least: Map<String, Value> =
+                    [("type".into(), json!(TriggerKind::Timer)), ("prompt".into(), "".into())].into_iter().collect();
+                least.insert(key.clone(), value.clone());
+                read(least).err().map(|error| format!("`{key}`: {error}"))
+            };
+            written.iter().find_map(with).unwrap_or_else(|| error.to_string())
+        })
+    }
+
     /// The keys that a trigger may have.
-    #[must_use]
-    pub fn keys() -> Vec<String> {
+    fn keys() -> Vec<String> {
         let schema = schemars::schema_for!(Self);
         let properties = schema.get("properties").and_then(Value::as_object);
         properties.map(|keys| keys.keys().cloned().collect()).unwrap_or_default()
@@ -472,6 +496,23 @@ impl Firing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unreadable_triggers_are_told_with_their_key() {
+        for (written, expect) in [
+            (json!({"type": "timer", "prompt": "p", "interval": "1h"}), "ok"),
+            (json!({"type": "timer", "prompt": "p", "overlap": "zz"}), "`overlap`: unknown variant `zz`"),
+            (json!({"type": "timer", "prompt": "p", "catch_up": 3}), "`catch_up`: it is `none`"),
+            (json!({"type": "daily", "prompt": "p"}), "`type`: unknown variant `daily`"),
+            (json!({"type": "timer"}), "missing field `prompt`"),
+            (json!({"type": "timer", "prompt": "p", "intervall": 1}), "no key `intervall`; did you mean `interval`?"),
+            (json!({"type": "timer", "prompt": "p", "zzzzzzzz": 1}), "no key `zzzzzzzz`; the keys are "),
+        ] {
+            let read = TriggerConfig::parse(written.as_object().expect("an object"));
+            let said = read.map_or_else(|why| why, |_| "ok".to_owned());
+            assert!(said.contains(expect), "{written}: {said}");
+        }
+    }
 
     #[test]
     fn catch_up_is_a_word_or_a_number() {

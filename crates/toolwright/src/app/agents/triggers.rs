@@ -87,7 +87,7 @@ impl Toolwright {
         for agent in &config.agents {
             for (number, written) in agent.spec.triggers.iter().enumerate() {
                 let name = format!("{}-{}", agent.spec.name, number + 1);
-                match serde_json::from_value::<TriggerConfig>(written.clone().into()) {
+                match TriggerConfig::parse(written) {
                     Ok(trigger) => {
                         named.push((name, TriggerConfig { agent: Some(agent.spec.name.clone()), ..trigger }))
                     }
