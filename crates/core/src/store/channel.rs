@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::StoreError;
 use super::session_log::SessionLog;
 use crate::identity::session::{Session, SessionId};
+use crate::pattern::nearest;
 
 /// Prefix of channels' mailboxes.
 const MAILBOX: &str = "channel/";
@@ -73,15 +74,20 @@ impl Channels {
         Ok(self.0.get(name).cloned().unwrap_or_default())
     }
 
-    /// Returns why nobody outside a session can read this channel, if so: its name is illegal, or it is private.
+    /// Returns why nobody outside a session can read this channel, if so: its name is illegal, or it is private. Names
+    /// the configured channel that is nearest to an unknown one.
     #[must_use]
     pub fn unreachable(&self, name: &str) -> Option<String> {
         match self.get(name) {
             Err(why) => Some(why),
-            Ok(ChannelConfig { reach: ChannelScope::Private, .. }) => Some(format!(
-                "channel {name} is private to a session and its agents, so this trigger would never fire: write \
-                 `channels: {{{name}: {{reach: shared}}}}` in the configuration"
-            )),
+            Ok(ChannelConfig { reach: ChannelScope::Private, .. }) => {
+                let near = nearest(name, self.0.keys().map(String::as_str)).filter(|_| !self.0.contains_key(name));
+                let near = near.map(|near| format!("did you mean `{near}`? Otherwise ")).unwrap_or_default();
+                Some(format!(
+                    "channel {name} is private to a session and its agents, so this trigger would never fire: {near}write \
+                     `channels: {{{name}: {{reach: shared}}}}` in the configuration"
+                ))
+            }
             Ok(_) => None,
         }
     }
@@ -149,7 +155,8 @@ mod tests {
             assert!(channels.get(name).is_err_and(|why| why.contains("no name of a channel")), "{name}");
         }
         assert_eq!(channels.unreachable("jobs"), None);
-        assert!(channels.unreachable("other").is_some_and(|why| why.contains("reach: shared")));
+        assert!(channels.unreachable("other").is_some_and(|why| why.contains("never fire: write `channels: {other:")));
+        assert!(channels.unreachable("job").is_some_and(|why| why.contains("did you mean `jobs`? Otherwise write")));
         assert_eq!(channels.lines(), ["jobs (shared queue): Work to do"]);
     }
 
