@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value, json};
 use toolwright_agent::ReportConfig;
-use toolwright_core::agents::{AgentConfig, check_name, find_cycle, legal_name, unknown_tools};
+use toolwright_core::agents::{AgentConfig, NameError, check_name, find_cycle, legal_name, unknown_tools};
 use toolwright_core::model::is_replay;
 use toolwright_core::pattern::nearest;
 use toolwright_core::policy::Effect;
@@ -106,9 +106,9 @@ pub(super) fn load(
     drafts.retain_mut(|draft| settle(draft, names, problems));
     dedup_by_name(&mut drafts, problems);
     let is_off = |draft: &mut AgentDraft| draft.spec.enabled == Some(false);
-    let off = drafts.extract_if(.., is_off).map(|draft| draft.spec.name).collect();
-    check_destinations(&mut drafts, off, problems);
-    check_agents(&drafts, names, problems);
+    let off: BTreeSet<String> = drafts.extract_if(.., is_off).map(|draft| draft.spec.name).collect();
+    check_destinations(&mut drafts, off.clone(), problems);
+    check_agents(&drafts, &off, problems);
     drafts.into_iter().map(|AgentDraft { spec, at, .. }| AgentEntry { spec, at }).collect()
 }
 
@@ -258,8 +258,7 @@ fn settle_triggers(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mu
             }
         };
         if let Some((message, remedy)) = check_model(&mut model, names) {
-            let message = format!("trigger {number}: {message}");
-            problems.push(draft.problem(Severity::Warning, "triggers", message, remedy));
+            problems.push(draft.trigger_problem(Severity::Warning, index, &format!(": {message}"), remedy));
         }
         match model {
             Some(model) => drop(written.insert("model".into(), model.into())),
@@ -315,21 +314,40 @@ fn check_tools(draft: &AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Pr
     }
 }
 
-/// Reports unknown agents among the tools of others, if one has a similar name: a program may have its own tools
-/// besides the agents.
-fn check_agents(drafts: &[AgentDraft], names: &KnownNames<'_>, problems: &mut Vec<Problem>) {
+/// Reports unknown agents: among the tools of others, and in triggers.
+fn check_agents(drafts: &[AgentDraft], off: &BTreeSet<String>, problems: &mut Vec<Problem>) {
     let agents = || drafts.iter().map(|draft| draft.spec.name.as_str());
     for draft in drafts {
-        for tool in draft.spec.tools.iter().flatten() {
-            if tool.contains(['*', '?']) || names.tools.contains(tool) {
+        let spec = &draft.spec;
+        let unknown = |agent: &str| {
+            let remedy = nearest(agent, agents().filter(|name| *name != spec.name)).map_or_else(
+                || "`toolwright agents ls` lists the agents".to_owned(),
+                |near| format!("did you mean `{near}`?"),
+            );
+            (format!("there is no agent `{agent}`"), remedy)
+        };
+        let tools = spec.tools.iter().flatten().map(|tool| ("tools", tool));
+        for (key, tool) in tools.chain(spec.disallowed_tools.iter().map(|tool| ("disallowed_tools", tool))) {
+            let Some(agent) = tool.strip_prefix("agent__").or_else(|| tool.strip_prefix("agent:")) else { continue };
+            let agent = agent.split('@').next().unwrap_or_default();
+            let is_tool = matches!(check_name(agent), Err(NameError::Reserved(_)));
+            let mut known = agents().chain(off.iter().map(String::as_str));
+            if tool.contains(['*', '?']) || is_tool || known.any(|name| name.eq_ignore_ascii_case(agent)) {
                 continue;
             }
-            let Some(agent) = tool.strip_prefix("agent__").or_else(|| tool.strip_prefix("agent:")) else { continue };
-            let others = agents().filter(|name| *name != draft.spec.name);
-            if let Some(near) = nearest(agent, others).filter(|_| agents().all(|name| name != agent)) {
-                let (message, remedy) = (format!("there is no agent `{agent}`"), format!("did you mean `{near}`?"));
-                problems.push(draft.problem(Severity::Warning, "tools", message, remedy));
-            }
+            let (message, remedy) = unknown(agent);
+            problems.push(draft.problem(Severity::Warning, key, message, remedy));
+        }
+        for (index, node) in draft.trigger_nodes().iter().enumerate() {
+            let Some(agent) = node.text_of("agent").filter(|agent| *agent != spec.name) else { continue };
+            let (message, remedy) = match agents().any(|name| name == agent) {
+                true => (
+                    format!("it starts `{}`, not `{agent}`", spec.name),
+                    format!("leave `agent` out, or write the trigger in the file or entry of `{agent}`"),
+                ),
+                false => unknown(agent),
+            };
+            problems.push(draft.trigger_problem(Severity::Warning, index, &format!(": {message}"), remedy));
         }
     }
 }

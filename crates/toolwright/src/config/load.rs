@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use toolwright_core::tool_id::{RESERVED_NAMESPACES, server_namespace, wire_candidate};
-use toolwright_providers::builtin::web::{self, WebConfig};
-use toolwright_providers::builtin::{self, BuiltinOptions};
+use toolwright_core::trigger::TriggerKind;
+use toolwright_providers::builtin::{self, BuiltinOptions, OptionalTool, web};
 use toolwright_providers::openapi::Origin;
 use toolwright_telemetry::Telemetry;
 
@@ -339,7 +339,8 @@ fn resolve(
         config.model_overrides.extend(overrides.map(|overrides| (name.clone(), overrides)));
     }
     // A program may have its own tools and models.
-    let (tools, providers) = if is_in_code { Default::default() } else { (tool_names(), providers(&endpoint_names)) };
+    let (tools, providers) =
+        if is_in_code { Default::default() } else { (tool_names(&sections), providers(&endpoint_names)) };
     let mut triggers = std::mem::take(&mut sections.triggers);
     let named = &sections.models;
     let models: Vec<&str> = (named.by_name.keys().chain(named.aliases.values()))
@@ -382,11 +383,18 @@ fn take_entries(merged: &mut Node, section: &str) -> Vec<Member> {
     }
 }
 
-/// Returns the names of the built-in tools, as ids and as models write them.
-fn tool_names() -> Vec<String> {
-    let tools = builtin::tools(&BuiltinOptions::default()).into_iter().chain(web::tools(&WebConfig::default()));
-    let ids = tools.map(|tool| tool.definition().id);
-    ids.flat_map(|id| [id.without_version().to_owned(), wire_candidate(id.namespace(), id.name())]).collect()
+/// Returns the names of the built-in tools, listed or not, and of those of `tools`, as ids and as models write them.
+fn tool_names(sections: &ConfigFile) -> Vec<String> {
+    let options = BuiltinOptions {
+        groups: true,
+        triggers: TriggerKind::ALL.to_vec(),
+        optional: OptionalTool::ALL.to_vec(),
+        ..BuiltinOptions::default()
+    };
+    let tools = builtin::tools(&options).into_iter().chain(web::tools(&sections.web));
+    let ids = tools.map(|tool| tool.definition().id).map(|id| (id.namespace().to_owned(), id.name().to_owned()));
+    let own = sections.tools.keys().map(|name| ("trigger".to_owned(), name.clone()));
+    ids.chain(own).flat_map(|(of, name)| [format!("{of}:{name}"), wire_candidate(&of, &name)]).collect()
 }
 
 /// Returns namespaces with unknown tools: those of sources, existing or not, and those whose tools change.
@@ -394,7 +402,7 @@ fn sources_of_tools(tree: &Value) -> Vec<String> {
     let names = |section: &str| tree[section].as_object().into_iter().flat_map(|entries| entries.keys().cloned());
     let servers = names("mcp_servers").map(|entry| server_namespace(&entry, &|_| false));
     let sources = servers.chain(names("openapi")).chain(names("catalogues"));
-    let builtin = ["fs", "shell", "web", "job", "output"];
+    let builtin = ["channel", "fs", "group", "job", "memory", "output", "shell", "trigger", "web"];
     let reserved = RESERVED_NAMESPACES.iter().filter(|name| !builtin.contains(name)).map(|name| (*name).to_owned());
     sources.chain(reserved).collect()
 }

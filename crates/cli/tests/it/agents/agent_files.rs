@@ -66,12 +66,13 @@ fn front_matter_becomes_an_agent() {
         ),
         ("outputSchema: {type: object}\n", json!({"output_schema": {"type": "object"}})),
     ] {
-        let sources = "mcpServers: {github: {command: x}, mcp-memory: {command: x}}\n";
+        let sources = "mcpServers: {github: {command: x}, mcp-memory: {command: x}}\n\
+            agents: {tester: {description: d}, code-reviewer: {description: d}}\n";
         let fixture = Fixture::with(sources);
         fixture.write(FILE, &format!("---\n{HEAD}{front}---\n\nDo it.\n"));
         let config = fixture.load();
         assert!(problems(&config).is_empty(), "{front}: {:#?}", problems(&config));
-        let spec = json!(config.agents.first().unwrap_or_else(|| panic!("{front}")).spec);
+        let spec = json!(config.agents.last().unwrap_or_else(|| panic!("{front}")).spec);
         for (key, value) in expect.as_object().expect("an object") {
             assert_eq!(spec.get(key).unwrap_or(&Value::Null), value, "{front}");
         }
@@ -220,11 +221,43 @@ tools:
 
 #[test]
 fn unknown_agents_among_tools_are_told() {
-    let lead = "{description: d, tools: [agent__revewer, 'agent__*', agent__lead, agent__reviewer, agent__todo]}";
-    let fixture = Fixture::with(&format!("agents:\n  lead: {lead}\n  reviewer: {{description: d}}\n"));
-    let expect = "toolwright.yaml:2: warning: agents.lead.tools: there is no agent `revewer`; did you mean `reviewer`?";
-    let all = problems(&fixture.load());
-    assert!(all.len() == 1 && all[0].ends_with(expect), "{all:?}");
+    let others = "reviewer: {description: d}\n  off: {description: d, enabled: false}\n";
+    for (key, expect) in [
+        ("tools: ['agent__*', agent__lead, agent__reviewer, 'agent:Reviewer@1.0.0', agent__todo, agent__off]", None),
+        ("disallowed_tools: ['agent__*', agent__reviewer, agent__todo]", None),
+        ("tools: [agent__revewer]", Some("tools: there is no agent `revewer`; did you mean `reviewer`?")),
+        (
+            "disallowed_tools: [agent__revewer]",
+            Some("disallowed_tools: there is no agent `revewer`; did you mean `reviewer`?"),
+        ),
+        ("tools: [agent__zzzzzz]", Some("tools: there is no agent `zzzzzz`; `toolwright agents ls` lists the agents")),
+        (
+            "disallowed_tools: [memory__serach]",
+            Some("disallowed_tools: there is no tool `memory__serach`; did you mean `memory__search`?"),
+        ),
+        ("tools: [web__search, trigger__timer, trigger__hourly, group__send, memory__files, code__run]", None),
+        ("tools: [trigger__timr]", Some("tools: there is no tool `trigger__timr`; did you mean `trigger__timer`?")),
+        (
+            "triggers: [{type: timer, interval: 1h, prompt: p, agent: reviewr}]",
+            Some("triggers: trigger 1: there is no agent `reviewr`; did you mean `reviewer`?"),
+        ),
+        (
+            "triggers: [{type: timer, interval: 1h, prompt: p, agent: reviewer}]",
+            Some("triggers: trigger 1: it starts `lead`, not `reviewer`; leave `agent` out"),
+        ),
+        ("triggers: [{type: timer, interval: 1h, prompt: p, agent: lead}]", None),
+    ] {
+        let fixture = Fixture::with(&format!(
+            "agents:\n  lead: {{description: d, {key}}}\n  {others}web: {{search: [{{engine: searxng, url: 'http://127.0.0.1:1'}}]}}\n\
+             tools: {{hourly: {{type: trigger, class: timer, set: {{interval: 1h}}}}}}\n"
+        ));
+        let all = problems(&fixture.load());
+        let found: Vec<_> =
+            all.iter().map(|problem| problem.rsplit_once("toolwright.yaml:").map(|(_, said)| said)).collect();
+        let expect = expect.map(|expect| format!("2: warning: agents.lead.{expect}"));
+        let is_told = |said: &Option<&str>| said.is_some_and(|said| said.starts_with(expect.as_deref().unwrap_or("-")));
+        assert!(found.len() == expect.iter().len() && found.iter().all(is_told), "{key}: {all:?}");
+    }
 }
 
 #[test]
