@@ -33,6 +33,11 @@ const TOOLS: [(&str, &[&str]); 23] = [
     ("TodoRead", &["agent__todo"]),
     ("AskUserQuestion", &["agent__ask_user"]),
 ];
+/// Our built-in tools that write files.
+const WRITERS: &[&str] = &["fs__write", "fs__edit", "fs__multi_edit", "fs__json_write", "fs__notebook_edit"];
+/// What a denial of its tools takes: all of our tools that could do the same.
+const DENIALS: [(&str, &[&str]); 5] =
+    [("Write", WRITERS), ("Edit", WRITERS), ("MultiEdit", WRITERS), ("NotebookEdit", WRITERS), ("Bash", &["shell__*"])];
 /// Its tools without a counterpart.
 const NO_TOOLS: [&str; 10] = [
     "SlashCommand",
@@ -62,10 +67,15 @@ const END_OF_COMMAND: &str = r#"[\s"']*($|[\n;&|<>(){}`#]|\d+[<>])"#;
 /// Replaces Claude Code's fields and names by ours. Reports those without a counterpart as warnings.
 pub(super) fn translate(front: &mut Node, problems: &mut Vec<Problem>) {
     let mut rules: Vec<Node> = Vec::new();
+    let mut allowed: Vec<String> = Vec::new();
     for key in ["tools", "disallowed_tools"] {
         if let Some(member) = member(front, key) {
-            let mut list = ToolList { key, is_denial: key == "disallowed_tools", rules: &mut rules, problems };
+            let is_denial = key == "disallowed_tools";
+            let mut list = ToolList { key, is_denial, allowed: &allowed, rules: &mut rules, problems };
             list.translate(member);
+            if let Data::List(globs) = &member.value.data {
+                allowed = globs.iter().filter_map(Node::text).map(str::to_owned).collect();
+            }
         }
     }
     if let Some(written) = front.text_of("model").map(|name| name.trim().to_owned()) {
@@ -164,6 +174,8 @@ fn permission_mode(mode: &Member, problems: &mut Vec<Problem>) -> Option<Node> {
 struct ToolList<'a> {
     key: &'a str,
     is_denial: bool,
+    /// For a denial, the tools that the agent lists.
+    allowed: &'a [String],
     rules: &'a mut Vec<Node>,
     problems: &'a mut Vec<Problem>,
 }
@@ -193,7 +205,8 @@ impl ToolList<'_> {
             let ours = match (name, part) {
                 ("Bash", Some(part)) => {
                     commands.push(part.to_owned());
-                    if self.is_denial { Vec::new() } else { vec!["shell__bash".to_owned()] }
+                    // Other tools of the shell could run a denied command.
+                    vec![if self.is_denial { "shell__python" } else { "shell__bash" }.to_owned()]
                 }
                 ("Task" | "Agent", Some(part)) => split(part)
                     .iter()
@@ -226,8 +239,11 @@ impl ToolList<'_> {
         if name == "*" {
             return Some(vec!["*".to_owned()]);
         }
-        if let Some(globs) = known(name) {
-            return Some(globs.iter().map(|&glob| glob.to_owned()).collect());
+        if let Some(globs) = known(&TOOLS, name) {
+            let more = known(&DENIALS, name).filter(|_| self.is_denial).unwrap_or_default();
+            // A tool that the agent lists itself is denied only by its own name.
+            let more = more.iter().filter(|glob| !self.allowed.iter().any(|tool| tool == *glob));
+            return Some(globs.iter().chain(more).map(|&glob| glob.to_owned()).collect());
         }
         if let Some(rest) = name.strip_prefix("mcp__") {
             let (server, tool) = rest.split_once("__").unwrap_or((rest, "*"));
@@ -261,8 +277,8 @@ impl ToolList<'_> {
     }
 }
 
-fn known(name: &str) -> Option<&'static [&'static str]> {
-    TOOLS.iter().find(|(known, _)| *known == name).map(|(_, ours)| *ours)
+fn known(table: &[(&str, &'static [&'static str])], name: &str) -> Option<&'static [&'static str]> {
+    table.iter().find(|(known, _)| *known == name).map(|(_, ours)| *ours)
 }
 
 /// Splits at commas outside of brackets.
@@ -387,6 +403,19 @@ mod tests {
     use toolwright_core::{Effects, Policy, Principal, Profile, ToolDefinition, ToolId};
 
     use super::*;
+
+    #[test]
+    fn a_denied_edit_takes_every_tool_that_writes() {
+        use toolwright_providers::builtin::{self, BuiltinOptions};
+        let tools = builtin::tools(&BuiltinOptions::default());
+        let definitions = tools.iter().map(|tool| tool.definition()).filter(|tool| tool.id.namespace() == "fs");
+        let writers = definitions.filter(|tool| !tool.effects.read_only);
+        let mut writers: Vec<String> = writers.map(|tool| format!("fs__{}", tool.id.name())).collect();
+        let mut denied = WRITERS.to_vec();
+        writers.sort();
+        denied.sort_unstable();
+        assert_eq!(writers, denied);
+    }
 
     #[test]
     fn denied_commands_are_found_anywhere_in_a_text() {

@@ -53,7 +53,16 @@ fn front_matter_becomes_an_agent() {
         ("tools: []\n", json!({"tools": []})),
         ("tools: mcp__github__search, mcp__memory\n", json!({"tools": ["github__search", "mcp-memory__*"]})),
         ("tools: Task(tester, Code Reviewer)\n", json!({"tools": ["agent__tester", "agent__code-reviewer"]})),
-        ("disallowed-tools: Write, Monitor\n", json!({"disallowed_tools": ["fs__write"]})),
+        (
+            "disallowed-tools: Write, Monitor\n",
+            json!({"disallowed_tools": ["fs__write", "fs__edit", "fs__multi_edit", "fs__json_write", "fs__notebook_edit"]}),
+        ),
+        ("disallowedTools: Bash\n", json!({"disallowed_tools": ["shell__bash", "shell__*"]})),
+        ("disallowedTools: 'Bash(rm:*)'\n", json!({"disallowed_tools": ["shell__python"]})),
+        (
+            "tools: Edit, MultiEdit\ndisallowedTools: Write, MultiEdit\n",
+            json!({"disallowed_tools": ["fs__write", "fs__json_write", "fs__notebook_edit", "fs__multi_edit"]}),
+        ),
         ("disallowedTools: 'Read(secret/**)'\n", json!({"disallowed_tools": ["fs__read"]})),
         ("model: inherit\n", json!({"model": null})),
         ("model: claude-opus-4-8\n", json!({"model": "anthropic/claude-opus-4-8"})),
@@ -337,7 +346,7 @@ fn agent_files_of_claude_code_load_unchanged() {
             "linear__*"
         ]
     );
-    assert_eq!((spec.disallowed_tools.len(), spec.limits.turns), (2, Some(12)));
+    assert_eq!((spec.disallowed_tools.len(), spec.limits.turns), (5, Some(12)));
     assert!(spec.prompt.starts_with("You review database migrations."), "{}", spec.prompt);
     let policy = spec.ruled(&Policy { profile: Profile::Trusted, rules: Vec::new(), tools: Vec::new(), within: None });
     for (command, runs) in [
