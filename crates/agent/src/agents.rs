@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::agents::handoff::HANDED_BACK;
-use toolwright_core::agents::{AgentConfig, AgentLimits, AgentTree, check_name, child_session};
+use toolwright_core::agents::{AgentConfig, AgentLimits, AgentTree, HandoffDestination, check_name, child_session};
 use toolwright_core::approval::AgentStep;
 use toolwright_core::catalogue::{CallScope, Health, Provider, ProviderCall, ProviderError};
 use toolwright_core::context::ToolContext;
@@ -30,7 +30,7 @@ use crate::child::{self, ChildRun};
 use crate::driver::{Driver, ToolViewCache};
 use crate::report::{FINAL_REPORT_ID, Format, ReportConfig, RunReport, Status};
 use crate::run::{Limits, RunConfig, RunState};
-use crate::tools::{BATCH_ID, NAMESPACE, TASK_STATUS_ID};
+use crate::tools::{BATCH_ID, NAMESPACE, TASK_STATUS_ID, agent_id};
 
 /// The beginning of every agent's system prompt. What follows it is assembled by [`toolwright_core::agents::prompt`].
 pub const BASE_PROMPT: &str = "\
@@ -153,6 +153,7 @@ impl AgentProvider {
             },
             policy: Arc::new(policy(spec, &run.policy)),
         };
+        let spec = &with_reachable(spec, &run.snapshot);
         let task = Message::user(text("task"));
         let hands_back_to = run.handed_over.as_ref().filter(|by| by.may_return).map(|handed| handed.by.to_string());
         child
@@ -255,6 +256,16 @@ fn definition(spec: &AgentConfig) -> Option<ToolDefinition> {
     definition.output_schema = spec.output_schema.clone().map(Value::Object);
     definition.mode = if spec.background { Mode::Background } else { Mode::Direct };
     Some(definition)
+}
+
+/// Returns the agent with the destinations that are among its caller's tools: it can hand a request to no others.
+fn with_reachable(spec: &Arc<AgentConfig>, tools: &Snapshot) -> Arc<AgentConfig> {
+    let mut spec = Arc::clone(spec);
+    let is_there = |to: &HandoffDestination| tools.get(&agent_id(&to.agent)).is_some();
+    if !spec.router.destinations.iter().all(is_there) {
+        Arc::make_mut(&mut spec).router.destinations.retain(is_there);
+    }
+    spec
 }
 
 /// Returns whether the agent may use a tool of its caller.

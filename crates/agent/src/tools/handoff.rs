@@ -66,6 +66,13 @@ impl HandoffTool {
         let Some((nested, terms)) = found else {
             return Err(ToolError::new(ErrorKind::InternalError, "a request cannot be handed over from here"));
         };
+        if terms.snapshot.get(&agent_id(&to.agent)).is_none() {
+            let message = format!(
+                "the request was not handed over: the agent `{}` is not there any more; answer the user yourself",
+                to.agent
+            );
+            return Err(ToolError::new(ErrorKind::ExecutionError, message));
+        }
         let from = nested.run.session.agent.as_deref().unwrap_or("agent");
         let handed_over = HandoffSource { by: from.into(), may_return: to.may_return };
         let run = RunContext {
@@ -142,7 +149,8 @@ fn summary(outcome: &Outcome) -> Option<String> {
     Some(summary.to_owned())
 }
 
-fn agent_id(agent: &str) -> String {
+/// Returns the id of an agent's tool.
+pub(crate) fn agent_id(agent: &str) -> String {
     format!("{NAMESPACE}:{agent}@1.0.0")
 }
 

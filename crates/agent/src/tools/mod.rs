@@ -21,7 +21,7 @@ use toolwright_core::{Effects, StaticProvider, Tool, ToolDefinition, ToolId};
 use crate::report::ReportConfig;
 use batch::BatchTool;
 use final_report::FinalReportTool;
-pub(crate) use handoff::HandoffTool;
+pub(crate) use handoff::{HandoffTool, agent_id};
 
 pub use crate::report::FINAL_REPORT_ID;
 

@@ -524,6 +524,24 @@ async fn the_destination_answers_the_user() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn destinations_out_of_reach_are_not_listed() {
+    let fixture = office();
+    let script: Script = vec![
+        Turn::calls(vec![("agent__triage", json!({"reason": "It sorts.", "task": "What do I owe?"}))]),
+        Turn::calls(reports("Nothing.")).expecting("it has no destination", |asked| {
+            asked.body.to_string().contains("You sort.") && !asked.body.to_string().contains("router__handoff-to")
+        }),
+        Turn::calls(reports("It said: nothing.")),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let words = ["run", "--tools", "agent__triage", "--policy", "trusted", "What do I owe?", "--json"];
+    let output = ended(start(&fixture, &variables, &words)).await;
+    assert!(server.failures().is_empty(), "{:?} {}", server.failures(), stderr(&output));
+    assert_eq!(report(&output)["answer"], "It said: nothing.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_hand_off_leaves_the_valid_one() {
     let to = |agent: &str| ("router__handoff-to", json!({"agent": agent}));
     let script: Script = vec![
