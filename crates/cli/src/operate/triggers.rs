@@ -9,12 +9,12 @@ use toolwright::core::model::ModelClient as _;
 use toolwright::core::pattern::nearest;
 use toolwright::core::store::StoreError;
 use toolwright::core::trigger::{
-    Creator, Firing, MIN_SECRET, Target, Trigger, TriggerConfig, TriggerKind, TriggerRequest, Triggers as _,
+    Creator, Firing, Target, Trigger, TriggerConfig, TriggerKind, TriggerRequest, Triggers as _,
 };
 use toolwright::models::key_variable;
 
 use crate::app::agent::unknown;
-use crate::app::{Global, not_nested, open, variable};
+use crate::app::{Global, not_nested, open};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::screen::{print_json, say, say_warning};
 use crate::terminal::table::{Table, name, print_list};
@@ -146,13 +146,8 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
                 ErrorKind::InvalidParameters => Failure::usage(error),
                 _ => Failure::failed(error),
             })?;
-            let secrets = &installed.trigger.config.secret_env;
-            let is_set = |name: &String| variable(name).is_some_and(|secret| secret.len() >= MIN_SECRET);
-            if !secrets.is_empty() && !secrets.iter().any(is_set) {
-                let names = secrets.join(" or ");
-                say_warning(&format!(
-                    "no secret is set here: set {names} to at least {MIN_SECRET} bytes where `toolwright serve` runs"
-                ));
+            if let Some(why) = app.missing_secret(&installed.trigger.config) {
+                say_warning(&why);
             }
             let mut document = installed.trigger.to_json();
             document["next"] = times(&installed.next);

@@ -116,14 +116,17 @@ pub(crate) async fn command(global: &Global) -> CommandResult {
     report(global, &settings, &problems, &probes, &diagnosis)
 }
 
-/// Reports triggers that never fire, and triggers that no process runs.
+/// Reports triggers that never fire, webhooks without a secret, and triggers that no process runs.
 async fn idle_triggers(app: &Toolwright) -> Vec<String> {
     let installed = app.triggers().of_root(&app.config().root).await.unwrap_or_default();
     let issue = |trigger: &Trigger| {
         let why = app.principal_now(&trigger.rights.principal).err()?;
         Some(format!("trigger {} fires nothing: {why}", trigger.id))
     };
-    installed.iter().filter_map(issue).chain(unrun_triggers(app, &installed).await).collect()
+    let mut all: Vec<String> = installed.iter().filter_map(issue).collect();
+    all.extend(app.unsigned_webhooks().await);
+    all.extend(unrun_triggers(app, &installed).await);
+    all
 }
 
 async fn unrun_triggers(app: &Toolwright, installed: &[Trigger]) -> Option<String> {

@@ -80,6 +80,9 @@ pub(crate) async fn command(global: &Global, args: &Serve) -> CommandResult {
             None => config.sections.server.http.clone(),
         };
         let server = serve.until(shutdown).http(&address).await.map_err(refused)?;
+        for webhook in app.unsigned_webhooks().await {
+            say_warning(&sanitize(&webhook));
+        }
         if let Some(file) = server.token_file() {
             say(format_args!("toolwright: the HTTP API (/api) needs the token in {}", file.display()));
         }

@@ -148,7 +148,12 @@ fn unusable_triggers_are_refused_by_the_program() {
 
 #[test]
 fn unset_secrets_of_webhooks_are_told_of() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::with("triggers: {hook: {type: webhook, secret_env: [HOOK_C], prompt: p}}\n");
+    let doctor = run(&fixture, &["doctor"]);
+    let said = stderr(&doctor) + &String::from_utf8_lossy(&doctor.stdout);
+    let expect = "admits no request: no secret is set here: set HOOK_C to at least 16 bytes";
+    assert!(said.contains(expect), "{said}");
+    Gateway::start(&fixture, &["--http", "127.0.0.1:0"]).says(expect);
     let added = run(&fixture, &["triggers", "add", "webhook", "secret_env=HOOK_A,HOOK_B", "prompt=p"]);
     assert!(
         added.status.success() && stderr(&added).contains("set HOOK_A or HOOK_B to at least 16 bytes"),

@@ -11,7 +11,7 @@ use toolwright_core::agents::{AgentLimits, Rights};
 use toolwright_core::approval::AnswerSource;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::session::Principal;
-use toolwright_core::trigger::{Firing, Trigger, TriggerConfig};
+use toolwright_core::trigger::{Creator, Firing, MIN_SECRET, Trigger, TriggerConfig, TriggerKind};
 use toolwright_gateway::WebhookOptions;
 use toolwright_runtime::triggers::{FiringEnd, FiringSuspension, FiringTarget};
 use toolwright_runtime::{TriggerManager, TriggerRunner};
@@ -79,6 +79,30 @@ impl Toolwright {
         let rights = self.owners_rights();
         let named = self.named_triggers().into_iter();
         named.map(|(name, config)| self.triggers.configured(&rights, &name, config)).collect()
+    }
+
+    /// Returns why a webhook with these secrets admits no request, with the remedy: none is set here, or long enough.
+    #[must_use]
+    pub fn missing_secret(&self, config: &TriggerConfig) -> Option<String> {
+        let names = &config.secret_env;
+        let is_set = |name: &String| (self.variables)(name).is_some_and(|secret| secret.len() >= MIN_SECRET);
+        let is_missing = config.kind == TriggerKind::Webhook && !names.iter().any(is_set);
+        is_missing.then(|| {
+            let names = names.join(" or ");
+            format!("no secret is set here: set {names} to at least {MIN_SECRET} bytes where `toolwright serve` runs")
+        })
+    }
+
+    /// Names the webhooks of this workspace that admit no request here, with the remedy.
+    pub async fn unsigned_webhooks(&self) -> Vec<String> {
+        let mut all = self.triggers.of_root(&self.config().root).await.unwrap_or_default();
+        all.retain(|trigger| trigger.creator != Creator::Configuration);
+        all.extend(self.configured_triggers());
+        let issue = |trigger: &Trigger| {
+            let why = self.missing_secret(&trigger.config)?;
+            Some(format!("trigger {} admits no request: {why}", trigger.id))
+        };
+        all.iter().filter_map(issue).collect()
     }
 
     fn named_triggers(&self) -> Vec<(String, TriggerConfig)> {
