@@ -242,7 +242,7 @@ impl GroupTool {
             Verb::Start => {
                 let member = member()?;
                 if !arguments.message.is_empty() {
-                    send(context, &members, &member.session, arguments.message).await?;
+                    send(context, &members, (name, &member.session), arguments.message).await?;
                 }
                 groups.set_started(principal, name, true).await?;
                 Ok(done(format!("{name} is started. `toolwright serve` and `chat` run it.")))
@@ -272,7 +272,7 @@ impl GroupTool {
                     Ok(member) => member.session.clone(),
                     Err(unknown) => sender(context, name).await?.ok_or(unknown)?,
                 };
-                send(context, &members, &to, arguments.message).await?;
+                send(context, &members, (name, &to), arguments.message).await?;
                 Ok(done(format!("Sent to {name}.")))
             }
             Verb::Status => Ok(status(&members)),
@@ -309,11 +309,20 @@ fn author(context: &ToolContext, members: &[Member]) -> Author {
     }
 }
 
-async fn send(context: &ToolContext, members: &[Member], to: &SessionId, text: String) -> Result<(), StoreError> {
+/// Sends a message to the session that models know by this name.
+async fn send(
+    context: &ToolContext,
+    members: &[Member],
+    (name, to): (&str, &SessionId),
+    text: String,
+) -> Result<(), StoreError> {
     let author = author(context, members);
     let message = message(MessageKind::Group, author.name(), text);
     let row = NewRow::message(to, &context.session.principal.id, author, message);
-    context.services.log.append(row).await.map(drop)
+    context.services.log.append(row).await.map(drop).map_err(|error| match error {
+        StoreError::Quota(why) => StoreError::Quota(why.replace(to.as_str(), name)),
+        error => error,
+    })
 }
 
 /// Returns the session of the author, shown under this name, of a message to this session, so that it can be answered.

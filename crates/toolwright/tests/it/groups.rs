@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolwright::core::approval::{ApprovalDecision, ApprovalRequest};
-use toolwright::core::store::MAX_HOPS;
+use toolwright::core::store::{MAX_HOPS, MAX_WAITING};
 use toolwright::{Builder, Profile};
 use toolwright_testkit::model_server::{RecordedRequest, Reply, Turn};
 
@@ -172,6 +172,20 @@ async fn members_change_groups_only_if_privileged() {
         let text = said(tool, arguments).await;
         assert!(text.contains(expect), "{tool}: {expect} in {text}");
     }
+    tw.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_full_mailbox_is_told_by_its_member() {
+    let dir = tempfile::tempdir().expect("dir");
+    let tw = with_groups(dir.path()).build().await.expect("builds");
+    tw.call("group__add_agent", json!({"name": "scout"})).await.expect("added");
+    let send = || tw.call("group__send", json!({"name": "scout", "message": "hi"}));
+    for _ in 0..MAX_WAITING {
+        assert_eq!(send().await.expect("sent").text(), "Sent to scout.");
+    }
+    let said = send().await.map_or_else(|error| error.to_string(), |outcome| outcome.text());
+    assert!(said.contains("scout is full: 1000 messages wait") && !said.contains("group-"), "{said}");
     tw.shut_down().await;
 }
 
