@@ -123,7 +123,7 @@ impl Tool for JobTool {
             Verb::Send => (
                 "send",
                 "Continue a job",
-                "Gives a job that waits for input its input, and waits for its next answer.",
+                "Gives a job that waits for input its input, and waits for its next answer. To an agent in the background it sends a message.",
                 // The effects depend on the job's tool.
                 Effects::UNKNOWN,
                 json!({"id": id(), "input": {"description": "What the job asked for."}, "timeout": wait(60)}),

@@ -57,7 +57,7 @@ A call that goes on in the background is a job of this session. Its id stands in
 - `job__list` lists the jobs and triggers, `job__status` says how one is doing, without waiting.
 - `job__wait` waits for the end, or until the job wants input, 240 seconds at most.
 - `job__read` reads what it has written so far: `offset` is a line, a negative one counts from the end.
-- `job__send` gives its input to a job that waits for it, and returns its next answer.
+- `job__send` gives its input to a job that waits for it, and returns its next answer. To an agent it sends a message.
 - `job__stop` stops a job and all that it started, or removes a trigger.
 
 The conversation is told when a job ends; do not ask again and again.";
