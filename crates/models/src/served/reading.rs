@@ -258,7 +258,12 @@ pub(super) fn file(
     data: &str,
     mime_type: Option<&str>,
 ) -> ReadResult<ContentBlock> {
-    let (found, data) = data_url(data).unwrap_or((mime_type.unwrap_or("text/plain"), data));
+    let (declared, data) = data_url(data).map_or((mime_type, data), |(declared, data)| (Some(declared), data));
+    let found = match declared.filter(|declared| !matches!(*declared, "" | "application/octet-stream")) {
+        Some(declared) => declared,
+        None if is_pdf(name, data) => PDF,
+        None => declared.filter(|declared| !declared.is_empty()).unwrap_or("text/plain"),
+    };
     let is_text =
         found.starts_with("text/") || matches!(found, "application/json" | "application/xml" | "application/yaml");
     if found.starts_with("image/") {
@@ -282,6 +287,12 @@ pub(super) fn file(
         Ok(text) => Ok(resource(name, found, &text)),
         Err(_) => Err(object.wrong(key, "it is not text in UTF-8")),
     }
+}
+
+/// Whether a file without a type is a PDF, by its name or its first bytes.
+fn is_pdf(name: &str, data: &str) -> bool {
+    let first = data.get(..8).and_then(|first| STANDARD.decode(first).ok()).unwrap_or_default();
+    name.to_ascii_lowercase().ends_with(".pdf") || first.starts_with(b"%PDF-")
 }
 
 /// A text file.

@@ -215,3 +215,25 @@ fn documents_reach_every_api_that_reads_them() {
         }
     }
 }
+
+#[test]
+fn pdfs_without_a_type_are_recognised() {
+    use base64::Engine as _;
+    let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
+    let binary = encode(b"%PDF-1.7\n\xff\xfe");
+    let octets = format!("data:application/octet-stream;base64,{binary}");
+    for (name, data, is_pdf) in [
+        ("a.PDF", encode(b"anything"), true),
+        ("a.pdf", binary.clone(), true),
+        ("", binary, true),
+        ("a", octets, true),
+        ("a.txt", encode(b"some text"), false),
+    ] {
+        let part = json!({"type": "input_file", "filename": name, "file_data": data});
+        let mut body = least(ServedApi::Responses);
+        body["input"] = json!([{"role": "user", "content": [part]}]);
+        let request = read(ServedApi::Responses, &body).unwrap().request;
+        let sent = toolwright_models::encode(toolwright_models::Api::OpenAiResponses, &request, "m").body().to_string();
+        assert_eq!(sent.contains("data:application/pdf;base64,"), is_pdf, "{name}: {sent}");
+    }
+}
