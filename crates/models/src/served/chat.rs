@@ -132,9 +132,13 @@ pub(super) fn tool_choice(body: &Object<'_>, tools: &[ShownTool], name: &str) ->
                 Err(body.wrong("tool_choice", format!("there is no choice `{other}`: auto, none, required or a tool")))
             }
         },
-        Some(choice) => match choice.pointer(name).and_then(Value::as_str) {
-            Some(name) => chosen(tools, name),
-            None => Err(body.wrong("tool_choice", "it names no function")),
+        Some(choice) => match (choice["type"].as_str(), choice.pointer(name).and_then(Value::as_str)) {
+            (Some(kind), _) if !matches!(kind, "function" | "custom") => Err(body.wrong(
+                "tool_choice.type",
+                format!("choices of the type `{kind}` are not taken: send auto, none, required or a tool"),
+            )),
+            (_, Some(name)) => chosen(tools, name),
+            (_, None) => Err(body.wrong("tool_choice", "it names no tool")),
         },
     }
 }

@@ -66,6 +66,8 @@ fn wrong_values_name_their_place() {
         (Chat, "max_tokens", json!(0), "max_tokens"),
         (Chat, "stop", json!(["a", "b", "c", "d", "e"]), "stop"),
         (Chat, "tool_choice", json!({"type": "function", "function": {"name": "x"}}), "tool_choice"),
+        (Chat, "tool_choice", json!({"type": "allowed_tools", "allowed_tools": {}}), "tool_choice.type"),
+        (Responses, "tool_choice", json!({"type": "allowed_tools", "mode": "auto", "tools": []}), "tool_choice.type"),
         (Chat, "tools", json!([{"type": "custom", "custom": {}}]), "tools[0].type"),
         (Chat, "response_format", json!({"type": "json_schema"}), "response_format.schema"),
         (Messages, "messages", user(json!({"type": "video"})), "messages[0].content[0].type"),
