@@ -196,7 +196,8 @@ pub struct ModelRequest {
     /// The shape of the final text; absent for free text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputFormat>,
-    /// Token limit of the answer, without reasoning. APIs that require one get a default.
+    /// Token limit of the answer, without reasoning unless [`ModelSettings::limit_covers_reasoning`]. APIs that require
+    /// one get a default.
     pub max_tokens: Option<u32>,
     /// Sampling temperature.
     pub temperature: Option<f64>,

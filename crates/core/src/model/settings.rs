@@ -146,6 +146,16 @@ pub struct ModelSettings {
     /// prompts of LLM-backed tools. Default 5m. `off` requests no caching; a provider may still cache by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<PromptCache>,
+    /// Whether a client asked for thinking in an API that sets it apart from the effort: `Some(false)` if the client set
+    /// an effort and no thinking. `None` for all other requests, whose effort turns thinking on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub asks_thinking: Option<bool>,
+    /// Whether the request's `max_tokens` covers reasoning too, as in the APIs of models: a client set the limit. Other
+    /// requests limit the answer, and thinking gets tokens beside it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(skip)]
+    pub limit_covers_reasoning: bool,
 }
 
 impl ModelSettings {
@@ -155,11 +165,11 @@ impl ModelSettings {
         *self == Self::default()
     }
 
-    /// Fills absent settings from `other`. Effort and thinking tokens are one setting: either of them replaces
-    /// both.
+    /// Fills absent settings from `other`. Effort, thinking tokens and what a client asks of thinking are one setting:
+    /// any of them replaces all.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
-        let thinks = self.effort.is_some() || self.thinking_tokens.is_some();
+        let thinks = self.effort.is_some() || self.thinking_tokens.is_some() || self.asks_thinking.is_some();
         Self {
             effort: if thinks { self.effort } else { other.effort },
             thinking_tokens: if thinks { self.thinking_tokens } else { other.thinking_tokens },
@@ -168,6 +178,8 @@ impl ModelSettings {
             seed: self.seed.or(other.seed),
             stop: if self.stop.is_empty() { other.stop.clone() } else { self.stop },
             cache: self.cache.or(other.cache),
+            asks_thinking: if thinks { self.asks_thinking } else { other.asks_thinking },
+            limit_covers_reasoning: self.limit_covers_reasoning || other.limit_covers_reasoning,
         }
     }
 
@@ -222,6 +234,7 @@ mod tests {
             (json!({}), json!({"effort": "low", "top_k": 3}), json!({"effort": "low", "top_k": 3})),
             (json!({"effort": "none"}), json!({"effort": "max", "thinking_tokens": 9}), json!({"effort": "none"})),
             (json!({"thinking_tokens": 9}), json!({"effort": "max"}), json!({"thinking_tokens": 9})),
+            (json!({"asks_thinking": true}), json!({"effort": "max"}), json!({"asks_thinking": true})),
             (json!({"cache": "off"}), json!({"cache": "1h", "seed": 4}), json!({"cache": "off", "seed": 4})),
             (json!({"stop": ["a"]}), json!({"stop": ["b", "c"], "top_p": 0.5}), json!({"stop": ["a"], "top_p": 0.5})),
         ] {

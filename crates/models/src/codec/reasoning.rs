@@ -57,6 +57,7 @@ pub(crate) fn thinking_allowance(api: Api, model: &str, settings: &ModelSettings
                 // Between calls it thinks briefly.
                 Some("between_tools") => Effort::Low.tokens(),
                 Some("disabled") => 0,
+                Some("adaptive") if sent.effort.is_none() => Effort::High.tokens(),
                 _ => sent.budget().or(sent.effort.map(of_word)).unwrap_or_else(by_default),
             }
         }
@@ -204,9 +205,11 @@ pub(crate) fn anthropic(
         effort.filter(|&effort| effort != Effort::None).and_then(|effort| nearest(known, effort)).map(Effort::as_str)
     };
     let (newer, older): (&[Effort], &[Effort]) = (&[Low, Medium, High, Xhigh, Max], &[Low, Medium, High, Max]);
-    let says_none = effort == Some(Effort::None);
+    let says_none =
+        effort == Some(Effort::None) || settings.asks_thinking == Some(false) && settings.thinking_tokens == Some(0);
     let takes_both = matches!(ModelFamily::of(model), ModelFamily::Claude(_, Some((4, 8))));
     let may_think = choice == ToolForcing::Free || takes_both;
+    let adaptive = || json!({"type": "adaptive"});
     match kind {
         ClaudeThinking::Never => Thinking::default(),
         ClaudeThinking::Budget | ClaudeThinking::Either
@@ -231,18 +234,19 @@ pub(crate) fn anthropic(
         }
         ClaudeThinking::Budget | ClaudeThinking::Either | ClaudeThinking::Adaptive => {
             let effort = word(if kind == ClaudeThinking::Adaptive { newer } else { older });
-            let thinking = effort.filter(|_| may_think).map(|_| json!({"type": "adaptive"}));
-            Thinking { thinking, effort }
+            let thinks = may_think && settings.asks_thinking.unwrap_or(effort.is_some());
+            Thinking { thinking: thinks.then(adaptive), effort }
         }
         ClaudeThinking::Default if says_none => {
-            Thinking { thinking: Some(json!({"type": "disabled"})), ..Thinking::default() }
+            Thinking { thinking: Some(json!({"type": "disabled"})), effort: word(newer) }
         }
         ClaudeThinking::BetweenTools if says_none => {
-            Thinking { thinking: Some(json!({"type": "between_tools"})), ..Thinking::default() }
+            Thinking { thinking: Some(json!({"type": "between_tools"})), effort: word(newer) }
         }
-        ClaudeThinking::Always if says_none => Thinking { effort: Some("low"), ..Thinking::default() },
+        ClaudeThinking::Always if says_none => Thinking { effort: word(newer).or(Some("low")), ..Thinking::default() },
         ClaudeThinking::Default | ClaudeThinking::BetweenTools | ClaudeThinking::Always => {
-            Thinking { effort: word(newer), ..Thinking::default() }
+            let thinks = may_think && settings.asks_thinking == Some(true);
+            Thinking { thinking: thinks.then(adaptive), effort: word(newer) }
         }
     }
 }

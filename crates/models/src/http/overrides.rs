@@ -102,7 +102,8 @@ fn for_server<'r>(
 /// Returns the request with an allowance for thinking in its token limit ([`reasoning::thinking_allowance`]), because
 /// the limits of all APIs count both. The limit stays within the model's maximum, window and known name, and gets no
 /// allowance if the server refused a limit of that size. An API that requires a limit gets one. If there is not enough
-/// for both, the answer keeps its requested limit, and at least a quarter; thinking gets the rest, or is turned off.
+/// for both, the answer keeps its requested limit, and at least a quarter; thinking gets the rest, or is turned off. A
+/// limit that covers reasoning gets no allowance: the encoder keeps the budget below it.
 fn with_limit<'r>(
     request: Cow<'r, ModelRequest>,
     api: Api,
@@ -110,8 +111,10 @@ fn with_limit<'r>(
     overrides: &ModelOverrides,
     workarounds: &Workarounds,
 ) -> Cow<'r, ModelRequest> {
-    let budget = reasoning::budget(api, model, &request.settings);
-    let room = reasoning::thinking_allowance(api, model, &request.settings);
+    let (budget, room) = match &request.settings {
+        settings if settings.limit_covers_reasoning => (None, 0),
+        settings => (reasoning::budget(api, model, settings), reasoning::thinking_allowance(api, model, settings)),
+    };
     let (answer, whole, unthinking) = match (request.max_tokens, overrides.max_output) {
         (None, _) if api != Api::Anthropic => return request,
         (None, Some(most)) => (most / 4, most, most),

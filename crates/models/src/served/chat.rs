@@ -44,6 +44,7 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
                 top_p: body.number("top_p", 1.0)?,
                 seed: body.seed()?,
                 stop: body.stop("stop")?,
+                limit_covers_reasoning: max_tokens.is_some(),
                 ..ModelSettings::default()
             },
             ..ModelRequest::default()

@@ -13,6 +13,7 @@ use super::shapes::is_foreign;
 use super::writer::{Writer, event};
 use super::{ResponseEnd, ResponseHead, ResponsePiece, ServedApi, ServedRequest};
 use crate::api::Api;
+use crate::codec::reasoning::MIN_BUDGET;
 
 pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
     let body = Object::root(body);
@@ -54,9 +55,10 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
         (Some(config), None) => config.object("format")?.map(|format| output(&format, &format)).transpose()?.flatten(),
         (None, None) => None,
     };
-    let (thinking_tokens, thinks) = thinking(&body)?;
-    let user = body.object("metadata")?.map(|metadata| metadata.text("user_id")).transpose()?.flatten();
     let max_tokens = body.count("max_tokens")?;
+    let (thinking_tokens, asks_thinking) = thinking(&body, max_tokens)?;
+    let thinks = asks_thinking == Some(true);
+    let user = body.object("metadata")?.map(|metadata| metadata.text("user_id")).transpose()?.flatten();
     Ok(ServedRequest {
         model: body.needed_text("model")?.to_owned(),
         request: ModelRequest {
@@ -74,6 +76,9 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
                 top_p: body.number("top_p", 1.0)?,
                 top_k: body.count("top_k")?,
                 stop: body.stop("stop_sequences")?,
+                // Without a word about thinking, an effort alone does not turn it on.
+                asks_thinking: asks_thinking.or(effort.map(|_| false)),
+                limit_covers_reasoning: max_tokens.is_some(),
                 ..ModelSettings::default()
             },
             ..ModelRequest::default()
@@ -87,13 +92,22 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
     })
 }
 
-/// Returns the thinking tokens, and whether thinking is requested.
-fn thinking(body: &Object<'_>) -> ReadResult<(Option<u32>, bool)> {
-    let Some(thinking) = body.object("thinking")? else { return Ok((None, false)) };
+/// Returns the thinking tokens, and whether the client asks for thinking, if it says so. A budget is at least the API's
+/// minimum, and below the limit of the answer.
+fn thinking(body: &Object<'_>, max_tokens: Option<u32>) -> ReadResult<(Option<u32>, Option<bool>)> {
+    let Some(thinking) = body.object("thinking")? else { return Ok((None, None)) };
     match thinking.needed_text("type")? {
-        "disabled" => Ok((Some(0), false)),
-        "adaptive" => Ok((None, true)),
-        "enabled" => Ok((thinking.count("budget_tokens")?.map(|tokens| tokens.min(MAX_THINKING_TOKENS)), true)),
+        "disabled" => Ok((Some(0), Some(false))),
+        "adaptive" => Ok((None, Some(true))),
+        "enabled" => {
+            let wrong = |message: String| Err(thinking.wrong("budget_tokens", message));
+            match (thinking.count("budget_tokens")?, max_tokens) {
+                (None, _) => wrong("it is missing".into()),
+                (Some(..MIN_BUDGET), _) => wrong(format!("it is below {MIN_BUDGET}")),
+                (Some(budget), Some(most)) if budget >= most => wrong("it is not below `max_tokens`".into()),
+                (Some(budget), _) => Ok((Some(budget.min(MAX_THINKING_TOKENS)), Some(true))),
+            }
+        }
         other => Err(thinking.wrong("type", format!("there is no thinking `{other}`: enabled, adaptive or disabled"))),
     }
 }

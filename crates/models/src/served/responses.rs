@@ -63,6 +63,7 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
     if messages.is_empty() && approvals.is_empty() && conversation.is_none() && previous_response.is_none() {
         return Err(root.wrong("input", "there is nothing to answer"));
     }
+    let max_tokens = root.count("max_output_tokens")?;
     Ok(ServedRequest {
         model: root.needed_text("model")?.to_owned(),
         request: ModelRequest {
@@ -72,9 +73,14 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
             tools: tools.into(),
             parallel_calls: root.bool("parallel_tool_calls")?,
             output,
-            max_tokens: root.count("max_output_tokens")?,
+            max_tokens,
             temperature: root.number("temperature", 2.0)?,
-            settings: ModelSettings { effort, top_p: root.number("top_p", 1.0)?, ..ModelSettings::default() },
+            settings: ModelSettings {
+                effort,
+                top_p: root.number("top_p", 1.0)?,
+                limit_covers_reasoning: max_tokens.is_some(),
+                ..ModelSettings::default()
+            },
             ..ModelRequest::default()
         },
         stream: root.bool("stream")?.unwrap_or(false),

@@ -25,6 +25,7 @@ fn settings() -> ModelSettings {
         seed: Some(7),
         stop: vec!["END".into(), "\n\n".into()],
         cache: Some(PromptCache::Hour),
+        ..ModelSettings::default()
     }
 }
 

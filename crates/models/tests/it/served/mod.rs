@@ -5,6 +5,7 @@ mod answers;
 mod conversations;
 mod fields;
 mod round_trips;
+mod upstream;
 
 use serde_json::{Value, json};
 use toolwright_models::served::{ServedApi, read_request};

@@ -1,0 +1,106 @@
+//! What a model's server is sent for a request that was read: the client's limit, and its thinking.
+
+use serde_json::{Value, json};
+use toolwright_core::cancel::Cancel;
+use toolwright_core::model::{IgnoreModelEvents, ModelClient};
+use toolwright_models::served::{ServedApi, ServedApi::*};
+use toolwright_models::{Endpoint, Endpoints, HttpModelClient, ModelOverrides};
+use toolwright_testkit::model_server::{Script, ScriptedModel, WireApi};
+
+use super::{least, read};
+
+fn with(api: ServedApi, fields: &Value) -> Value {
+    let mut body = least(api);
+    for (key, value) in fields.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    body
+}
+
+/// The body that the server of `model` gets for the least request with these fields.
+async fn sent(api: ServedApi, fields: &Value, model: &str, overrides: &Value) -> Value {
+    let wire = match api {
+        Chat => WireApi::OpenAi,
+        Responses => WireApi::Responses,
+        Messages => WireApi::Anthropic,
+    };
+    let server = ScriptedModel::start(Script::echo()).await.unwrap();
+    let mut endpoints = Endpoints::default();
+    endpoints.insert(Endpoint::new("p", api.api(), &server.base_url(wire)).with_key("k"));
+    let overrides: ModelOverrides = serde_json::from_value(overrides.clone()).unwrap();
+    endpoints.set_overrides("p", overrides);
+    let request = read(api, &with(api, fields)).unwrap().request;
+    let model = format!("p/{model}");
+    HttpModelClient::new(endpoints).complete(&model, &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
+    server.requests().remove(0).body
+}
+
+#[tokio::test]
+async fn limits_of_clients_cover_reasoning() {
+    let high = json!({"effort": "high"});
+    for (api, fields, model, key, expect) in [
+        (Chat, json!({"max_completion_tokens": 77, "reasoning_effort": "high"}), "m", "max_completion_tokens", 77),
+        (Chat, json!({"max_tokens": 100}), "gpt-5", "max_completion_tokens", 100),
+        (Responses, json!({"max_output_tokens": 77, "reasoning": high}), "m", "max_output_tokens", 77),
+        (Messages, json!({"max_tokens": 100}), "claude-opus-5", "max_tokens", 100),
+        (Messages, json!({"max_tokens": 100, "output_config": high}), "claude-opus-4-8", "max_tokens", 100),
+    ] {
+        let body = sent(api, &fields, model, &json!({})).await;
+        assert_eq!(body[key], json!(expect), "{api} {model} {fields}");
+        let capped = sent(api, &fields, model, &json!({"max_output": 50, "effort": "high"})).await;
+        assert_eq!(capped[key], json!(50), "{api} {model} {fields}");
+    }
+    let unlimited = sent(Chat, &json!({"reasoning_effort": "high"}), "gpt-5", &json!({})).await;
+    assert_eq!(unlimited.get("max_completion_tokens"), None);
+}
+
+#[tokio::test]
+async fn thinking_of_clients_reaches_claude_as_asked() {
+    let enabled = |budget: u32| json!({"type": "enabled", "budget_tokens": budget});
+    let adaptive = json!({"type": "adaptive"});
+    let fields = |most: u32, thinking: &Value| json!({"max_tokens": most, "thinking": thinking});
+    let check = async |fields: Value, model: &str, thinking: Value, effort: Value| {
+        let body = sent(Messages, &fields, model, &json!({})).await;
+        let found = json!([body["max_tokens"], body["thinking"], body["output_config"]["effort"]]);
+        assert_eq!(found, json!([fields["max_tokens"], thinking, effort]), "{model} {fields}");
+    };
+    let null = Value::Null;
+    for (model, most, budget) in [
+        ("claude-opus-4-1", 32_000, 31_999),
+        ("claude-opus-4-1", 21_000, 16_000),
+        ("claude-sonnet-4-5", 64_000, 63_000),
+        ("claude-sonnet-4-5", 2000, 1024),
+        ("claude-opus-4-6", 8000, 5000),
+    ] {
+        check(fields(most, &enabled(budget)), model, enabled(budget), null.clone()).await;
+    }
+    for model in ["claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8", "claude-opus-5"] {
+        check(fields(8000, &adaptive), model, adaptive.clone(), null.clone()).await;
+        let mut with_effort = fields(8000, &adaptive);
+        with_effort["output_config"] = json!({"effort": "low"});
+        check(with_effort, model, adaptive.clone(), json!("low")).await;
+        let effort = json!({"max_tokens": 8000, "output_config": {"effort": "low"}});
+        check(effort, model, null.clone(), json!("low")).await;
+    }
+    // It takes no budget.
+    check(fields(8000, &enabled(5000)), "claude-opus-4-8", adaptive, null.clone()).await;
+    let mut off = fields(8000, &json!({"type": "disabled"}));
+    check(off.clone(), "claude-opus-4-8", null.clone(), null.clone()).await;
+    off["output_config"] = json!({"effort": "high"});
+    check(off.clone(), "claude-opus-4-8", null, json!("high")).await;
+    check(off, "claude-opus-5", json!({"type": "disabled"}), json!("high")).await;
+}
+
+#[test]
+fn budgets_that_cannot_be_are_refused() {
+    for (most, thinking, refused) in [
+        (2000, json!({"type": "enabled", "budget_tokens": 10}), true),
+        (2000, json!({"type": "enabled", "budget_tokens": 1023}), true),
+        (2000, json!({"type": "enabled", "budget_tokens": 2000}), true),
+        (2000, json!({"type": "enabled"}), true),
+        (2000, json!({"type": "enabled", "budget_tokens": 1999}), false),
+    ] {
+        let found = read(Messages, &with(Messages, &json!({"max_tokens": most, "thinking": thinking}))).err();
+        assert_eq!(found.as_deref(), refused.then_some("thinking.budget_tokens"), "{most} {thinking}");
+    }
+}
