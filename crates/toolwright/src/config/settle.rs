@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 use toolwright_agent::tools::NAMESPACE;
 use toolwright_core::catalogue::declared::SCHEMA_NAMESPACE;
 use toolwright_core::pattern::nearest;
+use toolwright_core::session::Principal;
 use toolwright_core::tool_id::server_namespace;
 use toolwright_core::trigger::{TriggerConfig, TriggerError};
 use toolwright_telemetry::{Telemetry, TelemetryConfig};
@@ -26,6 +27,12 @@ pub(super) fn settle(sections: &mut ConfigFile, merged: &Node, state_dir: &Path,
         scope.problems.push(Problem::new(Severity::Error, at, "server.http", message, remedy));
     }
     for (name, client) in &sections.server.tokens {
+        if name == Principal::OWNER {
+            let at = merged.place("server", "tokens");
+            let message = "the name is the owner's: the token would read and delete what the owner keeps".to_owned();
+            let remedy = "give it another name";
+            scope.problems.push(Problem::new(Severity::Error, at, format!("server.tokens.{name}"), message, remedy));
+        }
         let field = format!("server.tokens.{name}.token");
         let is_reported = scope.problems.iter().any(|problem| problem.field == field);
         if client.token.expose().trim().is_empty() && !is_reported {

@@ -228,6 +228,8 @@ fn broken_server_settings_and_views_get_remedies() {
     let tokens = |token: &str| format!("server:\n  tokens:\n    ci: {{token: '{token}'}}\n");
     broken(&tokens("${NO_SUCH_VARIABLE}"), 2, "server.tokens.ci.token", Error, &["NO_SUCH_VARIABLE"]);
     broken(&tokens(""), 2, "server.tokens.ci.token", Error, &["it is empty"]);
+    let owner = "server:\n  tokens:\n    owner: {token: x}\n";
+    broken(owner, 2, "server.tokens.owner", Error, &["the name is the owner's", "another name"]);
     broken("views:\n  A b: {}\n", 2, "views.A b", Error, &["no name for an address"]);
     let clash = "views:\n  a: {}\nmcpServers:\n  a: {command: x}\n";
     broken(clash, 2, "views.a", Error, &["the server `a` has this name", "another name"]);

@@ -72,10 +72,13 @@ pub struct Principal {
 }
 
 impl Principal {
+    /// The id of the owner. No token has this name, because stored objects belong to an id.
+    pub const OWNER: &str = "owner";
+
     /// The owner, who passes every role check.
     #[must_use]
     pub fn owner() -> Self {
-        Self { id: "owner".into(), roles: Vec::new(), owner: true }
+        Self { id: Self::OWNER.into(), roles: Vec::new(), owner: true }
     }
 
     /// Whether this principal may use a tool limited to `allowed` roles (empty: all roles).
