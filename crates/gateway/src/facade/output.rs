@@ -26,7 +26,9 @@ use toolwright_models::served::{
     Fault, RequestError, ResponseEnd, ResponseHead, ResponsePiece, ResponseWriter, ServedApi, error_body,
 };
 
-/// Most bytes of a result in a call's item.
+use crate::http::api_shape::with_request_id;
+
+/// Bytes of a result that a call's item shows.
 const SHOWN_RESULT: usize = 4000;
 /// Unread bytes at which the writer stops. One more piece may be added to them.
 const MAX_UNREAD: usize = 256 * 1024;
@@ -234,7 +236,7 @@ impl Output {
     /// Ends the stream with an error; the work continues.
     fn cut(&self) {
         let why = "the stream was not read for a minute, and ends here; the work goes on";
-        let body = Refusal::new(Fault::Internal, why).body(self.api);
+        let body = self.error_body(&Refusal::new(Fault::Internal, why));
         self.write(|state| {
             let events = state.writer.interrupt(&body);
             state.send(&events);
@@ -340,7 +342,7 @@ impl Output {
 
     /// Ends the answer with an error.
     pub(super) fn fail(&self, refusal: &Refusal) {
-        let body = refusal.body(self.api);
+        let body = self.error_body(refusal);
         self.write(|state| {
             if state.begun {
                 let events = state.writer.fail(&body);
@@ -353,6 +355,22 @@ impl Output {
             }
         });
         self.close();
+    }
+
+    /// Ends the answer as cancelled; in an API without such an end, with the error.
+    pub(super) fn cancel(&self, why: &Refusal) {
+        let body = self.error_body(why);
+        self.write(|state| {
+            state.begin();
+            let events = state.writer.cancel(&body);
+            state.send(&events);
+        });
+        self.close();
+    }
+
+    /// The error in the API's form, with the id of this request where the form has one.
+    fn error_body(&self, refusal: &Refusal) -> Value {
+        with_request_id(refusal.body(self.api), &self.id)
     }
 
     /// Returns the client's id of a call of this run. It is unique across runs, because models reuse their call ids and

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 use toolwright_agent::{Driver, DriverError, RunOptions, RunState};
-use toolwright_core::cancel::Cancel;
+use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_models::served::{Fault, ResponseHead, SIGNATURES, ServedApi, ServedRequest, losses, read_request};
 
 use super::continuation_lock::ContinuationLock;
@@ -121,7 +121,10 @@ impl Facade {
                 }
             };
             if let Err(refusal) = &done {
-                output.fail(refusal);
+                match work.cancel.cause() {
+                    Some(CancelCause::User) => output.cancel(refusal),
+                    _ => output.fail(refusal),
+                }
                 if let Err(error) =
                     facade.keep(&work, work.left(refusal.fault.status(), &refusal.body(work.api), None)).await
                 {

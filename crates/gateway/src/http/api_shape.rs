@@ -3,6 +3,7 @@
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use serde_json::Value;
 use toolwright_models::served::{Fault, ServedApi, error_body};
 
 use super::{RETRY_AFTER, facade_api};
@@ -56,12 +57,30 @@ pub(crate) async fn shape(api: ServedApi, method: &Method, path: &str, response:
     {
         headers.insert(REQUEST_ID, id);
     }
-    if api == ServedApi::Messages
-        && let Some(id) = headers.get(&REQUEST_ID).cloned()
-    {
-        headers.insert(ANTHROPIC_ID, id);
+    let Some(id) = headers.get(&REQUEST_ID).filter(|_| api == ServedApi::Messages).cloned() else { return response };
+    headers.insert(ANTHROPIC_ID, id.clone());
+    if is_error { identified(response, id.to_str().unwrap_or_default()).await } else { response }
+}
+
+/// Adds the id of its request to the body of an error.
+async fn identified(response: Response, id: &str) -> Response {
+    let (mut parts, body) = response.into_parts();
+    // The body was written here as a whole.
+    let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    let body = match serde_json::from_slice(&bytes) {
+        Ok(body) => Body::from(with_request_id(body, id).to_string()),
+        Err(_) => Body::from(bytes),
+    };
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(parts, body)
+}
+
+/// Returns an error's body with the id of its request, if its API has a place for it.
+pub(crate) fn with_request_id(mut body: Value, id: &str) -> Value {
+    if let Some(place) = body.get_mut("request_id") {
+        *place = Value::from(id);
     }
-    response
+    body
 }
 
 async fn message(body: Body) -> Option<String> {

@@ -29,6 +29,7 @@ pub(super) struct ResponsesWriter {
     open: Option<Open>,
     end: Option<ResponseEnd>,
     error: Value,
+    is_cancelled: bool,
     sequence: u64,
 }
 
@@ -41,6 +42,7 @@ impl ResponsesWriter {
             open: None,
             end: None,
             error: Value::Null,
+            is_cancelled: false,
             sequence: 0,
         }
     }
@@ -231,6 +233,7 @@ impl ResponsesWriter {
 
     fn status(&self) -> (&'static str, Value) {
         match &self.end {
+            _ if self.is_cancelled => ("cancelled", Value::Null),
             _ if !self.error.is_null() => ("failed", Value::Null),
             None => ("in_progress", Value::Null),
             Some(end) if end.pending => ("in_progress", Value::Null),
@@ -290,6 +293,15 @@ impl Writer for ResponsesWriter {
         self.error = json!({"code": error["error"]["type"], "message": error["error"]["message"]});
         let response = self.body();
         self.event("response.failed", json!({"response": response}), out);
+    }
+
+    /// The API has the status `cancelled`, and no event of that name: of its three last events, `response.incomplete` is the
+    /// one of a response that neither failed nor is complete.
+    fn cancel(&mut self, _error: &Value, out: &mut String) {
+        self.close(out);
+        self.is_cancelled = true;
+        let response = self.body();
+        self.event("response.incomplete", json!({"response": response}), out);
     }
 
     fn interrupt(&self, error: &Value, out: &mut String) {

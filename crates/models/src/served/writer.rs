@@ -23,6 +23,11 @@ pub(super) trait Writer: Send {
         self.interrupt(error, out);
     }
 
+    /// Ends the stream and the answer, because it was cancelled.
+    fn cancel(&mut self, error: &Value, out: &mut String) {
+        self.fail(error, out);
+    }
+
     /// Ends the stream with an error, but not the answer.
     fn interrupt(&self, error: &Value, out: &mut String);
 
@@ -91,6 +96,13 @@ impl ResponseWriter {
     pub fn fail(&mut self, error: &Value) -> String {
         let mut out = String::new();
         self.writer.fail(error, &mut out);
+        out
+    }
+
+    /// Ends the answer because it was cancelled; an API without such an end has the error.
+    pub fn cancel(&mut self, error: &Value) -> String {
+        let mut out = String::new();
+        self.writer.cancel(error, &mut out);
         out
     }
 

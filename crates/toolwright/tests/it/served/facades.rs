@@ -40,7 +40,8 @@ impl Served {
         Self { tw, gateway }
     }
 
-    pub(crate) async fn send(&self, method: &str, path: &str, key: &str, body: &Value) -> Answered {
+    /// Sends a request, whose answer comes on this connection.
+    pub(crate) async fn open(&self, method: &str, path: &str, key: &str, body: &Value) -> TcpStream {
         let mut stream = TcpStream::connect(self.gateway.addr()).await.expect("connects");
         let body = if body.is_null() { String::new() } else { body.to_string() };
         // An answer of HTTP/1.0 ends with its connection.
@@ -49,6 +50,11 @@ impl Served {
             body.len()
         );
         stream.write_all(request.as_bytes()).await.expect("sends");
+        stream
+    }
+
+    pub(crate) async fn send(&self, method: &str, path: &str, key: &str, body: &Value) -> Answered {
+        let mut stream = self.open(method, path, key, body).await;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.expect("reads");
         let (head, text) = answer.split_once("\r\n\r\n").expect("a head");
@@ -227,6 +233,11 @@ async fn refusals_have_the_form_of_the_api() {
         assert_eq!(unknown.json()["error"]["type"], kind);
         let stranger = served.send("POST", path, "x-api-key: wrong", &request(path, "x", false)).await;
         assert_eq!((stranger.status, stranger.json()["error"]["type"].clone()), (401, json!("authentication_error")));
+        for refused in [unknown, stranger] {
+            let id = refused.json()["request_id"].as_str().map(|id| format!("\r\nrequest-id: {id}\r\n"));
+            assert_eq!(id.is_some(), anthropic, "{}", refused.text);
+            assert!(id.is_none_or(|id| format!("{}\r\n", refused.head).contains(&id)), "{}", refused.head);
+        }
     }
     served.end().await;
 }
