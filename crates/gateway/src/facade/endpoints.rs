@@ -21,7 +21,7 @@ use toolwright_models::served::{Fault, References, ServedApi, ServedRequest, rea
 
 use super::output::{Frame, Output, Refusal};
 use super::stored_responses::Parameters;
-use super::{Facade, RecordKind, json as respond, text};
+use super::{Facade, RecordKind, id_prefix, json as respond, text};
 use crate::agents::RunTarget;
 use crate::http::api_shape::REQUEST_ID;
 use crate::http::body::{BodyError, BodyPermit};
@@ -231,11 +231,6 @@ async fn begin(
     if is_background && !is_kept {
         return Err(Refusal::new(Fault::Invalid, "it needs `store`").about("background"));
     }
-    let prefix = match api {
-        ServedApi::Chat => "chatcmpl-",
-        ServedApi::Responses => "resp_",
-        ServedApi::Messages => "msg_",
-    };
     let is_raw = matches!(facade.target(&request.model, identity.principal())?, RunTarget::Raw(_));
     let mut earlier = facade.earlier(&identity.principal().id, &request).await?;
     if is_raw {
@@ -243,28 +238,23 @@ async fn begin(
     }
     request.request.system = earlier.system(&request.request.system);
     // A repeated answer to the same calls gets the same run, under its id.
-    let id = earlier.repeats.clone().unwrap_or_else(|| format!("{prefix}{}", uuid::Uuid::new_v4().simple()));
+    let id = earlier.repeats.clone().unwrap_or_else(|| format!("{}{}", id_prefix(api), uuid::Uuid::new_v4().simple()));
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let created = earlier.came_to.as_ref().and_then(|said| said["created"].as_u64()).unwrap_or(now);
     let ignored = request.ignored.join(", ");
     let mut work = facade.work_of(api, (identity, connection), request, (id.clone(), created))?;
     let session = text(headers, SESSION).or(work.request.user.as_deref());
     work.session = session.map(|name| session_name(&work.principal.id, name));
-    work.body = if is_kept { bytes } else { Bytes::new() };
-    let (losses, survives_disconnect) = (work.lost.join(", "), work.survives_disconnect);
-    let (cancel, output) = (work.cancel.clone(), Arc::clone(&work.output));
-    // A background response can be fetched at once, and after a restart.
-    if is_background {
-        work.busy = Some(facade.reserve(&work.principal.id, RecordKind::Response, &id).await?);
-        facade.keep(&work, work.response(None)).await?;
+    work.body = if is_kept || work.is_left() { bytes } else { Bytes::new() };
+    let work = Arc::new(work);
+    // The client of a background response learns its id at once.
+    if is_background && earlier.came_to.is_none() {
+        facade.record_start(&work, None).await?;
     }
-    if let Some(session) = work.session.as_ref().filter(|_| work.is_left()) {
-        let (owner, last) = (work.principal.id.as_str(), json!({"last": id}));
-        facade.source.objects().put_object(owner, RecordKind::Answer.as_str(), session, last).await?;
-    }
-    let working = facade.start(work, permits, earlier, None);
-    let guard = CancelOnDrop::new(&cancel);
-    let guard = if survives_disconnect {
+    let working = facade.start(Arc::clone(&work), permits, earlier, None);
+    let (losses, output) = (work.lost.join(", "), Arc::clone(&work.output));
+    let guard = CancelOnDrop::new(&work.cancel);
+    let guard = if work.survives_disconnect {
         guard.disarm();
         None
     } else {

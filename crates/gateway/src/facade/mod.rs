@@ -20,7 +20,6 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use toolwright_core::cancel::Cancel;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Principal;
@@ -32,7 +31,8 @@ use crate::agents::{AgentSource, RunTarget};
 use crate::config::{ClientConfig, FacadeApprovals, FacadeConfig};
 use crate::http::Identity;
 use crate::http::body::BodyLimits;
-use output::{Output, Refusal};
+use output::Refusal;
+use response_work::ResponseWork;
 
 /// The kind of a stored object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,7 +43,7 @@ enum RecordKind {
     Turn,
     /// Maps a call to the turn that waits for its result.
     Call,
-    /// An answer whose client may have disconnected, or the last answer of a session.
+    /// An answer whose client may have disconnected, or the last answers of a session.
     Answer,
 }
 
@@ -64,21 +64,12 @@ impl RecordKind {
     }
 }
 
-/// A response in progress.
-#[derive(Clone)]
-struct LiveResponse {
-    cancel: Cancel,
-    output: Arc<Output>,
-}
-
-impl LiveResponse {
-    /// Returns the current body of the response.
-    fn body(&self) -> Value {
-        let mut body = self.output.body();
-        if self.cancel.cause().is_some() && body["status"] == "in_progress" {
-            body["status"] = Value::from("cancelled");
-        }
-        body
+/// Returns what the ids of an API's answers begin with.
+fn id_prefix(api: ServedApi) -> &'static str {
+    match api {
+        ServedApi::Chat => "chatcmpl-",
+        ServedApi::Responses => "resp_",
+        ServedApi::Messages => "msg_",
     }
 }
 
@@ -94,8 +85,8 @@ pub(crate) struct Facade {
     keep_alive: Duration,
     /// Objects reserved by requests of this process; see [`reserve`].
     busy: Mutex<HashSet<continuation_lock::RecordKey>>,
-    /// Responses in progress, by owner and id.
-    live: Mutex<HashMap<(String, String), LiveResponse>>,
+    /// Work in progress that can be fetched, by owner and id.
+    live: Mutex<HashMap<(String, String), Arc<ResponseWork>>>,
 }
 
 impl Facade {
@@ -119,12 +110,18 @@ impl Facade {
         })
     }
 
-    fn live(&self, owner: &str, id: &str) -> Option<LiveResponse> {
+    fn live(&self, owner: &str, id: &str) -> Option<Arc<ResponseWork>> {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.get(&(owner.to_owned(), id.to_owned())).cloned()
     }
 
-    fn set_live(&self, owner: &str, id: &str, live: Option<LiveResponse>) {
+    /// Returns work in progress of a session.
+    fn live_in_session(&self, session: &str) -> Option<Arc<ResponseWork>> {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.values().find(|work| work.is_left() && work.session.as_deref() == Some(session)).cloned()
+    }
+
+    fn set_live(&self, owner: &str, id: &str, live: Option<Arc<ResponseWork>>) {
         let key = (owner.to_owned(), id.to_owned());
         let mut all = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         match live {

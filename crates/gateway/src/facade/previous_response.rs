@@ -111,6 +111,8 @@ impl Facade {
         let answered = answered.as_ref().and_then(Value::as_str).map(str::to_owned);
         let mut earlier = if let Some(id) = &request.previous_response {
             let found = objects.object(owner, RecordKind::Response.as_str(), id).await?;
+            // It has begun, and is not in the store yet.
+            let found = found.or_else(|| self.live(owner, id).map(|_| json!({})));
             let missing = || Refusal::new(Fault::NotFound, format!("there is no response `{id}`"));
             let found = found.ok_or_else(|| missing().about("previous_response_id"))?;
             if found.get("session").is_none() {
@@ -139,6 +141,12 @@ impl Facade {
         }
         match left["answered"]["by"].as_str() {
             Some(by) if left["answered"]["with"] == hash_of_answer(request) => {
+                if left["answered"]["kept"] == true
+                    && objects.object(owner, RecordKind::Response.as_str(), by).await?.is_none()
+                {
+                    let why = format!("the response `{by}`, which answered these calls, was deleted");
+                    return Err(Refusal::new(Fault::NotFound, why));
+                }
                 let answer = objects.object(owner, RecordKind::Answer.as_str(), by).await?;
                 earlier.came_to = answer.map(|mut answer| answer["said"].take()).filter(Value::is_object);
                 earlier.repeats = Some(by.to_owned());
@@ -185,7 +193,7 @@ impl Facade {
     /// # Errors
     /// [`Fault::Invalid`] and [`Fault::Conflict`] for results of calls that do not wait, and failures of the store.
     pub(super) async fn begin(
-        &self,
+        self: &Arc<Self>,
         work: &ResponseWork,
         mut earlier: PreviousResponse,
         spec: RunConfig,
@@ -193,9 +201,10 @@ impl Facade {
         let answers = earlier.answers.take().zip(earlier.turn.take());
         let state = begin(work, earlier, spec)?;
         if let Some((mut left, turn)) = answers {
-            left["answered"] = json!({"by": work.id, "with": hash_of_answer(&work.request)});
-            let owner = work.principal.id.as_str();
-            self.source.objects().put_object(owner, RecordKind::Turn.as_str(), &turn, left).await?;
+            // With `kept`, the response is stored in the same step: if it is missing later, it was deleted.
+            let with = hash_of_answer(&work.request);
+            left["answered"] = json!({"by": work.id, "with": with, "kept": work.is_kept()});
+            self.record_start(work, Some(RecordKind::Turn.kept(&turn, left))).await?;
         }
         Ok(state)
     }

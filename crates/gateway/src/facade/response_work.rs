@@ -2,8 +2,8 @@
 //! needs.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -43,7 +43,7 @@ pub(super) struct ResponseWork {
     pub(super) created: u64,
     pub(super) api: ServedApi,
     pub(super) request: ServedRequest,
-    /// The request's original body, if its answer is stored.
+    /// The request's original body, if another process may resume it.
     pub(super) body: Bytes,
     pub(super) target: RunTarget,
     pub(super) principal: Principal,
@@ -64,8 +64,8 @@ pub(super) struct ResponseWork {
     pub(super) output: Arc<Output>,
     /// Whether the store has it. If it is then missing there, it was deleted and is not stored again.
     pub(super) kept: AtomicBool,
-    /// Keeps other requests from resuming it, if it can be fetched while in progress.
-    pub(super) busy: Option<ContinuationLock>,
+    /// Keeps other requests from resuming it, once the store has it.
+    pub(super) busy: Mutex<Option<ContinuationLock>>,
 }
 
 /// State that a request leaves for the next one.
@@ -113,7 +113,7 @@ impl Facade {
 
     /// Answers, and stores what the next request may refer to. Returns a function that sends the end.
     async fn answer(
-        &self,
+        self: &Arc<Self>,
         work: &ResponseWork,
         earlier: PreviousResponse,
         resumed: Option<ResumedRun>,
@@ -123,6 +123,7 @@ impl Facade {
             return Ok(work.output.end(end_of(said)?));
         }
         let (items, is_repeat, is_answer) = (earlier.items.clone(), earlier.repeats.is_some(), earlier.is_answer());
+        let is_raw = matches!(work.target, RunTarget::Raw(_));
         let mut system = earlier.system.clone();
         system.extend(input_system(&work.request.items)?);
         let answering = async {
@@ -131,7 +132,13 @@ impl Facade {
                 RunTarget::Agent(_) | RunTarget::Model(_) => self.run(work, earlier, resumed).await,
             }
         };
-        let mut left = work.output.run_at_reader_pace(answering, &work.cancel, work.survives_disconnect).await?;
+        let answering = work.output.run_at_reader_pace(answering, &work.cancel, work.survives_disconnect);
+        // The model does not wait for this write. The first answer to a turn is recorded with the turn; see `begin`.
+        let recording =
+            async { if is_answer && !is_repeat && !is_raw { Ok(()) } else { self.record_start(work, None).await } };
+        let (left, recorded) = tokio::join!(answering, recording);
+        let mut left = left?;
+        recorded?;
         // Some servers report their own stop token as the stop sequence.
         if matches!(&left.end.stop, StopReason::StopSequence(Some(text)) if !work.request.request.settings.stop.contains(text))
         {
@@ -178,8 +185,38 @@ impl Facade {
             kept.extend(work.response(Some(saved)));
         }
         kept.extend(work.left(200, &work.output.body(), said));
+        kept.extend(self.of_session(work, "finished").await?);
         self.keep(work, kept).await?;
         Ok(send_end)
+    }
+
+    /// Records that work has begun, together with the turn that it answered, so that its owner finds it at once and after a
+    /// kill. Work whose answer nobody can fetch is not recorded.
+    pub(super) async fn record_start(
+        self: &Arc<Self>,
+        work: &ResponseWork,
+        answered: Option<KeptObject>,
+    ) -> Result<(), Refusal> {
+        let mut kept = Vec::from_iter(answered);
+        let is_recorded = work.busy().is_some();
+        if (work.is_kept() || work.is_left()) && !is_recorded {
+            let kind = if work.is_kept() { RecordKind::Response } else { RecordKind::Answer };
+            let busy = self.reserve(&work.principal.id, kind, &work.id).await?;
+            *work.busy() = Some(busy);
+            kept.extend(self.of_session(work, "last").await?);
+            kept.extend(work.response(None).or_else(|| work.started()));
+        }
+        self.keep(work, kept).await
+    }
+
+    /// Notes the work as the `last` or the last `finished` answer of its client's session, if it can be fetched by that.
+    async fn of_session(&self, work: &ResponseWork, key: &str) -> Result<Option<KeptObject>, Refusal> {
+        let Some(session) = work.session.as_ref().filter(|_| work.is_left()) else { return Ok(None) };
+        let (objects, kind) = (self.source.objects(), RecordKind::Answer);
+        let noted = objects.object(&work.principal.id, kind.as_str(), session).await?;
+        let mut noted = noted.unwrap_or_else(|| json!({}));
+        noted[key] = json!(work.id);
+        Ok(Some(kind.kept(session, noted)))
     }
 
     /// Keeps what a request leaves, in one step: nobody finds a part of it. Of a response that its owner deleted nothing is
@@ -190,7 +227,11 @@ impl Facade {
         objects: impl IntoIterator<Item = KeptObject>,
     ) -> Result<(), Refusal> {
         let is_deleted = || work.output.deleted.load(Ordering::Relaxed);
-        let is_of_response = |kept: &KeptObject| kept.kind != RecordKind::Conversation.as_str();
+        // The turn that it answered keeps that.
+        let is_of_response = |kept: &KeptObject| {
+            kept.kind != RecordKind::Conversation.as_str()
+                && (kept.kind != RecordKind::Turn.as_str() || kept.id == work.id)
+        };
         let kept: Vec<_> = objects.into_iter().filter(|kept| !(is_deleted() && is_of_response(kept))).collect();
         if kept.is_empty() {
             return Ok(());
@@ -240,7 +281,7 @@ impl Facade {
 
     /// Runs an agent.
     async fn run(
-        &self,
+        self: &Arc<Self>,
         work: &ResponseWork,
         earlier: PreviousResponse,
         resumed: Option<ResumedRun>,
@@ -371,6 +412,24 @@ impl Facade {
 }
 
 impl ResponseWork {
+    pub(super) fn busy(&self) -> MutexGuard<'_, Option<ContinuationLock>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the current body. That of cancelled work says so before the work has ended.
+    pub(super) fn current_body(&self) -> Value {
+        let mut body = self.output.body();
+        if self.cancel.cause().is_some() && body["status"] == "in_progress" {
+            body["status"] = json!("cancelled");
+        }
+        body
+    }
+
+    /// Returns whether it is a response that is stored.
+    pub(super) fn is_kept(&self) -> bool {
+        self.api == ServedApi::Responses && self.request.store
+    }
+
     /// Returns whether it continues without its client, who can fetch the answer by its id or session.
     pub(super) fn is_left(&self) -> bool {
         self.survives_disconnect && self.api != ServedApi::Responses
@@ -378,23 +437,39 @@ impl ResponseWork {
 
     /// The response as it is now, if it is kept: with what the next request goes on from, once it is `saved`.
     pub(super) fn response(&self, saved: Option<Value>) -> Option<KeptObject> {
-        if self.api != ServedApi::Responses || !self.request.store {
+        if !self.is_kept() {
             return None;
         }
         let is_saved = saved.is_some();
         let mut kept = saved.unwrap_or_else(|| json!({}));
         kept["response"] = self.output.body();
-        if kept["response"]["status"] == "in_progress" {
-            kept["request"] = json!(String::from_utf8_lossy(&self.body));
-            kept["of_session"] = json!(self.session);
-            kept["pieces"] = self.output.pieces();
-        }
         if !is_saved && self.cancel.cause().is_some() {
             (kept["response"]["status"], kept["response"]["error"]) = (json!("cancelled"), Value::Null);
+        }
+        if kept["response"]["status"] == "in_progress" {
+            self.add_progress(&mut kept);
         }
         kept["input"] = Value::Array(self.input_items());
         let only_if_there = self.kept.swap(true, Ordering::Relaxed);
         Some(KeptObject { only_if_there, ..RecordKind::Response.kept(&self.id, kept) })
+    }
+
+    /// The answer of an API without state, while it is in progress, if it goes on without its client.
+    fn started(&self) -> Option<KeptObject> {
+        let mut kept = json!({});
+        self.add_progress(&mut kept);
+        self.is_left().then(|| RecordKind::Answer.kept(&self.id, kept))
+    }
+
+    /// Marks a record as in progress. Adds what another process needs to resume the work, if it may go on without its
+    /// client.
+    fn add_progress(&self, kept: &mut Value) {
+        (kept["in_progress"], kept["created"]) = (json!(true), json!(self.created));
+        if self.survives_disconnect || self.output.has_question() {
+            kept["request"] = json!(String::from_utf8_lossy(&self.body));
+            kept["of_session"] = json!(self.session);
+            kept["pieces"] = self.output.pieces();
+        }
     }
 
     /// The answer of an API without state, if it goes on without its client; and what the answer `said`, if the request may

@@ -1,7 +1,7 @@
 //! Starts the work of requests, each in its own task, and resumes the work of processes that have ended.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -15,7 +15,8 @@ use super::continuation_lock::ContinuationLock;
 use super::output::{Output, Refusal, ResponseIncludes};
 use super::previous_response::PreviousResponse;
 use super::response_work::ResponseWork;
-use super::{Facade, LiveResponse};
+use super::stored_responses::Found;
+use super::{Facade, id_prefix};
 use crate::agents::RunTarget;
 use crate::config::{ChatCalls, OnDisconnect, ResponsesCalls};
 use crate::http::{Connection, Identity};
@@ -27,12 +28,14 @@ pub(super) struct ResumedRun {
     pub(super) state: RunState,
 }
 
-/// Ends an answer's stream when its work ends for any reason.
-struct CloseOnDrop<'a>(&'a Output);
+/// Ends an answer's stream when its work ends for any reason; from then on the store alone has it.
+struct EndOnDrop(Arc<Facade>, Arc<ResponseWork>);
 
-impl Drop for CloseOnDrop<'_> {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        self.0.close();
+        let Self(facade, work) = self;
+        work.output.close();
+        facade.set_live(&work.principal.id, &work.id, None);
     }
 }
 
@@ -88,27 +91,25 @@ impl Facade {
             lost,
             cancel: Cancel::new(),
             kept: AtomicBool::new(false),
-            busy: None,
+            busy: Mutex::default(),
         })
     }
 
     /// Does the work in its own task, so that a shutdown waits for its end even if the client has disconnected.
     pub(super) fn start(
         self: &Arc<Self>,
-        mut work: ResponseWork,
+        work: Arc<ResponseWork>,
         permits: [OwnedSemaphorePermit; 2],
         earlier: PreviousResponse,
         resumed: Option<ResumedRun>,
     ) -> JoinHandle<Result<(), Refusal>> {
-        let is_kept = work.api == ServedApi::Responses && work.request.store;
-        let live = LiveResponse { cancel: work.cancel.clone(), output: Arc::clone(&work.output) };
-        self.set_live(&work.principal.id, &work.id, (is_kept || work.is_left()).then_some(live));
+        let live = (work.is_kept() || work.is_left()).then(|| Arc::clone(&work));
+        self.set_live(&work.principal.id, &work.id, live);
         let facade = Arc::clone(self);
         self.gateway.running.spawn(async move {
             let _permits = permits;
-            let busy = work.busy.take();
+            let ends = EndOnDrop(Arc::clone(&facade), Arc::clone(&work));
             let output = &work.output;
-            let _closes = CloseOnDrop(output);
             let mut working = std::pin::pin!(facade.work(&work, earlier, resumed));
             let done = loop {
                 tokio::select! {
@@ -135,7 +136,8 @@ impl Facade {
                     facade.log_unkept(&work).await;
                 }
             }
-            facade.set_live(&work.principal.id, &work.id, None);
+            drop(ends);
+            let busy = work.busy().take();
             if let Some(busy) = busy {
                 busy.release().await;
             }
@@ -149,32 +151,33 @@ impl Facade {
         }
     }
 
-    /// Resumes the run of a stored response in progress, if its process has ended; `busy` reserves the response.
-    /// Returns the current response; `None` if the run cannot be found.
+    /// Resumes the run of stored work in progress, if its process has ended and it may go on without its client; `busy`
+    /// reserves it.
     pub(super) async fn resume_kept(
         self: &Arc<Self>,
         sender: (&Identity, &Connection),
         id: &str,
-        kept: &Value,
+        kept: Value,
         busy: ContinuationLock,
-    ) -> Result<Option<Value>, Refusal> {
-        let Some(body) = kept["request"].as_str() else { return Ok(None) };
-        let request = read_request(ServedApi::Responses, body.as_bytes())?;
-        let created = kept["response"]["created_at"].as_u64().unwrap_or_default();
-        let mut work = self.work_of(ServedApi::Responses, sender, request, (id.to_owned(), created))?;
+    ) -> Result<Found, Refusal> {
+        let api = ServedApi::ALL.into_iter().find(|api| id.starts_with(id_prefix(*api)));
+        let (Some(body), Some(api)) = (kept["request"].as_str(), api) else { return Ok(Found::Lost(kept)) };
+        let request = read_request(api, body.as_bytes())?;
+        let created = kept["created"].as_u64().unwrap_or_default();
+        let mut work = self.work_of(api, sender, request, (id.to_owned(), created))?;
         if matches!(work.target, RunTarget::Raw(_)) {
-            return Ok(None);
+            return Ok(Found::Lost(kept));
         }
         let permits = self.admit()?;
         let earlier = match self.earlier(&work.principal.id, &work.request).await {
             Ok(earlier) => earlier,
-            Err(refusal) if refusal.fault == Fault::Conflict => return Ok(Some(kept["response"].clone())),
+            Err(refusal) if refusal.fault == Fault::Conflict => return Ok(Found::Kept(kept)),
             Err(refusal) => return Err(refusal),
         };
         work.request.request.system = earlier.system(&work.request.request.system);
         work.survives_disconnect = true;
         work.kept = AtomicBool::new(true);
-        work.busy = Some(busy);
+        work.busy = Mutex::new(Some(busy));
         work.body = Bytes::from(body.to_owned());
         work.session = kept["of_session"].as_str().map(str::to_owned);
         // The answer has no reader.
@@ -186,14 +189,14 @@ impl Facade {
             Ok(mut state) => {
                 state.replace_config(spec);
                 state.ask_again();
-                let output = Arc::clone(&work.output);
-                drop(self.start(work, permits, earlier, Some(ResumedRun { driver, options, state })));
-                Ok(Some(output.body()))
+                let work = Arc::new(work);
+                drop(self.start(Arc::clone(&work), permits, earlier, Some(ResumedRun { driver, options, state })));
+                Ok(Found::Live(work))
             }
-            Err(DriverError::Taken { .. }) => Ok(Some(kept["response"].clone())),
+            Err(DriverError::Taken { .. }) => Ok(Found::Kept(kept)),
             Err(error) => {
-                tracing::warn!("response {id} cannot be taken up: {error}");
-                Ok(None)
+                tracing::warn!("the answer {id} cannot be resumed: {error}");
+                Ok(Found::Lost(kept))
             }
         }
     }

@@ -12,6 +12,7 @@ use toolwright_models::served::{Fault, ServedApi, check_include};
 
 use super::endpoints::session_name;
 use super::output::Refusal;
+use super::response_work::ResponseWork;
 use super::{Facade, RecordKind, json as respond};
 use crate::http::{Connection, Identity};
 
@@ -39,47 +40,68 @@ pub(super) fn deleted(kind: RecordKind, id: &str) -> Value {
     json!({"id": id, "object": format!("{}.deleted", kind.as_str()), "deleted": true})
 }
 
+/// An answer that was looked up.
+pub(super) enum Found {
+    /// This process works on it.
+    Live(Arc<ResponseWork>),
+    /// As the store has it. If it is in progress, another process works on it.
+    Kept(Value),
+    /// Its process ended while it worked on it, and it is not resumed.
+    Lost(Value),
+}
+
+/// The reason why lost work has no answer.
+const LOST: &str = "the server ended while it worked on this response";
+
 impl Facade {
     pub(super) async fn find(&self, identity: &Identity, kind: RecordKind, id: &str) -> Result<Value, Refusal> {
         let found = self.source.objects().object(&identity.principal().id, kind.as_str(), id).await?;
         found.ok_or_else(|| missing(kind, id))
     }
 
-    /// Returns the current response. If its process has ended and it has a run, that run is resumed.
-    async fn current(
+    /// Looks up a response or an answer. If its process has ended and it may go on, its run is resumed.
+    async fn look_up(
         self: &Arc<Self>,
-        identity: &Identity,
-        connection: &Connection,
+        (identity, connection): (&Identity, &Connection),
+        kind: RecordKind,
         id: &str,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<Found, Refusal> {
         let owner = &identity.principal().id;
-        let live = || self.live(owner, id).map(|live| live.body());
-        if let Some(body) = live() {
-            return Ok(body);
+        if let Some(live) = self.live(owner, id) {
+            return Ok(Found::Live(live));
         }
-        let mut kept = self.find(identity, RecordKind::Response, id).await?;
-        if kept["response"]["status"] != "in_progress" {
-            return Ok(kept["response"].take());
+        let kept = self.find(identity, kind, id).await?;
+        if kept["in_progress"] != true {
+            return Ok(Found::Kept(kept));
         }
         // Only one request resumes it. Another one, here or in another process, may be doing so or have done so.
-        let busy = match self.reserve(owner, RecordKind::Response, id).await {
+        let busy = match self.reserve(owner, kind, id).await {
             Ok(busy) => busy,
-            Err(refusal) if refusal.fault == Fault::Conflict => return Ok(kept["response"].take()),
+            Err(refusal) if refusal.fault == Fault::Conflict => return Ok(Found::Kept(kept)),
             Err(refusal) => return Err(refusal),
         };
-        if let Some(body) = live() {
-            return Ok(body);
+        if let Some(live) = self.live(owner, id) {
+            return Ok(Found::Live(live));
         }
-        kept = self.find(identity, RecordKind::Response, id).await?;
-        if kept["response"]["status"] == "in_progress" {
-            if let Some(body) = self.resume_kept((identity, connection), id, &kept, busy).await? {
-                return Ok(body);
+        let kept = self.find(identity, kind, id).await?;
+        if kept["in_progress"] != true {
+            return Ok(Found::Kept(kept));
+        }
+        self.resume_kept((identity, connection), id, kept, busy).await
+    }
+
+    /// Returns the current response.
+    async fn current(self: &Arc<Self>, sender: (&Identity, &Connection), id: &str) -> Result<Value, Refusal> {
+        Ok(match self.look_up(sender, RecordKind::Response, id).await? {
+            Found::Live(live) => live.current_body(),
+            Found::Kept(mut kept) => kept["response"].take(),
+            Found::Lost(mut kept) => {
+                let mut response = kept["response"].take();
+                response["status"] = json!("failed");
+                response["error"] = json!({"code": "server_error", "message": LOST});
+                response
             }
-            kept["response"]["status"] = json!("failed");
-            kept["response"]["error"] =
-                json!({"code": "server_error", "message": "the server ended while it worked on this response"});
-        }
-        Ok(kept["response"].take())
+        })
     }
 
     /// Deletes a response, and cancels its run, whose result nobody could fetch.
@@ -136,32 +158,45 @@ pub(super) async fn response(
             let why = "a kept response is not streamed: fetch it until its `status` says that it is over";
             return Err(Refusal::new(Fault::Invalid, why).about("stream"));
         }
-        facade.current(&identity, &connection, &id).await
+        facade.current((&identity, &connection), &id).await
     };
     answered(fetch.await)
 }
 
 /// Handles `GET` of an answer of a stateless API, by its id or its session's name, for a client that disconnected.
-/// Returns 202 while the answer is in progress.
+/// Returns 202 while the answer is in progress. If the last answer of a session is lost, the finished one before it stays.
 pub(super) async fn answer(
     State(facade): FacadeState,
     Extension(api): Extension<ServedApi>,
     Extension(identity): Extension<Identity>,
+    Extension(connection): Extension<Connection>,
     Path(named): Path<String>,
 ) -> Response {
-    let (objects, kind, owner) =
-        (facade.source.objects(), RecordKind::Answer.as_str(), identity.principal().id.as_str());
+    let (kind, owner) = (RecordKind::Answer, identity.principal().id.as_str());
+    let in_progress = |id: &str| Ok((202, json!({"id": id, "status": "in_progress"})));
     let find = async {
-        let last = objects.object(owner, kind, &session_name(owner, &named)).await?;
-        let id = last.and_then(|last| last["last"].as_str().map(str::to_owned)).unwrap_or_else(|| named.clone());
-        // A live answer is stored before its work ends.
-        if facade.live(owner, &id).is_some() {
-            return Ok((202, json!({"id": id, "status": "in_progress"})));
+        let session = session_name(owner, &named);
+        if let Some(live) = facade.live_in_session(&session) {
+            return in_progress(&live.id);
         }
-        let kept = objects.object(owner, kind, &id).await?;
-        let kept = kept.filter(|kept| kept["body"].is_object()).ok_or_else(|| missing(RecordKind::Answer, &named))?;
-        let status = kept["status"].as_u64().and_then(|status| u16::try_from(status).ok()).unwrap_or(200);
-        Ok((status, kept["body"].clone()))
+        let noted = facade.source.objects().object(owner, kind.as_str(), &session).await?.unwrap_or_default();
+        let mut ids: Vec<&str> = ["last", "finished"].iter().filter_map(|key| noted[key].as_str()).collect();
+        if ids.is_empty() {
+            ids.push(&named);
+        }
+        for id in ids {
+            match facade.look_up((&identity, &connection), kind, id).await? {
+                Found::Live(_) => return in_progress(id),
+                Found::Kept(kept) if kept["in_progress"] == true => return in_progress(id),
+                Found::Kept(kept) if kept["body"].is_object() => {
+                    let status = kept["status"].as_u64().and_then(|status| u16::try_from(status).ok());
+                    return Ok((status.unwrap_or(200), kept["body"].clone()));
+                }
+                Found::Kept(_) => return Err(missing(kind, &named)),
+                Found::Lost(_) => {}
+            }
+        }
+        Err(Refusal::new(Fault::Internal, LOST))
     };
     match find.await {
         Ok((status, body)) => respond(status, &body),
@@ -185,10 +220,10 @@ pub(super) async fn cancel_response(
     Extension(connection): Extension<Connection>,
     Path(id): Path<String>,
 ) -> Response {
-    let now = facade.current(&identity, &connection, &id).await;
+    let now = facade.current((&identity, &connection), &id).await;
     let Some(live) = facade.live(&identity.principal().id, &id) else { return answered(now) };
     live.cancel.cancel(CancelCause::User);
-    respond(200, &live.body())
+    respond(200, &live.current_body())
 }
 
 /// The requested part of a list.
@@ -265,7 +300,10 @@ pub(super) async fn input_items(
 ) -> Response {
     let page = async {
         let page = Page::read(&query)?;
-        page.of(list(&facade.find(&identity, RecordKind::Response, &id).await?["input"]))
+        page.of(match facade.live(&identity.principal().id, &id) {
+            Some(live) => live.input_items(),
+            None => list(&facade.find(&identity, RecordKind::Response, &id).await?["input"]),
+        })
     };
     answered(page.await)
 }
