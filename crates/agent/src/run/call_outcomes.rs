@@ -187,12 +187,13 @@ impl RunState {
         }
         let looping = self.task.repeats.note_turn(calls);
         let all_ok = calls.iter().all(|call| call.answer().is_some_and(|answer| answer.record.ok));
+        // An answer that was written before the client's messages, or before a call failed, does not take them into account.
+        let is_answer = all_ok && self.task.after_calls.is_empty();
         self.commit();
         if self.finish_with_report() {
             return;
         }
-        // An answer that was written before a call failed does not take that into account.
-        if let Some(text) = self.task.answered.take().filter(|_| all_ok) {
+        if let Some(text) = self.task.answered.take().filter(|_| is_answer) {
             return self.on_final_text(&text);
         }
         match looping {
@@ -205,7 +206,7 @@ impl RunState {
         }
     }
 
-    /// Adds the results of the turn's calls, all answered, to the conversation.
+    /// Adds the results of the turn's calls, all answered, to the conversation, and the client's messages after them.
     pub(super) fn commit(&mut self) {
         let Phase::Calls { calls } = &mut self.phase else { return };
         let calls = std::mem::take(calls);
@@ -227,6 +228,7 @@ impl RunState {
         }
         results.iter_mut().for_each(|result| self.load_found(result));
         self.messages.push(Message::Tool { results });
+        self.messages.append(&mut self.task.after_calls);
     }
 
     /// Returns whether the conversation still contains this exact text of a file as the result of the same call.

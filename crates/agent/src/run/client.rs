@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::content::{ContentBlock, joined_text};
+use toolwright_core::content::joined_text;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{CallResult, Message, OutputFormat, RawToolCall, ShownTool, ToolChoice};
 use toolwright_core::outcome::Outcome;
@@ -59,12 +59,12 @@ impl RunState {
         calls.iter().filter(|call| call.status == CallStatus::ForClient).map(|call| call.replay()).collect()
     }
 
-    /// Takes the results of the calls that the client has run, and the user's message after them. A call without a
-    /// result counts as failed; results of other calls are ignored.
+    /// Takes the results of the calls that the client has run. A call without a result counts as failed; results of
+    /// other calls are ignored.
     ///
     /// # Errors
     /// [`TransitionError`] unless calls wait for the client.
-    pub fn answer_client(&mut self, results: Vec<CallResult>, more: Vec<ContentBlock>) -> Result<(), TransitionError> {
+    pub fn answer_client(&mut self, results: Vec<CallResult>) -> Result<(), TransitionError> {
         let waiting = self.client_calls();
         if waiting.is_empty() {
             return Err(self.illegal("answer_client"));
@@ -83,17 +83,21 @@ impl RunState {
                 Outcome { ok: true, error: None, content, ..failed }
             }
         };
-        self.on_tools(waiting.into_iter().map(outcome).collect())?;
-        self.add(more);
-        Ok(())
+        self.on_tools(waiting.into_iter().map(outcome).collect())
     }
 
-    /// Adds a message of the user, if the model is asked next.
-    fn add(&mut self, content: Vec<ContentBlock>) {
-        if !content.is_empty() && self.waits_for_model() {
-            self.user_texts.push(joined_text(&content));
-            self.messages.push(Message::User { content });
+    /// Adds the client's messages, after the results of the turn's calls if it has some. The model answers them next.
+    ///
+    /// # Errors
+    /// [`TransitionError`] if the run is over.
+    pub fn add_messages(&mut self, messages: Vec<Message>) -> Result<(), TransitionError> {
+        self.user_texts.extend(messages.iter().filter_map(Self::user_text));
+        match self.phase {
+            Phase::Calls { .. } => self.task.after_calls.extend(messages),
+            Phase::Model { .. } => self.messages.extend(messages),
+            Phase::Done { .. } => return Err(self.illegal("add_messages")),
         }
+        Ok(())
     }
 
     /// Replaces the specification by that of the client's next request.

@@ -103,6 +103,9 @@ struct TaskState {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     files: Vec<ProducedFile>,
     repeats: LoopGuard,
+    /// The client's messages that follow the results of the current calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    after_calls: Vec<Message>,
     /// The answer that the model wrote together with calls, which run first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     answered: Option<String>,
@@ -197,10 +200,7 @@ impl RunState {
     /// user's own words, see [`RunState::request`].
     #[must_use]
     pub fn new(spec: RunConfig, messages: Vec<Message>) -> Self {
-        let user_texts = messages.iter().filter_map(|message| match message {
-            Message::User { content } => Some(joined_text(content)),
-            Message::Assistant { .. } | Message::Tool { .. } => None,
-        });
+        let user_texts = messages.iter().filter_map(Self::user_text);
         let mut state = Self {
             version: FORMAT_VERSION,
             spec,
@@ -361,6 +361,13 @@ impl RunState {
         self.task = TaskState::default();
         self.ask_model();
         Ok(())
+    }
+
+    fn user_text(message: &Message) -> Option<String> {
+        match message {
+            Message::User { content } => Some(joined_text(content)),
+            Message::Assistant { .. } | Message::Tool { .. } => None,
+        }
     }
 
     fn illegal(&self, transition: &'static str) -> TransitionError {

@@ -1,13 +1,13 @@
 //! Finds the run that a request continues: a response, a conversation, or a run that waits for its client. Each call is
 //! answered once: the first answer is stored before the run continues, and a repeated answer gets the same run.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolwright_agent::{RunConfig, RunState};
+use toolwright_agent::{RunConfig, RunState, TransitionError};
 use toolwright_core::approval::ApprovalDecision;
-use toolwright_core::content::joined_text;
+use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::model::{CallResult, Message};
 use toolwright_core::session::CallId;
 use toolwright_core::tool_id::short_hash;
@@ -42,6 +42,8 @@ pub(super) struct PreviousResponse {
     pub(super) repeats: Option<String>,
     /// The result of that run, if it has ended.
     pub(super) came_to: Option<Value>,
+    /// Whether its calls named it, so that the request repeats the messages before its answer.
+    by_calls: bool,
     /// Reservations that keep other requests from continuing the same object.
     pub(super) busy: Vec<ContinuationLock>,
 }
@@ -70,25 +72,20 @@ impl PreviousResponse {
         Ok(Self { state, messages, session, items, system, calls, turn, ..Self::default() })
     }
 
+    /// Returns the turn that a request found by its calls, with the reservations made so far.
+    fn of_turn(self, left: &Value) -> Result<Self, Refusal> {
+        Ok(Self { by_calls: true, busy: self.busy, ..Self::read(left)? })
+    }
+
     /// Returns whether the request answers waiting calls, so that a client may send it again.
     pub(super) fn is_answer(&self) -> bool {
         self.answers.is_some() || self.repeats.is_some()
-    }
-
-    /// Returns the results under the run's own ids of their calls.
-    fn with_run_ids(&self, results: &[CallResult]) -> Vec<CallResult> {
-        let own = |result: &CallResult| CallResult { call_id: self.own_id(&result.call_id), ..result.clone() };
-        results.iter().map(own).collect()
     }
 
     /// Returns the system prompt of a request whose own part is `own`.
     pub(super) fn system(&self, own: &str) -> String {
         let own = Some(own).filter(|own| !own.is_empty());
         self.system.iter().map(String::as_str).chain(own).collect::<Vec<_>>().join("\n\n")
-    }
-
-    fn own_id(&self, known: &str) -> String {
-        self.calls.get(known).cloned().unwrap_or_else(|| known.to_owned())
     }
 }
 
@@ -104,9 +101,9 @@ impl Facade {
         request: &ServedRequest,
     ) -> Result<PreviousResponse, Refusal> {
         let objects = self.source.objects();
-        let answered = match first_answer(request) {
-            Some(call) => objects.object(owner, RecordKind::Call.as_str(), &call).await?,
-            None => None,
+        let (answered, repeats_calls) = match first_answer(request) {
+            Some((call, repeats)) => (objects.object(owner, RecordKind::Call.as_str(), &call).await?, repeats),
+            None => (None, false),
         };
         let answered = answered.as_ref().and_then(Value::as_str).map(str::to_owned);
         let mut earlier = if let Some(id) = &request.previous_response {
@@ -123,46 +120,53 @@ impl Facade {
         } else if let Some(id) = &request.conversation {
             self.conversation_so_far(owner, id).await?
         } else {
-            PreviousResponse { turn: answered.clone(), ..PreviousResponse::default() }
+            PreviousResponse::default()
         };
-        let is_chained = is_chained(request);
-        // After a conversation has continued, the answer to its last calls may be sent once more.
-        let turn =
-            if request.conversation.is_some() { answered.or(earlier.turn.clone()) } else { earlier.turn.clone() };
+        let turn = if request.conversation.is_some() {
+            // After a conversation has continued, the answer to its last calls may be sent once more.
+            answered.or(earlier.turn.clone())
+        } else {
+            earlier.turn.clone().or(answered.filter(|_| repeats_calls))
+        };
         let Some(turn) = turn else { return Ok(earlier) };
         earlier.busy.push(self.reserve(owner, RecordKind::Turn, &turn).await?);
-        let left = match objects.object(owner, RecordKind::Turn.as_str(), &turn).await? {
+        let left = objects.object(owner, RecordKind::Turn.as_str(), &turn).await?;
+        let is_own_turn = earlier.turn.as_ref() == Some(&turn);
+        let left = match left {
             Some(left) => left,
-            None if is_chained => json!({}),
+            None if is_own_turn => json!({}),
             None => return Ok(earlier),
         };
-        if !is_chained {
-            earlier = PreviousResponse { busy: earlier.busy, ..PreviousResponse::read(&left)? };
+        // A response that was not stored is continued by its calls, after the one that it continued.
+        let by_calls = !is_chained(request)
+            || (!is_own_turn && request.conversation.is_none() && left["after"] == json!(request.previous_response));
+        if !is_own_turn && !by_calls && request.conversation.is_none() {
+            return Ok(earlier);
         }
-        match left["answered"]["by"].as_str() {
-            Some(by) if left["answered"]["with"] == hash_of_answer(request) => {
-                if left["answered"]["kept"] == true
-                    && objects.object(owner, RecordKind::Response.as_str(), by).await?.is_none()
-                {
-                    let why = format!("the response `{by}`, which answered these calls, was deleted");
-                    return Err(Refusal::new(Fault::NotFound, why));
-                }
+        let answered = &left["answered"];
+        match answered["by"].as_str() {
+            Some(by) if answered["with"] == hash_of_answer(request) => {
                 let answer = objects.object(owner, RecordKind::Answer.as_str(), by).await?;
-                earlier.came_to = answer.map(|mut answer| answer["said"].take()).filter(Value::is_object);
-                earlier.repeats = Some(by.to_owned());
+                let came_to = answer.map(|mut answer| answer["said"].take()).filter(Value::is_object);
+                if by_calls {
+                    earlier = earlier.of_turn(&left)?;
+                }
+                (earlier.repeats, earlier.came_to) = (Some(by.to_owned()), came_to);
             }
-            // A client that holds the whole conversation may continue it differently, for example after an
+            // A client that sends the calls with their results may continue differently, for example after an
             // interruption.
-            Some(_) if !is_chained && !decides(request) => return Ok(PreviousResponse::default()),
+            Some(_) if !is_own_turn && repeats_calls && !decides(request) => drop(earlier.busy.pop()),
             Some(by) => {
                 let why = format!(
                     "the calls that waited were answered by request `{by}`: each takes one answer. Continue what that came to"
                 );
                 return Err(Refusal::new(Fault::Conflict, why));
             }
-            None if earlier.turn.as_ref().is_none_or(|left| *left == turn) => {
-                earlier.turn = Some(turn);
-                earlier.answers = Some(left);
+            None if is_own_turn || by_calls => {
+                if by_calls {
+                    earlier = earlier.of_turn(&left)?;
+                }
+                (earlier.turn, earlier.answers) = (Some(turn), Some(left));
             }
             // The results belong to calls that this conversation does not wait for.
             None => {}
@@ -214,14 +218,22 @@ pub(super) fn is_chained(request: &ServedRequest) -> bool {
     request.previous_response.is_some() || request.conversation.is_some()
 }
 
-/// Returns the id of a call or question that the request answers.
-fn first_answer(request: &ServedRequest) -> Option<String> {
-    // A stateless client gives the results of calls at the end of its conversation.
-    let of_result = request.messages_from_end().find_map(|message| match message {
-        Message::Tool { results } => results.first().map(|result| result.call_id.clone()),
+/// Returns the id of a call or question that the request answers, and whether the request repeats its call.
+fn first_answer(request: &ServedRequest) -> Option<(String, bool)> {
+    let results = request.messages_from_end().filter_map(|message| match message {
+        Message::Tool { results } => Some(results),
         Message::User { .. } | Message::Assistant { .. } => None,
     });
-    of_result.or_else(|| request.approvals.first().map(|(id, ..)| id.clone()))
+    let results: Vec<&CallResult> = results.flatten().collect();
+    match results.iter().find(|result| !has_call(result)).or(results.first()) {
+        Some(result) => Some((result.call_id.clone(), has_call(result))),
+        None => decisions(request).next().map(|decision| (decision.id.to_owned(), true)),
+    }
+}
+
+/// Returns whether the call of a result stands in the same request: the reader of requests knows its name.
+fn has_call(result: &CallResult) -> bool {
+    !result.name.is_empty()
 }
 
 /// Returns whether the request answers approval questions.
@@ -230,111 +242,214 @@ pub(super) fn decides(request: &ServedRequest) -> bool {
         Message::Tool { results } => results.iter().any(|result| result.call_id.starts_with(QUESTION)),
         Message::User { .. } | Message::Assistant { .. } => false,
     };
-    !request.approvals.is_empty() || request.messages_from_end().any(is_question)
+    decisions(request).next().is_some() || request.messages_from_end().any(is_question)
 }
 
-/// Hashes the messages after the model's last answer, and the approvals.
+/// Hashes the messages that may answer calls, and the approvals.
 fn hash_of_answer(request: &ServedRequest) -> String {
     let said: Vec<&Message> = request.messages_from_end().collect();
-    short_hash(&json!([said, request.approvals]).to_string(), ANSWER_HASH)
+    let decisions: Vec<_> = decisions(request).map(|given| (given.id, given.approve, given.reason)).collect();
+    short_hash(&json!([said, decisions]).to_string(), ANSWER_HASH)
+}
+
+/// An item that decides about a call.
+struct Decision<'r> {
+    id: &'r str,
+    approve: bool,
+    reason: &'r str,
+    place: usize,
+    /// Whether a part of an answer follows it.
+    is_past: bool,
+}
+
+impl Decision<'_> {
+    /// Returns the path of the question's id.
+    fn field(&self) -> String {
+        format!("input[{}].approval_request_id", self.place)
+    }
+}
+
+/// Returns the decisions that may answer questions. As with messages, a client that holds its conversation puts new ones
+/// after the model's last answer.
+fn decisions(request: &ServedRequest) -> impl Iterator<Item = Decision<'_>> {
+    let is_output = |item: &Value| match item["type"].as_str().unwrap_or("message") {
+        "message" => item["role"] == "assistant",
+        kind => matches!(kind, "function_call" | "custom_tool_call" | "mcp_call"),
+    };
+    let last_output = request.items.iter().rposition(is_output);
+    let places = places_of(request, &["mcp_approval_response"]);
+    let decisions = places.zip(&request.approvals).map(move |(place, (id, approve, reason))| Decision {
+        id,
+        approve: *approve,
+        reason,
+        place,
+        is_past: last_output > Some(place),
+    });
+    decisions.filter(move |decision| is_chained(request) || !decision.is_past)
 }
 
 fn begin(work: &ResponseWork, earlier: PreviousResponse, spec: RunConfig) -> Result<RunState, Refusal> {
-    let asked = &work.request.request.messages;
-    let is_chained = is_chained(&work.request);
-    // A stateless client puts its new messages after the model's last answer.
-    let tail = asked.iter().rposition(|message| matches!(message, Message::Assistant { .. })).map_or(0, |at| at + 1);
-    let (mut results, mut said) = (Vec::new(), Vec::new());
-    for message in &asked[tail..] {
-        match message {
-            Message::Tool { results: given } => results.extend(earlier.with_run_ids(given)),
-            Message::User { content } => said.extend(content.iter().cloned()),
-            Message::Assistant { .. } => {}
-        }
-    }
-    let approvals: Vec<_> =
-        work.request.approvals.iter().map(|(id, yes, why)| (earlier.own_id(id), *yes, why)).collect();
+    let RequestInput { history, results, decisions } = earlier.sort(&work.request)?;
     let Some(mut state) = earlier.state else {
-        let mut messages = earlier.messages;
-        messages.extend(asked.iter().cloned());
-        return Ok(RunState::new(spec, messages));
+        return Ok(RunState::new(spec, [earlier.messages, history].concat()));
     };
-    let wrong = |error: &dyn std::fmt::Display| Refusal::new(Fault::Conflict, error.to_string());
-    let waits = !state.is_over();
-    if waits || is_chained {
-        answered_once(&state, &results).map_err(|refusal| refusal.about(results_field(work)))?;
-    }
-    if waits && !(results.is_empty() && approvals.is_empty()) {
-        all_answered(&state, &results, &earlier.calls)
-            .map_err(|refusal| refusal.about(if work.request.items.is_empty() { "messages" } else { "input" }))?;
-    }
+    let wrong = |error: TransitionError| Refusal::new(Fault::Conflict, error.to_string());
     state.replace_config(spec);
-    if waits {
-        let mut decisions: Vec<(CallId, ApprovalDecision)> = Vec::new();
-        let mut decide = |id: &str, approve: bool, reason: String| {
-            if let Some(call) = id.strip_prefix(QUESTION) {
-                let decision = if approve { ApprovalDecision::Approve } else { ApprovalDecision::Deny { reason } };
-                decisions.push((CallId::new(call), decision));
-            }
-        };
-        for (id, approve, reason) in approvals {
-            decide(&id, approve, reason.clone());
-        }
-        for result in results.iter().filter(|result| result.call_id.starts_with(QUESTION)) {
-            let text = joined_text(&result.content);
-            decide(&result.call_id, !result.is_error && approves(&text), text);
-        }
+    if !state.is_over() {
+        state.add_messages(history).map_err(wrong)?;
         if !decisions.is_empty() {
-            state.on_approvals(decisions).map_err(|error| wrong(&error))?;
+            state.on_approvals(decisions).map_err(wrong)?;
         }
         if !state.client_calls().is_empty() {
-            state.answer_client(results, said).map_err(|error| wrong(&error))?;
+            state.answer_client(results).map_err(wrong)?;
         }
         return Ok(state);
     }
-    if !is_chained || said.is_empty() {
-        // The client's conversation differs from the stored one.
-        let mut messages = if is_chained { state.messages().to_vec() } else { Vec::new() };
-        messages.extend(asked.iter().cloned());
-        return Ok(RunState::new(state.spec().clone(), messages));
+    match user_content(&history) {
+        Some(said) => state.continue_with(said).map_err(wrong)?,
+        None => state = RunState::new(state.spec().clone(), [state.messages(), &history].concat()),
     }
-    state.continue_with(said).map_err(|error| wrong(&error))?;
     Ok(state)
 }
 
-/// Checks that each result answers a waiting call or question, and that no other result answers the same one.
-fn answered_once(state: &RunState, results: &[CallResult]) -> Result<(), Refusal> {
-    let mut waiting: HashSet<String> = state.client_calls().into_iter().map(|call| call.id).collect();
-    let mut questions = HashSet::new();
-    for CallResult { call_id, .. } in results {
-        let is_first = if call_id.starts_with(QUESTION) { questions.insert(call_id) } else { waiting.remove(call_id) };
-        if !is_first {
-            let why = format!("no call `{call_id}` waits for a result, or it has one: send one result for each call");
-            return Err(Refusal::new(Fault::Invalid, why));
+/// Returns the content of messages that are all the user's.
+fn user_content(messages: &[Message]) -> Option<Vec<ContentBlock>> {
+    let content = messages.iter().map(|message| match message {
+        Message::User { content } => Some(content.clone()),
+        Message::Assistant { .. } | Message::Tool { .. } => None,
+    });
+    Some(content.collect::<Option<Vec<_>>>()?.concat()).filter(|content| !content.is_empty())
+}
+
+/// The input of a request, under the run's own ids.
+#[derive(Debug, Default)]
+struct RequestInput {
+    /// Messages that answer nothing.
+    history: Vec<Message>,
+    /// Results of the calls that wait.
+    results: Vec<CallResult>,
+    /// Decisions about the questions that wait.
+    decisions: Vec<(CallId, ApprovalDecision)>,
+}
+
+impl PreviousResponse {
+    /// Sorts a request's input by what waits for it.
+    ///
+    /// # Errors
+    /// [`Fault::Invalid`] for an answer to a call or question that does not wait, for a second one to the same, and for
+    /// answers to only some of those that wait.
+    fn sort(&self, request: &ServedRequest) -> Result<RequestInput, Refusal> {
+        let messages = &request.request.messages;
+        let is_assistant = |message: &Message| matches!(message, Message::Assistant { .. });
+        let tail = messages.iter().rposition(is_assistant).map_or(0, |at| at + 1);
+        // The run has what comes before its answer.
+        let begin = if self.by_calls { tail } else { 0 };
+        let (mut input, mut answered, mut number) = (RequestInput::default(), BTreeSet::new(), 0);
+        for (at, message) in messages.iter().enumerate() {
+            match message {
+                Message::Tool { results } => {
+                    let mut others = Vec::new();
+                    for result in results {
+                        let place = || result_field(request, number);
+                        let id = result.call_id.as_str();
+                        match self.calls.get(id) {
+                            _ if at < begin => {}
+                            Some(own) => {
+                                take(&mut answered, id).map_err(|refusal| refusal.about(place()))?;
+                                if let Some(call) = own.strip_prefix(QUESTION) {
+                                    let text = joined_text(&result.content);
+                                    let yes = !result.is_error && approves(&text);
+                                    input.decisions.push(decision(call, yes, text));
+                                } else {
+                                    input.results.push(CallResult { call_id: own.clone(), ..result.clone() });
+                                }
+                            }
+                            None if id.starts_with(QUESTION) && at >= tail => {
+                                return Err(no_question(id).about(place()));
+                            }
+                            None if has_call(result) || self.state.is_none() => others.push(result.clone()),
+                            None => {
+                                let why = format!("no call `{id}` waits for a result");
+                                return Err(Refusal::new(Fault::Invalid, why).about(place()));
+                            }
+                        }
+                        number += 1;
+                    }
+                    if !others.is_empty() {
+                        input.history.push(Message::Tool { results: others });
+                    }
+                }
+                _ if at < begin => {}
+                Message::Assistant { calls, .. } if calls.iter().any(|call| self.calls.contains_key(&call.id)) => {
+                    // The run has the answer whose calls wait.
+                    let others = calls.iter().filter(|call| !self.calls.contains_key(&call.id));
+                    let calls: Vec<_> = others.cloned().collect();
+                    if !calls.is_empty() {
+                        input.history.push(Message::Assistant { text: String::new(), calls, opaque: Vec::new() });
+                    }
+                }
+                Message::User { .. } | Message::Assistant { .. } => input.history.push(message.clone()),
+            }
         }
+        for given in decisions(request) {
+            match self.calls.get(given.id).and_then(|own| own.strip_prefix(QUESTION)) {
+                Some(call) => {
+                    take(&mut answered, given.id).map_err(|refusal| refusal.about(given.field()))?;
+                    input.decisions.push(decision(call, given.approve, given.reason.to_owned()));
+                }
+                None if given.is_past => {}
+                None => return Err(no_question(given.id).about(given.field())),
+            }
+        }
+        let missing = self.calls.keys().filter(|id| !answered.contains(id.as_str()));
+        let missing: Vec<_> = missing.map(|id| format!("`{id}`")).collect();
+        if !answered.is_empty() && !missing.is_empty() {
+            let why = format!(
+                "nothing answers {}: send the results and decisions for all calls of an answer in one request",
+                missing.join(", ")
+            );
+            let field = if request.items.is_empty() { "messages" } else { "input" };
+            return Err(Refusal::new(Fault::Invalid, why).about(field));
+        }
+        Ok(input)
     }
-    Ok(())
 }
 
-/// Checks that every call that waits for the client has its result, because the model is asked next. `calls` maps the
-/// ids that the client knows to the run's own.
-fn all_answered(state: &RunState, results: &[CallResult], calls: &BTreeMap<String, String>) -> Result<(), Refusal> {
-    let waiting = state.client_calls();
-    let Some(call) = waiting.iter().find(|call| results.iter().all(|result| result.call_id != call.id)) else {
-        return Ok(());
-    };
-    let known = calls.iter().find(|(_, own)| **own == call.id).map_or(&call.id, |(known, _)| known);
-    let why = format!("call `{known}` has no result: send the results of all calls of an answer in one request");
-    Err(Refusal::new(Fault::Invalid, why))
+/// Notes that a request answers the call or question `id`.
+fn take<'r>(answered: &mut BTreeSet<&'r str>, id: &'r str) -> Result<(), Refusal> {
+    let why = || format!("`{id}` is answered twice in this request: each call and question takes one answer");
+    if answered.insert(id) { Ok(()) } else { Err(Refusal::new(Fault::Invalid, why())) }
 }
 
-/// Returns the name of the field in which a request gives results of calls.
-fn results_field(work: &ResponseWork) -> String {
-    let is_result = |item: &Value| item["type"].as_str().is_some_and(|kind| kind.ends_with("_call_output"));
-    match work.request.items.iter().rposition(is_result) {
-        Some(at) => format!("input[{at}].call_id"),
-        None => "messages".to_owned(),
+fn no_question(id: &str) -> Refusal {
+    Refusal::new(Fault::Invalid, format!("no question `{id}` waits for a decision"))
+}
+
+fn decision(call: &str, yes: bool, reason: String) -> (CallId, ApprovalDecision) {
+    (CallId::new(call), if yes { ApprovalDecision::Approve } else { ApprovalDecision::Deny { reason } })
+}
+
+/// Refuses decisions where no call waits for one, as with a model without an agent.
+///
+/// # Errors
+/// [`Fault::Invalid`], naming the first decision.
+pub(super) fn refuse_decisions(request: &ServedRequest) -> Result<(), Refusal> {
+    match decisions(request).find(|given| !given.is_past) {
+        Some(given) => Err(no_question(given.id).about(given.field())),
+        None => Ok(()),
     }
+}
+
+/// Returns the path of the result with this number. Only Responses has items.
+fn result_field(request: &ServedRequest, number: usize) -> String {
+    let place = places_of(request, &["function_call_output", "custom_tool_call_output"]).nth(number);
+    place.map_or_else(|| "messages".to_owned(), |at| format!("input[{at}].call_id"))
+}
+
+/// Returns the places of the items of these types.
+fn places_of(request: &ServedRequest, types: &'static [&'static str]) -> impl Iterator<Item = usize> {
+    let items = request.items.iter().enumerate();
+    items.filter(|(_, item)| item["type"].as_str().is_some_and(|kind| types.contains(&kind))).map(|(at, _)| at)
 }
 
 /// Returns whether the result of the client's approval tool approves: `{"approved": true}`, `true`, `yes`, `approve` or
@@ -353,20 +468,97 @@ fn is_yes(word: &str) -> bool {
     ["yes", "approve", "approved"].iter().any(|yes| word.eq_ignore_ascii_case(yes))
 }
 
-/// Iterates over the messages of a request from the last back to the model's last answer.
+/// Iterates over the messages of a request that may answer calls, from the last back to the model's last answer: a
+/// client that holds its conversation puts new messages after it. A stored conversation has all of that before.
 pub(super) trait MessagesFromEnd {
     fn messages_from_end(&self) -> impl Iterator<Item = &Message>;
 }
 
 impl MessagesFromEnd for ServedRequest {
     fn messages_from_end(&self) -> impl Iterator<Item = &Message> {
-        self.request.messages.iter().rev().take_while(|message| !matches!(message, Message::Assistant { .. }))
+        let is_new = |message: &&Message| is_chained(self) || !matches!(message, Message::Assistant { .. });
+        self.request.messages.iter().rev().take_while(is_new)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::approves;
+    use serde_json::{Value, json};
+    use toolwright_agent::{RunConfig, RunState};
+    use toolwright_core::approval::ApprovalDecision;
+    use toolwright_core::content::joined_text;
+    use toolwright_core::model::Message;
+    use toolwright_models::served::{ServedApi, read_request};
+
+    use super::{PreviousResponse, RequestInput, approves};
+
+    /// Writes sorted input as "history | results | decisions".
+    fn written(input: &RequestInput) -> String {
+        let history = input.history.iter().map(|message| match message {
+            Message::User { content } => joined_text(content),
+            Message::Assistant { calls, .. } => calls.iter().map(|call| format!("{}()", call.id)).collect(),
+            Message::Tool { results } => results.iter().map(|result| format!("={}", result.call_id)).collect(),
+        });
+        let results = input.results.iter().map(|result| result.call_id.clone());
+        let decisions = input.decisions.iter().map(|(id, decision)| {
+            let word = if matches!(decision, ApprovalDecision::Approve) { "yes" } else { "no" };
+            format!("{}:{word}", id.as_str())
+        });
+        let parts = [history.collect::<Vec<_>>(), results.collect(), decisions.collect()];
+        parts.map(|part| part.join(" ")).join(" | ")
+    }
+
+    fn check(waiting: &[(&str, &str)], input: &Value, expect: &str) {
+        let state = Some(RunState::new(RunConfig::new("p/m", ""), Vec::new()));
+        let calls = waiting.iter().map(|(known, own)| ((*known).to_owned(), (*own).to_owned())).collect();
+        let earlier = PreviousResponse { state, calls, ..PreviousResponse::default() };
+        let body = json!({"model": "m", "previous_response_id": "resp_1", "input": input}).to_string();
+        let request = read_request(ServedApi::Responses, body.as_bytes()).expect("a request");
+        let sorted = match earlier.sort(&request) {
+            Ok(input) => written(&input),
+            Err(refusal) => format!("{}: {}", refusal.field.unwrap_or_default(), refusal.message),
+        };
+        assert!(sorted.starts_with(expect), "{input}: {sorted}");
+    }
+
+    #[test]
+    fn input_is_history_results_or_decisions() {
+        let call = |id: &str| json!({"type": "function_call", "call_id": id, "name": "look", "arguments": "{}"});
+        let result = |id: &str| json!({"type": "function_call_output", "call_id": id, "output": "seen"});
+        let decision =
+            |id: &str, yes: bool| json!({"type": "mcp_approval_response", "approval_request_id": id, "approve": yes});
+        let said = |text: &str| json!({"role": "user", "content": text});
+        let (a, b, yes, no) = (result("a"), result("b"), decision("appr_q", true), decision("appr_q", false));
+        let waiting = [("a", "1"), ("b", "2"), ("appr_q", "appr_3")];
+        for (input, expect) in [
+            (json!([a, b, yes]), " | 1 2 | 3:yes"),
+            (json!([no, b, a]), " | 2 1 | 3:no"),
+            (json!([said("wait")]), "wait |  | "),
+            (json!([call("c"), result("c"), a, b, yes, said("hi")]), "c() =c hi | 1 2 | 3:yes"),
+            (json!([a, call("c"), result("c"), b, yes]), "c() =c | 1 2 | 3:yes"),
+            (json!([call("a"), call("b"), a, b, yes]), " | 1 2 | 3:yes"),
+            (json!([call("a"), call("c"), a, result("c"), b, yes]), "c() =c | 1 2 | 3:yes"),
+            (json!([a, b]), "input: nothing answers `appr_q`"),
+            (json!([a, yes]), "input: nothing answers `b`"),
+            (json!([yes]), "input: nothing answers `a`, `b`"),
+            (json!([a, a, b, yes]), "input[1].call_id: `a` is answered twice"),
+            (json!([result("z"), a, b, yes]), "input[0].call_id: no call `z` waits"),
+            (json!([a, b, yes, no]), "input[3].approval_request_id: `appr_q` is answered twice"),
+            (json!([said("hi"), decision("appr_z", true)]), "input[1].approval_request_id: no question `appr_z` waits"),
+            (json!([decision("appr_z", true), call("c"), result("c"), a, b, yes]), "c() =c | 1 2 | 3:yes"),
+            (json!([yes, call("c"), result("c"), a, b]), "c() =c | 1 2 | 3:yes"),
+            (json!([decision("a", true)]), "input[0].approval_request_id: no question `a` waits"),
+        ] {
+            check(&waiting, &input, expect);
+        }
+        for (input, expect) in [
+            (json!([call("c"), result("c"), said("hi")]), "c() =c hi |  | "),
+            (json!([said("hi"), a]), "input[1].call_id: no call `a` waits"),
+            (json!([yes]), "input[0].approval_request_id: no question `appr_q` waits"),
+        ] {
+            check(&[], &input, expect);
+        }
+    }
 
     #[test]
     fn only_a_clear_yes_approves() {

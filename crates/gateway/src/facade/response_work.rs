@@ -23,7 +23,7 @@ use toolwright_runtime::executor::{ModelAsk, ModelQuestion};
 
 use super::continuation_lock::ContinuationLock;
 use super::output::{Output, QUESTION, Refusal};
-use super::previous_response::{PreviousResponse, decides, is_chained};
+use super::previous_response::{PreviousResponse, decides, is_chained, refuse_decisions};
 use super::start::ResumedRun;
 use super::{Facade, RecordKind};
 use crate::Gateway;
@@ -154,7 +154,9 @@ impl Facade {
         if !left.open.is_empty() {
             // An existing turn may already have its answer.
             if !(is_repeat && objects.object(owner, RecordKind::Turn.as_str(), &work.id).await?.is_some()) {
-                kept.push(RecordKind::Turn.kept(&work.id, saved.clone()));
+                let mut turn = saved.clone();
+                turn["after"] = json!(work.request.previous_response);
+                kept.push(RecordKind::Turn.kept(&work.id, turn));
             }
             kept.extend(left.open.keys().map(|call| RecordKind::Call.kept(call, json!(work.id))));
         }
@@ -246,6 +248,7 @@ impl Facade {
 
     /// Sends one request to a model, without an agent.
     async fn ask(&self, work: &ResponseWork, model: &str, earlier: PreviousResponse) -> Result<Continuation, Refusal> {
+        refuse_decisions(&work.request)?;
         let executor = &self.gateway.options.executor;
         let session = earlier.session.or_else(|| work.session.clone()).unwrap_or_else(|| work.id.clone());
         // A stateless client sends the whole conversation.

@@ -47,17 +47,18 @@ fn client_calls_wait_while_others_run() {
     assert_eq!(ids(&state.client_calls()), ["a", "c"]);
     // Permission to run does not make them run here.
     state.dispatch();
+    state.add_messages(vec![Message::user("and now?")]).expect("calls wait");
     let mut state = RunState::from_json(state.to_json().expect("json")).expect("saved");
     assert_eq!(ids(&state.client_calls()), ["a", "c"]);
     let result = CallResult { call_id: "c".into(), content: vec![ContentBlock::text("seen")], ..CallResult::default() };
-    state.answer_client(vec![result], vec![ContentBlock::text("and now?")]).expect("they wait");
+    state.answer_client(vec![result]).expect("they wait");
     assert!(matches!(state.step(), Step::CallModel(_)));
     let [.., Message::Tool { results }, Message::User { .. }] = state.messages() else {
         panic!("{:?}", state.messages())
     };
     let ended: Vec<_> = results.iter().map(|result| (result.call_id.as_str(), result.is_error)).collect();
     assert_eq!(ended, [("a", true), ("b", false), ("c", false)]);
-    assert!(state.answer_client(Vec::new(), Vec::new()).is_err(), "each call is answered once");
+    assert!(state.answer_client(Vec::new()).is_err(), "each call is answered once");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use toolwright_testkit::model_server::{Fault, Reply, Turn};
 use toolwright_testkit::stream_order::check_stream;
 
 use crate::served::facades::{KEY, MODEL, Served, client_tool, request, tempfile, text_of, until, with_result};
-use crate::support::{Send, builder, calls, scripted, with_model};
+use crate::support::{Add, Send, builder, calls, scripted, sum, with_model};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn responses_are_kept_for_their_owner() {
@@ -63,7 +63,7 @@ async fn words_for_the_system_hold_for_later_turns() {
         }
         let conversation =
             served.post("/v1/conversations", json!({"items": [rule.clone()]})).await.json()["id"].clone();
-        served.post("/v1/responses", json!({"model": name, "input": "one", "conversation": conversation})).await;
+        served.post("/v1/responses", json!({"model": name, "input": "number one", "conversation": conversation})).await;
         let body = model.requests().pop().expect("asked").body.to_string();
         assert!(body.contains("Speak as a pirate."), "{name}: {body}");
     }
@@ -270,67 +270,149 @@ async fn disconnected_requests_are_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deleted_answers_do_not_come_back() {
-    let ask = || calls("weather", json!({"city": "Oslo"}));
-    let slow = Turn::text("never").with_delay(std::time::Duration::from_secs(60));
-    let (builder, model) = scripted(builder(), vec![ask(), Turn::text("rain"), ask(), slow]).await;
+async fn questions_count_among_calls() {
+    let settings = json!({"server": {"facades": {"approvals": "tool"}}});
+    let script = (0..2).flat_map(|_| {
+        let both = Turn::calls(vec![("weather", json!({"city": "Oslo"})), ("mail__send", json!({"to": "me"}))]);
+        [both, all_results()]
+    });
+    let (builder, model) = scripted(builder().tool(Send).settings(settings), script.collect()).await;
     let served = Served::of(builder).await;
+
     let path = "/v1/responses";
-    let mut first = request(path, "Weather?", false);
-    first["tools"] = client_tool(path);
-    for is_running in [false, true] {
-        let asked = served.post(path, first.clone()).await.json();
-        let mut next = with_result(path, &first, &asked, "rain");
-        next["background"] = json!(is_running);
-        let answered = served.post(path, next.clone()).await.json();
-        let own = format!("{path}/{}", answered["id"].as_str().expect("an id"));
-        let requests = if is_running { 4 } else { 2 };
-        crate::support::until("the model is asked", || model.requests().len() == requests).await;
-        let deleted = served.send("DELETE", &own, &format!("x-api-key: {KEY}"), &Value::Null).await;
-        assert_eq!(deleted.status, 200, "{}", deleted.text);
-        let again = loop {
-            let again = served.post(path, next.clone()).await;
-            // The run that was deleted ends first.
-            if again.status != 409 {
-                break again;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        };
-        assert_eq!(again.status, 404, "{is_running}: {}", again.text);
-        assert!(again.text.contains("was deleted"), "{}", again.text);
-        assert_eq!((served.get(&own).await.status, model.requests().len()), (404, requests));
+    let mut next = request(path, "Weather and mail?", false);
+    next["tools"] = client_tool(path);
+    let asked = served.post(path, next.clone()).await.json();
+    let id_of = |kind: &str, key: &str| {
+        let items = asked["output"].as_array().expect("items");
+        items.iter().find(|item| item["type"] == kind).expect(kind)[key].clone()
+    };
+    let (call, question) = (id_of("function_call", "call_id"), id_of("mcp_approval_request", "id"));
+    let result = json!({"type": "function_call_output", "call_id": call, "output": "rain"});
+    let decision =
+        |yes: bool| json!({"type": "mcp_approval_response", "approval_request_id": question, "approve": yes});
+    next["previous_response_id"] = asked["id"].clone();
+    for (input, field, named) in [
+        (json!([result]), "input", &question),
+        (json!([decision(true)]), "input", &call),
+        (json!([result, decision(true), decision(false)]), "input[2].approval_request_id", &question),
+    ] {
+        next["input"] = input;
+        refuses(&served, path, &next, field, named).await;
     }
+    next["input"] = json!([result, decision(true)]);
+    let done = served.post(path, next.clone()).await.json();
+    assert_eq!(text_of(&done), "rain and sent to me", "{done}");
+    let unknown = json!("appr_unknown");
+    for (name, earlier, id) in [
+        (MODEL, &done["id"], &question),
+        (MODEL, &Value::Null, &unknown),
+        ("raw/scripted/model", &done["id"], &question),
+    ] {
+        (next["model"], next["previous_response_id"]) = (json!(name), earlier.clone());
+        next["input"] = json!([{"type": "mcp_approval_response", "approval_request_id": id, "approve": true}]);
+        refuses(&served, path, &next, "input[0].approval_request_id", id).await;
+    }
+
+    let path = "/v1/chat/completions";
+    let mut next = request(path, "Weather and mail?", false);
+    next["tools"] = client_tool(path);
+    let approve =
+        json!({"type": "function", "function": {"name": "approve_tool_call", "parameters": {"type": "object"}}});
+    next["tools"].as_array_mut().expect("tools").push(approve);
+    let asked = served.post(path, next.clone()).await.json();
+    let message = asked["choices"][0]["message"].clone();
+    let ids = [0, 1].map(|at| message["tool_calls"][at]["id"].clone());
+    let result = |id: &Value, text: &str| json!({"role": "tool", "tool_call_id": id, "content": text});
+    let results = [result(&ids[0], "rain"), result(&ids[1], "yes")];
+    next["messages"].as_array_mut().expect("messages").push(message);
+    let with = |results: &[&Value]| {
+        let mut next = next.clone();
+        next["messages"].as_array_mut().expect("messages").extend(results.iter().map(|result| (*result).clone()));
+        next
+    };
+    for (given, named) in [
+        (with(&[&results[0]]), &ids[1]),
+        (with(&[&results[1]]), &ids[0]),
+        (with(&[&results[0], &results[0], &results[1]]), &ids[0]),
+    ] {
+        refuses(&served, path, &given, "messages", named).await;
+    }
+    let done = served.post(path, with(&[&results[0], &results[1]])).await.json();
+    assert_eq!(text_of(&done), "rain and sent to me", "{done}");
+    assert_eq!(model.requests().len(), 4);
     served.end().await;
 }
 
+/// Checks that a request is refused with 400, about this field and naming this id.
+async fn refuses(served: &Served, path: &str, request: &Value, field: &str, id: &Value) {
+    let refused = served.post(path, request.clone()).await;
+    let error = refused.json()["error"].clone();
+    assert_eq!((refused.status, &error["param"]), (400, &json!(field)), "{request}: {}", refused.text);
+    let (message, id) = (error["message"].as_str().expect("a message"), id.as_str().expect("an id"));
+    assert!(message.contains(id), "{request}: {message}");
+}
+
+fn all_results() -> Turn {
+    Turn::computed(|asked| {
+        let results: Vec<String> = asked.last_results().into_iter().map(|result| result.text).collect();
+        Reply::text(results.join(" and "))
+    })
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn responses_are_found_while_they_stream() {
-    let hangs = Turn::text("half an answer").with_fault(Fault::HangAfter(2));
-    let (builder, _model) = scripted(builder(), vec![hangs]).await;
+async fn calls_with_results_in_input_are_history() {
+    let heard = || Turn::computed(|asked| Reply::text(asked.last_user_text()));
+    let weather = || calls("weather", json!({"city": "Oslo"}));
+    let both = Turn::calls(vec![("weather", json!({"city": "Oslo"})), ("math__add", sum(2, 40))]);
+    let script = vec![heard(), heard(), heard(), weather(), heard(), heard(), weather(), heard(), both, all_results()];
+    let (builder, model) = scripted(builder().tool(Add), script).await;
     let served = Served::of(builder).await;
     let path = "/v1/responses";
-    let mut stream = served.open("POST", path, &format!("x-api-key: {KEY}"), &request(path, "go", true)).await;
-    let mut read = Vec::new();
-    let id = loop {
-        stream.read_buf(&mut read).await.expect("reads");
-        let text = String::from_utf8_lossy(&read);
-        if let Some((_, rest)) = text.split_once("\"id\":\"resp_") {
-            break format!("resp_{}", rest.split('"').next().expect("its end"));
+    let last_request = || model.requests().pop().expect("a request").body.to_string();
+    let call = |id: &str| json!({"type": "function_call", "call_id": id, "name": "weather", "arguments": "{}"});
+    let result = |id: &Value, text: &str| json!({"type": "function_call_output", "call_id": id, "output": text});
+    let said = json!({"role": "user", "content": "and now?"});
+    let history = json!([call("c1"), result(&json!("c1"), "sunshine"), said]);
+
+    let kept = served.post(path, request(path, "number one", false)).await.json()["id"].clone();
+    let conversation = served.post("/v1/conversations", json!({})).await.json()["id"].clone();
+    let in_conversation = json!({"model": MODEL, "input": "number one", "conversation": conversation});
+    served.post(path, in_conversation).await;
+    for (key, id) in [("previous_response_id", &kept), ("conversation", &conversation)] {
+        let mut next = json!({"model": MODEL, "input": history, "tools": client_tool(path)});
+        next[key] = id.clone();
+        let done = served.post(path, next.clone()).await;
+        assert_eq!(text_of(&done.json()), "and now?", "{key}: {}", done.text);
+        let sent = last_request();
+        assert!(["number one", "c1", "sunshine"].iter().all(|text| sent.contains(text)), "{key}: {sent}");
+        // Beside the result of a call that waits.
+        next["input"] = json!("Weather?");
+        let asked = served.post(path, next.clone()).await.json();
+        let waiting = asked["output"][0]["call_id"].clone();
+        if key == "previous_response_id" {
+            next[key] = asked["id"].clone();
         }
-    };
-    let items = served.get(&format!("{path}/{id}/input_items")).await.json();
-    assert_eq!(items["data"][0]["content"][0]["text"], "go", "{items}");
-    let next = served.post(path, json!({"model": MODEL, "input": "x", "previous_response_id": id})).await;
-    assert_eq!(next.status, 409, "{}", next.text);
-    assert!(next.text.contains("is not complete"), "{}", next.text);
-    let cancelled = served.post(&format!("{path}/{id}/cancel"), Value::Null).await.json();
-    assert_eq!(cancelled["status"], "cancelled", "{cancelled}");
-    stream.read_to_end(&mut read).await.expect("reads");
-    let text = String::from_utf8_lossy(&read);
-    let (_, events) = text.split_once("\r\n\r\n").expect("a head");
-    check_stream(path, events).unwrap_or_else(|error| panic!("{error}: {events}"));
-    let last = events.rsplit("data: ").next().and_then(|data| serde_json::from_str::<Value>(data).ok()).expect("JSON");
-    assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.incomplete"), &json!("cancelled")));
-    assert_eq!(served.get(&format!("{path}/{id}")).await.json()["status"], "cancelled");
+        next["input"] = json!([call("c2"), result(&json!("c2"), "blizzard"), result(&waiting, "drizzle"), said]);
+        let done = served.post(path, next).await;
+        assert_eq!(text_of(&done.json()), "and now?", "{key}: {}", done.text);
+        let sent = last_request();
+        let places = ["drizzle", "blizzard", "and now?"].map(|text| sent.rfind(text).expect(text));
+        assert!(places.is_sorted(), "{key}: {sent}");
+    }
+    // The output of a response that was not stored, with the results of its calls.
+    let mut next = json!({"model": MODEL, "input": [said], "tools": client_tool(path), "store": false});
+    next["previous_response_id"] = kept;
+    let asked = served.post(path, next.clone()).await.json();
+    let items = asked["output"].as_array().expect("items");
+    let waiting = items.iter().find(|item| item["type"] == "function_call").expect("a call")["call_id"].clone();
+    let input = next["input"].as_array_mut().expect("items");
+    input.extend(items.iter().cloned());
+    input.push(result(&waiting, "rain"));
+    let done = served.post(path, next.clone()).await;
+    assert_eq!(text_of(&done.json()), "rain and 42", "{}", done.text);
+    let again = served.post(path, next).await.json();
+    assert_eq!(again["id"], done.json()["id"], "{again}");
+    assert_eq!((model.failures(), model.requests().len()), (Vec::<String>::new(), 10));
     served.end().await;
 }
