@@ -146,6 +146,11 @@ impl Facade {
         let answered = &left["answered"];
         match answered["by"].as_str() {
             Some(by) if answered["with"] == hash_of_answer(request) => {
+                if answered["kept"] == true && objects.object(owner, RecordKind::Response.as_str(), by).await?.is_none()
+                {
+                    let why = format!("the response `{by}`, which answered these calls, was deleted");
+                    return Err(Refusal::new(Fault::NotFound, why));
+                }
                 let answer = objects.object(owner, RecordKind::Answer.as_str(), by).await?;
                 let came_to = answer.map(|mut answer| answer["said"].take()).filter(Value::is_object);
                 if by_calls {

@@ -416,3 +416,69 @@ async fn calls_with_results_in_input_are_history() {
     assert_eq!((model.failures(), model.requests().len()), (Vec::<String>::new(), 10));
     served.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleted_answers_do_not_come_back() {
+    let ask = || calls("weather", json!({"city": "Oslo"}));
+    let slow = Turn::text("never").with_delay(std::time::Duration::from_secs(60));
+    let (builder, model) = scripted(builder(), vec![ask(), Turn::text("rain"), ask(), slow]).await;
+    let served = Served::of(builder).await;
+    let path = "/v1/responses";
+    let mut first = request(path, "Weather?", false);
+    first["tools"] = client_tool(path);
+    for is_running in [false, true] {
+        let asked = served.post(path, first.clone()).await.json();
+        let mut next = with_result(path, &first, &asked, "rain");
+        next["background"] = json!(is_running);
+        let answered = served.post(path, next.clone()).await.json();
+        let own = format!("{path}/{}", answered["id"].as_str().expect("an id"));
+        let requests = if is_running { 4 } else { 2 };
+        crate::support::until("the model is asked", || model.requests().len() == requests).await;
+        let deleted = served.send("DELETE", &own, &format!("x-api-key: {KEY}"), &Value::Null).await;
+        assert_eq!(deleted.status, 200, "{}", deleted.text);
+        let again = loop {
+            let again = served.post(path, next.clone()).await;
+            // The run that was deleted ends first.
+            if again.status != 409 {
+                break again;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        };
+        assert_eq!(again.status, 404, "{is_running}: {}", again.text);
+        assert!(again.text.contains("was deleted"), "{}", again.text);
+        assert_eq!((served.get(&own).await.status, model.requests().len()), (404, requests));
+    }
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn responses_are_found_while_they_stream() {
+    let hangs = Turn::text("half an answer").with_fault(Fault::HangAfter(2));
+    let (builder, _model) = scripted(builder(), vec![hangs]).await;
+    let served = Served::of(builder).await;
+    let path = "/v1/responses";
+    let mut stream = served.open("POST", path, &format!("x-api-key: {KEY}"), &request(path, "go", true)).await;
+    let mut read = Vec::new();
+    let id = loop {
+        stream.read_buf(&mut read).await.expect("reads");
+        let text = String::from_utf8_lossy(&read);
+        if let Some((_, rest)) = text.split_once("\"id\":\"resp_") {
+            break format!("resp_{}", rest.split('"').next().expect("its end"));
+        }
+    };
+    let items = served.get(&format!("{path}/{id}/input_items")).await.json();
+    assert_eq!(items["data"][0]["content"][0]["text"], "go", "{items}");
+    let next = served.post(path, json!({"model": MODEL, "input": "x", "previous_response_id": id})).await;
+    assert_eq!(next.status, 409, "{}", next.text);
+    assert!(next.text.contains("is not complete"), "{}", next.text);
+    let cancelled = served.post(&format!("{path}/{id}/cancel"), Value::Null).await.json();
+    assert_eq!(cancelled["status"], "cancelled", "{cancelled}");
+    stream.read_to_end(&mut read).await.expect("reads");
+    let text = String::from_utf8_lossy(&read);
+    let (_, events) = text.split_once("\r\n\r\n").expect("a head");
+    check_stream(path, events).unwrap_or_else(|error| panic!("{error}: {events}"));
+    let last = events.rsplit("data: ").next().and_then(|data| serde_json::from_str::<Value>(data).ok()).expect("JSON");
+    assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.incomplete"), &json!("cancelled")));
+    assert_eq!(served.get(&format!("{path}/{id}")).await.json()["status"], "cancelled");
+    served.end().await;
+}
