@@ -289,8 +289,10 @@ impl Driver {
             let now = clock.now();
             state.on_elapsed(now.saturating_duration_since(since));
             since = now;
-            if let Some(cause) = options.cancel.cause() {
-                state.cancel(cause);
+            match options.cancel.cause() {
+                Some(CancelCause::Shutdown) if !state.is_over() => return self.leave(state, &meter, options).await,
+                Some(cause) => state.cancel(cause),
+                None => {}
             }
             let mut shown = RequestTools::default();
             if state.waits_for_model() {
@@ -358,7 +360,11 @@ impl Driver {
                     let outcomes = self.run_calls(state, batch, &snapshot, options, &mut in_flight, &cancel);
                     let outcomes = bounded(left, &cancel, outcomes).await?;
                     meter.count(state);
+                    let is_left = outcomes.iter().any(|outcome| outcome.is_left);
                     self.started_ended(state, outcomes, options)?;
+                    if is_left {
+                        return self.leave(state, &meter, options).await;
+                    }
                     asked = true;
                 }
                 Step::Compact(calls) => {
@@ -382,6 +388,21 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// Leaves a run to the next process, because the program ends: it is saved with its open calls. Its report says that
+    /// it was cancelled.
+    async fn leave(
+        &self,
+        state: &mut RunState,
+        meter: &UsageMeter,
+        options: &RunOptions,
+    ) -> Result<RunReport, DriverError> {
+        meter.count(state);
+        self.save(state, options).await?;
+        options.cancel.cancel(CancelCause::Shutdown);
+        state.cancel(CancelCause::Shutdown);
+        Ok(self.report(state, options))
     }
 
     /// The report of a run that ends or suspends, with the usage of its jobs so far.

@@ -109,6 +109,8 @@ impl Driver {
             Err(error) => {
                 state.keep_started_calls(None);
                 match (cancel.cause(), error.kind) {
+                    // The run is left to the next process before its next step.
+                    (Some(CancelCause::Shutdown), _) => {}
                     (Some(cause), _) => state.cancel(cause),
                     (None, ModelErrorKind::Canceled) => state.cancel(CancelCause::User),
                     // The window is smaller than expected. The retries end, because each removes something.

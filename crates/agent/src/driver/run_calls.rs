@@ -169,16 +169,18 @@ impl Driver {
         }
     }
 
-    /// Like [`Driver::calls_ended`]. A started call about which a guard asks runs again with its turn.
+    /// Like [`Driver::calls_ended`]. A started call about which a guard asks runs again with its turn. Calls that the
+    /// end of the program cut off stay open if they may run again.
     pub(super) fn started_ended(
         &self,
         state: &mut RunState,
         outcomes: Vec<Outcome>,
         options: &RunOptions,
     ) -> Result<(), TransitionError> {
-        let (pending, ended): (Vec<_>, Vec<_>) =
-            outcomes.into_iter().partition(|outcome| outcome.pending.is_some() && state.is_started(&outcome.call_id));
-        state.requeue_started(|id| pending.iter().any(|outcome| outcome.call_id == *id));
+        let is_open =
+            |outcome: &Outcome| outcome.is_left || (outcome.pending.is_some() && state.is_started(&outcome.call_id));
+        let (open, ended): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(is_open);
+        state.requeue_started(|id| open.iter().any(|outcome| outcome.call_id == *id));
         if ended.is_empty() { Ok(()) } else { self.calls_ended(state, ended, options) }
     }
 

@@ -124,6 +124,9 @@ fn answer(to: &HandoffDestination, outcome: Outcome) -> Result<ToolOutput, ToolE
     let Some(status) = extras.get("status").and_then(Value::as_str) else {
         // The destination has not run.
         let error = error.unwrap_or_else(|| ToolError::new(ErrorKind::ExecutionError, "it did not run"));
+        if error.cancel_cause().is_some() {
+            return Err(error);
+        }
         let message = format!("the request was not handed over: {}", error.message());
         return Err(ToolError::new(error.kind(), message));
     };

@@ -132,6 +132,10 @@ pub struct Outcome {
     /// Set if there is no result yet, because a person must decide first. The call
     /// is executed again with the decision, and then gets its only result.
     pub pending: Option<Box<ApprovalRequest>>,
+    /// Whether the end of the program cut the call off, and it may run again: its run leaves it open, so that the next
+    /// process runs it.
+    #[serde(skip)]
+    pub is_left: bool,
 }
 
 impl Outcome {
@@ -154,6 +158,7 @@ impl Outcome {
             meta: Map::new(),
             extras: Map::new(),
             pending: None,
+            is_left: false,
         }
     }
 

@@ -209,9 +209,12 @@ impl Executor {
         if outcome.pending.is_some() {
             return;
         }
+        let cause = outcome.error.as_ref().and_then(ToolError::cancel_cause);
+        let may_run_again = record.attempts == 0 || entry.is_some_and(Entry::is_resumable);
+        outcome.is_left = cause == Some(CancelCause::Shutdown) && may_run_again;
         // If the run's driver has gone, the outcome of a call cancelled with it is unknown, as after a crash: the run
         // may be resumed.
-        let abandoned = outcome.error.as_ref().and_then(ToolError::cancel_cause) == Some(CancelCause::CallerGone);
+        let abandoned = cause == Some(CancelCause::CallerGone) || outcome.is_left;
         // For a call that became a job, the journal already has the end that its caller got.
         if !abandoned && !run.is_job() {
             journal(outcome, run).await;

@@ -139,7 +139,7 @@ impl Flow {
 
     /// Records the end of a call.
     pub(super) fn ended(&mut self, index: usize, outcome: Outcome) {
-        let waits = outcome.pending.is_some();
+        let waits = outcome.pending.is_some() || outcome.is_left;
         let ended = Instant::now();
         let started = self.started[index].unwrap_or(ended);
         self.outcomes[index] = Some(EndedCall { outcome, started, ended });

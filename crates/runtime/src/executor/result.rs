@@ -107,6 +107,7 @@ impl Executor {
             meta,
             extras,
             pending: None,
+            is_left: false,
         }
     }
 
