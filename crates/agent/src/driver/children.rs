@@ -9,7 +9,7 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{Entry, ProviderKind};
 use toolwright_core::event::Partial;
 use toolwright_core::job::{JobRecord, JobScope};
-use toolwright_core::store::StoreError;
+use toolwright_core::store::{LogRow, StoreError};
 use toolwright_runtime::AgentBudget;
 
 use super::{Driver, DriverError, RunOptions};
@@ -81,17 +81,19 @@ impl Driver {
     }
 
     /// Decides about the agents among the `open` jobs of a run that ends: waits for them, cancels them or leaves them
-    /// running. Returns whether the model is asked again: it is told of them before its answer is accepted.
+    /// running. Agents may also have ended while no process drove the run; then `unread` has their messages. Returns
+    /// whether the model is asked again: it is told of them before its answer is accepted.
     pub(super) async fn settle_children(
         &self,
         state: &mut RunState,
         open: &[JobRecord],
+        unread: &[LogRow],
         options: &RunOptions,
     ) -> Result<bool, DriverError> {
         let Step::Done(result) = state.step() else { return Ok(false) };
         let mut children = self.agents_among(open, options);
         if children.is_empty() {
-            return Ok(false);
+            return Ok(self.take_back_unread(state, unread, options).await?);
         }
         let cause = || options.cancel.cause();
         // The run can be resumed, and is then told of them; when the program ends, the next process continues the jobs.
@@ -107,10 +109,7 @@ impl Driver {
         let names = named(&children);
         match policy {
             OnChildren::Wait if open => {
-                let notice = format!(
-                    "[toolwright notice] Your answer was not accepted yet, because agents that you started were still \
-                     running: {names}. Messages tell how they ended. Give your whole answer again."
-                );
+                let notice = not_accepted("were still running", &children);
                 children = self.wait_for(children, state.time_left().unwrap_or(MAX_WAIT), options).await?;
                 let (cause, ended) = (cause(), children.is_empty());
                 if cause == Some(CancelCause::Shutdown) && !ended {
@@ -148,6 +147,37 @@ impl Driver {
             self.save(state, options).await?;
         }
         Ok(false)
+    }
+
+    /// Returns whether the run waits for its agents before its answer is accepted.
+    pub(super) fn waits_for_children(state: &RunState, options: &RunOptions) -> bool {
+        options.agent_budget.is_some()
+            && options.cancel.cause().is_none()
+            && state.spec().on_children() == OnChildren::Wait
+            && state.can_reopen_answer()
+    }
+
+    /// Takes the answer back if agents for which the run waits have ended and the model was not told.
+    async fn take_back_unread(
+        &self,
+        state: &mut RunState,
+        unread: &[LogRow],
+        options: &RunOptions,
+    ) -> Result<bool, StoreError> {
+        if !Self::waits_for_children(state, options) {
+            return Ok(false);
+        }
+        let snapshot = self.catalogue.snapshot();
+        let mut ended = Vec::new();
+        for message in unread.iter().filter_map(LogRow::message) {
+            if let Some(job) = self.job(message).await?
+                && snapshot.get(job.tool.as_str()).is_some_and(|entry| is_agent(entry))
+                && !state.has_noted_child(&job.id)
+            {
+                ended.push(job);
+            }
+        }
+        Ok(!ended.is_empty() && state.take_back(not_accepted("had not ended, or you had not read their end", &ended)))
     }
 
     /// Returns the agents among these jobs that the run has started and that have not ended.
@@ -206,6 +236,15 @@ fn last_step(options: &RunOptions) -> Option<&str> {
 /// Returns whether a tool is an agent.
 pub(super) fn is_agent(entry: &Entry) -> bool {
     entry.provider.kind() == ProviderKind::Agent
+}
+
+/// Returns the notice that an answer is not accepted, because agents of the run `were` not ended.
+fn not_accepted(were: &str, agents: &[JobRecord]) -> String {
+    let names = named(agents);
+    format!(
+        "[toolwright notice] Your answer was not accepted yet, because agents that you started {were}: {names}. Messages \
+         tell how they ended. Give your whole answer again."
+    )
 }
 
 fn named(children: &[JobRecord]) -> String {

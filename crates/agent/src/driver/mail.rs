@@ -34,7 +34,9 @@ impl Driver {
         state: &RunState,
         options: &RunOptions,
     ) -> Result<Vec<LogRow>, DriverError> {
-        let can_go_on = options.has_own_session() || (self.job_wait.is_some() && state.can_wake());
+        let can_go_on = options.has_own_session()
+            || (self.job_wait.is_some() && state.can_wake())
+            || Self::waits_for_children(state, options);
         if can_go_on { self.unread(state, options).await } else { Ok(Vec::new()) }
     }
 
@@ -180,7 +182,7 @@ impl Driver {
     }
 
     /// The job whose end a message tells, while its record is kept.
-    async fn job(&self, message: &LogMessage) -> Result<Option<JobRecord>, StoreError> {
+    pub(super) async fn job(&self, message: &LogMessage) -> Result<Option<JobRecord>, StoreError> {
         if message.kind != MessageKind::Job {
             return Ok(None);
         }

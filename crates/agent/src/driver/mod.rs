@@ -380,7 +380,7 @@ impl Driver {
                     let has_jobs = options.agent_budget.is_some() || self.job_wait.is_some();
                     let open = async { if has_jobs { Ok(self.open_jobs(options).await?) } else { Ok(Vec::new()) } };
                     let ((), open, unread) = tokio::try_join!(saved, open, self.unread_at_end(state, options))?;
-                    if !self.settle_children(state, &open, options).await?
+                    if !self.settle_children(state, &open, &unread, options).await?
                         && !self.continue_with_mail(state, &meter, (open, unread), options).await?
                     {
                         return self.ended(state, &meter, options).await;

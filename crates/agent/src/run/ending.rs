@@ -181,9 +181,14 @@ impl RunState {
         self.task.children_named
     }
 
+    /// Returns whether the report says what happened to the agent of this job.
+    pub(crate) fn has_noted_child(&self, job: &str) -> bool {
+        self.task.children.iter().any(|known| known.job == job)
+    }
+
     /// Adds to the report what happened to an agent that still ran at the end.
     pub(crate) fn note_child(&mut self, child: UnfinishedChild) {
-        if !self.task.children.iter().any(|known| known.job == child.job) {
+        if !self.has_noted_child(&child.job) {
             self.task.children.push(child);
         }
     }
