@@ -12,6 +12,7 @@ use toolwright_core::{Policy, Profile};
 use toolwright_runtime::{FormInbox, FormInboxOptions, Inbox, InboxOptions, JobManager, RecoveryOptions, RunContext};
 
 use super::Toolwright;
+use super::agents::PARKED;
 
 /// How often other processes' decisions about pins are looked for.
 const POLL: Duration = Duration::from_secs(1);
@@ -108,11 +109,14 @@ impl Toolwright {
 
     fn follow_jobs(self: &Arc<Self>, session: Option<SessionId>) {
         self.offer_jobs_after_first();
+        // A process of one session has its person; jobs of others, like those of firings, may have to wait for one.
+        let usual = if session.is_some() { EXPIRY } else { PARKED };
         let app = Arc::downgrade(self);
         let context = move |session: Session, snapshot| {
             let (policy, approver): (_, Arc<dyn Approver>) = match app.upgrade() {
                 Some(app) => {
-                    (app.config().policy(None, Profile::Ask), Arc::new(app.ask_inbox(AnswerSource::Here, |_| ())))
+                    let inbox = app.ask_inbox_for(usual, AnswerSource::Here, |_| ());
+                    (app.config().policy(None, Profile::Ask), Arc::new(inbox))
                 }
                 None => (Policy::of(Profile::Ask), Arc::new(NoApprover { remedy: "the program is ending".into() })),
             };

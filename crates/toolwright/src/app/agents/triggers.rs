@@ -20,8 +20,8 @@ use super::Agent;
 use crate::app::{LIST_WAIT, Toolwright};
 use crate::error::Error;
 
-/// How long questions of a firing or a group member wait for a person, who may be away.
-pub(super) const PARKED: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How long questions of a firing, a group member or a job taken over wait for a person, who may be away.
+pub(in crate::app) const PARKED: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Keeps this process's triggers running until it is dropped.
 #[derive(Debug)]
