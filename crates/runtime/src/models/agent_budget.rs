@@ -89,6 +89,28 @@ impl AgentBudget {
         &self.limits
     }
 
+    /// Enters an agent below this one that a job will run, so that it holds its place before the job begins. A known
+    /// agent stays as it is, and gives `None`.
+    ///
+    /// # Errors
+    /// [`TreeError`] if a limit forbids it, or the tree cannot be read or written.
+    pub async fn reserve_agent(&self, id: Arc<str>, name: &str) -> Result<Option<ReservedAgent>, TreeError> {
+        if self.tree.agents_of(&self.id).await?.iter().any(|node| node.id == id) {
+            return Ok(None);
+        }
+        let new = NewAgent {
+            id: Arc::clone(&id),
+            parent: Some(Arc::clone(&self.id)),
+            name: name.to_owned(),
+            limits: AgentLimits::default(),
+            fresh: true,
+            time_left: None,
+        };
+        self.has_started();
+        self.tree.begin_agent(new).await?;
+        Ok(Some(ReservedAgent { tree: Arc::clone(&self.tree), id }))
+    }
+
     /// Records that it has started an agent.
     pub fn has_started(&self) {
         self.has_children.store(true, Ordering::Relaxed);
@@ -165,6 +187,32 @@ impl AgentBudget {
 
     fn balance(&self) -> MutexGuard<'_, Balance> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of an agent that a job runs.
+pub struct ReservedAgent {
+    tree: Arc<dyn AgentTree>,
+    id: Arc<str>,
+}
+
+impl fmt::Debug for ReservedAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReservedAgent").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl ReservedAgent {
+    /// Frees the place of an agent whose job is over. An agent that has begun has freed it itself.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn release(self) -> Result<(), StoreError> {
+        let nodes = self.tree.agents_of(&self.id).await?;
+        match nodes.iter().find(|node| node.id == self.id && node.live) {
+            Some(node) => self.tree.end_agent(&self.id, node.spent).await,
+            None => Ok(()),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use toolwright_core::operation::{Lineage, Op, OpId};
 
-pub use self::agent_budget::AgentBudget;
+pub use self::agent_budget::{AgentBudget, ReservedAgent};
 pub use self::attempt_record::{ModelAsk, ModelCallRecord, ModelQuestion};
 pub use self::budgets::Budgets;
 pub use self::recorder::Recorder;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use toolwright_agent::{ChildEnd, Limits, RunConfig, RunReport, Status};
 use toolwright_core::agents::{AgentConfig, AgentLimits, OnChildren};
+use toolwright_core::error::ErrorKind;
 use toolwright_core::job::{JobFilter, JobScope, JobState, Jobs as _};
 use toolwright_core::store::SessionLog as _;
 
@@ -59,6 +60,24 @@ async fn a_model_is_warned_once_before_tree_limits() {
     let reported = tree.results("root");
     assert_eq!(reported.matches("2 of 2 agents were started below agent boss").count(), 1, "{reported}");
     assert!(!reported.contains("tokens"), "{reported}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_refuses_a_background_agent_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = WaitingTool::new();
+    let root = vec![Reply::Calls(vec![start("1", "agent__a"), start("2", "agent__a")]), Reply::Text("done")];
+    let scripts = HashMap::from([("root", root), ("a", vec![Reply::Calls(vec![("1", "t__slow", json!({}))])])]);
+    let tree = Tree::new(dir.path(), scripts, vec![background("a")], vec![slow.clone()]).await;
+    let report = run_boss(&tree, AgentLimits { live: Some(1), ..AgentLimits::default() }).await;
+    let failed: Vec<_> = report.calls.iter().filter_map(|call| call.error.as_ref()).map(|error| error.kind).collect();
+    assert_eq!(failed, [ErrorKind::LimitExceeded], "{report:?}");
+    assert_eq!(
+        tree.jobs.list(JobScope::All, JobFilter::All, 9).await.unwrap().len(),
+        1,
+        "no job is made for the other"
+    );
+    assert_eq!(tree.agents().await, (1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

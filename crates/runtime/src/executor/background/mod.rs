@@ -12,8 +12,10 @@ use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
+use toolwright_core::agents::{TreeError, child_session};
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::catalogue::ProviderKind;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -34,6 +36,7 @@ pub use self::driven::DrivenRun;
 pub(super) use self::driven::DrivenRuns;
 pub use self::recovery::RecoveryOptions;
 use crate::jobs::{JobBeginning, JobEvents, JobManager, LiveJob};
+use crate::models::ReservedAgent;
 use crate::queue::Priority;
 use crate::store::jobs::{Admission, JobPlan, JobRights, JobStep, NewJob};
 
@@ -55,6 +58,10 @@ impl Executor {
         let Some(jobs) = &self.options.jobs else {
             return Err(ToolError::new(ErrorKind::InternalError, "there are no jobs here").into());
         };
+        let reserved = match &how {
+            JobStart::Admitted(_) => reserve(&call, run).await?,
+            JobStart::AwaitsApproval(..) => None,
+        };
         let (admission, reason, leave): (_, _, PendingAdmission) = match how {
             JobStart::Admitted(admitted) => {
                 (admission(admitted), None, Box::pin(async move { JobAdmission::from(Ok(admitted)) }))
@@ -65,15 +72,21 @@ impl Executor {
         new.plan.reason = reason;
         let entry = Arc::clone(&call.entry);
         let events = self.job_events(&new.record, &op.inside());
-        let job = match jobs.begin(new, Cancel::new(), events).await.map_err(ToolError::from)? {
-            JobBeginning::New(job) => job,
-            JobBeginning::Known(id) => {
+        let begun = jobs.begin(new, Cancel::new(), events).await.map_err(ToolError::from);
+        let job = match begun {
+            Ok(JobBeginning::New(job)) => job,
+            Err(error) => {
+                release(reserved).await;
+                return Err(error.into());
+            }
+            Ok(JobBeginning::Known(id)) => {
+                release(reserved).await;
                 let record = jobs.record(&id).await.map_err(ToolError::from)?;
                 return Ok(known(&record, entry.definition(), run.follows));
             }
         };
         let (id, definition, stepwise) = (&job.id, entry.definition(), entry.definition().mode == Mode::Stateful);
-        self.launch(jobs, &job, call, leave, run, op);
+        self.launch(jobs, &job, call, (leave, reserved), run, op);
         match admission {
             Admission::Awaited => Ok(awaited(id, definition, run.approver.answer_timeout(), run.follows)),
             _ if stepwise => self.first_step(jobs, &job, definition, run).await,
@@ -81,13 +94,14 @@ impl Executor {
         }
     }
 
-    /// Starts an admitted job of this process: an operation inside `op`, with its own cancel token.
+    /// Starts an admitted job of this process: an operation inside `op`, with its own cancel token. The place that its
+    /// agent reserved is free once it has ended.
     pub(super) fn launch(
         self: &Arc<Self>,
         jobs: &Arc<JobManager>,
         job: &Arc<LiveJob>,
         call: Arc<ValidCall>,
-        leave: PendingAdmission,
+        (leave, reserved): (PendingAdmission, Option<ReservedAgent>),
         run: &RunContext,
         op: &Op,
     ) {
@@ -137,10 +151,12 @@ impl Executor {
             // First withdraws a question that was not answered.
             drop(asking);
             call_state.record.approval = leave.said;
-            match leave.admitted {
+            let outcome = match leave.admitted {
                 Ok(admitted) => executor.run_admitted(call_state, admitted).await,
                 Err(stop) => executor.conclude(call_state, Err(stop)).await,
-            }
+            };
+            release(reserved).await;
+            outcome
         };
         match limit.filter(|_| stepwise) {
             Some(limit) => follow(jobs, job, id, within_steps(work.boxed(), Arc::clone(job), limit).boxed()),
@@ -270,6 +286,26 @@ impl Executor {
             reason: None,
         };
         NewJob { record, resumable: call.entry.is_resumable(), plan }
+    }
+}
+
+/// Reserves the place of an agent in the tree of the run that starts it as a job. Another tool needs none.
+async fn reserve(call: &ValidCall, run: &RunContext) -> Result<Option<ReservedAgent>, ToolError> {
+    let (entry, above) = (&call.entry, run.agent_budget.as_ref());
+    let Some(above) = above.filter(|_| entry.provider.kind() == ProviderKind::Agent) else { return Ok(None) };
+    let name = entry.id().name();
+    let id = child_session(name, &run.session.id, &call.id);
+    above.reserve_agent(id.as_str().into(), name).await.map_err(|error| match error {
+        TreeError::Limit(limit) => limit.into(),
+        TreeError::Store(error) => error.into(),
+    })
+}
+
+async fn release(reserved: Option<ReservedAgent>) {
+    if let Some(reserved) = reserved
+        && let Err(error) = reserved.release().await
+    {
+        tracing::warn!("the place of an agent was not freed: {error}");
     }
 }
 

@@ -197,7 +197,7 @@ impl Executor {
             Box::pin(async { Err(ToolError::new(ErrorKind::LimitExceeded, message).into()).into() })
         };
         let op = self.begin(&run.lineage);
-        self.launch(jobs, live, call, leave, &run, &op);
+        self.launch(jobs, live, call, (leave, None), &run, &op);
     }
 
     /// Returns the context of a taken job, or the reason why it cannot continue.
