@@ -1,16 +1,16 @@
-//! The program is killed at every write that the runs of agents make, and goes on in another process: no call and no
-//! answered request is made again, and nothing is lost.
+//! The program is killed at every write that the runs of agents make, or ended in the middle of their work, and goes on
+//! in another process: no call and no answered request is made again, and nothing is lost.
 #![cfg(unix)]
 
 use std::ops::RangeInclusive;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use toolwright_testkit::model_server::{RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::agents::agent::{ended, report, start, with_model};
 use crate::calls::stops::Stop;
-use crate::command_line::cli::stderr;
-use crate::support::{Fixture, until};
+use crate::command_line::cli::{ok, stderr};
+use crate::support::{Fixture, signal, until};
 
 const UNKNOWN: &str = "may or may not have taken effect";
 
@@ -201,4 +201,98 @@ async fn a_firing_killed_anywhere_runs_once() {
             return;
         }
     }
+}
+
+/// What a call gets as its result when the program ends.
+const ENDING: &str = "shutting down";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_firing_asks_its_question_again() {
+    let fixture = Fixture::with(
+        "policy: {profile: trusted}\nagents:\n  lead: {description: Leads., prompt: You lead.}\n  \
+         worker: {description: Works., prompt: You work., policy: ask}\n\
+         triggers:\n  once: {type: timer, interval: 1d, immediate: true, prompt: go, agent: lead}\n",
+    );
+    let turn = Turn::computed(|asked| match (is_worker(asked), asked.last_results().is_empty()) {
+        (true, _) => work(asked),
+        (false, true) => begins("worker"),
+        (false, false) => Reply::text("It is done."),
+    });
+    let (server, variables) = with_model(WireApi::OpenAi, Script::from(vec![turn]).repeating()).await;
+    let stop = Stop::before(&fixture, u32::MAX, &[]).await;
+    let listed = || -> Value { serde_json::from_str(&ok(&fixture, &["approvals", "ls", "--json"])).expect("JSON") };
+    let serve = ["serve", "--http", "127.0.0.1:0"];
+    let first = start(&fixture, &variables, &serve);
+    until("somebody is asked", || listed().get(0).is_some());
+    signal(first.id(), "TERM");
+    let said = stderr(&ended(first).await);
+    assert_eq!(stop.count("firings", "state = 'done'"), 0, "{said}");
+    let mut second = start(&fixture, &variables, &serve);
+    until("somebody is asked again", || listed().get(0).is_some());
+    ok(&fixture, &["approvals", "approve", listed()[0]["id"].as_str().expect("an id")]);
+    until("the firing is over", || stop.count("firings", "state = 'done'") > 0);
+    second.kill().expect("killed");
+    let said = stderr(&ended(second).await);
+    assert_eq!(fixture.read("project/count"), "once\n", "{said}");
+    let requests = server.requests();
+    assert!(!requests.iter().any(|request| request.body.to_string().contains(ENDING)), "{said}");
+    assert_eq!(requests.len(), 4, "no answered request is made again");
+    assert_eq!(stop.count("inbox", "expires_ms - created_ms < 7 * 24 * 3600 * 1000"), 0, "a person has a week");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_run_goes_on_in_its_agent() {
+    let fixture = Fixture::with("agents:\n  worker: {description: Works., prompt: You work.}\n");
+    let turn = Turn::computed(|asked| match (is_worker(asked), asked.last_results().is_empty()) {
+        (true, true) => Reply::calls(vec![("shell__bash", json!({"command": "touch waiting; sleep 60"}))]),
+        (false, true) => begins("worker"),
+        _ => Reply::text("It is done."),
+    });
+    let (server, variables) = with_model(WireApi::OpenAi, Script::from(vec![turn]).repeating()).await;
+    let child = start(&fixture, &variables, &["run", "go", "--policy", "trusted", "--json"]);
+    until("the command runs", || fixture.path("project/waiting").exists());
+    signal(child.id(), "TERM");
+    let output = ended(child).await;
+    let said = stderr(&output);
+    assert_eq!((output.status.code(), &report(&output)["status"]), (Some(130), &json!("cancelled")), "{said}");
+    let resume = ["run", "--resume", id(&said).expect("an id"), "--policy", "trusted", "--json"];
+    let output = ended(start(&fixture, &variables, &resume)).await;
+    assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
+    let is_told = |worker| {
+        let requests: Vec<String> = server.requests().iter().map(|request| request.body.to_string()).collect();
+        requests.iter().any(|request| request.contains("You work.") == worker && request.contains(ENDING))
+    };
+    assert_eq!((is_told(true), is_told(false)), (true, false), "the command ended, and the agent did not");
+    assert_eq!(server.requests().len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_is_read_after_a_kill() {
+    let fixture = Fixture::with(
+        "policy: {profile: trusted}\nagents:\n  lead: {description: Leads., prompt: You lead.}\n  \
+         worker: {description: Works., prompt: You work., background: true}\n",
+    );
+    let turn = Turn::computed(|asked| match (is_worker(asked), asked.last_results().is_empty()) {
+        (true, true) => Reply::calls(vec![("shell__bash", json!({"command": "touch waiting; sleep 60"}))]),
+        (true, false) => Reply::text("It is finished."),
+        (false, true) if asked.last_user_text().ends_with("go") => begins("worker"),
+        _ if asked.body.to_string().contains("It is finished.") => Reply::text("It is done."),
+        _ => Reply::text("It goes on."),
+    });
+    let (server, variables) = with_model(WireApi::OpenAi, Script::from(vec![turn]).repeating()).await;
+    let stop = Stop::before(&fixture, u32::MAX, &[]).await;
+    let mut child = start(&fixture, &variables, &["run", "--agent", "lead", "go", "--json"]);
+    until("it waits for its agent", || {
+        fixture.path("project/waiting").exists() && stop.count("runs", "state LIKE '%\"answer\":\"It goes on.%'") > 0
+    });
+    child.kill().expect("killed");
+    let said = stderr(&ended(child).await);
+    stop.clear();
+    let mut serve = start(&fixture, &variables, &["serve", "--http", "127.0.0.1:0"]);
+    until("its agent has ended", || stop.count("jobs", "ended_ms IS NOT NULL") > 0);
+    serve.kill().expect("killed");
+    ended(serve).await;
+    let output = ended(start(&fixture, &variables, &["run", "--resume", id(&said).expect("an id"), "--json"])).await;
+    assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
+    assert_eq!(report(&output)["answer"], "It is done.", "{}", stderr(&output));
 }
