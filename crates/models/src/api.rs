@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::codec::losses::RequestPart;
 use crate::dialect::Dialect;
 
 /// A model API that Toolwright speaks.
@@ -81,12 +82,13 @@ pub struct EncodedRequest {
     tools: Option<Arc<str>>,
     /// Text to insert into the tools' JSON for this request, with its position.
     insertion: Option<(usize, &'static str)>,
+    losses: Vec<RequestPart>,
 }
 
 impl EncodedRequest {
     /// A request with the tools in `body`, if any.
     pub(crate) fn new(path: impl Into<Cow<'static, str>>, body: Map<String, Value>) -> Self {
-        Self { path: path.into(), headers: &[], body, tools: None, insertion: None }
+        Self { path: path.into(), headers: &[], body, tools: None, insertion: None, losses: Vec::new() }
     }
 
     /// Inserts `tools`, a JSON text, at the key `tools` of `body`.
@@ -99,6 +101,18 @@ impl EncodedRequest {
     pub(crate) fn with_insertion(mut self, insertion: Option<(usize, &'static str)>) -> Self {
         self.insertion = insertion;
         self
+    }
+
+    /// Notes the parts of the request that it leaves out.
+    pub(crate) fn without(mut self, losses: Vec<RequestPart>) -> Self {
+        self.losses = losses;
+        self
+    }
+
+    /// The parts of the request that it leaves out, because the API or the model lacks them.
+    #[must_use]
+    pub fn losses(&self) -> &[RequestPart] {
+        &self.losses
     }
 
     /// Splits the tools at the insertion.

@@ -8,6 +8,7 @@ pub(crate) mod decode;
 pub(crate) mod framing;
 mod gemini;
 pub(crate) mod history;
+pub(crate) mod losses;
 mod native;
 pub(crate) mod ollama;
 mod openai_chat;
@@ -23,6 +24,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use toolwright_core::model::{ModelRequest, ShownTool, ToolChoice, ToolVisibility};
 
+use self::losses::RequestPart;
 use self::request::{set, tools_place};
 use crate::api::{Api, EncodedRequest};
 use crate::dialect::{Toolset, translate};
@@ -159,23 +161,28 @@ impl EncodedTools {
 
     /// Returns the tool choice of `request`, as far as possible: a call of an undeclared tool, or of one that the API
     /// does not treat as a function, cannot be forced.
-    fn choice<'a>(&self, request: &'a ModelRequest) -> &'a ToolChoice {
+    fn choice<'a>(&self, request: &'a ModelRequest, losses: &mut Vec<RequestPart>) -> &'a ToolChoice {
         match &request.tool_choice {
-            ToolChoice::Tool(name) if !self.is_function(name) => &ToolChoice::Auto,
+            ToolChoice::Tool(name) if !self.is_function(name) => {
+                losses.push(RequestPart::ToolChoice);
+                &ToolChoice::Auto
+            }
             choice => choice,
         }
     }
 
-    /// Writes the keys of OpenAI's APIs that are about tools; `named` is how one forces the call of a tool. Returns the tools.
+    /// Writes the keys of OpenAI's APIs that are about tools; `named` is how one forces the call of a tool. Returns the
+    /// tools, and notes what it leaves out.
     fn write_openai(
         &self,
         body: &mut Map<String, Value>,
         request: &ModelRequest,
         named: impl FnOnce(&str) -> Value,
+        losses: &mut Vec<RequestPart>,
     ) -> Option<Arc<str>> {
         let tools = self.json.clone()?;
         body.insert("tools".into(), tools_place());
-        let choice = match self.choice(request) {
+        let choice = match self.choice(request, losses) {
             ToolChoice::Auto => None,
             ToolChoice::Required => Some("required".into()),
             ToolChoice::None => Some("none".into()),

@@ -14,6 +14,7 @@ use toolwright_core::model::{
 
 use crate::api::{Api, EncodedRequest};
 use crate::codec::history::{Image, Part, Turn, legal_turns, parts};
+use crate::codec::losses::RequestPart;
 use crate::codec::request::{SamplingNames, output_schema, set, tools_place, with_instruction, write_sampling};
 use crate::codec::response::{ApiDecoder, ResponseBuilder, Sink, Text, arguments, lenient, parse, value};
 use crate::codec::{EncodedTools, reasoning};
@@ -31,7 +32,7 @@ const NAMES: SamplingNames = SamplingNames {
 };
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &EncodedTools) -> EncodedRequest {
-    let mut body = Map::new();
+    let (mut body, mut losses) = (Map::new(), Vec::new());
     body.insert("model".into(), json!(model));
     // The API has no tool choice. `none` is sent as a request without tools; a call cannot be forced.
     let tools = encoded_tools.json.clone().filter(|_| request.tool_choice != ToolChoice::None);
@@ -44,17 +45,20 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     body.insert("messages".into(), messages(&system, request, encoded_tools.set()));
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
+        losses.extend([RequestPart::ToolChoice, RequestPart::ParallelCalls]);
     }
     set(&mut body, "format", request.output.as_ref().filter(|_| tools.is_none()).map(format));
     let mut options = Map::new();
     set(&mut options, "num_predict", request.max_tokens);
-    write_sampling(&mut options, request, model, &NAMES);
+    write_sampling(&mut options, request, model, &NAMES, &mut losses);
     set(&mut body, "options", Some(options).filter(|options| !options.is_empty()));
-    set(&mut body, "think", reasoning::ollama(model, &request.settings));
+    let thinking = reasoning::ollama(model, &request.settings);
+    reasoning::note_losses((API, model), &request.settings, (thinking.is_some(), None), &mut losses);
+    set(&mut body, "think", thinking);
     // A conversation that does not fit is an error instead of being shortened silently.
     body.insert("truncate".into(), json!(false));
     body.insert("stream".into(), json!(true));
-    EncodedRequest::new("/api/chat", body).with_tools(tools)
+    EncodedRequest::new("/api/chat", body).with_tools(tools).without(losses)
 }
 
 /// Encodes the output format. The server's grammars support few patterns, and any other fails the request

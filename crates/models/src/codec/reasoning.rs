@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 use toolwright_core::model::{Effort, ModelSettings};
 
+use super::losses::RequestPart;
 use crate::api::Api;
 use crate::codec::request::{ClaudeFamily, ModelFamily, ModelKind};
 
@@ -76,6 +77,25 @@ pub(crate) fn thinking_allowance(api: Api, model: &str, settings: &ModelSettings
     }
 }
 
+/// Notes what the client's settings ask of reasoning and `model` over `api` is not sent: `budget` is the thinking budget
+/// that it is sent, and `is_set` whether it is sent anything that makes it think.
+pub(crate) fn note_losses(
+    (api, model): (Api, &str),
+    settings: &ModelSettings,
+    (is_set, budget): (bool, Option<u32>),
+    losses: &mut Vec<RequestPart>,
+) {
+    if !is_set {
+        losses.push(RequestPart::Effort);
+    }
+    if !is_set && default_effort(api, model) == Effort::None {
+        losses.push(RequestPart::Thinking);
+    }
+    if budget != settings.thinking_tokens {
+        losses.push(RequestPart::Budget);
+    }
+}
+
 /// Returns the default effort of `model` (the sources of [`openai_effort`], [`anthropic`], [`gemini`] and [`ollama`]):
 /// `medium` for GPT, except 5.1 to 5.4, which do not think by default; `high` for Gemini 3 and for Anthropic's models
 /// that think by default. For the small models of Gemini 3, sources say `minimal` and `high`.
@@ -120,7 +140,7 @@ pub(crate) fn budget(api: Api, model: &str, settings: &ModelSettings) -> Option<
     if api == Api::Anthropic { anthropic(model, settings, None, ToolForcing::Free).budget() } else { None }
 }
 
-fn tokens(value: &Value) -> Option<u32> {
+pub(crate) fn tokens(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|tokens| u32::try_from(tokens).ok())
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelRequest, OutputFormat, PromptCache, PromptReuse, ShownTool};
 
+use super::losses::RequestPart;
 use crate::dialect::{self, Dialect, translate};
 
 /// The schema of structured output as a dialect has it.
@@ -271,29 +272,28 @@ pub(crate) struct SamplingNames {
     pub stop: Option<&'static str>,
 }
 
-/// Writes the sampling parameters of `request` that API and `model` support into `place`.
+/// Writes the sampling parameters of `request` that API and `model` support into `place`, and notes the others.
 pub(crate) fn write_sampling(
     place: &mut Map<String, Value>,
     request: &ModelRequest,
     model: &str,
     names: &SamplingNames,
+    losses: &mut Vec<RequestPart>,
 ) {
     let settings = &request.settings;
     let samples = takes_temperature(model);
-    let mut put = |name: Option<&'static str>, value: Option<Value>| {
-        if let Some(name) = name {
-            set(place, name, value);
-        }
+    let mut put = |part, name: Option<&'static str>, is_taken: bool, value: Option<Value>| match (name, value) {
+        (_, None) => {}
+        (Some(name), value) if is_taken => set(place, name, value),
+        _ => losses.push(part),
     };
-    put(names.temperature, request.temperature.filter(|_| samples).map(Value::from));
-    let top_p = settings
-        .top_p
-        .filter(|_| samples && !(request.temperature.is_some() && excludes_temperature_with_top_p(model)));
-    put(names.top_p, top_p.map(Value::from));
-    put(names.top_k, settings.top_k.filter(|_| samples).map(Value::from));
-    put(names.seed, settings.seed.map(Value::from));
-    let stops = !settings.stop.is_empty() && !ModelFamily::of(model).is_reasoning_openai();
-    put(names.stop, stops.then(|| settings.stop.clone().into()));
+    put(RequestPart::Temperature, names.temperature, samples, request.temperature.map(Value::from));
+    let takes_top_p = samples && !(request.temperature.is_some() && excludes_temperature_with_top_p(model));
+    put(RequestPart::TopP, names.top_p, takes_top_p, settings.top_p.map(Value::from));
+    put(RequestPart::TopK, names.top_k, samples, settings.top_k.map(Value::from));
+    put(RequestPart::Seed, names.seed, true, settings.seed.map(Value::from));
+    let stop = (!settings.stop.is_empty()).then(|| settings.stop.clone().into());
+    put(RequestPart::Stop, names.stop, !ModelFamily::of(model).is_reasoning_openai(), stop);
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use toolwright_textcalls::composed::ComposedTools;
 
 use crate::api::{Api, EncodedRequest};
 use crate::codec::framing::MAX_ANSWER;
+use crate::codec::losses::{RequestPart, losses};
 use crate::codec::{Decoder, EncodedToolsCache, anthropic, encode_with, ollama};
 use crate::failure;
 use crate::rate_limits::limits;
@@ -180,6 +181,18 @@ impl HttpModelClient {
             ToolFormat::Auto => Some(TextTools::for_model(model)),
             ToolFormat::Composed => None,
         }
+    }
+
+    /// Returns the parts of `request` that `model` is not sent: its API or the model itself lacks them, or its configuration
+    /// changes them. Does no I/O.
+    #[must_use]
+    pub fn losses(&self, model: &str, request: &ModelRequest) -> Vec<RequestPart> {
+        let Ok((endpoint, name)) = self.endpoints.resolve(model) else { return Vec::new() };
+        let overrides = self.endpoints.overrides(model);
+        let tools = self.tools.get(endpoint.api, &request.tools, overrides.strict_tools);
+        let workarounds = self.refusals.workarounds(model, request);
+        let configured = configured_request(request, endpoint, name, overrides, &workarounds);
+        losses(endpoint.api, request, &configured, &encode_with(&configured, name, &tools))
     }
 
     /// Sends the request with native tool calls, or with calls as text for a model without them.

@@ -10,10 +10,9 @@ use super::{RequestError, ResponseEnd, ResponseHead, ResponsePiece, ServedReques
 
 pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
     let body = Object::root(body);
-    let mut system = Vec::new();
     let mut conversation = Conversation::default();
     for message in body.objects("messages")? {
-        read_message(&message, &mut system, &mut conversation)?;
+        read_message(&message, &mut conversation)?;
     }
     if conversation.messages.is_empty() {
         return Err(body.wrong("messages", "there is no message of the user"));
@@ -31,7 +30,7 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
     Ok(ServedRequest {
         model: body.needed_text("model")?.to_owned(),
         request: ModelRequest {
-            system: system.join("\n\n"),
+            system: conversation.system.join("\n\n"),
             messages: conversation.messages,
             tool_choice: tool_choice(&body, &tools, "/function/name")?,
             tools: tools.into(),
@@ -51,19 +50,15 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
         },
         stream: body.bool("stream")?.unwrap_or(false),
         include_usage,
+        moves_system: conversation.moves_system,
         user: body.text("user")?.map(str::to_owned),
         ..ServedRequest::default()
     })
 }
 
-fn read_message(message: &Object<'_>, system: &mut Vec<String>, out: &mut Conversation) -> ReadResult<()> {
+fn read_message(message: &Object<'_>, out: &mut Conversation) -> ReadResult<()> {
     match message.needed_text("role")? {
-        "system" | "developer" => {
-            let text = joined_text(&content(message, "content", part)?);
-            if !text.is_empty() {
-                system.push(text);
-            }
-        }
+        "system" | "developer" => out.instruct(joined_text(&content(message, "content", part)?)),
         "user" => out.user(content(message, "content", part)?),
         "assistant" => {
             out.begin_assistant();

@@ -56,9 +56,9 @@ fields! {
         functions: Refused(&[]), "send `tools`";
         logit_bias: Refused(&["{}"]), "";
         logprobs: Refused(&["false"]), "";
-        max_completion_tokens: Honoured, "of each answer of the model";
+        max_completion_tokens: Honoured, "of each answer of the model, with its reasoning";
         max_tokens: Honoured, "as `max_completion_tokens`";
-        messages (message): Honoured, "texts, images, text files and PDFs as data URLs; addresses are refused";
+        messages (message): Honoured, "texts, images, text files and PDFs as data URLs; addresses are refused; system messages amid others move to the front, a loss";
         metadata: Ignored, "";
         modalities: Refused(&["[\"text\"]"]), "";
         model: Honoured, "an agent, `agent/NAME`, `raw/PROVIDER/MODEL` or a model";
@@ -98,9 +98,9 @@ fields! {
         fallback_credit_token: Ignored, "";
         fallbacks: Ignored, "agents fall back as configured";
         inference_geo: Ignored, "";
-        max_tokens: Honoured, "of each answer of the model";
+        max_tokens: Honoured, "of each answer of the model, with its reasoning";
         mcp_servers: Refused(&["[]"]), "configure the servers here";
-        messages (message): Honoured, "texts, images and PDFs as base64, text documents; addresses are refused";
+        messages (message): Honoured, "texts, images and PDFs as base64, text documents; addresses are refused; system messages amid others move to the front, a loss";
         metadata (metadata): Honoured, "`user_id` names a session";
         model: Honoured, "an agent, `agent/NAME`, `raw/PROVIDER/MODEL` or a model";
         output_config (output_config): Honoured, "`effort` and `format`";
@@ -126,9 +126,9 @@ fields! {
         conversation (conversation): Honoured, "";
         image: Refused(&[]), "answers are text";
         include: Honoured, "`reasoning.encrypted_content`, of models themselves, lost with agents and other APIs; the other documented values have no effect";
-        input (item): Honoured, "texts, images, text files and PDFs as data URLs, calls and their outputs; addresses and ids of files are refused";
+        input (item): Honoured, "texts, images, text files and PDFs as data URLs, calls and their outputs; addresses and ids of files are refused; system messages amid others move to the front, a loss";
         instructions: Honoured, "";
-        max_output_tokens: Honoured, "of each answer of the model";
+        max_output_tokens: Honoured, "of each answer of the model, with its reasoning";
         max_tool_calls: Honoured, "";
         metadata: Honoured, "";
         model: Honoured, "an agent, `agent/NAME`, `raw/PROVIDER/MODEL` or a model";

@@ -1,115 +1,86 @@
-//! Lists the parts of a request to one API that another API cannot express.
+//! Lists the parts of a served request that its model or the API of the model cannot express.
 
-use toolwright_core::model::{Message, ModelRequest, ToolChoice};
+use serde_json::json;
+use toolwright_core::model::{ModelRequest, ModelSettings, ShownTool, ToolChoice};
 
 use super::{ServedApi, ServedRequest};
 use crate::api::Api;
+use crate::codec::losses::RequestPart;
 
 /// Reasoning as its API signs or encrypts it.
 pub const SIGNATURES: &str = "signatures of reasoning";
+/// The place of a system message amid others: all system messages come first.
+const PLACE: &str = "place of system messages";
 
-/// A feature that some APIs lack.
-struct MissingFeature {
-    /// Its name in responses.
-    name: &'static str,
-    /// The request fields that need it.
-    fields: &'static [&'static str],
-    apis: &'static [Api],
-    is_asked: fn(&ModelRequest) -> bool,
-}
-
-const OPENAI: &[Api] = &[Api::OpenAiChat, Api::OpenAiResponses];
-
-const LACKS: &[MissingFeature] = &[
-    MissingFeature {
-        name: "top_k",
-        fields: &["top_k"],
-        apis: OPENAI,
-        is_asked: |request| request.settings.top_k.is_some(),
-    },
-    MissingFeature {
-        name: "seed",
-        fields: &["seed"],
-        apis: &[Api::Anthropic, Api::OpenAiResponses],
-        is_asked: |request| request.settings.seed.is_some(),
-    },
-    MissingFeature {
-        name: "stop",
-        fields: &["stop", "stop_sequences"],
-        apis: &[Api::OpenAiResponses],
-        is_asked: |request| !request.settings.stop.is_empty(),
-    },
-    MissingFeature {
-        name: "thinking.budget_tokens",
-        fields: &["thinking"],
-        apis: OPENAI,
-        is_asked: |request| request.settings.thinking_tokens.is_some_and(|tokens| tokens > 0),
-    },
-    MissingFeature {
-        name: "tool_choice",
-        fields: &["tool_choice"],
-        apis: &[Api::Ollama],
-        is_asked: |request| request.tool_choice != ToolChoice::Auto,
-    },
-    MissingFeature {
-        name: "parallel_tool_calls",
-        fields: &["parallel_tool_calls"],
-        apis: &[Api::Gemini, Api::Ollama],
-        is_asked: |request| request.parallel_calls.is_some(),
-    },
+/// The parts that whole APIs lack, by the request fields that need them.
+const FIELDS: &[(&str, RequestPart)] = &[
+    ("parallel_tool_calls", RequestPart::ParallelCalls),
+    ("seed", RequestPart::Seed),
+    ("stop", RequestPart::Stop),
+    ("stop_sequences", RequestPart::Stop),
+    ("thinking", RequestPart::Budget),
+    ("tool_choice", RequestPart::ToolChoice),
+    ("top_k", RequestPart::TopK),
 ];
 
 /// Returns the APIs that lack a field, and the name of the loss.
 #[must_use]
-pub fn lost_with(field: &str) -> Option<(&'static str, &'static [Api])> {
-    LACKS.iter().find(|lack| lack.fields.contains(&field)).map(|lack| (lack.name, lack.apis))
-}
-
-/// Returns what a request to `served` asks for that `upstream` lacks, so that it is left out of the request or the
-/// answer.
-#[must_use]
-pub fn losses(served: ServedApi, upstream: Api, request: &ServedRequest) -> Vec<&'static str> {
-    if served.api() == upstream {
-        return Vec::new();
-    }
-    let mut lost = of_request(upstream, &request.request);
-    if request.wants_signatures {
-        lost.push(SIGNATURES);
-    }
-    lost
-}
-
-fn of_request(upstream: Api, request: &ModelRequest) -> Vec<&'static str> {
-    let thinks = |message: &Message| match message {
-        Message::Assistant { opaque, .. } => opaque.iter().any(|data| data.api != upstream.as_str()),
-        Message::User { .. } | Message::Tool { .. } => false,
+pub fn lost_with(field: &str) -> Option<(&'static str, Vec<Api>)> {
+    let (_, part) = FIELDS.iter().find(|(name, _)| *name == field)?;
+    let tool = ShownTool { name: "f".into(), parameters: json!({"type": "object"}), ..ShownTool::default() };
+    let mut asked = ModelRequest { tools: vec![tool].into(), ..ModelRequest::default() };
+    let settings = match part {
+        RequestPart::Seed => ModelSettings { seed: Some(1), ..ModelSettings::default() },
+        RequestPart::Stop => ModelSettings { stop: vec!["a".into()], ..ModelSettings::default() },
+        RequestPart::TopK => ModelSettings { top_k: Some(1), ..ModelSettings::default() },
+        RequestPart::Budget => ModelSettings { thinking_tokens: Some(2000), ..ModelSettings::default() },
+        RequestPart::ToolChoice => {
+            asked.tool_choice = ToolChoice::Required;
+            ModelSettings::default()
+        }
+        _ => {
+            asked.parallel_calls = Some(false);
+            ModelSettings::default()
+        }
     };
-    let lacks = LACKS.iter().filter(|lack| lack.apis.contains(&upstream) && (lack.is_asked)(request));
-    let blocks = request.messages.iter().any(thinks).then_some("thinking blocks");
-    lacks.map(|lack| lack.name).chain(blocks).collect()
+    Some((part.name(), part.lacking(&ModelRequest { settings, ..asked })))
+}
+
+/// Returns the names of what a request to `served` asks for and the answer or the request to the model goes without:
+/// `of_model` are those of [`HttpModelClient::losses`](crate::HttpModelClient::losses).
+#[must_use]
+pub fn losses(
+    served: ServedApi,
+    upstream: Option<Api>,
+    request: &ServedRequest,
+    of_model: &[RequestPart],
+) -> Vec<&'static str> {
+    let signatures = request.wants_signatures && upstream.is_some_and(|upstream| upstream != served.api());
+    let of_model = of_model.iter().map(|part| part.name());
+    of_model.chain(signatures.then_some(SIGNATURES)).chain(request.moves_system.then_some(PLACE)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use toolwright_core::model::ModelSettings;
-
     use super::*;
 
     #[test]
-    fn what_an_api_lacks_is_named() {
-        let settings =
-            ModelSettings { top_k: Some(1), seed: Some(2), stop: vec!["x".into()], ..ModelSettings::default() };
-        let request = ModelRequest { settings, parallel_calls: Some(false), ..ModelRequest::default() };
-        let request = ServedRequest { request, wants_signatures: true, ..ServedRequest::default() };
-        for (served, upstream, expect) in [
-            (ServedApi::Messages, Api::OpenAiChat, vec!["top_k", "signatures of reasoning"]),
-            (ServedApi::Messages, Api::OpenAiResponses, vec!["top_k", "seed", "stop", "signatures of reasoning"]),
-            (ServedApi::Messages, Api::Anthropic, vec![]),
-            (ServedApi::Responses, Api::Anthropic, vec!["seed", "signatures of reasoning"]),
-            (ServedApi::Messages, Api::Gemini, vec!["parallel_tool_calls", "signatures of reasoning"]),
-            (ServedApi::Messages, Api::Ollama, vec!["parallel_tool_calls", "signatures of reasoning"]),
+    fn fields_that_apis_lack_are_known() {
+        use Api::{Anthropic, Gemini, Ollama, OpenAiChat, OpenAiResponses};
+        for (field, apis) in [
+            ("top_k", vec![OpenAiChat, OpenAiResponses]),
+            ("seed", vec![OpenAiResponses, Anthropic]),
+            ("stop", vec![OpenAiResponses]),
+            ("thinking", vec![OpenAiChat, OpenAiResponses, Ollama]),
+            ("tool_choice", vec![Ollama]),
+            ("parallel_tool_calls", vec![Gemini, Ollama]),
         ] {
-            assert_eq!(losses(served, upstream, &request), expect, "{served} {upstream}");
+            let mut found = lost_with(field).expect(field).1;
+            found.sort_by_key(|api| api.as_str());
+            let mut expect = apis;
+            expect.sort_by_key(|api| api.as_str());
+            assert_eq!(found, expect, "{field}");
         }
+        assert_eq!(lost_with("temperature"), None);
     }
 }

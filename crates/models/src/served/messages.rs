@@ -18,12 +18,12 @@ use crate::codec::reasoning::MIN_BUDGET;
 pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
     let body = Object::root(body);
     let mut conversation = Conversation::default();
-    let mut system = vec![joined_text(&content(&body, "system", block)?)];
+    conversation.instruct(joined_text(&content(&body, "system", block)?));
     for message in body.objects("messages")? {
         match message.needed_text("role")? {
             "user" => read_user(&message, &mut conversation)?,
             "assistant" => read_assistant(&message, &mut conversation)?,
-            "system" => system.push(joined_text(&content(&message, "content", block)?)),
+            "system" => conversation.instruct(joined_text(&content(&message, "content", block)?)),
             other => return Err(message.wrong("role", format!("there is no role `{other}`"))),
         }
     }
@@ -62,7 +62,7 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
     Ok(ServedRequest {
         model: body.needed_text("model")?.to_owned(),
         request: ModelRequest {
-            system: system.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n"),
+            system: conversation.system.join("\n\n"),
             messages: conversation.messages,
             tools: tools.into(),
             tool_choice,
@@ -86,6 +86,7 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
         stream: body.bool("stream")?.unwrap_or(false),
         wants_reasoning: thinks,
         wants_signatures: thinks,
+        moves_system: conversation.moves_system,
         user: user.map(str::to_owned),
         ignored,
         ..ServedRequest::default()

@@ -129,9 +129,18 @@ pub struct ServedRequest {
     pub echo: Map<String, Value>,
     /// The fields of this request that have no effect.
     pub ignored: Vec<String>,
+    /// Whether a system message stands amid others. All of them are read into the system prompt.
+    pub moves_system: bool,
 }
 
 impl ServedRequest {
+    /// Leaves the fields that are lost (by [`losses`]) out of those that a response repeats: it has the API's defaults.
+    pub fn forget(&mut self, lost: &[&str]) {
+        for name in ["temperature", "top_p"].into_iter().filter(|name| lost.contains(name)) {
+            self.echo.insert(name.into(), 1.0.into());
+        }
+    }
+
     /// Checks that its model's API supports its files.
     ///
     /// # Errors

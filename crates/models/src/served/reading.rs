@@ -144,6 +144,10 @@ pub(super) struct Conversation {
     pub(super) messages: Vec<Message>,
     /// Whether it continues a stored conversation, which may have the calls for its results.
     pub(super) goes_on: bool,
+    /// The texts of system messages.
+    pub(super) system: Vec<String>,
+    /// Whether one of them follows another message.
+    pub(super) moves_system: bool,
 }
 
 impl Conversation {
@@ -175,6 +179,14 @@ impl Conversation {
         let (text, calls, opaque) = self.assistant();
         let data = placed(item, text.len(), calls.len(), own);
         opaque.push(OpaqueData { api: api.to_owned(), data });
+    }
+
+    /// Reads a system message. All of them begin the conversation: not every API can have one amid others.
+    pub(super) fn instruct(&mut self, text: String) {
+        if !text.is_empty() {
+            self.moves_system |= self.goes_on || !self.messages.is_empty();
+            self.system.push(text);
+        }
     }
 
     pub(super) fn user(&mut self, content: Vec<ContentBlock>) {

@@ -31,10 +31,11 @@ const MAX_NEW_ITEMS: usize = 20;
 
 pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
     let root = Object::root(body);
-    let (mut system, mut approvals) = (Vec::new(), Vec::new());
+    let mut approvals = Vec::new();
     let items = items_of(body.get("input"));
     let continued = ["previous_response_id", "conversation"].iter().any(|key| root.get(key).is_some());
-    let messages = read_items(&items, ("input", continued), &mut system, &mut approvals)?;
+    let Conversation { messages, mut system, moves_system, .. } =
+        read_items(&items, ("input", continued), &mut approvals)?;
     if let Some(instructions) = root.text("instructions")?.filter(|text| !text.is_empty()) {
         system.insert(0, instructions.to_owned());
     }
@@ -100,6 +101,7 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
         echo: echo(body),
         ignored,
         include_usage: false,
+        moves_system,
     })
 }
 
@@ -187,7 +189,7 @@ pub fn read_conversation(body: &[u8], what: ConversationBody) -> Result<(Option<
     if what == ConversationBody::Items && items.is_empty() {
         return Err(root.wrong("items", "there are none"));
     }
-    read_items(&items, ("items", what == ConversationBody::Items), &mut Vec::new(), &mut Vec::new())?;
+    read_items(&items, ("items", what == ConversationBody::Items), &mut Vec::new())?;
     Ok((metadata, items))
 }
 
@@ -260,7 +262,7 @@ pub fn input_items(items: &[Value], id: impl Fn(usize) -> String) -> Vec<Value> 
 /// # Errors
 /// [`RequestError`], naming the field.
 pub fn input_messages(items: &[Value]) -> Result<Vec<Message>, RequestError> {
-    read_items(items, ("items", true), &mut Vec::new(), &mut Vec::new())
+    Ok(read_items(items, ("items", true), &mut Vec::new())?.messages)
 }
 
 /// Returns the texts of system and developer items. Other items are ignored.
@@ -269,22 +271,20 @@ pub fn input_messages(items: &[Value]) -> Result<Vec<Message>, RequestError> {
 /// [`RequestError`], naming the field.
 pub fn input_system(items: &[Value]) -> Result<Vec<String>, RequestError> {
     let of_system = |item: &&Value| matches!(item["role"].as_str(), Some("system" | "developer"));
-    let (items, mut system): (Vec<Value>, _) = (items.iter().filter(of_system).cloned().collect(), Vec::new());
-    read_items(&items, ("items", true), &mut system, &mut Vec::new())?;
-    Ok(system)
+    let items: Vec<Value> = items.iter().filter(of_system).cloned().collect();
+    Ok(read_items(&items, ("items", true), &mut Vec::new())?.system)
 }
 
 fn read_items(
     items: &[Value],
     (field, goes_on): (&str, bool),
-    system: &mut Vec<String>,
     approvals: &mut Vec<(String, bool, String)>,
-) -> ReadResult<Vec<Message>> {
+) -> ReadResult<Conversation> {
     let mut out = Conversation { goes_on, ..Conversation::default() };
     for (at, item) in items.iter().enumerate() {
         let item = Object::of(item, format!("{field}[{at}]"))?;
         match item.text("type")?.unwrap_or("message") {
-            "message" => read_message(&item, system, &mut out)?,
+            "message" => read_message(&item, &mut out)?,
             "function_call" => out.call(RawToolCall {
                 id: item.needed_text("call_id")?.to_owned(),
                 name: match item.text("namespace")? {
@@ -322,13 +322,13 @@ fn read_items(
             other => return Err(item.wrong("type", format!("items of the type `{other}` are not taken here"))),
         }
     }
-    Ok(out.messages)
+    Ok(out)
 }
 
-fn read_message(message: &Object<'_>, system: &mut Vec<String>, out: &mut Conversation) -> ReadResult<()> {
+fn read_message(message: &Object<'_>, out: &mut Conversation) -> ReadResult<()> {
     let said = content(message, "content", part)?;
     match message.needed_text("role")? {
-        "system" | "developer" => system.push(toolwright_core::content::joined_text(&said)),
+        "system" | "developer" => out.instruct(toolwright_core::content::joined_text(&said)),
         "user" => out.user(said),
         "assistant" => out.say(&toolwright_core::content::joined_text(&said)),
         other => return Err(message.wrong("role", format!("there is no role `{other}`"))),

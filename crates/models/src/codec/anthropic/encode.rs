@@ -11,7 +11,8 @@ use crate::codec::history::{
     AlternatingMessages, AssistantPiece, Document, Image, LegalCall, LegalResult, NOTHING, PDF, Part, Turn,
     legal_turns, pieces, user_parts,
 };
-use crate::codec::reasoning::{self, ToolForcing, refuses_forced_calls};
+use crate::codec::losses::RequestPart;
+use crate::codec::reasoning::{self, Thinking, ToolForcing, refuses_forced_calls};
 use crate::codec::request::{
     ModelFamily, SamplingNames, output_schema, set, tools_place, with_instruction, write_sampling,
 };
@@ -40,7 +41,7 @@ fn usual_max_tokens(model: &str, settings: &ModelSettings) -> u32 {
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &EncodedTools) -> EncodedRequest {
     let mut messages = messages(request, encoded_tools.set());
-    let mut body = Map::new();
+    let (mut body, mut losses) = (Map::new(), Vec::new());
     let mut system = request.system.trim().to_owned();
     let mut output_config = Map::new();
     if let Some(output) = &request.output {
@@ -55,13 +56,18 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
         }
     }
     body.insert("model".into(), json!(model));
-    let choice = wanted_choice(encoded_tools.choice(request), model);
+    let choice = wanted_choice(encoded_tools.choice(request, &mut losses), model, &mut losses);
     let is_forced = encoded_tools.json.is_some() && matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
     let choosing = if is_forced { ToolForcing::Forced } else { ToolForcing::Free };
     let most = request.max_tokens.unwrap_or_else(|| usual_max_tokens(model, &request.settings));
     let mut thinking = reasoning::anthropic(model, &request.settings, Some(most), choosing);
     if thinking.budget().is_some() && began_without_thoughts(&messages) {
         thinking.thinking = None;
+    }
+    let is_set = thinking.effort.is_some() || thinks(&thinking);
+    reasoning::note_losses((API, model), &request.settings, (is_set, thinking.budget()), &mut losses);
+    if !thinks(&thinking) && request.settings.asks_thinking == Some(true) && is_set {
+        losses.push(RequestPart::Thinking);
     }
     set(&mut output_config, "effort", thinking.effort);
     let breakpoints = CacheBreakpoints::of(request);
@@ -89,15 +95,20 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
         breakpoints.messages(&mut messages);
     }
     body.insert("messages".into(), Value::Array(messages));
-    let thinks = thinking.thinking.as_ref().is_some_and(|thinking| thinking["type"] != "disabled");
     // With thinking, the API takes no sampling parameters.
-    write_sampling(&mut body, request, model, if thinks { &THINKING } else { &NAMES });
+    let names = if thinks(&thinking) { &THINKING } else { &NAMES };
+    write_sampling(&mut body, request, model, names, &mut losses);
     set(&mut body, "thinking", thinking.thinking);
     body.insert("stream".into(), json!(true));
     let mark = breakpoints.and_then(|breakpoints| breakpoints.tools(encoded_tools));
-    let mut encoded = EncodedRequest::new("/v1/messages", body).with_tools(tools).with_insertion(mark);
+    let mut encoded = EncodedRequest::new("/v1/messages", body).with_tools(tools).with_insertion(mark).without(losses);
     encoded.headers = &[VERSION];
     encoded
+}
+
+/// Whether the model is told to think.
+fn thinks(thinking: &Thinking) -> bool {
+    thinking.thinking.as_ref().is_some_and(|thinking| thinking["type"] != "disabled")
 }
 
 /// Whether the current turn began with a call and without thinking. Such a turn cannot continue with a thinking budget
@@ -122,9 +133,12 @@ pub(super) fn is_thought(block: &Value) -> bool {
 }
 
 /// The choice; `auto` in place of a forced call for a model that refuses one.
-fn wanted_choice<'a>(choice: &'a ToolChoice, model: &str) -> &'a ToolChoice {
+fn wanted_choice<'a>(choice: &'a ToolChoice, model: &str, losses: &mut Vec<RequestPart>) -> &'a ToolChoice {
     match choice {
-        ToolChoice::Required | ToolChoice::Tool(_) if refuses_forced_calls(model) => &ToolChoice::Auto,
+        ToolChoice::Required | ToolChoice::Tool(_) if refuses_forced_calls(model) => {
+            losses.push(RequestPart::ToolChoice);
+            &ToolChoice::Auto
+        }
         choice => choice,
     }
 }

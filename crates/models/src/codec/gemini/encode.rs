@@ -11,6 +11,7 @@ use crate::codec::history::{
     AlternatingMessages, AssistantPiece, Document, Image, LegalCall, LegalResult, NOTHING, PDF, Part, Turn,
     legal_turns, pieces, user_parts,
 };
+use crate::codec::losses::RequestPart;
 use crate::codec::request::{
     ModelFamily, SamplingNames, output_schema, set, tools_place, with_instruction, write_sampling,
 };
@@ -32,7 +33,7 @@ const NAMES: SamplingNames = SamplingNames {
 };
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &EncodedTools) -> EncodedRequest {
-    let mut body = Map::new();
+    let (mut body, mut losses) = (Map::new(), Vec::new());
     let tools = encoded_tools.json.clone();
     let mut system = request.system.clone();
     // If the API refuses a response schema beside tools, the system prompt contains it.
@@ -49,7 +50,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     body.insert("contents".into(), Value::Array(contents(request, model, encoded_tools.set())));
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
-        let calling = match encoded_tools.choice(request) {
+        losses.push(RequestPart::ParallelCalls);
+        let calling = match encoded_tools.choice(request, &mut losses) {
             ToolChoice::Auto => None,
             ToolChoice::Required => Some(json!({"mode": "ANY"})),
             ToolChoice::None => Some(json!({"mode": "NONE"})),
@@ -66,15 +68,18 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     }
     let mut config = Map::new();
     set(&mut config, "maxOutputTokens", request.max_tokens);
-    write_sampling(&mut config, request, model, &NAMES);
-    set(&mut config, "thinkingConfig", reasoning::gemini(model, &request.settings));
+    write_sampling(&mut config, request, model, &NAMES, &mut losses);
+    let thinking = reasoning::gemini(model, &request.settings);
+    let budget = thinking.as_ref().and_then(|thinking| reasoning::tokens(&thinking["thinkingBudget"]));
+    reasoning::note_losses((API, model), &request.settings, (thinking.is_some(), budget), &mut losses);
+    set(&mut config, "thinkingConfig", thinking);
     if let Some(output) = output {
         config.insert("responseMimeType".into(), json!("application/json"));
         let schema = output.schema.as_ref().map(|schema| output_schema(Dialect::GeminiJsonSchema, schema).schema);
         set(&mut config, "responseJsonSchema", schema);
     }
     set(&mut body, "generationConfig", Some(config).filter(|config| !config.is_empty()));
-    EncodedRequest::new(path(model), body).with_tools(tools)
+    EncodedRequest::new(path(model), body).with_tools(tools).without(losses)
 }
 
 /// Whether the model supports `responseMimeType: application/json` together with function declarations: generations 1

@@ -25,19 +25,21 @@ const NAMES: SamplingNames = SamplingNames {
 };
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &EncodedTools) -> EncodedRequest {
-    let mut body = Map::new();
+    let (mut body, mut losses) = (Map::new(), Vec::new());
     body.insert("model".into(), json!(model));
     body.insert("messages".into(), messages(request, encoded_tools.set()));
     let named = |name: &str| json!({"type": "function", "function": {"name": name}});
-    let tools = encoded_tools.write_openai(&mut body, request, named);
+    let tools = encoded_tools.write_openai(&mut body, request, named, &mut losses);
     set(&mut body, "response_format", request.output.as_ref().map(response_format));
     set(&mut body, "max_completion_tokens", request.max_tokens);
-    write_sampling(&mut body, request, model, &NAMES);
-    set(&mut body, "reasoning_effort", reasoning::openai_effort(model, &request.settings));
+    write_sampling(&mut body, request, model, &NAMES, &mut losses);
+    let effort = reasoning::openai_effort(model, &request.settings);
+    reasoning::note_losses((API, model), &request.settings, (effort.is_some(), None), &mut losses);
+    set(&mut body, "reasoning_effort", effort);
     set(&mut body, "prompt_cache_key", cache_key(request, model));
     body.insert("stream".into(), json!(true));
     body.insert("stream_options".into(), json!({"include_usage": true}));
-    EncodedRequest::new("/chat/completions", body).with_tools(tools)
+    EncodedRequest::new("/chat/completions", body).with_tools(tools).without(losses)
 }
 
 fn response_format(output: &OutputFormat) -> Value {

@@ -25,7 +25,7 @@ const NAMES: SamplingNames =
     SamplingNames { temperature: Some("temperature"), top_p: Some("top_p"), top_k: None, seed: None, stop: None };
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &EncodedTools) -> EncodedRequest {
-    let mut body = Map::new();
+    let (mut body, mut losses) = (Map::new(), Vec::new());
     body.insert("model".into(), json!(model));
     set(&mut body, "instructions", Some(request.system.as_str()).filter(|system| !system.is_empty()));
     let mut input = input(request, encoded_tools.set());
@@ -37,11 +37,12 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     }
     body.insert("input".into(), Value::Array(input));
     let named = |name: &str| json!({"type": "function", "name": name});
-    let tools = encoded_tools.write_openai(&mut body, request, named);
+    let tools = encoded_tools.write_openai(&mut body, request, named, &mut losses);
     set(&mut body, "text", request.output.as_ref().map(|output| json!({"format": format(output)})));
     set(&mut body, "max_output_tokens", request.max_tokens);
-    write_sampling(&mut body, request, model, &NAMES);
+    write_sampling(&mut body, request, model, &NAMES, &mut losses);
     let effort = reasoning::openai_effort(model, &request.settings);
+    reasoning::note_losses((API, model), &request.settings, (effort.is_some(), None), &mut losses);
     set(&mut body, "reasoning", effort.map(|effort| json!({"effort": effort})));
     set(&mut body, "prompt_cache_key", cache_key(request, model));
     body.insert("store".into(), json!(false));
@@ -58,7 +59,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     }));
     set(&mut body, "include", Some(include).filter(|include| !include.is_empty()));
     body.insert("stream".into(), json!(true));
-    EncodedRequest::new("/responses", body).with_tools(tools)
+    EncodedRequest::new("/responses", body).with_tools(tools).without(losses)
 }
 
 /// Whether `model` may reason. For other models the API refuses `include` of reasoning.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{IgnoreModelEvents, ModelClient};
-use toolwright_models::served::{ServedApi, ServedApi::*};
+use toolwright_models::served::{ServedApi, ServedApi::*, losses};
 use toolwright_models::{Endpoint, Endpoints, HttpModelClient, ModelOverrides};
 use toolwright_testkit::model_server::{Script, ScriptedModel, WireApi};
 
@@ -19,6 +19,16 @@ fn with(api: ServedApi, fields: &Value) -> Value {
 
 /// The body that the server of `model` gets for the least request with these fields.
 async fn sent(api: ServedApi, fields: &Value, model: &str, overrides: &Value) -> Value {
+    sent_with_losses(api, fields, model, overrides).await.0
+}
+
+/// [`sent`], and the names of what is lost.
+async fn sent_with_losses(
+    api: ServedApi,
+    fields: &Value,
+    model: &str,
+    overrides: &Value,
+) -> (Value, Vec<&'static str>) {
     let wire = match api {
         Chat => WireApi::OpenAi,
         Responses => WireApi::Responses,
@@ -29,10 +39,11 @@ async fn sent(api: ServedApi, fields: &Value, model: &str, overrides: &Value) ->
     endpoints.insert(Endpoint::new("p", api.api(), &server.base_url(wire)).with_key("k"));
     let overrides: ModelOverrides = serde_json::from_value(overrides.clone()).unwrap();
     endpoints.set_overrides("p", overrides);
-    let request = read(api, &with(api, fields)).unwrap().request;
-    let model = format!("p/{model}");
-    HttpModelClient::new(endpoints).complete(&model, &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
-    server.requests().remove(0).body
+    let served = read(api, &with(api, fields)).unwrap();
+    let (client, model) = (HttpModelClient::new(endpoints), format!("p/{model}"));
+    let lost = losses(api, Some(api.api()), &served, &client.losses(&model, &served.request));
+    client.complete(&model, &served.request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
+    (server.requests().remove(0).body, lost)
 }
 
 #[tokio::test]
@@ -103,4 +114,80 @@ fn budgets_that_cannot_be_are_refused() {
         let found = read(Messages, &with(Messages, &json!({"max_tokens": most, "thinking": thinking}))).err();
         assert_eq!(found.as_deref(), refused.then_some("thinking.budget_tokens"), "{most} {thinking}");
     }
+}
+
+#[tokio::test]
+async fn what_a_model_is_not_sent_is_lost() {
+    let sampling = json!({"temperature": 0.5, "top_p": 0.5, "stop": ["x"], "seed": 1});
+    let sampled = json!({"max_tokens": 8000, "temperature": 0.5, "top_p": 0.5, "top_k": 5});
+    let with = |fields: &Value, key: &str, value: Value| {
+        let mut fields = fields.clone();
+        fields[key] = value;
+        fields
+    };
+    let enabled = json!({"type": "enabled", "budget_tokens": 5000});
+    let thinking = json!({"max_tokens": 8000, "thinking": enabled});
+    let tool = json!([{"name": "f", "input_schema": {"type": "object"}}]);
+    let forced = with(&with(&thinking, "tools", tool), "tool_choice", json!({"type": "any"}));
+    let text = |role: &str| json!({"role": role, "content": "hi"});
+    let amid = json!({"messages": [text("user"), text("assistant"), text("system"), text("user")]});
+    let first = json!({"messages": [text("system"), text("user")]});
+    for (api, fields, model, overrides, keys, expect) in [
+        (Chat, &sampling, "gpt-5", json!({}), "temperature top_p stop", "temperature top_p stop"),
+        (Chat, &sampling, "gpt-4.1", json!({}), "", ""),
+        (Messages, &sampled, "claude-opus-4-1", json!({}), "top_p", "top_p"),
+        (Messages, &sampled, "claude-opus-4-8", json!({}), "temperature top_p top_k", "temperature top_p top_k"),
+        (Messages, &sampled, "claude-sonnet-4-5", json!({"effort": "high"}), "temperature", "temperature top_p top_k"),
+        (
+            Messages,
+            &with(&thinking, "temperature", json!(1)),
+            "claude-sonnet-4-5",
+            json!({}),
+            "temperature",
+            "temperature",
+        ),
+        (Messages, &thinking, "claude-sonnet-4-5", json!({}), "", ""),
+        (Messages, &thinking, "claude-opus-4-8", json!({}), "", "thinking.budget_tokens"),
+        (Messages, &forced, "claude-sonnet-4-5", json!({}), "thinking", "thinking thinking.budget_tokens"),
+        (
+            Messages,
+            &thinking,
+            "claude-sonnet-4-5",
+            json!({"max_output": 4000}),
+            "",
+            "max_tokens thinking.budget_tokens",
+        ),
+        (Chat, &json!({"reasoning_effort": "high"}), "gpt-4.1", json!({}), "reasoning_effort", "reasoning_effort"),
+        // What only the configuration adds is no loss.
+        (Chat, &json!({}), "gpt-5", json!({"temperature": 0.5, "top_k": 4}), "temperature top_k", ""),
+        (Chat, &amid, "m", json!({}), "", "place of system messages"),
+        (Messages, &amid, "m", json!({}), "", "place of system messages"),
+        (Chat, &first, "m", json!({}), "", ""),
+    ] {
+        let (body, lost) = sent_with_losses(api, fields, model, &overrides).await;
+        assert_eq!(lost.join(" "), expect, "{model} {fields} {overrides}");
+        for key in keys.split_whitespace() {
+            assert_eq!(body.get(key), None, "{model} {fields} {overrides}");
+        }
+    }
+}
+
+#[test]
+fn moved_system_messages_of_responses_are_lost() {
+    let message = |role: &str| json!({"role": role, "content": "hi"});
+    for (fields, expect) in [
+        (json!({"input": [message("developer"), message("user")]}), false),
+        (json!({"input": [message("user"), message("developer"), message("user")]}), true),
+        (json!({"input": [message("developer"), message("user")], "previous_response_id": "resp_1"}), true),
+        (json!({"instructions": "Be brief.", "previous_response_id": "resp_1"}), false),
+    ] {
+        assert_eq!(read(Responses, &with(Responses, &fields)).unwrap().moves_system, expect, "{fields}");
+    }
+}
+
+#[test]
+fn responses_do_not_repeat_lost_sampling() {
+    let mut served = read(Responses, &with(Responses, &json!({"temperature": 0.5, "top_p": 0.5}))).unwrap();
+    served.forget(&["temperature"]);
+    assert_eq!((&served.echo["temperature"], &served.echo["top_p"]), (&json!(1.0), &json!(0.5)));
 }

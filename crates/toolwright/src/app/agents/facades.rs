@@ -6,10 +6,11 @@ use async_trait::async_trait;
 use toolwright_agent::BASE_PROMPT;
 use toolwright_core::agents::{AgentLimits, Rights};
 use toolwright_core::approval::{AnswerSource, Approver};
+use toolwright_core::model::ModelRequest;
 use toolwright_core::pattern::nearest;
 use toolwright_core::store::{ObjectStore, RunStore};
 use toolwright_gateway::{AgentSource, ModelTarget, PreparedRun, RunRequest, RunTarget};
-use toolwright_models::Api;
+use toolwright_models::{Api, RequestPart};
 
 use super::Agent;
 use crate::app::Toolwright;
@@ -40,6 +41,17 @@ impl Facades {
                 ))
             }
         }
+    }
+
+    /// Returns the id of the model that answers first.
+    fn model_of(&self, target: &RunTarget) -> Option<String> {
+        let config = self.0.config();
+        let usual = || config.sections.models.default.as_deref().or(self.0.default_model());
+        let model = match target {
+            RunTarget::Agent(name) => config.agent(name)?.spec.model.as_deref().or_else(usual)?,
+            RunTarget::Model(model) | RunTarget::Raw(model) => model.as_str(),
+        };
+        Some(model.to_owned())
     }
 
     fn agent(&self, target: &RunTarget) -> Result<Agent, String> {
@@ -87,13 +99,11 @@ impl AgentSource for Facades {
     }
 
     fn api(&self, target: &RunTarget) -> Option<Api> {
-        let config = self.0.config();
-        let usual = || config.sections.models.default.as_deref().or(self.0.default_model());
-        let model = match target {
-            RunTarget::Agent(name) => config.agent(name)?.spec.model.as_deref().or_else(usual)?,
-            RunTarget::Model(model) | RunTarget::Raw(model) => model.as_str(),
-        };
-        self.0.models().endpoints().resolve(model).ok().map(|(endpoint, _)| endpoint.api)
+        self.0.models().endpoints().resolve(&self.model_of(target)?).ok().map(|(endpoint, _)| endpoint.api)
+    }
+
+    fn losses(&self, target: &RunTarget, request: &ModelRequest) -> Vec<RequestPart> {
+        self.model_of(target).map(|model| self.0.models().http().losses(&model, request)).unwrap_or_default()
     }
 
     async fn prepare(&self, order: RunRequest) -> Result<PreparedRun, String> {
