@@ -1,15 +1,18 @@
 //! `serve` is killed while it answers a client of a model API, and the next server goes on: nothing is lost, and nothing is
 //! there twice.
 
+use std::io::Read as _;
+
 use serde_json::{Value, json};
 use toolwright::core::approval::ApprovalDecision;
 use toolwright::core::inbox::{InboxStore as _, Question, QuestionState};
+use toolwright::core::store::ObjectStore as _;
 use toolwright::runtime::SqliteStore;
-use toolwright_testkit::model_server::{RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
+use toolwright_testkit::model_server::{Fault, RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::agents::agent::with_model;
 use crate::calls::stops::Stop;
-use crate::serving::gateway::{Gateway, api_token, got, posted_to, sent_to};
+use crate::serving::gateway::{Gateway, api_token, got, got_whole, posted_to, sent_to};
 use crate::support::{Fixture, signal, until};
 
 const CONFIG: &str = "agents:\n  worker: {description: Works., prompt: You work.}\n";
@@ -25,8 +28,11 @@ struct Case {
 
 impl Case {
     async fn of(policy: &'static str, answer: fn(&RecordedRequest) -> Reply) -> Self {
-        let fixture = Fixture::with(CONFIG);
-        let script = Script::from(vec![Turn::computed(answer)]).repeating();
+        Self::with(CONFIG, policy, Script::from(vec![Turn::computed(answer)]).repeating()).await
+    }
+
+    async fn with(config: &str, policy: &'static str, script: Script) -> Self {
+        let fixture = Fixture::with(config);
         let (model, variables) = with_model(WireApi::OpenAi, script).await;
         Self { fixture, _model: model, variables, policy }
     }
@@ -160,4 +166,88 @@ async fn an_answer_killed_anywhere_is_kept_whole() {
         nth += 1;
     }
     assert!(nth > 3, "it is stopped {nth} times");
+}
+
+fn on_disconnect(does: &str) -> String {
+    format!("{CONFIG}server: {{facades: {{on_disconnect: {does}}}}}\n")
+}
+
+fn hangs() -> Turn {
+    Turn::text("half an answer").with_fault(Fault::HangAfter(2))
+}
+
+/// Waits until the store has this object.
+async fn stored(case: &Case, kind: &str, id: &str) {
+    let store = SqliteStore::open(&case.fixture.state_dir()).expect("the store");
+    while store.object("owner", kind, id).await.expect("read").is_none() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_of_a_killed_server_are_found() {
+    for does in ["cancel", "continue"] {
+        let case = Case::with(&on_disconnect(does), "ask", Script::from(vec![hangs(), Turn::text("done")])).await;
+        let server = case.serve();
+        let body = json!({"model": "worker", "input": "go", "stream": true});
+        let mut stream = sent_to(&server.address(), RESPONSES, &case.key(), &body);
+        let (mut read, mut piece) = (String::new(), [0; 4096]);
+        let id = loop {
+            let got = stream.read(&mut piece).expect("read");
+            read.push_str(&String::from_utf8_lossy(&piece[..got]));
+            if let Some((_, rest)) = read.split_once("\"id\":\"resp_") {
+                break format!("resp_{}", rest.split('"').next().expect("its end"));
+            }
+        };
+        assert_eq!(case.response(&server, &id)["status"], "in_progress");
+        stored(&case, "response", &id).await;
+        kill(server);
+        let server = case.serve();
+        if does == "continue" {
+            until("it is over", || case.response(&server, &id)["status"] == "completed");
+            assert!(case.response(&server, &id)["output"].to_string().contains("done"));
+            continue;
+        }
+        let found = case.response(&server, &id);
+        assert_eq!(found["status"], "failed", "{found}");
+        assert!(found["error"].to_string().contains("the server ended while it worked"), "{found}");
+        let items = got(&case.fixture, &server.address(), &format!("{RESPONSES}/{id}/input_items"));
+        assert_eq!(items["data"][0]["content"][0]["text"], "go", "{items}");
+        let next = json!({"model": "worker", "input": "x", "previous_response_id": id});
+        let refused = case.post(&server, RESPONSES, &next);
+        assert!(refused["error"]["message"].to_string().contains("is not complete"), "{refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_outlive_a_killed_server() {
+    let path = "/v1/chat/completions";
+    for model in ["worker", "raw/openai/m"] {
+        let script = Script::from(vec![Turn::text("first"), hangs(), Turn::text("second")]);
+        let case = Case::with(&on_disconnect("continue"), "ask", script).await;
+        let server = case.serve();
+        let mut body = json!({"model": model, "user": "mine", "messages": [{"role": "user", "content": "go"}]});
+        let first = case.post(&server, path, &body);
+        assert!(first.to_string().contains("first"), "{first}");
+        body["stream"] = json!(true);
+        let mut stream = sent_to(&server.address(), path, &case.key(), &body);
+        stream.read_exact(&mut [0]).expect("it has begun");
+        drop(stream);
+        let by_session = |server: &Gateway| got(&case.fixture, &server.address(), &format!("{path}/mine"));
+        let second = by_session(&server);
+        assert_eq!(second["status"], "in_progress", "{second}");
+        let id = second["id"].as_str().expect("an id");
+        stored(&case, "answer", id).await;
+        kill(server);
+        let server = case.serve();
+        if model == "worker" {
+            until("it goes on", || by_session(&server)["id"] == id && by_session(&server)["choices"].is_array());
+            assert!(by_session(&server).to_string().contains("second"));
+            continue;
+        }
+        assert_eq!(by_session(&server), first, "the finished one stays");
+        let lost = got_whole(&case.fixture, &server.address(), &format!("{path}/{id}"));
+        assert!(lost.starts_with("HTTP/1.1 500"), "{lost}");
+        assert!(lost.contains("the server ended while it worked"), "{lost}");
+    }
 }
