@@ -36,7 +36,7 @@ async fn sent_with_losses(
     };
     let server = ScriptedModel::start(Script::echo()).await.unwrap();
     let mut endpoints = Endpoints::default();
-    endpoints.insert(Endpoint::new("p", api.api(), &server.base_url(wire)).with_key("k"));
+    endpoints.insert(Endpoint::new("p", api.api(), server.base_url(wire)).with_key("k"));
     let overrides: ModelOverrides = serde_json::from_value(overrides.clone()).unwrap();
     endpoints.set_overrides("p", overrides);
     let served = read(api, &with(api, fields)).unwrap();

@@ -487,7 +487,7 @@ async fn a_model_is_asked_again_with_the_reason() {
 
 /// What a call of one of the shipped tools comes to, answered by `model`.
 async fn shipped(name: &str, model: Arc<dyn ModelClient>, arguments: Value) -> Outcome {
-    let tool = toolwright_core::llm::shipped().into_iter().find(|tool| tool.source().id.name() == name);
+    let tool = toolwright_core::llm::shipped().iter().find(|tool| tool.source().id.name() == name);
     let mut fixture = fixture(move |options| {
         options.services = Arc::new(Services { model, ..(*options.services).clone() });
         options.default_model = Some("a/b".to_owned());
@@ -534,7 +534,7 @@ async fn a_cut_answer_names_its_limit() {
 
 #[tokio::test]
 async fn whole_facts_of_a_cut_list_are_kept() {
-    let tool = toolwright_core::llm::shipped().into_iter().find(|tool| tool.source().id.name() == "fact-extract");
+    let tool = toolwright_core::llm::shipped().iter().find(|tool| tool.source().id.name() == "fact-extract");
     let fact = r#"{"key": "birth", "value": "1815", "category": "time", "quote": ""}"#;
     let second = r#"{"key": "death", "value": "1852", "category": "time", "quote": "}"}"#;
     let text: &'static str = format!(r#"{{"facts": [{fact}, {second}, {{"key": "w"#).leak();
