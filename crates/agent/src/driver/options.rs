@@ -92,7 +92,7 @@ pub struct RunOptions {
     pub progress: Option<Arc<dyn PartialSink>>,
     /// Hears what it says and calls, piece by piece.
     pub watcher: Option<Arc<dyn RunWatcher>>,
-    /// Whether whoever runs it waits for its messages when it has answered, see [`Driver::receive`].
+    /// Whether whoever runs it waits for its messages when it has answered, see [`Driver::receive`](super::Driver::receive).
     pub reads_mailbox: bool,
     /// Who pays for its requests to models; set by the driver.
     pub agent_budget: Option<Arc<AgentBudget>>,

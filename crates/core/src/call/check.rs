@@ -22,7 +22,7 @@ const MAX_SHAPE: usize = 300;
 const MAX_LIST: usize = 1500;
 
 /// Checks one call against the snapshot that its author saw. A call of `tools__call` counts as a call of the named
-/// tool; see [`indirect_call`].
+/// tool; see [`super::indirect_call`].
 ///
 /// # Errors
 /// A [`Rejection`] whose error says what is wrong and how to fix it: unknown tool (with near names, or why it is missing), not

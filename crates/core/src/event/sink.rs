@@ -55,14 +55,14 @@ impl dyn EventSink + '_ {
         }
     }
 
-    /// Like [`emit_with`](Self::emit_with), for a routine event: only if somebody observes those.
+    /// Like `emit_with`, for a routine event: only if somebody observes those.
     pub fn emit_routine(&self, make: impl FnOnce() -> Event) {
         if self.event_detail() > EventDetail::Notable {
             self.emit_shared(Arc::new(make()));
         }
     }
 
-    /// Like [`emit_with`](Self::emit_with), for an end, which is routine if it succeeded.
+    /// Like `emit_with`, for an end, which is routine if it succeeded.
     pub fn emit_end(&self, ok: bool, make: impl FnOnce() -> Event) {
         if ok { self.emit_routine(make) } else { self.emit_with(make) }
     }

@@ -203,7 +203,7 @@ pub trait ModelClient: Send + Sync {
         request.send(events).await
     }
 
-    /// Whether this model's API supports deferred tools ([`ToolVisibility::Deferred`]) and loads them by the results
+    /// Whether this model's API supports deferred tools ([`Deferred`](crate::model::ToolVisibility::Deferred)) and loads them by the results
     /// of a tool search. `false` if unknown.
     fn has_tool_search(&self, model: &str) -> bool {
         self.inner().is_some_and(|inner| inner.has_tool_search(model))

@@ -121,7 +121,7 @@ pub struct TraceAgent {
 
 impl Trace {
     /// Builds the tree of a run or session and its child runs: see
-    /// [`LedgerStore::trace_tree`](crate::store::LedgerStore::trace_tree).
+    /// [`trace_tree`](crate::store::LedgerStore::trace_tree).
     #[must_use]
     pub fn of_tree(tree: &[TraceSummary], entries: &[LedgerEntry]) -> Option<Self> {
         let (first, below) = tree.split_first()?;

@@ -83,7 +83,7 @@ pub(crate) struct Facade {
     bodies: Arc<BodyLimits>,
     /// A stream sends a keep-alive after this much silence.
     keep_alive: Duration,
-    /// Objects reserved by requests of this process; see [`reserve`].
+    /// Objects reserved by requests of this process; see `continuation_lock`.
     busy: Mutex<HashSet<continuation_lock::RecordKey>>,
     /// Work in progress that can be fetched, by owner and id.
     live: Mutex<HashMap<(String, String), Arc<ResponseWork>>>,

@@ -3,7 +3,7 @@
 //! behind the gateway, which shows its tools under their raw names.
 //!
 //! Each capability of the protocol is a module with its lists and its methods. If a request needs input of the client,
-//! [`dialogue`] asks for it in the way of the client's protocol generation.
+//! `dialogue` asks for it in the way of the client's protocol generation.
 
 mod blocks;
 mod dialogue;

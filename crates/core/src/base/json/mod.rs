@@ -73,7 +73,7 @@ pub fn repair(text: &str) -> Result<Repaired, Unreadable> {
     repair::read(&text).map(|(value, cut)| Repaired { value, repaired: true, cut })
 }
 
-/// Like [`repair`], for a text that is only one object or array: `None` if there is anything
+/// Like [`repair()`], for a text that is only one object or array: `None` if there is anything
 /// around it, or a value would have to be invented.
 pub(crate) fn repair_container(text: &str) -> Option<Repaired> {
     match serde_json::from_str::<Value>(text) {

@@ -1,5 +1,5 @@
 //! Tools answered by a model, and tools that only fill in a text template. Pure: the
-//! executor chooses models by [`resolve`], runs the attempts and records them.
+//! executor chooses models by `resolve`, runs the attempts and records them.
 
 mod answer;
 mod check;
