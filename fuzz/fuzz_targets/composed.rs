@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
-use toolwright_core::model::{ShownTool, RawToolCall};
+use toolwright_core::model::{RawToolCall, ShownTool};
 use toolwright_fuzz::{parameters, pieces, same, text};
 use toolwright_textcalls::composed::{Composed, ComposedTool, Transport};
 

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use toolwright_core::model::{ShownTool, RawToolCall};
+use toolwright_core::model::{RawToolCall, ShownTool};
 use toolwright_core::schema::CompiledSchema;
 use toolwright_fuzz::{same, schema_and_instance};
 use toolwright_textcalls::composed::{Composed, ComposedCall, ComposedTool, Transport};

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use toolwright_search::{Document, DocumentKey, LexicalIndex, Ranked, Searchable};
 use toolwright_fuzz::{parameters, text};
+use toolwright_search::{Document, DocumentKey, LexicalIndex, Ranked, Searchable};
 
 struct Tool<'a> {
     number: u64,

@@ -39,10 +39,10 @@ fn listed(one: &Value, other: &Value) {
         let list = |value: &Value| value.get(kind.list_key()).and_then(Value::as_array).cloned().unwrap_or_default();
         let (one, other) = (list(one), list(other));
         let merged = merge(kind, vec![("a", &*one), ("b", &*other), ("a", &*other)]);
-        assert_eq!(merged.items.len(), merged.owners.len(), "two items of one name");
+        assert_eq!(merged.items.len(), merged.by_shown_name.len(), "two items of one name");
         for item in &merged.items {
             let shown = item[kind.item_key()].as_str().expect("a name");
-            assert!(merged.owners.contains_key(shown), "an item that nobody has");
+            assert!(merged.by_shown_name.contains_key(shown), "an item that nobody has");
         }
     }
     let Value::Object(result) = one else { return };

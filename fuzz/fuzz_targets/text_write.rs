@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{ShownTool, RawToolCall};
+use toolwright_core::model::{RawToolCall, ShownTool};
 use toolwright_fuzz::{parameters, same, text};
 use toolwright_textcalls::{Choice, Options, Values, decode, formats};
 

@@ -10,7 +10,7 @@ use toolwright_core::arguments::RawArguments;
 use toolwright_core::call::{Caller, PendingCall, ToolCall, check, resolve_pending};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::session::{CallId, Principal};
-use toolwright_core::variables::{MARK, Completeness, Values, resolve, resolve_at};
+use toolwright_core::variables::{Completeness, MARK, Values, VariableReader, resolve, resolve_at};
 use toolwright_fuzz::{json, tools};
 
 static VALUES: LazyLock<Values> = LazyLock::new(|| {
@@ -30,13 +30,13 @@ static SNAPSHOT: LazyLock<Snapshot> = LazyLock::new(|| {
 fuzz_target!(|data: &[u8]| {
     let Some(written) = json(data) else { return };
     let mut value = written.clone();
-    let found = resolve(&mut value, &*VALUES);
+    let found = resolve(&mut value, VariableReader::of(&*VALUES));
     assert!(written.to_string().contains(MARK) || value == written);
     for hole in found.pending.iter().chain(&found.missing) {
         assert_eq!(value.pointer(&hole.path).and_then(|place| place.as_str()), Some(hole.reference.as_str()));
     }
     assert!(found.oversized.is_empty() && found.violations().len() <= 12);
-    let landed = resolve_at(&mut value, &found.pending, &*VALUES, Completeness::Closed);
+    let landed = resolve_at(&mut value, &found.pending, VariableReader::of(&*VALUES), Completeness::Closed);
     assert!(landed.pending.is_empty());
 
     let entry = &SNAPSHOT.list()[0];
