@@ -336,15 +336,15 @@ pub struct LedgerHealth {
 }
 
 /// The ledger. Entries are batched; a crash may lose the last 50 ms. Load never loses entries:
-/// callers are held back instead. An operation with a possible effect has a row before the effect
+/// callers are held back instead. An operation with a possible effect is recorded before the effect
 /// ([`LedgerStore::begin`]), even if the process is killed.
 #[async_trait]
 pub trait LedgerStore: Send + Sync {
-    /// Commits the start of an operation, under [`LedgerEntry::op`]; its end is appended later. Until then it counts as
-    /// [`RUNNING`], and as [`UNKNOWN_OUTCOME`] once the process is gone.
+    /// Records the start of an operation, under [`LedgerEntry::op`], where it outlives the process; its end is appended
+    /// later. Until then it counts as [`RUNNING`], and as [`UNKNOWN_OUTCOME`] once the process is gone.
     ///
     /// # Errors
-    /// When the row is not on disk.
+    /// The start is not on disk.
     async fn begin(&self, _entry: LedgerEntry) -> Result<(), StoreError> {
         Ok(())
     }

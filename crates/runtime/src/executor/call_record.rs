@@ -403,8 +403,8 @@ const REFUSED: &str = "the call was not made: it cannot be recorded, because the
                        Tell the user that whoever operates Toolwright must fix that; the log says what is wrong.";
 
 impl Executor {
-    /// Commits a row for the call before it runs, unless a trusted source declares its tool read-only. The call's end
-    /// replaces the row; otherwise the row shows that the outcome is unknown.
+    /// Records that the call begins, unless a trusted source declares its tool read-only. Without an end of the call, the
+    /// record shows that the outcome is unknown.
     pub(super) async fn enter_begun(
         &self,
         call: &ValidCall,

@@ -1,9 +1,13 @@
 //! The database: its file, the thread that works on it, and the deletion of old rows.
 
+mod begun_journal;
 mod file;
 mod retention;
 mod thread;
 
+#[cfg(test)]
+pub(super) use begun_journal::{BegunJournal, line};
+pub(super) use begun_journal::{DeadJournal, dead_journals};
 #[cfg(test)]
 pub(super) use file::create_or_check;
 pub(super) use file::{MEMORY, check};

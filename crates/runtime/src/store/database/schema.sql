@@ -54,9 +54,9 @@ CREATE INDEX traces_by_root ON traces (root) WHERE root IS NOT NULL;
 CREATE TABLE entries (
     id INTEGER PRIMARY KEY, of, before, ids, at_ms, kind, name, call, status, decided_by, latency_us, wait_us,
     characters_in, characters_out, validated, cost_usd, more, arguments, result);
--- Operations that have begun and not ended, with the process that has them. A row is committed before a call is dispatched
--- that may have an effect, and goes in the transaction that writes its entry: what is left of a process that is gone has an
--- unknown outcome.
+-- Operations that have begun and not ended, with the process that runs them. A call that may have an effect is in the
+-- journal (`begun_journal.rs`) or here before it is dispatched, and leaves in the transaction that writes its entry. The
+-- rows of a dead process have an unknown outcome.
 CREATE TABLE begun (op INTEGER PRIMARY KEY, owner INTEGER NOT NULL, entry TEXT NOT NULL);
 
 -- When rows were last looked over for what is too old or too much: one process at a time does it.

@@ -1,6 +1,6 @@
 //! The thread that owns the SQLite connection, so that SQLite does not block the async runtime.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use toolwright_core::operation::OpId;
 use toolwright_core::store::{AppendStatus, LedgerEntry, LedgerHealth, StoreError};
 
+use super::begun_journal::{self, BegunJournal};
 use super::file::OpenDatabase;
 use super::retention::Retention;
 use crate::store::ledger::{self, LedgerBatch};
@@ -34,9 +35,13 @@ type ReplySender<T> = oneshot::Sender<Result<T, Arc<rusqlite::Error>>>;
 type DatabaseWork = Box<dyn FnOnce(&mut OpenDatabase<'_>) + Send>;
 
 /// The work queued for the thread.
-#[derive(Default)]
 struct Backlog {
     entries: Vec<LedgerEntry>,
+    /// Operations that have begun and are in the journal. Those that have not ended by the next batch get a row.
+    journalled: Vec<LedgerEntry>,
+    journal: BegunJournal,
+    /// Whether the ledger has been written, so that the journal alone may record a beginning.
+    has_written: bool,
     /// Operations that begin once their rows are written, and their waiting callers. Those that arrive during a write
     /// share the next commit.
     begun: Vec<(LedgerEntry, ReplySender<()>)>,
@@ -52,6 +57,38 @@ struct Backlog {
     closed: bool,
     /// Whether the thread has ended and accepts nothing.
     ended: bool,
+}
+
+impl Backlog {
+    fn new(path: &Path) -> Self {
+        Self {
+            entries: Vec::new(),
+            journalled: Vec::new(),
+            journal: BegunJournal::of(path),
+            has_written: false,
+            begun: Vec::new(),
+            since: None,
+            is_watched: false,
+            kept: false,
+            failing: None,
+            work: VecDeque::new(),
+            closed: false,
+            ended: false,
+        }
+    }
+
+    /// Returns the number of entries that the next batch writes.
+    fn in_line(&self) -> usize {
+        self.entries.len() + self.journalled.len()
+    }
+
+    /// Notes that an entry was queued. Returns whether that wakes the thread: the first entry starts its timer, and a
+    /// full batch is written at once.
+    fn wakes(&mut self) -> bool {
+        self.since.get_or_insert_with(Instant::now);
+        let in_line = self.in_line();
+        (in_line == 1 && !self.is_watched) || in_line == MAX_BATCH
+    }
 }
 
 struct Shared {
@@ -70,8 +107,8 @@ struct Shared {
 impl Shared {
     fn new(path: Arc<Path>) -> Self {
         Self {
+            backlog: Mutex::new(Backlog::new(&path)),
             path,
-            backlog: Mutex::default(),
             filled: Condvar::new(),
             emptied: Notify::new(),
             lost: AtomicU64::new(0),
@@ -125,17 +162,30 @@ impl Shared {
         }
     }
 
-    /// Puts entries back at the front of the queue for another try. Past the high-water mark and while the store closes
-    /// they are lost, because neither memory nor a wait may grow without bound.
-    fn keep(&self, mut entries: Vec<LedgerEntry>, why: &rusqlite::Error) {
+    /// Records that a batch was committed. Without `has_journalled` it had only operations whose callers wait.
+    fn committed(&self, has_journalled: bool) {
         let mut backlog = self.backlog();
+        backlog.has_written = true;
+        if has_journalled {
+            backlog.journal.committed();
+        }
+        drop(backlog);
+        self.succeeded();
+    }
+
+    /// Puts entries back at the front of the queue for another try. Past the high-water mark and while the store closes
+    /// they are lost, because neither memory nor a wait may grow without bound; the journal keeps what has begun.
+    fn keep(&self, mut entries: Vec<LedgerEntry>, mut journalled: Vec<LedgerEntry>, why: &rusqlite::Error) {
+        let mut backlog = self.backlog();
+        journalled.append(&mut backlog.journalled);
+        backlog.journalled = journalled;
+        backlog.since = Some(Instant::now());
         if backlog.closed || entries.len() + backlog.entries.len() >= HIGH_WATER {
             drop(backlog);
             return self.record_lost(entries.len(), why);
         }
         entries.append(&mut backlog.entries);
         backlog.entries = entries;
-        backlog.since = Some(Instant::now());
         backlog.kept = true;
         drop(backlog);
         self.failed(&why.to_string());
@@ -243,21 +293,19 @@ impl StoreThread {
     }
 
     pub(in crate::store) fn append(&self, entry: LedgerEntry) -> AppendStatus {
-        let (in_line, is_watched) = {
+        let (waiting, wakes) = {
             let mut backlog = self.shared.backlog();
             if backlog.ended {
                 self.shared.lost.fetch_add(1, Ordering::Relaxed);
                 return AppendStatus::Room;
             }
-            backlog.since.get_or_insert_with(Instant::now);
             backlog.entries.push(entry);
-            (backlog.entries.len(), backlog.is_watched)
+            (backlog.entries.len(), backlog.wakes())
         };
-        // The first entry starts the thread's timer, and a full batch is written at once.
-        if (in_line == 1 && !is_watched) || in_line == MAX_BATCH {
+        if wakes {
             self.shared.filled.notify_one();
         }
-        if in_line < HIGH_WATER { AppendStatus::Room } else { AppendStatus::Full }
+        if waiting < HIGH_WATER { AppendStatus::Room } else { AppendStatus::Full }
     }
 
     /// Returns whether new entries need not wake the thread.
@@ -266,17 +314,29 @@ impl StoreThread {
         self.shared.backlog().is_watched
     }
 
-    /// Commits the beginning of an operation.
+    /// Records the beginning of an operation: in the journal, or in a row while the ledger cannot be written.
     pub(in crate::store) async fn begin(&self, entry: LedgerEntry) -> Result<(), StoreError> {
         const DOING: &str = "enter a call in the ledger";
-        let (reply, answer) = oneshot::channel();
-        {
+        let line = begun_journal::line(&entry).map_err(|error| StoreError::failed(self.failure_text(DOING), error))?;
+        let answer = {
             let mut backlog = self.shared.backlog();
             if backlog.ended {
                 return Err(self.ended(DOING));
             }
+            let may_journal = backlog.has_written && backlog.failing.is_none() && backlog.journalled.len() < HIGH_WATER;
+            if may_journal && backlog.journal.append(&line).is_ok() {
+                backlog.journalled.push(entry);
+                let wakes = backlog.wakes();
+                drop(backlog);
+                if wakes {
+                    self.shared.filled.notify_one();
+                }
+                return Ok(());
+            }
+            let (reply, answer) = oneshot::channel();
             backlog.begun.push((entry, reply));
-        }
+            answer
+        };
         self.shared.filled.notify_one();
         match answer.await {
             Ok(Ok(())) => Ok(()),
@@ -367,6 +427,10 @@ fn serve(shared: &Shared, mut opened: OpenDatabase<'_>, mut retention: Retention
         let next = next(shared, retention.due(), wrote);
         wrote = matches!(next, NextStep::Write(_));
         if matches!(next, NextStep::End) {
+            let mut backlog = shared.backlog();
+            if backlog.failing.is_none() {
+                backlog.journal.remove();
+            }
             return;
         }
         let step = catch_unwind(AssertUnwindSafe(|| {
@@ -400,31 +464,40 @@ fn serve(shared: &Shared, mut opened: OpenDatabase<'_>, mut retention: Retention
 /// Operations that begin and operations that have ended, to be written in one commit.
 struct Batch {
     begun: Vec<(LedgerEntry, ReplySender<()>)>,
+    /// `None` if only callers that wait are served.
+    journalled: Option<Vec<LedgerEntry>>,
     entries: Vec<LedgerEntry>,
 }
 
 /// Writes a batch. If the error may pass, keeps the entries for the next try.
 fn write(shared: &Shared, opened: &mut OpenDatabase<'_>, batch: Batch) {
-    let Batch { begun, entries } = batch;
-    let (begun, answers): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
+    let Batch { begun, journalled, entries } = batch;
+    let has_journalled = journalled.is_some();
+    let (mut begun, answers): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
+    let waiting = begun.len();
+    begun.extend(journalled.into_iter().flatten());
     // If the write panics, the entries count as lost.
     let entries = UnwrittenEntries { shared, entries };
-    let starts = |op: OpId| begun.iter().any(|entry: &LedgerEntry| entry.op.id == op);
-    let ops = entries.entries.iter().map(|entry| entry.op.id);
-    let ended: Vec<OpId> = ops.filter(|op| opened.begun.contains(op) || starts(*op)).collect();
-    let written = LedgerBatch { begun: &begun, entries: &entries.entries, ended: &ended };
+    let ops: HashSet<OpId> = if begun.is_empty() && opened.begun.is_empty() {
+        HashSet::new()
+    } else {
+        entries.entries.iter().map(|entry| entry.op.id).collect()
+    };
+    let ended: Vec<OpId> = ops.intersection(&opened.begun).copied().collect();
+    let open: Vec<&LedgerEntry> = begun.iter().filter(|entry| !ops.contains(&entry.op.id)).collect();
+    let written = LedgerBatch { begun: &open, entries: &entries.entries, ended: &ended };
     let written = opened.connection().and_then(|db| ledger::write(db, &written).map_err(Arc::new));
     let entries = entries.taken();
     match &written {
         Ok(()) => {
-            opened.begun.extend(begun.iter().map(|entry| entry.op.id));
+            opened.begun.extend(open.iter().map(|entry| entry.op.id));
             ended.iter().for_each(|op| {
                 opened.begun.remove(op);
             });
-            shared.succeeded();
+            shared.committed(has_journalled);
         }
-        Err(error) if entries.is_empty() => shared.failed(&error.to_string()),
-        Err(error) if may_pass(error) => shared.keep(entries, error),
+        Err(error) if entries.is_empty() && begun.len() == waiting => shared.failed(&error.to_string()),
+        Err(error) if may_pass(error) => shared.keep(entries, begun.split_off(waiting), error),
         Err(error) => shared.record_lost(entries.len(), error),
     }
     for answer in answers {
@@ -479,22 +552,21 @@ fn next(shared: &Shared, due: Duration, wrote: bool) -> NextStep {
     loop {
         let age = backlog.since.map(|since| since.elapsed());
         let old = if backlog.kept { AGAIN } else { MAX_AGE };
-        let is_due = (backlog.entries.len() >= MAX_BATCH || looked) && !backlog.kept;
+        let is_due = (backlog.in_line() >= MAX_BATCH || looked) && !backlog.kept;
         let ripe = is_due || age.is_some_and(|age| age >= old);
-        let writes =
-            !backlog.entries.is_empty() && (ripe || backlog.closed || !(backlog.work.is_empty() || backlog.kept));
+        let writes = backlog.in_line() > 0 && (ripe || backlog.closed || !(backlog.work.is_empty() || backlog.kept));
         // Callers wait for begun operations and for requests, so these take turns.
         let begins = !backlog.begun.is_empty() && (backlog.work.is_empty() || !wrote);
         if writes || begins {
             let begun = std::mem::take(&mut backlog.begun);
             // Entries whose write failed are not tried again with each operation that begins.
-            let entries = if writes || !backlog.kept {
-                backlog.since = None;
-                std::mem::take(&mut backlog.entries)
-            } else {
-                Vec::new()
-            };
-            return NextStep::Write(Batch { begun, entries });
+            if !writes && backlog.kept {
+                return NextStep::Write(Batch { begun, journalled: None, entries: Vec::new() });
+            }
+            backlog.since = None;
+            backlog.journal.cut();
+            let journalled = Some(std::mem::take(&mut backlog.journalled));
+            return NextStep::Write(Batch { begun, journalled, entries: std::mem::take(&mut backlog.entries) });
         }
         if let Some(work) = backlog.work.pop_front() {
             return NextStep::Run(work);
@@ -503,7 +575,7 @@ fn next(shared: &Shared, due: Duration, wrote: bool) -> NextStep {
             return NextStep::End;
         }
         let idle = due.saturating_sub(start.elapsed());
-        if backlog.entries.is_empty() && idle.is_zero() {
+        if backlog.in_line() == 0 && idle.is_zero() {
             return NextStep::Idle;
         }
         let wait = match age {

@@ -1,11 +1,13 @@
 //! Lists the operations that have begun but not ended.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use rusqlite::{Connection, TransactionBehavior, params};
 use toolwright_core::operation::OpId;
 use toolwright_core::store::{LedgerEntry, RUNNING, UNKNOWN_OUTCOME};
 
+use super::super::database::{DeadJournal, dead_journals};
 use super::super::json_column;
 use super::super::owner;
 use super::writer::{self, LedgerBatch};
@@ -14,7 +16,7 @@ use super::writer::{self, LedgerBatch};
 const TRIAL: i64 = 64 << 10;
 
 /// Records that operations begin, each under its row of `traces`.
-pub(super) fn insert(db: &Connection, entries: &[LedgerEntry]) -> rusqlite::Result<()> {
+pub(super) fn insert(db: &Connection, entries: &[&LedgerEntry]) -> rusqlite::Result<()> {
     if entries.is_empty() {
         return Ok(());
     }
@@ -65,15 +67,41 @@ pub(in super::super) fn settle(db: &mut Connection) -> rusqlite::Result<()> {
     let dead_entries = |db: &Connection| {
         left(db).map(|left| left.into_iter().filter(|entry| entry.status == UNKNOWN_OUTCOME).collect::<Vec<_>>())
     };
-    if dead_entries(db)?.is_empty() {
+    let journals = db.path().map(|path| dead_journals(Path::new(path))).unwrap_or_default();
+    if journals.is_empty() && dead_entries(db)?.is_empty() {
         return Ok(());
     }
     // Another process may have done so meanwhile.
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let entries = dead_entries(&transaction)?;
+    let mut entries = dead_entries(&transaction)?;
     let ended: Vec<OpId> = entries.iter().map(|entry| entry.op.id).collect();
+    entries.extend(without_row(&transaction, &journals)?);
     writer::write_in(&transaction, &LedgerBatch { begun: &[], entries: &entries, ended: &ended })?;
-    transaction.commit()
+    transaction.commit()?;
+    journals.into_iter().for_each(DeadJournal::remove);
+    Ok(())
+}
+
+/// Returns the operations of these journals that have no row, because their process ended before it could write one.
+fn without_row(db: &Connection, journals: &[DeadJournal]) -> rusqlite::Result<Vec<LedgerEntry>> {
+    /// Two processes may write rows in another order than that of their times.
+    const SLACK_MS: u64 = 60_000;
+    let begun = || journals.iter().flat_map(|journal| &journal.entries);
+    let Some(oldest) = begun().map(|entry| entry.at_ms).min() else { return Ok(Vec::new()) };
+    let mut known: HashSet<i64> =
+        db.prepare_cached("SELECT op FROM begun")?.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let mut last = db.prepare("SELECT at_ms, substr(ids, 17, 8) FROM entries ORDER BY id DESC")?;
+    let mut rows = last.query([])?;
+    while let Some(row) = rows.next()?
+        && super::unsigned(row, 0)?.saturating_add(SLACK_MS) >= oldest
+    {
+        known.insert(i64::from_be_bytes(row.get(1)?));
+    }
+    let mut missing = Vec::new();
+    for entry in begun().filter(|entry| known.insert(key(entry.op.id))) {
+        missing.push(LedgerEntry { status: UNKNOWN_OUTCOME.into(), ..entry.clone() });
+    }
+    Ok(missing)
 }
 
 /// Checks that the file can grow: writes more than is free in it, and deletes that again.
@@ -95,6 +123,7 @@ mod tests {
     use toolwright_core::store::LedgerStore as _;
 
     use super::super::super::SqliteStore;
+    use super::super::super::database::{BegunJournal, line};
     use super::super::super::now_ms;
     use super::*;
 
@@ -156,6 +185,38 @@ mod tests {
         assert_eq!((totals.tool_calls, totals.tool_failures), (1, 1), "once, whoever enters it");
     }
 
+    #[tokio::test]
+    async fn a_dead_journal_is_settled_once() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        store.begin(entry(1)).await.expect("entered");
+        store.append(entry(2));
+        store.flush().await.expect("flush");
+        let mut journal = BegunJournal::of(store.path());
+        for id in 1..=3 {
+            journal.append(&line(&entry(id)).expect("line")).expect("written");
+        }
+        drop(journal);
+        let other = SqliteStore::open(dir.path()).expect("open");
+        for store in [&other, &store] {
+            assert_eq!(rows_of(store).await.0, rows(&[(2, "ok"), (3, UNKNOWN_OUTCOME), (1, RUNNING)]));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_operation_that_outlives_its_batch_gets_a_row() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (store, other) =
+            (SqliteStore::open(dir.path()).expect("open"), SqliteStore::open(dir.path()).expect("open"));
+        for id in 1..=3 {
+            store.begin(entry(id)).await.expect("entered");
+        }
+        store.append(entry(2));
+        store.flush().await.expect("flush");
+        assert_eq!(rows_of(&other).await.0, rows(&[(2, "ok"), (1, RUNNING), (3, RUNNING)]));
+        drop(store);
+    }
+
     /// Limits the file's size to this many pages.
     async fn limit(store: &SqliteStore, pages: i64) {
         let limit = move |db: &mut Connection| {
@@ -173,11 +234,11 @@ mod tests {
         assert_eq!(store.check().await.map_err(|error| error.to_string()), Ok(()));
         limit(&store, 0).await;
         let long = |id| LedgerEntry { name: "n".repeat(20_000).into(), ..entry(id) };
-        let error = store.begin(long(2)).await.expect_err("there is no room").to_string();
-        assert!(error.contains("full") && error.contains("toolwright.sqlite3"), "{error}");
         store.append(long(3));
         let error = store.flush().await.expect_err("there is no room").to_string();
         assert!(error.contains("full"), "{error}");
+        let error = store.begin(long(2)).await.expect_err("there is no room").to_string();
+        assert!(error.contains("full") && error.contains("toolwright.sqlite3"), "{error}");
         let condition = store.condition();
         assert_eq!((condition.waiting, condition.lost), (1, 0));
         assert!(condition.failures >= 2 && condition.failing.is_some_and(|why| why.contains("full")));

@@ -69,8 +69,8 @@ impl TraceDelta {
 
 /// The content of one batch.
 pub(in super::super) struct LedgerBatch<'a> {
-    /// Operations that begin.
-    pub(in super::super) begun: &'a [LedgerEntry],
+    /// Operations that have begun and not ended.
+    pub(in super::super) begun: &'a [&'a LedgerEntry],
     /// Operations that have ended.
     pub(in super::super) entries: &'a [LedgerEntry],
     /// The ended operations that were recorded at their beginning.

@@ -1,0 +1,256 @@
+//! The journal of operations that begin: each is in it before its call is dispatched. A line in a file costs one system
+//! call; a commit of the database costs two task switches. An operation that outlives its batch gets a row of the table
+//! `begun`, so the journal holds the last batches only. The lock of a journal shows that its process is alive.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use toolwright_core::store::LedgerEntry;
+
+use super::file::MEMORY;
+
+/// The folder of the journals, beside the database.
+const FOLDER: &str = "begun";
+/// Suffixes of a journal's two files. The first is locked while its process lives.
+const SUFFIXES: [&str; 2] = ["0", "1"];
+
+/// The journal of one store. Its two files take turns: one is written while the batch with the other's operations is
+/// committed.
+#[derive(Debug)]
+pub(in crate::store) struct BegunJournal {
+    /// `None` for a database in memory, whose operations nobody could read later.
+    folder: Option<PathBuf>,
+    files: Option<JournalFiles>,
+    /// Whether each file has lines.
+    has_lines: [bool; 2],
+    /// The file that is written.
+    active: usize,
+}
+
+#[derive(Debug)]
+struct JournalFiles {
+    paths: [PathBuf; 2],
+    files: [File; 2],
+}
+
+impl BegunJournal {
+    /// Creates the journal of the database at `path`. Its files are created at its first line.
+    pub(in crate::store) fn of(path: &Path) -> Self {
+        let folder = (path != Path::new(MEMORY)).then(|| folder_of(path));
+        Self { folder, files: None, has_lines: [false; 2], active: 0 }
+    }
+
+    /// Writes the line of an operation ([`line`]).
+    ///
+    /// # Errors
+    /// The file cannot be created or written.
+    pub(in crate::store) fn append(&mut self, line: &str) -> io::Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let files = match &mut self.files {
+            Some(files) => files,
+            none => none.insert(JournalFiles::create(folder)?),
+        };
+        self.has_lines[self.active] = true;
+        (&files.files[self.active]).write_all(line.as_bytes())
+    }
+
+    /// Ends the lines of a batch that is about to be committed: later ones go to the other file, if that is empty.
+    pub(in crate::store) fn cut(&mut self) {
+        if self.has_lines[self.active] && !self.has_lines[1 - self.active] {
+            self.active = 1 - self.active;
+        }
+    }
+
+    /// Drops the lines of batches that are committed.
+    pub(in crate::store) fn committed(&mut self) {
+        let other = 1 - self.active;
+        if !self.has_lines[other] {
+            return;
+        }
+        if let Some(files) = &self.files
+            && let Err(error) = files.files[other].set_len(0)
+        {
+            // What stays is compared with the ledger when it is read.
+            tracing::debug!("{}: {error}", files.paths[other].display());
+            return;
+        }
+        self.has_lines[other] = false;
+    }
+
+    /// Removes the files, once everything is committed.
+    pub(in crate::store) fn remove(&mut self) {
+        if let Some(files) = self.files.take() {
+            remove(&files.paths);
+        }
+        self.has_lines = [false; 2];
+    }
+}
+
+impl JournalFiles {
+    fn create(folder: &Path) -> io::Result<Self> {
+        static STORES: AtomicU64 = AtomicU64::new(0);
+        crate::private_dir(folder)?;
+        let name =
+            format!("{}-{}-{}", std::process::id(), super::super::now_ms(), STORES.fetch_add(1, Ordering::Relaxed));
+        let paths = SUFFIXES.map(|suffix| folder.join(format!("{name}.{suffix}")));
+        // It gets its name once it is locked, so no other process takes it for one of a dead process.
+        let unlocked = folder.join(format!("{name}.new"));
+        let files = [open(&unlocked)?, open(&paths[1])?];
+        files[0].try_lock().map_err(|error| match error {
+            TryLockError::Error(error) => error,
+            TryLockError::WouldBlock => io::Error::from(io::ErrorKind::WouldBlock),
+        })?;
+        std::fs::rename(&unlocked, &paths[0])?;
+        Ok(Self { paths, files })
+    }
+}
+
+fn folder_of(database: &Path) -> PathBuf {
+    database.with_file_name(FOLDER)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true);
+    // The lines hold arguments.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+fn remove(paths: &[PathBuf; 2]) {
+    // The locked file goes last: without it, nobody would find the other.
+    for path in paths.iter().rev() {
+        if let Err(error) = std::fs::remove_file(path) {
+            tracing::debug!("{}: {error}", path.display());
+        }
+    }
+}
+
+/// Returns the line of an operation. It begins with its line break, so that a line that a full disk cut short spoils no
+/// other.
+///
+/// # Errors
+/// The entry is not JSON.
+pub(in crate::store) fn line(entry: &LedgerEntry) -> serde_json::Result<String> {
+    let mut line = vec![b'\n'];
+    serde_json::to_writer(&mut line, entry)?;
+    String::from_utf8(line).map_err(serde::ser::Error::custom)
+}
+
+/// The journal of a dead process, locked by this one.
+pub(in crate::store) struct DeadJournal {
+    paths: [PathBuf; 2],
+    /// Holds the lock.
+    _file: File,
+    /// The operations in it. Some may have ended, and be in the ledger.
+    pub(in crate::store) entries: Vec<LedgerEntry>,
+}
+
+impl DeadJournal {
+    /// Removes its files, once its operations are in the ledger.
+    pub(in crate::store) fn remove(self) {
+        remove(&self.paths);
+    }
+}
+
+/// Returns the journals that dead processes left beside the database at this path.
+pub(in crate::store) fn dead_journals(database: &Path) -> Vec<DeadJournal> {
+    let Ok(files) = std::fs::read_dir(folder_of(database)) else { return Vec::new() };
+    let is_locked_file = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == SUFFIXES[0]);
+    files.flatten().map(|file| file.path()).filter(is_locked_file).filter_map(read_dead).collect()
+}
+
+/// Returns the journal whose locked file this is, unless its process is alive or another process is reading it.
+fn read_dead(path: PathBuf) -> Option<DeadJournal> {
+    let mut file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
+    file.try_lock().ok()?;
+    // Another process may have settled it before this one had the lock.
+    if !path.exists() {
+        return None;
+    }
+    let other = path.with_extension(SUFFIXES[1]);
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).ok()?;
+    bytes.extend(std::fs::read(&other).unwrap_or_default());
+    let entries = bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    Some(DeadJournal { paths: [path, other], _file: file, entries })
+}
+
+#[cfg(test)]
+mod tests {
+    use toolwright_core::operation::{Lineage, OpId, OpKind};
+    use toolwright_core::session::SessionId;
+
+    use super::*;
+
+    fn line_of(id: u64) -> String {
+        let op = Lineage::named("s").begin(OpId::new(id));
+        let entry = LedgerEntry::new(op, 1, SessionId::new("s"), "owner".into(), OpKind::Tool, "x:t@1.0.0".into());
+        line(&entry).expect("line")
+    }
+
+    /// Returns the operations in the journals of dead processes.
+    fn found(database: &Path) -> Vec<u64> {
+        let mut found: Vec<_> = dead_journals(database)
+            .iter()
+            .flat_map(|journal| &journal.entries)
+            .map(|entry| entry.op.id.get())
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    #[test]
+    fn a_journal_is_read_once_its_process_is_gone() {
+        let dir = tempfile::tempdir().expect("dir");
+        let database = dir.path().join("db");
+        let mut journal = BegunJournal::of(&database);
+        for id in 1..=3 {
+            journal.append(&line_of(id)).expect("written");
+        }
+        assert_eq!(found(&database), [0; 0], "its process is alive");
+        drop(journal);
+        assert_eq!(found(&database), [1, 2, 3]);
+        dead_journals(&database).into_iter().for_each(DeadJournal::remove);
+        assert_eq!(std::fs::read_dir(folder_of(&database)).expect("folder").count(), 0);
+    }
+
+    #[test]
+    fn committed_batches_leave_the_journal() {
+        let dir = tempfile::tempdir().expect("dir");
+        let database = dir.path().join("db");
+        let mut journal = BegunJournal::of(&database);
+        journal.append(&line_of(1)).expect("written");
+        journal.cut();
+        journal.append(&line_of(2)).expect("written");
+        // The commit fails, so the next batch has both.
+        journal.cut();
+        journal.append(&line_of(3)).expect("written");
+        journal.committed();
+        journal.append(&line_of(4)).expect("written");
+        drop(journal);
+        assert_eq!(found(&database), [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_line_cut_short_spoils_no_other() {
+        let dir = tempfile::tempdir().expect("dir");
+        let database = dir.path().join("db");
+        let mut journal = BegunJournal::of(&database);
+        journal.append(&line_of(1)).expect("written");
+        journal.append(&line_of(2)[..40]).expect("written");
+        journal.append(&line_of(3)).expect("written");
+        drop(journal);
+        assert_eq!(found(&database), [1, 3]);
+    }
+
+    #[test]
+    fn a_database_in_memory_has_no_journal() {
+        let mut journal = BegunJournal::of(Path::new(MEMORY));
+        journal.append(&line_of(1)).expect("taken");
+        assert!(journal.files.is_none());
+    }
+}
