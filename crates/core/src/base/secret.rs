@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Number, Value};
 
 /// Replacement text of a secret.
@@ -123,6 +123,25 @@ pub trait Redactor: Send + Sync {
     /// data: a redactor that knows the application's secrets replaces only those, and the others in `error` alone.
     fn redact_result(&self, result: &Value) -> Value {
         self.redact_value(result)
+    }
+}
+
+/// A JSON value that is written as [`Redactor::redact_value`] returns it, without a copy.
+#[derive(Clone, Copy)]
+pub struct Redacted<'a>(pub &'a Value, pub &'a dyn Redactor);
+
+impl Serialize for Redacted<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(value, redactor) = *self;
+        match value {
+            Value::String(text) => serializer.serialize_str(&redactor.redact(text)),
+            Value::Array(items) => serializer.collect_seq(items.iter().map(|item| Self(item, redactor))),
+            Value::Object(map) => {
+                serializer.collect_map(map.iter().map(|(key, item)| (redactor.redact(key), Self(item, redactor))))
+            }
+            Value::Number(number) if redactor.is_secret_number(number) => serializer.serialize_str(MARK),
+            other => other.serialize(serializer),
+        }
     }
 }
 

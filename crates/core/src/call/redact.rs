@@ -8,7 +8,7 @@ use super::indirect_call::is_carrier;
 use super::{RawArguments, ToolCall};
 use crate::catalogue::{Entry, Snapshot};
 use crate::identity::name_table::Resolution;
-use crate::secret::{Redactor, each_secret};
+use crate::secret::{Redacted, Redactor, each_secret};
 
 pub use crate::secret::{MARK, MIN_SECRET, StreamRedactor, is_secret_key};
 
@@ -101,6 +101,15 @@ pub fn shown_arguments(entry: &Entry, arguments: &Value, redactor: &dyn Redactor
     let mut shown = arguments.clone();
     each_secret(schema, &mut shown, &mut |value| *value = MARK.into());
     redactor.redact_value(&shown)
+}
+
+/// Returns [`shown_arguments`] as JSON.
+#[must_use]
+pub fn shown_arguments_text(entry: &Entry, arguments: &Value, redactor: &dyn Redactor) -> String {
+    match entry.tool.secret_schema() {
+        None => serde_json::to_string(&Redacted(arguments, redactor)).unwrap_or_default(),
+        Some(_) => shown_arguments(entry, arguments, redactor).to_string(),
+    }
 }
 
 fn strings(value: &Value, into: &mut Vec<String>) {

@@ -17,7 +17,7 @@ use toolwright_core::model::{Cost, PriceTable, Usage};
 use toolwright_core::operation::{Op, OpKind};
 use toolwright_core::outcome::{Outcome, Validated};
 use toolwright_core::passthrough::METHOD_RESULT;
-use toolwright_core::redact::{learn_secrets, shown_arguments};
+use toolwright_core::redact::{learn_secrets, shown_arguments, shown_arguments_text};
 use toolwright_core::store::{AppendStatus, LedgerEntry, LedgerMode, MAX_KEPT, RUNNING, note};
 
 use super::context::Partials;
@@ -133,7 +133,7 @@ impl Executor {
             entered: Some(self.in_flight.enter(op.id, call, run)),
             characters_in,
             arguments: kept_arguments(characters_in, || {
-                shown_arguments(&call.entry, &call.arguments, &*services.redactor)
+                shown_arguments_text(&call.entry, &call.arguments, &*services.redactor)
             }),
             provenance: call.provenance.redacted(&*services.redactor),
             ..CallRecord::begin(op, services.clock.now())
@@ -156,7 +156,7 @@ impl Executor {
         let characters_in = json_length(&rejection.arguments);
         let mut record = CallRecord {
             characters_in,
-            arguments: kept_arguments(characters_in, || arguments.clone()),
+            arguments: kept_arguments(characters_in, || arguments.to_string()),
             decided_by: Cow::Borrowed("check"),
             refused: Some(RefusedCall { name: redactor.redact(&rejection.name).into_owned(), arguments }),
             provenance: rejection.provenance.redacted(redactor),
@@ -335,11 +335,11 @@ fn status(outcome: &Outcome) -> &'static str {
 }
 
 /// Returns the arguments as the ledger keeps them: whole, or nothing if they are too long.
-fn kept_arguments(characters: usize, shown: impl FnOnce() -> Value) -> Option<Box<str>> {
+fn kept_arguments(characters: usize, shown: impl FnOnce() -> String) -> Option<Box<str>> {
     if characters > MAX_KEPT {
         return None;
     }
-    Some(shown().to_string()).filter(|text| text.len() <= MAX_KEPT).map(String::into_boxed_str)
+    Some(shown()).filter(|text| text.len() <= MAX_KEPT).map(String::into_boxed_str)
 }
 
 /// Returns the beginning of a result's text for the ledger. For a failed call, the note has that text.

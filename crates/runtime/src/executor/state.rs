@@ -155,6 +155,7 @@ impl Executor {
     ) -> ToolOutput {
         output.taint.add(&files.read);
         if !output.is_error
+            && !files.after.is_empty()
             && let Err(error) = self.note_files(&files_mailbox(&run.session.principal), files.after, call, run).await
         {
             tracing::warn!(tool = %call.entry.id(), "a file that was replaced counts as tainted still: {error}");

@@ -2,12 +2,18 @@
 //! call; a commit of the database costs two task switches. An operation that outlives its batch gets a row of the table
 //! `begun`, so the journal holds the last batches only. The lock of a journal shows that its process is alive.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use toolwright_core::store::LedgerEntry;
+use serde::{Deserialize, Serialize};
+use toolwright_core::arguments::Provenance;
+use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
+use toolwright_core::session::{CallId, SessionId};
+use toolwright_core::store::{LedgerEntry, RUNNING};
 
 use super::file::MEMORY;
 
@@ -46,14 +52,14 @@ impl BegunJournal {
     ///
     /// # Errors
     /// The file cannot be created or written.
-    pub(in crate::store) fn append(&mut self, line: &str) -> io::Result<()> {
+    pub(in crate::store) fn append(&mut self, line: &[u8]) -> io::Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
         let files = match &mut self.files {
             Some(files) => files,
             none => none.insert(JournalFiles::create(folder)?),
         };
         self.has_lines[self.active] = true;
-        (&files.files[self.active]).write_all(line.as_bytes())
+        (&files.files[self.active]).write_all(line)
     }
 
     /// Ends the lines of a batch that is about to be committed: later ones go to the other file, if that is empty.
@@ -129,15 +135,81 @@ fn remove(paths: &[PathBuf; 2]) {
     }
 }
 
+/// What is known of an operation when it begins. The other fields of its entry have no value yet.
+#[derive(Serialize, Deserialize)]
+struct Line<'a> {
+    id: OpId,
+    lineage: Cow<'a, Lineage>,
+    at_ms: u64,
+    session: Cow<'a, SessionId>,
+    principal: Arc<str>,
+    kind: OpKind,
+    call: Option<Cow<'a, CallId>>,
+    name: Arc<str>,
+    wait_us: u64,
+    person_us: u64,
+    characters_in: u64,
+    validated: bool,
+    decided_by: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    approval: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    provenance: Option<Cow<'a, Provenance>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    arguments: Option<Cow<'a, str>>,
+}
+
+/// Usual length of a line, so that it seldom grows.
+const USUAL_LENGTH: usize = 768;
+
 /// Returns the line of an operation. It begins with its line break, so that a line that a full disk cut short spoils no
 /// other.
 ///
 /// # Errors
 /// The entry is not JSON.
-pub(in crate::store) fn line(entry: &LedgerEntry) -> serde_json::Result<String> {
-    let mut line = vec![b'\n'];
-    serde_json::to_writer(&mut line, entry)?;
-    String::from_utf8(line).map_err(serde::ser::Error::custom)
+pub(in crate::store) fn line(entry: &LedgerEntry) -> serde_json::Result<Vec<u8>> {
+    let mut line = Vec::with_capacity(USUAL_LENGTH + entry.arguments.as_ref().map_or(0, |arguments| arguments.len()));
+    line.push(b'\n');
+    let known = Line {
+        id: entry.op.id,
+        lineage: Cow::Borrowed(&entry.op.lineage),
+        at_ms: entry.at_ms,
+        session: Cow::Borrowed(&entry.session),
+        principal: Arc::clone(&entry.principal),
+        kind: entry.kind,
+        call: entry.call.as_ref().map(Cow::Borrowed),
+        name: Arc::clone(&entry.name),
+        wait_us: entry.wait_us,
+        person_us: entry.person_us,
+        characters_in: entry.characters_in,
+        validated: entry.validated,
+        decided_by: Cow::Borrowed(&entry.decided_by),
+        approval: entry.approval.as_deref().map(Cow::Borrowed),
+        provenance: Some(&entry.provenance).filter(|provenance| !provenance.is_plain()).map(Cow::Borrowed),
+        arguments: entry.arguments.as_deref().map(Cow::Borrowed),
+    };
+    serde_json::to_writer(&mut line, &known)?;
+    Ok(line)
+}
+
+/// Reads a line. `None` for one that was cut short.
+fn read(line: &[u8]) -> Option<LedgerEntry> {
+    let known: Line<'_> = serde_json::from_slice(line).ok()?;
+    let op = Op { id: known.id, lineage: known.lineage.into_owned() };
+    let session = known.session.into_owned();
+    Some(LedgerEntry {
+        status: Cow::Borrowed(RUNNING),
+        call: known.call.map(Cow::into_owned),
+        wait_us: known.wait_us,
+        person_us: known.person_us,
+        characters_in: known.characters_in,
+        validated: known.validated,
+        decided_by: Cow::Owned(known.decided_by.into_owned()),
+        approval: known.approval.map(|approval| Cow::Owned(approval.into_owned())),
+        provenance: known.provenance.map(Cow::into_owned).unwrap_or_default(),
+        arguments: known.arguments.map(|arguments| arguments.into_owned().into_boxed_str()),
+        ..LedgerEntry::new(op, known.at_ms, session, known.principal, known.kind, known.name)
+    })
 }
 
 /// The journal of a dead process, locked by this one.
@@ -175,21 +247,42 @@ fn read_dead(path: PathBuf) -> Option<DeadJournal> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).ok()?;
     bytes.extend(std::fs::read(&other).unwrap_or_default());
-    let entries = bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    let entries = bytes.split(|byte| *byte == b'\n').filter_map(read).collect();
     Some(DeadJournal { paths: [path, other], _file: file, entries })
 }
 
 #[cfg(test)]
 mod tests {
-    use toolwright_core::operation::{Lineage, OpId, OpKind};
-    use toolwright_core::session::SessionId;
-
     use super::*;
 
-    fn line_of(id: u64) -> String {
+    fn entry(id: u64) -> LedgerEntry {
         let op = Lineage::named("s").begin(OpId::new(id));
         let entry = LedgerEntry::new(op, 1, SessionId::new("s"), "owner".into(), OpKind::Tool, "x:t@1.0.0".into());
-        line(&entry).expect("line")
+        LedgerEntry { status: RUNNING.into(), ..entry }
+    }
+
+    fn line_of(id: u64) -> Vec<u8> {
+        line(&entry(id)).expect("line")
+    }
+
+    #[test]
+    fn a_line_reads_back_unchanged() {
+        let long = LedgerEntry {
+            call: Some(CallId::new("c")),
+            wait_us: 1,
+            person_us: 2,
+            characters_in: 3,
+            validated: true,
+            decided_by: "a rule".into(),
+            approval: Some("always".into()),
+            provenance: Provenance { repaired: true, ..Provenance::default() },
+            arguments: Some("{\"a\":\"\\n\"}".into()),
+            ..entry(1)
+        };
+        for entry in [entry(u64::MAX), long] {
+            let line = line(&entry).expect("line");
+            assert_eq!((line[0], read(&line[1..])), (b'\n', Some(entry)));
+        }
     }
 
     /// Returns the operations in the journals of dead processes.

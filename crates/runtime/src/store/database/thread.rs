@@ -1,5 +1,6 @@
 //! The thread that owns the SQLite connection, so that SQLite does not block the async runtime.
 
+use std::any::Any;
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ const HIGH_WATER: usize = 32_768;
 type ReplySender<T> = oneshot::Sender<Result<T, Arc<rusqlite::Error>>>;
 
 type DatabaseWork = Box<dyn FnOnce(&mut OpenDatabase<'_>) + Send>;
+type AnyValue = Box<dyn Any + Send>;
+type AnyWork = Box<dyn FnOnce(&mut OpenDatabase<'_>) -> Result<AnyValue, Arc<rusqlite::Error>> + Send>;
 
 /// The work queued for the thread.
 struct Backlog {
@@ -221,14 +224,15 @@ impl StoreThread {
         doing: &'static str,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run_on(doing, move |opened| opened.connection().and_then(|db| work(db).map_err(Arc::new))).await
+        let work = |opened: &mut OpenDatabase<'_>| {
+            opened.connection().and_then(|db| work(db).map_err(Arc::new)).map(|value| Box::new(value) as AnyValue)
+        };
+        let value = self.run_on(doing, Box::new(work)).await?;
+        value.downcast().map(|value| *value).map_err(|_| self.ended(doing))
     }
 
-    async fn run_on<T: Send + 'static>(
-        &self,
-        doing: &'static str,
-        work: impl FnOnce(&mut OpenDatabase<'_>) -> Result<T, Arc<rusqlite::Error>> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    /// Like [`StoreThread::run`], for any type of value: the many callers share its code.
+    async fn run_on(&self, doing: &'static str, work: AnyWork) -> Result<AnyValue, StoreError> {
         let (reply, answer) = oneshot::channel();
         let mut request: Option<DatabaseWork> = Some(Box::new(move |opened| {
             let result = work(opened);
@@ -276,11 +280,11 @@ impl StoreThread {
     /// Finishes earlier requests, then closes the file if its WAL is long. The next request opens it again.
     pub(in crate::store) async fn close(&self) -> Result<(), StoreError> {
         const DOING: &str = "close its file";
-        self.run_on(DOING, |opened| {
+        let close = |opened: &mut OpenDatabase<'_>| {
             opened.close();
-            Ok(())
-        })
-        .await?;
+            Ok(Box::new(()) as AnyValue)
+        };
+        self.run_on(DOING, Box::new(close)).await?;
         self.check_writable(DOING)
     }
 
