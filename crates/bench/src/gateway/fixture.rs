@@ -3,13 +3,17 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::body::Bytes;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::post;
 use serde_json::{Map, Value, json};
 
 use super::call::{Call, EchoTool, LoadLimit};
 use super::choice::Target;
-use super::collector::Collector;
 use super::front::{Front, Mcp, Revision, free_addr};
 use super::peers::Peers;
 use super::pipe::Pipe;
@@ -310,4 +314,48 @@ pub(super) fn everything_over_http(peers: &Peers, dir: &Path) -> Result<(SocketA
     let mut family = ProcessGroup::start(command, &dir.join("everything.log"))?;
     family.listens(at).map_err(|error| format!("the reference server: {error}"))?;
     Ok((at, family))
+}
+
+/// A server of OTLP over HTTP on its own port, until the program ends.
+pub(super) struct Collector {
+    addr: SocketAddr,
+    traces: Arc<AtomicUsize>,
+}
+
+impl Collector {
+    /// Starts listening.
+    pub(super) fn start() -> Result<Self, Failure> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let addr = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let traces = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&traces);
+        let app = axum::Router::new()
+            .route(
+                "/v1/traces",
+                post(async move |body: Bytes| {
+                    counted.fetch_add(usize::from(!body.is_empty()), Ordering::Relaxed);
+                }),
+            )
+            .route("/v1/metrics", post(async |_: Bytes| ()))
+            .layer(DefaultBodyLimit::disable());
+        std::thread::spawn(move || {
+            runtime.block_on(async move {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                axum::serve(listener, app).await
+            })
+        });
+        Ok(Self { addr, traces })
+    }
+
+    /// Returns the URL for spans.
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// Returns the number of batches received.
+    pub(super) fn batches(&self) -> usize {
+        self.traces.load(Ordering::Relaxed)
+    }
 }

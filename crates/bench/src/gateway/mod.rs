@@ -3,7 +3,6 @@
 
 mod call;
 mod choice;
-mod collector;
 mod fixture;
 mod front;
 mod http;
@@ -21,8 +20,7 @@ use clap::ValueEnum as _;
 
 use self::call::LoadLimit;
 use self::choice::{BenchPart, Target};
-use self::collector::Collector;
-use self::fixture::Fixture;
+use self::fixture::{Collector, Fixture};
 use self::peers::Peers;
 use self::report::Report;
 pub(crate) use self::report::Row;
