@@ -17,8 +17,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 
 use super::host::Host;
-use super::outlet::{Frame, MAX_WAITING_FRAMES, Outlet, event};
-use super::resume::EventLog;
+use super::outlet::{EventLog, Frame, MAX_WAITING_FRAMES, Outlet, event};
 use super::session::Session;
 use super::stdio::LAST_WORDS_GRACE;
 use super::{Answer, Era, Incoming, LEGACY, MAX_MESSAGE, Request, RpcError, lock};

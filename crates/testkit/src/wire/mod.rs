@@ -12,7 +12,6 @@ mod http;
 mod listen;
 mod modern;
 mod outlet;
-mod resume;
 mod session;
 mod sse;
 mod stdio;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::resume::EventLog;
+use super::outlet::EventLog;
 use super::{MAX_RUNNING, RpcError, lock};
 
 /// The most resource subscriptions of one session.
