@@ -5,7 +5,6 @@
 mod asker;
 mod asking;
 mod environment;
-mod flood;
 mod http;
 mod methods;
 mod pages;
