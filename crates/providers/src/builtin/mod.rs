@@ -16,7 +16,6 @@ mod output;
 mod pattern;
 mod session_subtree;
 mod shell;
-mod skill;
 mod trigger;
 pub mod web;
 
@@ -35,9 +34,9 @@ use toolwright_core::trigger::TriggerKind;
 
 use toolwright_sandbox::withheld_by_default;
 
+pub use agent::SkillTool;
 pub use fs::PathGuard;
 pub use shell::ShellConfig;
-pub use skill::SkillTool;
 pub use trigger::TriggerTool;
 
 /// Settings of the built-in tools.
