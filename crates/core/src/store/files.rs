@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::session_log::{LogEntry, LogRow};
-use super::state::{SessionValues, log_path};
-use super::values::{Method, WrittenValue, deciding, decoded_name, encoded_name, is_below};
+use super::values::{Method, SessionValues, WrittenValue, deciding, decoded_name, encoded_name, is_below, log_path};
 use crate::identity::session::{Principal, SessionId};
 use crate::identity::taint::Taint;
 use crate::json::canonical::ContentHash;

@@ -1,5 +1,5 @@
 //! Defines the traits of stores, for data that outlives a call: outputs, the ledger, pins, manifests, approvals, runs,
-//! the session log. `toolwright-runtime` implements them in the embedded store. A method without an implementation
+//! objects, the session log. `toolwright-runtime` implements them in the embedded store. A method without an implementation
 //! answers `unsupported`.
 
 mod budgets;
@@ -8,10 +8,8 @@ mod files;
 pub mod group;
 mod ledger;
 mod memory;
-mod objects;
 mod outputs;
 mod session_log;
-mod state;
 pub mod todo;
 pub mod trace;
 mod values;
@@ -35,15 +33,14 @@ pub use self::ledger::{
     TracePage, TraceSummary, TraceSums, UNKNOWN_OUTCOME, UsageBy, UsageRow, note,
 };
 pub use self::memory::{FoundPassages, Memory, NoMemory, Passage, SearchMode};
-pub use self::objects::{KeptObject, ObjectStore};
 pub use self::outputs::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, ReadSeek, StoredOutput};
 pub use self::session_log::{
     AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_HOPS, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,
     MAX_WAITING, MessageKind, NewRow, NoSessionLog, SessionLog, VersionedValue,
 };
-pub use self::state::{SCRATCH, STATE, SessionValues, ValueWatcher, log_path, state_path};
 pub use self::values::{
-    Method, WrittenValue, decoded_name, encoded_name, fold, fold_with_taint, is_below, superseded_values,
+    Method, SCRATCH, STATE, SessionValues, ValueWatcher, WrittenValue, decoded_name, encoded_name, fold,
+    fold_with_taint, is_below, log_path, state_path, superseded_values,
 };
 pub use crate::error::StoreError;
 
@@ -201,6 +198,49 @@ pub trait RunStore: Send + Sync {
     }
 }
 
+/// An object to store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptObject {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its id, unique for its kind and owner.
+    pub id: String,
+    /// The object.
+    pub object: Value,
+    /// Whether it only replaces a stored object, so that a removed one stays removed.
+    pub only_if_there: bool,
+}
+
+/// Stores objects that clients of model APIs refer to by id: responses, conversations, and runs that wait for the client.
+/// Each is visible only to its owner.
+#[async_trait]
+pub trait ObjectStore: Send + Sync {
+    /// Stores these objects in one transaction, and replaces those of the same kind and id.
+    async fn put_objects(&self, _owner: &str, _objects: &[KeptObject]) -> Result<(), StoreError> {
+        Err(Unsupported("the store of objects").into())
+    }
+
+    /// Stores one object, like [`ObjectStore::put_objects`].
+    async fn put_object(&self, owner: &str, kind: &'static str, id: &str, object: Value) -> Result<(), StoreError> {
+        self.put_objects(owner, &[KeptObject { kind, id: id.to_owned(), object, only_if_there: false }]).await
+    }
+
+    /// Replaces an object of this kind and id. Returns whether it existed; otherwise stores nothing.
+    async fn replace_object(&self, _owner: &str, _kind: &str, _id: &str, _object: &Value) -> Result<bool, StoreError> {
+        Err(Unsupported("the store of objects").into())
+    }
+
+    /// Returns the object, if it exists.
+    async fn object(&self, _owner: &str, _kind: &str, _id: &str) -> Result<Option<Value>, StoreError> {
+        Err(Unsupported("the store of objects").into())
+    }
+
+    /// Removes it; returns whether it existed.
+    async fn remove_object(&self, _owner: &str, _kind: &str, _id: &str) -> Result<bool, StoreError> {
+        Err(Unsupported("the store of objects").into())
+    }
+}
+
 /// A store that keeps nothing: no outputs, ledger, manifests or approvals.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoStore;
@@ -210,3 +250,4 @@ impl LedgerStore for NoStore {}
 impl ManifestCache for NoStore {}
 impl ApprovalStore for NoStore {}
 impl InboxStore for NoStore {}
+impl ObjectStore for NoStore {}

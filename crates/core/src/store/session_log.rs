@@ -12,8 +12,7 @@ use serde_json::Value;
 
 use super::StoreError;
 use super::channel::Delivery;
-use super::state::ValueWatcher;
-use super::values::{WrittenValue, fold_with_taint};
+use super::values::{ValueWatcher, WrittenValue, fold_with_taint};
 use crate::error::Unsupported;
 use crate::identity::session::{CallId, Session, SessionId};
 use crate::identity::taint::Taint;
