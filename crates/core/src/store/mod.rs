@@ -1,13 +1,12 @@
 //! Defines the traits of stores, for data that outlives a call: outputs, the ledger, pins, manifests, approvals, runs,
-//! objects, the session log. `toolwright-runtime` implements them in the embedded store. A method without an implementation
-//! answers `unsupported`.
+//! objects, the session log, and the search over it. `toolwright-runtime` implements them in the embedded store. A
+//! method without an implementation answers `unsupported`.
 
 mod budgets;
 pub mod channel;
 mod files;
 pub mod group;
 mod ledger;
-mod memory;
 mod outputs;
 mod session_log;
 pub mod todo;
@@ -15,11 +14,13 @@ pub mod trace;
 mod values;
 
 use async_trait::async_trait;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::approval::StandingApproval;
+use crate::duration::iso;
 use crate::error::Unsupported;
-use crate::identity::session::CallId;
+use crate::identity::session::{CallId, Session};
 use crate::identity::tool_id::ToolId;
 use crate::inbox::InboxStore;
 use crate::json::canonical::ContentHash;
@@ -32,7 +33,6 @@ pub use self::ledger::{
     AppendStatus, LedgerEntry, LedgerHealth, LedgerMode, LedgerStore, LedgerTotals, MAX_KEPT, RUNNING, TraceCursor,
     TracePage, TraceSummary, TraceSums, UNKNOWN_OUTCOME, UsageBy, UsageRow, note,
 };
-pub use self::memory::{FoundPassages, Memory, NoMemory, Passage, SearchMode};
 pub use self::outputs::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, ReadSeek, StoredOutput};
 pub use self::session_log::{
     AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_HOPS, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,
@@ -240,6 +240,77 @@ pub trait ObjectStore: Send + Sync {
         Err(Unsupported("the store of objects").into())
     }
 }
+
+/// How passages are ranked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchMode {
+    /// By the words of the query.
+    Text,
+    /// By the meaning of the query.
+    Semantic,
+    /// By both.
+    #[default]
+    Hybrid,
+}
+
+/// A piece of stored text or conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Passage {
+    /// The author: `user`, `assistant` for the model, a tool, an agent, a channel's author.
+    pub who: String,
+    /// The place, like `run 7c2f` or `scratch.plan in session s`.
+    pub place: String,
+    /// The time, in milliseconds since the epoch.
+    pub at_ms: u64,
+    /// The text.
+    pub text: String,
+}
+
+impl Passage {
+    /// Formats it as a line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        format!("[{}, {}, {}] {}", iso(self.at_ms), self.place, self.who, self.text)
+    }
+
+    /// Formats it for programs.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({"who": self.who, "where": self.place, "at": iso(self.at_ms), "text": self.text})
+    }
+}
+
+/// The result of a search.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FoundPassages {
+    /// The best first.
+    pub passages: Vec<Passage>,
+    /// Why another ranking was used, if so.
+    pub note: Option<String>,
+}
+
+/// Searches the session log and the saved runs of a principal.
+#[async_trait]
+pub trait Memory: Send + Sync {
+    /// Returns the passages of the session's principal that fit a query best, at most `limit`. The session's own
+    /// conversation is excluded: the asker has it.
+    async fn search(
+        &self,
+        _session: &Session,
+        _query: &str,
+        _mode: SearchMode,
+        _limit: usize,
+    ) -> Result<FoundPassages, StoreError> {
+        Err(Unsupported("searching the memory").into())
+    }
+}
+
+/// Without memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoMemory;
+
+impl Memory for NoMemory {}
 
 /// A store that keeps nothing: no outputs, ledger, manifests or approvals.
 #[derive(Debug, Clone, Copy, Default)]
