@@ -12,12 +12,11 @@ use toolwright_net::{HttpClient, NetError};
 
 use crate::openapi::arguments::header_name;
 use crate::openapi::config::{OpenApiConfig, Operation};
-use crate::openapi::document::{Document, DocumentPart, Origin, Version};
+use crate::openapi::document::{Document, DocumentPart, Origin, UNREADABLE, Version};
 use crate::openapi::operation::{self, ResponseSpec, Source};
 use crate::openapi::provider::DocumentNames;
 use crate::openapi::schema_walk::{of_text, of_value};
 use crate::openapi::security::{self, Keyring};
-use crate::openapi::swagger::UNREADABLE;
 use crate::rest::{Credential, HttpTool, RequestTemplate, ResponseReading, Selection};
 
 /// The most operations of one document that become tools.

@@ -22,8 +22,7 @@ use url::Url;
 
 use crate::DocumentOptions;
 use crate::openapi::config::{Auth, Filter, GroupBy, OpenApiConfig};
-use crate::openapi::document::{Document, Origin};
-use crate::openapi::files::{MAX_BYTES, read_file};
+use crate::openapi::document::{Document, MAX_BYTES, Origin, read_file};
 use crate::openapi::import::{FoundOperation, Import, OpenApiError, import, tags};
 use crate::openapi::security;
 use crate::rest::{HttpTool, RETRIES};

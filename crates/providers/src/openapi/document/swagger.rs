@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::files::values;
 
 /// Field of a converted operation with the reason why it cannot be called.
-pub(super) const UNREADABLE: &str = "x-toolwright-unreadable";
+pub(in crate::openapi) const UNREADABLE: &str = "x-toolwright-unreadable";
 /// Methods of a path in Swagger 2.0.
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
 /// Keywords of a parameter's value, which are in its schema in OpenAPI 3.

@@ -1,6 +1,9 @@
 //! A parsed document with its referenced files, its references, and the names that schemas declare (JSON Schema
 //! 2020-12, sections 8.2 and 9.1.2: `$id`, `$anchor`).
 
+mod files;
+mod swagger;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -10,12 +13,14 @@ use serde_json::{Map, Value};
 use toolwright_core::canonical::ContentHash;
 use url::Url;
 
+use self::files::{Files, MAX_DEPTH, MAX_VALUES, parse};
 use crate::openapi::body::XmlSchemas;
-use crate::openapi::files::{Files, MAX_BYTES, MAX_DEPTH};
-use crate::openapi::files::{MAX_VALUES, parse};
 use crate::openapi::import::OpenApiError;
 use crate::openapi::schema_walk::Budget;
-use crate::openapi::swagger;
+
+pub(super) use self::files::{MAX_BYTES, read_file};
+pub use self::files::{content_hash, server_addresses};
+pub(super) use self::swagger::UNREADABLE;
 
 /// The longest chain of references.
 const MAX_HOPS: usize = 32;
@@ -290,7 +295,7 @@ struct Change {
 }
 
 /// Resolves the references in all files to schemas by the names that these declare.
-pub(super) fn settle(files: &mut Files) {
+fn settle(files: &mut Files) {
     let mut names = SchemaNames::default();
     let mut scopes = Vec::new();
     for (file, (value, found)) in files.iter().enumerate() {

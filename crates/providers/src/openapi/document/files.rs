@@ -9,10 +9,10 @@ use serde_json::Value;
 use toolwright_core::canonical::ContentHash;
 use url::Url;
 
-use crate::openapi::document::Origin;
+use super::Origin;
 
 /// The most bytes of one document, and of a document and its other files together.
-pub(super) const MAX_BYTES: usize = 64 << 20;
+pub(in crate::openapi) const MAX_BYTES: usize = 64 << 20;
 /// The most other files of a document; the largest split documents have some thousands.
 const MAX_FILES: usize = 20_000;
 /// The most file names in the references of all files, in any spelling.
@@ -215,7 +215,7 @@ fn collect_servers(value: &Value, max: usize, found: &mut Vec<String>, depth: us
 }
 
 /// Reads the text of a file of at most [`MAX_BYTES`].
-pub(super) fn read_file(path: &Path) -> std::io::Result<String> {
+pub(in crate::openapi) fn read_file(path: &Path) -> std::io::Result<String> {
     let too_large = || std::io::Error::other(format!("it is larger than {MAX_BYTES} bytes"));
     read_up_to(path, MAX_BYTES)?.ok_or_else(too_large)
 }
