@@ -7,9 +7,8 @@ use serde_json::{Map, Value, json};
 use toolwright_core::tool_id::short_hash;
 
 use crate::openapi::body;
-use crate::openapi::document::{Document, DocumentPart};
+use crate::openapi::document::{Document, DocumentPart, of_text, of_value};
 use crate::openapi::schema::{Binary, Direction, Schemas, file, file_of_range};
-use crate::openapi::schema_walk::{of_text, of_value};
 use crate::rest::{
     CookiePart, CookieStyle, Explode, HeaderPart, JsonTemplate, Kinds, Need, Pair, Parameter, PathStyle, PayloadKind,
     Reserved, Segment, Style, Template, ValueEncoding,

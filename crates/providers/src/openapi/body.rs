@@ -1,17 +1,15 @@
 //! The body of an operation: its media type, its parts, and its XML names.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 use http::HeaderValue;
 use http::header::{CONTENT_TYPE, HeaderName};
 use serde_json::Value;
 
 use crate::openapi::arguments::query_style;
-use crate::openapi::document::{Document, DocumentPart};
+use crate::openapi::document::{Document, DocumentPart, of_text};
 use crate::openapi::schema::{Binary, only_type};
-use crate::openapi::schema_walk::{BytesPresence, StepBudget, bytes_of, combined, of_text, properties};
+use crate::openapi::schema_walk::{BytesPresence, StepBudget, bytes_of, combined, properties};
 use crate::rest::{
     Explode, FRAMING, FieldWriting, Kinds, Need, PartContent, PartList, PartWriting, PayloadKind, Reserved, Style,
     XmlBody, XmlList, XmlNode, XmlPlace, XmlSchema, is_xml_name,
@@ -393,30 +391,6 @@ fn headers(
 /// The most schemas of one body.
 const MAX_NODES: usize = 10_000;
 
-/// The XML forms of a document's schemas, by the address of the value, because the document is not moved while it is
-/// read. Bodies with the same schema share them.
-#[derive(Debug, Default)]
-pub(super) struct XmlSchemas(RefCell<HashMap<*const Value, NumberedSchema>>);
-
-/// The XML form of a schema, and how many existed before it.
-#[derive(Debug, Clone)]
-struct NumberedSchema {
-    before: usize,
-    schema: Result<Arc<XmlSchema>, String>,
-}
-
-impl XmlSchemas {
-    /// Returns the number of XML forms, for [forgetting](Self::forget) later ones.
-    pub(super) fn mark(&self) -> usize {
-        self.0.borrow().len()
-    }
-
-    /// Forgets the XML forms made since this mark. Their budget is returned, and another user of them pays again.
-    pub(super) fn forget(&self, mark: usize) {
-        self.0.borrow_mut().retain(|_, made| made.before < mark);
-    }
-}
-
 /// Returns a body of this schema. Its root is named by its `xml`, else like the schema that it refers to, else
 /// `otherwise`.
 ///
@@ -428,16 +402,7 @@ pub(super) fn xml_body(
     otherwise: Option<&str>,
 ) -> Result<XmlBody, String> {
     let part = written_schema(document, schema)?;
-    let key: *const Value = part.value;
-    let known = document.xml.0.borrow().get(&key).cloned();
-    let made = known.unwrap_or_else(|| {
-        let schema = graph(document, part, &mut StepBudget::new()).map(Arc::new);
-        let mut all = document.xml.0.borrow_mut();
-        let made = NumberedSchema { before: all.len(), schema };
-        all.insert(key, made.clone());
-        made
-    });
-    let made = made.schema?;
+    let made = document.xml.of(part.value, || graph(document, part, &mut StepBudget::new()))?;
     let named = made.nodes.get(made.root).and_then(|node| node.name.as_deref());
     // A file that is referenced as a whole has its own name, which is not a component's.
     let fragment = schema.text("$ref").and_then(|reference| reference.split_once('#'));
@@ -567,6 +532,8 @@ impl<'d> Graph<'d, '_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;

@@ -8,14 +8,13 @@ use serde_json::Value;
 use toolwright_core::catalogue::{ToolOverride, WithheldTool};
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::{Effects, ToolDefinition, ToolId};
-use toolwright_net::{HttpClient, NetError};
+use toolwright_net::HttpClient;
 
 use crate::openapi::arguments::header_name;
 use crate::openapi::config::{OpenApiConfig, Operation};
-use crate::openapi::document::{Document, DocumentPart, Origin, UNREADABLE, Version};
+use crate::openapi::document::{Document, DocumentPart, OpenApiError, Origin, UNREADABLE, Version, of_text, of_value};
 use crate::openapi::operation::{self, ResponseSpec, Source};
 use crate::openapi::provider::DocumentNames;
-use crate::openapi::schema_walk::{of_text, of_value};
 use crate::openapi::security::{self, Keyring};
 use crate::rest::{Credential, HttpTool, RequestTemplate, ResponseReading, Selection};
 
@@ -484,50 +483,4 @@ fn about(document: &Document) -> Option<String> {
         None => title.to_owned(),
     };
     Some(head(&about, MAX_ABOUT))
-}
-
-/// The reason why a document cannot be imported at all. Errors of single operations are in
-/// [`Import::refused`](super::Import).
-#[derive(Debug, thiserror::Error)]
-pub enum OpenApiError {
-    /// It cannot be read.
-    #[error("{path} cannot be read: {error}")]
-    Unreadable {
-        /// The file.
-        path: String,
-        /// The cause.
-        #[source]
-        error: std::io::Error,
-    },
-    /// It cannot be fetched.
-    #[error("{url} cannot be fetched: {reason}")]
-    Unfetchable {
-        /// The address, without secrets.
-        url: String,
-        /// The reason.
-        reason: String,
-        /// The cause, if it is a network error.
-        #[source]
-        error: Option<NetError>,
-    },
-    /// It is neither JSON nor YAML.
-    #[error("{0}")]
-    Syntax(String),
-    /// It is not an OpenAPI document.
-    #[error("it is no OpenAPI document: it has no `openapi` field with a version, and no `swagger` field")]
-    NotOpenApi,
-    /// An unknown version.
-    #[error("OpenAPI {0} is not known; 3.0 to 3.2 and Swagger 2.0 are")]
-    Version(String),
-    /// Its content differs from the approved one.
-    #[error("the document, or a file that it refers to, has changed since it was approved: `toolwright trust` asks")]
-    NotApproved,
-    /// An invalid setting.
-    #[error("{field}: {reason}")]
-    Setting {
-        /// Its path in the entry.
-        field: String,
-        /// The error.
-        reason: String,
-    },
 }

@@ -17,7 +17,6 @@ mod schema_walk;
 mod security;
 
 pub use config::{Auth, CallConfig, Filter, GroupBy, OpenApiConfig, Operation};
-pub use document::{Origin, content_hash, server_addresses};
-pub use import::OpenApiError;
+pub use document::{OpenApiError, Origin, content_hash, server_addresses};
 pub use import::{Import, Imported, RefusedOperation, import};
 pub use provider::{FetchedDocument, OpenApiProvider, text};

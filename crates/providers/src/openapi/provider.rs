@@ -22,8 +22,8 @@ use url::Url;
 
 use crate::DocumentOptions;
 use crate::openapi::config::{Auth, Filter, GroupBy, OpenApiConfig};
-use crate::openapi::document::{Document, MAX_BYTES, Origin, read_file};
-use crate::openapi::import::{FoundOperation, Import, OpenApiError, import, tags};
+use crate::openapi::document::{Document, MAX_BYTES, OpenApiError, Origin, read_file};
+use crate::openapi::import::{FoundOperation, Import, import, tags};
 use crate::openapi::security;
 use crate::rest::{HttpTool, RETRIES};
 use crate::retry::ListRetry;

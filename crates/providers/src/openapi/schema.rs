@@ -5,9 +5,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 
-use super::document::{Document, DocumentPart, Version};
+use super::document::{Document, DocumentPart, Version, of_text, of_value};
 use super::schema_walk::{BytesPresence, applies_to_branches, bytes_of};
-use super::schema_walk::{of_text, of_value};
 
 /// The deepest nesting of schemas, not counting references.
 const MAX_DEPTH: usize = 64;
