@@ -3,5 +3,6 @@
 pub(crate) mod demo;
 mod demo_team;
 pub(crate) mod doctor;
+mod doctor_models;
 pub(crate) mod edit;
 pub(crate) mod import_openapi;
