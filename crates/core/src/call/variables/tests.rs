@@ -1,5 +1,7 @@
-use super::*;
 use serde_json::json;
+
+use super::resolve::MAX_COMPLAINTS;
+use super::*;
 
 fn values() -> Values {
     Values(json!({
