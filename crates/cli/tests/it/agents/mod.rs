@@ -3,7 +3,6 @@
 pub(crate) mod agent;
 mod agent_files;
 mod agent_kills;
-mod compaction_kill;
 mod dispatch;
 mod exposure;
 mod final_report;
