@@ -6,6 +6,7 @@ mod agent_kills;
 mod dispatch;
 mod exposure;
 mod final_report;
+mod handoff;
 mod llm;
 mod llm_models;
 mod native;
