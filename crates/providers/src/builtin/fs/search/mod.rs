@@ -3,7 +3,6 @@
 
 mod glob;
 mod grep;
-mod rules;
 mod tree;
 mod walk;
 
