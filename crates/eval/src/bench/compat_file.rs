@@ -11,7 +11,7 @@ use crate::compat::{Compat, FIT};
 use toolwright_core::model::is_replay;
 use toolwright_core::tool_id::ToolId;
 
-use super::report::summary::{Row, round_figure};
+use super::summary::{Row, round_figure};
 
 /// The largest compat file, in bytes.
 pub const MAX_COMPAT_BYTES: usize = 4 << 20;

@@ -19,7 +19,7 @@ use toolwright_runtime::{Executor, Priority, RunContext};
 use super::case::{Case, CaseError, CaseLocation, Suite};
 use super::check::{Check, Kind, Verdict, clipped, judged};
 use super::plan::{Cell, Plan};
-use super::report::summary::{CheckScore, Measurement};
+use super::summary::{CheckScore, Measurement};
 
 /// The most characters of an output that are stored.
 const MAX_OUTPUT: usize = 2000;

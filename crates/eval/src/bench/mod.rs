@@ -11,6 +11,7 @@ mod plan;
 pub mod report;
 mod results_file;
 mod run;
+mod summary;
 
 pub use case::{Case, CaseError, CaseLocation, MAX_FILE_BYTES, Suite, parse, shipped_cases};
 pub use check::{Check, Kind, NumericMeasure, Order, Verdict};
@@ -19,6 +20,6 @@ pub use cost::{ModelPrice, Price, Pricing};
 pub use measure::{Bencher, PreparedBench};
 pub use plan::{Cell, MAX_CELLS, Plan, PlanOptions, PlannedCases, TooManyCalls, drop_rubrics};
 pub use report::page::page;
-pub use report::summary::{CaseRow, CheckScore, Measurement, Row, summarize};
 pub use results_file::ResultsFile;
 pub use run::{BenchOutcome, Progress, RunOptions, run};
+pub use summary::{CaseRow, CheckScore, Measurement, Row, summarize};

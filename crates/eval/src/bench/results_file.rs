@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::report::summary::Measurement;
+use super::summary::Measurement;
 
 /// The largest file, in bytes.
 const MAX_BYTES: u64 = 256 << 20;

@@ -12,8 +12,8 @@ use toolwright_core::{Cancel, Event};
 use super::cost::{Estimate, Pricing, Refusal, Reservation, RunCap, TraceUsage, UsageMeter};
 use super::measure::{Bencher, CallFault, FaultOrigin, FinishedCall};
 use super::plan::{Cell, Plan};
-use super::report::summary::{Measurement, Row, summarize};
 use super::results_file::ResultsFile;
+use super::summary::{Measurement, Row, summarize};
 
 /// The default cost limit of a run, in US dollars.
 const DEFAULT_COST: f64 = 5.0;

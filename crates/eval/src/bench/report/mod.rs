@@ -1,13 +1,12 @@
 //! Reports of a run: a table for a person and JSON for a program. `page` has the HTML file.
 
 pub(super) mod page;
-pub(super) mod summary;
 
 use serde_json::{Value, json};
 use toolwright_core::Redactor;
 
-use self::summary::Row;
-use crate::bench::check::clipped;
+use super::check::clipped;
+use super::summary::Row;
 
 /// The most characters of a name.
 const MAX_NAME: usize = 60;
@@ -178,7 +177,7 @@ pub fn table(report: &Report) -> Table {
 pub(super) mod tests {
     use super::*;
     use crate::bench::page;
-    use crate::bench::report::summary::CaseRow;
+    use crate::bench::summary::CaseRow;
 
     pub(in crate::bench) fn row(tool: &str, model: &str, score: Option<f64>, cost: Option<f64>) -> Row {
         Row {

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use toolwright_core::output::html_escaped as escaped;
 
-use super::summary::Row;
 use super::{Report, columns, dollars, or_dash};
 use crate::bench::check::clipped;
+use crate::bench::summary::Row;
 
 /// The most cases that are shown one by one; a larger run shows only its figures.
 const MAX_CASES: usize = 200;
