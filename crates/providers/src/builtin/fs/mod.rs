@@ -1,5 +1,6 @@
 //! File tools, confined to the workspace root.
 
+mod diff;
 mod dir;
 mod edit;
 mod guard;

@@ -13,7 +13,7 @@ use toolwright_core::session::Session;
 use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
-use super::edit::unified;
+use super::diff::unified;
 use super::guard::WriteGuard;
 use super::{
     MAX_WHOLE_FILE, count_of, expected_hash_schema, io_failure, lines_of, looks_binary, path_schema, read,

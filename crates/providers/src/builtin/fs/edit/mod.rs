@@ -1,7 +1,6 @@
 //! `fs:edit`: replaces text in a file.
 
 mod change_set;
-mod diff;
 mod matching;
 mod multi;
 
@@ -18,6 +17,7 @@ use toolwright_core::session::Session;
 use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
+use super::diff::{nearest_block, unified};
 use super::guard::WriteGuard;
 use super::{
     MAX_WHOLE_FILE, count_of, expected_hash_schema, io_failure, looks_binary, path_schema, read, read_existing,
@@ -27,7 +27,6 @@ use crate::builtin::{blocking, define, failed, parse};
 use matching::{EditedFile, MatchError, Replacement};
 
 pub(super) use change_set::Journals;
-pub(super) use diff::unified;
 pub(super) use multi::MultiEdit;
 
 /// The part of both edit tools' manuals about matching.
@@ -173,7 +172,7 @@ fn explain(unmatched: &MatchError, bytes: &[u8], path: &str, old: &str) -> Strin
                 listed(lines, *count)
             )
         }
-        MatchError::Nothing => match diff::nearest_block(bytes, old) {
+        MatchError::Nothing => match nearest_block(bytes, old) {
             Some((line, difference)) => format!(
                 "old_string was not found in `{path}`. The nearest text begins at line {line}; from old_string (-) to the \
                  file (+):\n{difference}"

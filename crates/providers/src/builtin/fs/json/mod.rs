@@ -21,7 +21,7 @@ use toolwright_core::session::Session;
 use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
-use super::edit::unified;
+use super::diff::unified;
 use super::guard::{Paths, Target, WriteGuard};
 use super::{expected_hash_schema, io_failure, path_schema, read, read_existing, with_warning};
 use crate::builtin::{blocking, define, failed, parse};
