@@ -3,7 +3,6 @@
 //! A [`Selector`] picks the tools that fit a query, by words ([`LexicalIndex`]), by meaning ([`ToolVectors`]) or by a
 //! custom [`Scorer`]; [`ToolFinder`] and [`searchable`] offer the search to models as tools.
 
-mod document;
 #[cfg(feature = "embeddings")]
 pub mod embed;
 mod lexical;
@@ -15,8 +14,7 @@ mod snapshot_index;
 mod tools;
 mod vectors;
 
-pub use document::{Document, DocumentKey, Searchable};
-pub use lexical::{LexicalIndex, LexicalRanking, Query, Ranked};
+pub use lexical::{Document, DocumentKey, LexicalIndex, LexicalRanking, Query, Ranked, Searchable};
 pub use pick::judge;
 pub use pick::scorer::{Cascade, Method, Score, Scorer, ScorerError};
 pub use pick::{

@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::Snapshot;
 
 use super::Ranked;
+use super::document::{Document, Searchable as _};
 use super::fields::{Field, each_text};
 use super::words::{each_word, is_stop_word, stem};
-use crate::document::{Document, Searchable as _};
 
 /// The words of a query's turns, by stem.
 pub(crate) struct QueryWords(HashMap<String, String>);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::Document;
+use super::Document;
 
 /// Maximal depth read of a schema or example.
 const MAX_DEPTH: usize = 12;

@@ -43,6 +43,7 @@
 //! synonyms were written: expect less of other queries, above all where MetaTool gains most.
 
 mod dictionary;
+mod document;
 mod expand;
 mod explain;
 mod fields;
@@ -61,6 +62,7 @@ use std::sync::Arc;
 
 use self::dictionary::number;
 use self::dictionary::{Dictionary, Term, WordId};
+pub use self::document::{Document, DocumentKey, Searchable};
 use self::expand::Synonyms;
 pub(crate) use self::explain::{QueryWords, by_shared_words};
 use self::fields::rarity;
@@ -71,7 +73,6 @@ pub(crate) use self::score::TopK;
 use self::score::{Group, Member, Plan};
 use self::term_collector::Rows;
 use self::term_collector::TermCollector;
-use super::{DocumentKey, Searchable};
 
 /// A tool that a query found.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::Document;
+use super::Document;
 use super::dictionary::{Dictionary, Term, WordId, number};
 use super::fields::{Field, each_text, impact, occurrence};
 use super::words::{each_word, is_stop_word, joined};

@@ -2,7 +2,6 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 use serde_json::{Value, json};
 
-use super::super::Document;
 use super::*;
 
 /// A tool as a test writes it.

@@ -16,9 +16,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::scorer::Method;
-use super::document::Searchable as _;
 use super::lexical::{QueryWords, by_shared_words};
-use super::{HYBRID_DEPTH, Hybrid, Query, Ranked, SemanticQuery, SnapshotIndex, auto, combine};
+use super::{HYBRID_DEPTH, Hybrid, Query, Ranked, Searchable as _, SemanticQuery, SnapshotIndex, auto, combine};
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::context::InnerCalls;
 use toolwright_core::definition::{Mode, ToolDefinition};
