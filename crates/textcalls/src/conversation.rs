@@ -10,8 +10,8 @@ use toolwright_core::model::{
     RequestProgress, ShownTool, StopReason, ToolChoice, ToolVisibility,
 };
 
-use crate::format::Form;
 use crate::syntax::{PastCall, json, markup, named, python, tag_per_argument};
+use crate::table::format::Form;
 use crate::{Choice, Decoded, Format, Options, TextDecoder, default_format};
 
 /// The text format of one model's tools.

@@ -11,7 +11,6 @@
 pub mod composed;
 mod conversation;
 mod decoder;
-mod format;
 mod syntax;
 mod table;
 
@@ -21,8 +20,8 @@ use toolwright_core::model::{ModelEvent, RawToolCall, ShownTool};
 
 pub use conversation::{TextListener, TextTools};
 pub use decoder::TextDecoder;
-pub use format::{Format, Values};
 pub use table::for_model;
+pub use table::format::{Format, Values};
 
 /// All formats, in the order of the table.
 #[must_use]

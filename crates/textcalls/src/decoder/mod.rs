@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use toolwright_core::model::{ModelEvent, RawToolCall, ShownTool};
 
-use crate::format::{
-    Call, Channels, EndsReasoning, Format, JsonResponseForm, Prompted, Reasoning as Thinking, Spacing,
-};
 use crate::syntax::scan::{PrefixMatch, Utf8, begins, whitespace_len};
 use crate::syntax::{AcceptedCalls, Block};
+use crate::table::format::{
+    Call, Channels, EndsReasoning, Format, JsonResponseForm, Prompted, Reasoning as Thinking, Spacing,
+};
 use crate::{Choice, Options, Reasoning, formats, table};
 use markers::{Code, Hit, Markers, Roles};
 use output::{Output, Sink};

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::de::IgnoredAny;
 use toolwright_core::model::{ModelEvent, RawToolCall};
 
-use crate::format::{JsonResponseForm, Spacing};
+use crate::table::format::{JsonResponseForm, Spacing};
 
 /// Receives the pieces as they arrive.
 pub(super) type Sink<'a> = &'a mut dyn FnMut(ModelEvent);

@@ -5,10 +5,10 @@ use toolwright_core::model::RawToolCall;
 use super::markers::Code;
 use super::output::Sink;
 use super::{MAX_BLANK, MAX_BLOCK, MAX_HEADER, MAX_REREAD, Mode, Open, TextDecoder};
-use crate::format::{At, Channels, Format, Place, Prompted, Reasoning as Thinking, Recipient, Spacing};
 use crate::syntax::named::Body;
 use crate::syntax::scan::whitespace_len;
 use crate::syntax::{Block, ReaderInput, Step};
+use crate::table::format::{At, Channels, Format, Place, Prompted, Reasoning as Thinking, Recipient, Spacing};
 
 impl TextDecoder {
     /// Tries the forms without a marker at the beginning of the text. `None` if there is nothing to try.

@@ -13,7 +13,7 @@ use super::PastCall;
 use super::scan::{PrefixMatch, Scan, ScanStop, begins, whitespace_len};
 use super::typing::in_an_item;
 use super::{AcceptedCalls, CallReader, ReaderInput, Step};
-use crate::format::{At, Json, Keys, Shape};
+use crate::table::format::{At, Json, Keys, Shape};
 
 /// Keys that models of all families use, in order of preference.
 const NAMES: [&str; 3] = ["name", "tool_name", "function"];

@@ -8,7 +8,7 @@ use super::PastCall;
 use super::scan::whitespace_len;
 use super::typing::{self, Schema};
 use super::{AcceptedCalls, CallReader, MAX_NAME, ReaderInput, Step, call};
-use crate::format::Markup;
+use crate::table::format::Markup;
 
 /// The longest tag with attributes, in bytes.
 const MAX_TAG: usize = 64 << 10;

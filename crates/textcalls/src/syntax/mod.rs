@@ -11,8 +11,8 @@ mod typing;
 use serde_json::{Map, Value};
 use toolwright_core::model::{RawToolCall, ShownTool};
 
-use crate::format::{At, Call, Form};
 use crate::table;
+use crate::table::format::{At, Call, Form};
 use scan::{PrefixMatch, begins, whitespace_len};
 
 /// The result of reading on in a block.

@@ -11,9 +11,9 @@ use super::scan::{PrefixMatch, Scan, ScanStop, begins, whitespace_len};
 use super::typing::Schema;
 use super::typing::in_an_item;
 use super::{AcceptedCalls, CallReader, MAX_NAME, ReaderInput, Step, call, is_name};
-use crate::format::Raw;
-use crate::format::{Id, Named};
 use crate::table;
+use crate::table::format::Raw;
+use crate::table::format::{Id, Named};
 
 /// Reads a name, the JSON and the closing markers.
 #[derive(Debug)]
@@ -254,7 +254,7 @@ fn bare_name<'a>(prefix: &str, id: &'a str) -> &'a str {
     }
 }
 
-/// Reads a call whose name is in its message header, see [`crate::format::Channels`].
+/// Reads a call whose name is in its message header, see [`crate::table::format::Channels`].
 #[derive(Debug)]
 pub(crate) struct Body {
     name: String,

@@ -7,7 +7,7 @@ use toolwright_core::model::RawToolCall;
 use super::scan::{PrefixMatch, Scan, ScanStop, begins, whitespace_len};
 use super::typing::Schema;
 use super::{AcceptedCalls, CallReader, MAX_NAME, PastCall, ReaderInput, Step, call, is_name};
-use crate::format::{Braces, Pythonic};
+use crate::table::format::{Braces, Pythonic};
 
 /// Finds the closing brackets, then reads the calls in them.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use super::PastCall;
 use super::scan::{PrefixMatch, begins, whitespace_len};
 use super::typing::{self, Schema};
 use super::{CallReader, MAX_NAME, ReaderInput, Step, call, is_name};
-use crate::format::Nested;
-use crate::format::{Padding, Quoting, Tagged, Typed};
+use crate::table::format::Nested;
+use crate::table::format::{Padding, Quoting, Tagged, Typed};
 
 const CDATA: (&str, &str) = ("<![CDATA[", "]]>");
 /// The end of CDATA inside CDATA, split over two sections.

@@ -1,11 +1,11 @@
 //! Formats with JSON calls: an object with the name, or a name followed by the arguments.
 
-use super::tagged::GIGACHAT_MARKUP;
-use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, JSON, LLAMA_END, LLAMA_TURN, NAMED, ROW, THINK, TOOL_RESPONSE};
-use crate::format::{
+use super::format::{
     Call, EndsReasoning, Form, Format, Id, Json, JsonResponseForm, Keys, Named, Prompted, Pythonic, Raw, Reasoning,
     Shape, Values,
 };
+use super::tagged::GIGACHAT_MARKUP;
+use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, JSON, LLAMA_END, LLAMA_TURN, NAMED, ROW, THINK, TOOL_RESPONSE};
 
 /// Nous Hermes 2 and 3, and followers: Qwen 2.5 and 3, QwQ, Granite 4, Reka Edge.
 pub(super) const HERMES: Format = Format {

@@ -2,10 +2,11 @@
 //! `tagged.rs` (Qwen3-Coder, Qwen 3.5). The source of each row is its model's published chat template. Nothing outside this
 //! folder knows a model family or its markers.
 
+pub(crate) mod format;
 mod json;
 mod tagged;
 
-use crate::format::{
+use self::format::{
     EndsReasoning, Format, Id, Json, JsonResponseForm, Keys, Named, Place, Prompted, Reasoning, Shape, Spacing, Values,
 };
 

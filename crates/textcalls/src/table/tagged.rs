@@ -1,10 +1,10 @@
 //! Formats with tags and plain values, and rare formats.
 
-use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, JSON, ROW, THINK, TOOL_RESPONSE};
-use crate::format::{
+use super::format::{
     Braces, Call, Channels, EndsReasoning, Form, Format, Json, JsonResponseForm, Markup, Nested, Padding, Place,
     Prompted, Pythonic, Quoting, Reasoning, Recipient, Shape, Spacing, Tagged, Typed, Values,
 };
+use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, JSON, ROW, THINK, TOOL_RESPONSE};
 
 /// `<function=name>`, `<parameter=key>`.
 const FUNCTION: Tagged = Tagged {

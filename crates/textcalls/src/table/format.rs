@@ -1,39 +1,39 @@
 //! The fields of a format: a row of the table.
 
 /// A text format: how a model family writes reasoning and tool calls in its text, and how tools, calls and results are
-/// written for it. The rows are in `table/`.
+/// written for it. The rows are in this folder.
 #[derive(Debug)]
 pub struct Format {
     /// Its name on the command line.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// Patterns of model names, see [`crate::for_model`].
-    pub(super) models: &'static [&'static str],
+    pub(crate) models: &'static [&'static str],
     /// Markers of reasoning.
-    pub(super) reasoning: Option<&'static Reasoning>,
+    pub(crate) reasoning: Option<&'static Reasoning>,
     /// Messages with headers, for models whose response consists of several.
-    pub(super) channels: Option<&'static Channels>,
+    pub(crate) channels: Option<&'static Channels>,
     /// The forms of a call; the first one is written, all are read.
-    pub(super) calls: &'static [Call],
+    pub(crate) calls: &'static [Call],
     /// Words at the beginning of a response to ignore.
-    pub(super) preface: &'static [&'static str],
+    pub(crate) preface: &'static [&'static str],
     /// The end of its prompt templates: the header of the assistant's turn.
-    pub(super) turn: &'static [&'static str],
+    pub(crate) turn: &'static [&'static str],
     /// Control tokens around text, which are dropped.
-    pub(super) noise: &'static [&'static str],
+    pub(crate) noise: &'static [&'static str],
     /// Tokens that end the response, dropped there; elsewhere they are text.
-    pub(super) stops: &'static [&'static str],
+    pub(crate) stops: &'static [&'static str],
     /// White space between text and a call.
-    pub(super) spacing: Spacing,
+    pub(crate) spacing: Spacing,
     /// How JSON responses are written.
-    pub(super) answers: JsonResponseForm,
+    pub(crate) answers: JsonResponseForm,
     /// Template of a result, with `{name}`, `{id}` and `{content}`.
-    pub(super) result: &'static str,
+    pub(crate) result: &'static str,
     /// The text around all results of a turn.
-    pub(super) results: (&'static str, &'static str),
+    pub(crate) results: (&'static str, &'static str),
     /// A hint in the prompt, in addition to the form of a call.
-    pub(super) hint: &'static str,
+    pub(crate) hint: &'static str,
     /// Whether every text value can be written.
-    pub(super) values: Values,
+    pub(crate) values: Values,
 }
 
 /// Whether arguments may contain the format's own markers.
@@ -47,7 +47,7 @@ pub enum Values {
 
 /// How JSON responses are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum JsonResponseForm {
+pub(crate) enum JsonResponseForm {
     /// As plain JSON.
     Bare,
     /// In a code block, which is removed if the response contains nothing else.
@@ -56,7 +56,7 @@ pub(super) enum JsonResponseForm {
 
 /// White space between text and a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spacing {
+pub(crate) enum Spacing {
     /// It belongs to the call.
     Trim,
     /// It belongs to the text.
@@ -65,7 +65,7 @@ pub(super) enum Spacing {
 
 /// Reasoning between markers.
 #[derive(Debug)]
-pub(super) struct Reasoning {
+pub(crate) struct Reasoning {
     /// Opening markers.
     pub open: &'static [&'static str],
     /// Closing markers.
@@ -84,7 +84,7 @@ pub(super) struct Reasoning {
 
 /// Whether the prompt template ends with the opening marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Prompted {
+pub(crate) enum Prompted {
     /// Never: only reasoning opened by the model counts.
     Never,
     /// In some modes: text before a lone closing marker is reasoning.
@@ -95,7 +95,7 @@ pub(super) enum Prompted {
 
 /// Where reasoning may open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// Only before any text.
     First,
     /// Anywhere: the markers are control tokens.
@@ -104,7 +104,7 @@ pub(super) enum Place {
 
 /// Whether a call ends reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EndsReasoning {
+pub(crate) enum EndsReasoning {
     /// Never: a call in reasoning belongs to it.
     Never,
     /// Yes.
@@ -113,7 +113,7 @@ pub(super) enum EndsReasoning {
 
 /// Messages of a response: a header, a body, an end.
 #[derive(Debug)]
-pub(super) struct Channels {
+pub(crate) struct Channels {
     /// Tokens that begin a header.
     pub opens: &'static [&'static str],
     /// Possible beginnings of a response whose header the prompt has begun.
@@ -134,7 +134,7 @@ pub(super) struct Channels {
 
 /// The recipient in a header.
 #[derive(Debug)]
-pub(super) struct Recipient {
+pub(crate) struct Recipient {
     /// Text before the name.
     pub open: &'static str,
     /// A prefix of tool names that is not part of them.
@@ -147,7 +147,7 @@ pub(super) struct Recipient {
 
 /// A form of a call.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(crate) struct Call {
     /// Optional markers around one or more calls.
     pub section: Option<(&'static str, &'static str)>,
     /// The syntax of a call.
@@ -156,7 +156,7 @@ pub(super) struct Call {
 
 /// The kinds of calls.
 #[derive(Debug)]
-pub(super) enum Form {
+pub(crate) enum Form {
     /// JSON that holds the name.
     Json(Json),
     /// A name, then JSON.
@@ -177,7 +177,7 @@ pub(super) enum Form {
 
 /// Where a form may occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum At {
+pub(crate) enum At {
     /// Anywhere after its marker.
     Marker,
     /// At the start of the text, without a marker.
@@ -186,7 +186,7 @@ pub(super) enum At {
 
 /// JSON: an object, an array of them, or several one after another.
 #[derive(Debug)]
-pub(super) struct Json {
+pub(crate) struct Json {
     /// Markers before it; empty for [`At::Start`].
     pub open: &'static [&'static str],
     /// Closing marker; `None` if the JSON itself is the end.
@@ -199,7 +199,7 @@ pub(super) struct Json {
 
 /// Keys of a call object.
 #[derive(Debug)]
-pub(super) enum Keys {
+pub(crate) enum Keys {
     /// `{name: …, arguments: …, id: …}`.
     Named {
         /// Key of the name.
@@ -215,7 +215,7 @@ pub(super) enum Keys {
 
 /// Arrangement of calls in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// An object.
     Object,
     /// An array of objects.
@@ -224,7 +224,7 @@ pub(super) enum Shape {
 
 /// A name, then JSON.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(crate) struct Named {
     /// Marker before it; empty for [`At::Start`].
     pub open: &'static str,
     /// Words between the marker and the name, if there.
@@ -241,7 +241,7 @@ pub(super) struct Named {
 
 /// Position of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Id {
+pub(crate) enum Id {
     /// Nowhere.
     None,
     /// The id holds the name, between this and a number: `functions.name:0`.
@@ -252,7 +252,7 @@ pub(super) enum Id {
 
 /// A tag with a tag for each argument.
 #[derive(Debug)]
-pub(super) struct Tagged {
+pub(crate) struct Tagged {
     /// Tags around one call; a model may forget the opening one.
     pub outer: Option<(&'static str, &'static str)>,
     /// Begins the call, up to its name.
@@ -287,7 +287,7 @@ pub(super) struct Tagged {
 
 /// The type of a value, by its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Typed {
+pub(crate) enum Typed {
     /// Not stated: the tool's schema decides.
     BySchema,
     /// `string="true"` or `string="false"`, and then it is JSON.
@@ -298,7 +298,7 @@ pub(super) enum Typed {
 
 /// The padding around a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Padding {
+pub(crate) enum Padding {
     /// No padding.
     None,
     /// A line break on either side.
@@ -309,7 +309,7 @@ pub(super) enum Padding {
 
 /// How a quoted name is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Quoting {
+pub(crate) enum Quoting {
     /// Unchanged.
     Plain,
     /// `&`, `"` as entities.
@@ -318,7 +318,7 @@ pub(super) enum Quoting {
 
 /// Nested tags, each behind a token.
 #[derive(Debug)]
-pub(super) struct Nested {
+pub(crate) struct Nested {
     /// The token before every tag.
     pub mark: &'static str,
     /// Begins the call, up to its name.
@@ -333,7 +333,7 @@ pub(super) struct Nested {
 
 /// Function calls as in Python, in a list.
 #[derive(Debug)]
-pub(super) struct Pythonic {
+pub(crate) struct Pythonic {
     /// Marker before it; empty for [`At::Start`].
     pub open: &'static str,
     /// Marker after it.
@@ -346,7 +346,7 @@ pub(super) struct Pythonic {
 
 /// A name and an object with unquoted keys.
 #[derive(Debug)]
-pub(super) struct Braces {
+pub(crate) struct Braces {
     /// Marker before it.
     pub open: &'static str,
     /// Marker after it.
@@ -357,7 +357,7 @@ pub(super) struct Braces {
 
 /// A tag named as the tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Markup {
+pub(crate) enum Markup {
     /// `<name key="value">body</name>` and `<name key="value"/>`.
     Xml,
     /// `[/name]`, lines of `@@key=value`, a body, `[name/]`.
@@ -366,7 +366,7 @@ pub(super) enum Markup {
 
 /// Text that is the one argument of a tool.
 #[derive(Debug)]
-pub(super) struct Raw {
+pub(crate) struct Raw {
     /// Marker before it.
     pub open: &'static str,
     /// Tools for it: the first that the request has, else the first.
@@ -381,17 +381,17 @@ pub(super) struct Raw {
 
 impl Call {
     /// A call without a section around it.
-    pub(super) const fn plain(form: Form) -> Self {
+    pub(crate) const fn plain(form: Form) -> Self {
         Self { section: None, form }
     }
 
     /// Calls in a section.
-    pub(super) const fn within(open: &'static str, close: &'static str, form: Form) -> Self {
+    pub(crate) const fn within(open: &'static str, close: &'static str, form: Form) -> Self {
         Self { section: Some((open, close)), form }
     }
 
     /// The markers that begin the form itself.
-    pub(super) fn opens(&self) -> Vec<&'static str> {
+    pub(crate) fn opens(&self) -> Vec<&'static str> {
         match &self.form {
             Form::Json(json) => json.open.to_vec(),
             Form::Named(named) => vec![named.open],
@@ -409,12 +409,12 @@ impl Call {
     }
 
     /// Where it may occur.
-    pub(super) fn at(&self) -> At {
+    pub(crate) fn at(&self) -> At {
         if self.opens().is_empty() { At::Start } else { At::Marker }
     }
 
     /// Closing markers that may follow its end.
-    pub(super) fn trailers(&self) -> Vec<&'static str> {
+    pub(crate) fn trailers(&self) -> Vec<&'static str> {
         let outer = match &self.form {
             Form::Tagged(tagged) => tagged.outer.map(|outer| outer.1),
             _ => None,
