@@ -5,6 +5,8 @@ mod dir;
 mod edit;
 mod guard;
 mod json;
+mod json_document;
+mod notebook;
 mod read;
 mod search;
 mod write;

@@ -17,10 +17,10 @@ use toolwright_core::session::Session;
 use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
-use super::super::guard::{Paths, WriteGuard};
-use super::super::{expected_hash_schema, path_schema, with_warning};
-use super::OpenedDocument;
-use super::document::{Document, input, replace};
+use super::guard::{Paths, WriteGuard};
+use super::json::OpenedDocument;
+use super::json_document::{Document, input, replace};
+use super::{expected_hash_schema, path_schema, with_warning};
 use crate::builtin::{blocking, define, failed, parse};
 
 /// The most bytes of an output that are shown.

@@ -1,9 +1,6 @@
 //! `fs:json_read` and `fs:json_write`: a value in a JSON file. `fs:notebook_read` and `fs:notebook_edit`: cells of
 //! Jupyter notebooks, which are JSON files.
 
-mod document;
-mod notebook;
-
 use std::fs::Metadata;
 use std::sync::Arc;
 
@@ -23,9 +20,10 @@ use toolwright_core::tool::Tool;
 
 use super::diff::unified;
 use super::guard::{Paths, Target, WriteGuard};
+use super::json_document::{Change, Document, changed, steps};
+use super::notebook::{NotebookEdit, NotebookRead};
 use super::{expected_hash_schema, io_failure, path_schema, read, read_existing, with_warning};
 use crate::builtin::{blocking, define, failed, parse};
-use document::{Change, Document, changed, steps};
 
 /// The most schema violations that an error lists.
 const MAX_VIOLATIONS: usize = 10;
@@ -38,8 +36,8 @@ pub(super) fn tools(paths: &Paths, writes: &WriteGuard) -> [Arc<dyn Tool>; 4] {
     [
         Arc::new(JsonRead(paths.clone())),
         Arc::new(JsonWrite(writes.clone())),
-        Arc::new(notebook::NotebookRead(paths.clone())),
-        Arc::new(notebook::NotebookEdit(writes.clone())),
+        Arc::new(NotebookRead(paths.clone())),
+        Arc::new(NotebookEdit(writes.clone())),
     ]
 }
 
@@ -48,11 +46,11 @@ fn pointer_schema() -> Value {
 }
 
 /// An open JSON file.
-struct OpenedDocument {
-    target: Target,
-    bytes: Vec<u8>,
+pub(super) struct OpenedDocument {
+    pub(super) target: Target,
+    pub(super) bytes: Vec<u8>,
     metadata: Metadata,
-    document: Document,
+    pub(super) document: Document,
 }
 
 impl OpenedDocument {
@@ -64,7 +62,7 @@ impl OpenedDocument {
         Ok(Self { target, bytes, metadata, document })
     }
 
-    fn to_read(paths: &Paths, path: &str, context: &ToolContext) -> Result<Self, ToolError> {
+    pub(super) fn to_read(paths: &Paths, path: &str, context: &ToolContext) -> Result<Self, ToolError> {
         let target = paths.admit(&context.session, path)?;
         let (bytes, metadata) = existing(&target)?;
         let opened = Self::of(target, bytes, metadata)?;
@@ -72,7 +70,12 @@ impl OpenedDocument {
         Ok(opened)
     }
 
-    fn to_write(guard: &WriteGuard, path: &str, hash: Option<&str>, context: &ToolContext) -> Result<Self, ToolError> {
+    pub(super) fn to_write(
+        guard: &WriteGuard,
+        path: &str,
+        hash: Option<&str>,
+        context: &ToolContext,
+    ) -> Result<Self, ToolError> {
         let target = guard.admit(context, path)?;
         let (bytes, metadata) = existing(&target)?;
         read::check(context, &target, ContentHash::of_bytes(&bytes), hash)?;
@@ -80,7 +83,7 @@ impl OpenedDocument {
     }
 
     /// Writes the changed document, and reports the change.
-    fn write(&self, did: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    pub(super) fn write(&self, did: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let new = self.document.text().into_bytes();
         let shown = self.target.shown();
         if new == self.bytes {
