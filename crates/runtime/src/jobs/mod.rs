@@ -7,6 +7,8 @@
 mod live;
 mod log;
 mod requests;
+mod trigger_files;
+mod trigger_runner;
 pub mod triggers;
 
 use std::collections::HashMap;

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use toolwright_core::store::WriteNotes;
 use toolwright_core::trigger::{MAX_WAITING, Trigger};
 
-use super::TriggerManager;
-use super::runner::PERIOD;
+use super::trigger_runner::PERIOD;
+use super::triggers::TriggerManager;
 use crate::store::agents::firings::FiringOffer;
 
 /// The most files of one trigger that are checked.

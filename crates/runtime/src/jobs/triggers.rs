@@ -1,8 +1,5 @@
 //! Installs triggers, and receives the events that fire them. [`TriggerRunner`] starts their runs.
 
-mod files;
-mod runner;
-
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,21 +20,21 @@ use toolwright_core::trigger::{
 
 use crate::store::SqliteStore;
 
+pub use super::trigger_runner::{FiringEnd, FiringSuspension, FiringTarget, TriggerRunner};
 pub use crate::store::agents::firings::FiringOffer;
-pub use runner::{FiringEnd, FiringSuspension, FiringTarget, TriggerRunner};
 
 /// Upcoming slots that are shown of a new trigger.
 const SHOWN: usize = 3;
 
 /// Manages the triggers of a store. Shared by `Arc`.
 pub struct TriggerManager {
-    store: Arc<SqliteStore>,
-    clock: Arc<dyn Clock>,
+    pub(super) store: Arc<SqliteStore>,
+    pub(super) clock: Arc<dyn Clock>,
     /// The time zone of schedules that do not name one.
     zone: String,
     channels: Mutex<Channels>,
     /// Wakes the runner of this process.
-    changed: Notify,
+    pub(super) changed: Notify,
 }
 
 impl std::fmt::Debug for TriggerManager {
@@ -89,7 +86,7 @@ impl TriggerManager {
     }
 
     /// Returns the mailbox of a trigger's channel, and how its messages are delivered.
-    async fn mailbox(&self, trigger: &Trigger, channel: &str) -> Result<(SessionId, Delivery), StoreError> {
+    pub(super) async fn mailbox(&self, trigger: &Trigger, channel: &str) -> Result<(SessionId, Delivery), StoreError> {
         let config = self.channels().get(channel).unwrap_or_default();
         let session = Session {
             id: trigger.creator.session().cloned().unwrap_or_else(|| SessionId::new("")),

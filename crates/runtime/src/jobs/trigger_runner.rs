@@ -16,8 +16,8 @@ use toolwright_core::store::channel::Delivery;
 use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, SessionLog as _, StoreError};
 use toolwright_core::trigger::{Firing, FiringState, MAX_WAITING, Target, Trigger, TriggerCondition, TriggerConfig};
 
-use super::TriggerManager;
-use super::files::FileWatch;
+use super::trigger_files::FileWatch;
+use super::triggers::TriggerManager;
 
 /// Concurrent firings. A firing that waits for a person does not count.
 const RUNNING: usize = 8;
