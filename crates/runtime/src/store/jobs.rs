@@ -75,8 +75,9 @@ pub(crate) struct JobRights {
 pub(crate) struct JobPlan {
     /// The definition under which it was admitted.
     pub(crate) definition: ContentHash,
-    /// The origin of its tool's provider, see [`Provider::defined_in`]: another project may have a different server
-    /// with the same name and definition. `None`: it was stored before this field existed.
+    /// The origin of its tool's provider, see
+    /// [`Provider::defined_in`](toolwright_core::catalogue::Provider::defined_in): another project may have a different
+    /// server with the same name and definition. `None`: it was stored before this field existed.
     #[serde(default)]
     pub(crate) source: Option<String>,
     /// The unredacted arguments.
