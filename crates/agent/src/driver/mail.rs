@@ -1,5 +1,6 @@
 //! The mailbox of a run: what the session log has for its conversation, and waiting for it.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -80,9 +81,14 @@ impl Driver {
     }
 
     /// Notes in the store what the saved state has told, and what its task follows from. Other runs of the session begin
-    /// behind it, and what was told can be removed. If this is lost, the state still knows.
+    /// behind it, and what was told can be removed. If this is lost, the state still knows. Counts the hops anew.
     pub(super) async fn note_mail(&self, (seq, since): (u64, u64), options: &RunOptions) -> Result<(), StoreError> {
-        self.executor.services().log.set_cursor(&options.session.id, seq, since).await
+        let (log, session) = (&self.executor.services().log, &options.session.id);
+        // One follows the other into the store without a wait between them.
+        let (noted, hops) = tokio::join!(log.set_cursor(session, seq, since), log.hops(session));
+        noted?;
+        options.hops.store(hops?, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Whether the model is asked again after its answer: somebody has written to a run that another started, or a message

@@ -13,6 +13,7 @@ pub(crate) mod tool_view;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -46,6 +47,8 @@ pub(crate) struct OpenedSession {
     last_notice: u64,
     /// The messages behind it.
     unread: Vec<LogRow>,
+    /// The messages and file changes that led to the run's work.
+    hops: u32,
 }
 
 /// Runs agents. Cheap to clone.
@@ -185,7 +188,7 @@ impl Driver {
         };
         // One follows the other into the store without a wait between them.
         let (agent_budget, opened) = tokio::join!(self.begin_agent_budget(state, options), opened);
-        let (agent_budget, OpenedSession { variables, last_notice, unread }) = match (agent_budget, opened) {
+        let (agent_budget, OpenedSession { variables, last_notice, unread, hops }) = match (agent_budget, opened) {
             (Ok(agent_budget), Ok(opened)) => (agent_budget, opened),
             (Err(error), _) => {
                 self.release(options).await;
@@ -197,7 +200,8 @@ impl Driver {
                 return Err(error);
             }
         };
-        let options = &RunOptions { agent_budget, variables: Some(variables), ..options.clone() };
+        let hops = Arc::new(AtomicU32::new(hops));
+        let options = &RunOptions { agent_budget, variables: Some(variables), hops, ..options.clone() };
         if state.woken_since().is_none() {
             state.begin_behind(last_notice);
         }
@@ -233,9 +237,13 @@ impl Driver {
 
     /// Reads what the first turn of a run needs of its session.
     async fn open_session(&self, state: &RunState, options: &RunOptions) -> Result<OpenedSession, DriverError> {
-        let (variables, last_notice, unread) =
-            tokio::join!(self.variables(state, options), self.last_notice(state, options), self.unread(state, options));
-        Ok(OpenedSession { variables: variables?, last_notice: last_notice?, unread: unread? })
+        let (variables, last_notice, unread, hops) = tokio::join!(
+            self.variables(state, options),
+            self.last_notice(state, options),
+            self.unread(state, options),
+            self.executor.services().log.hops(&options.session.id),
+        );
+        Ok(OpenedSession { variables: variables?, last_notice: last_notice?, unread: unread?, hops: hops? })
     }
 
     /// What the references of the run stand for.

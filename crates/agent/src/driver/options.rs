@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use serde_json::Value;
 use toolwright_core::agents::TreeLimit;
@@ -96,6 +97,8 @@ pub struct RunOptions {
     pub reads_mailbox: bool,
     /// Who pays for its requests to models; set by the driver.
     pub agent_budget: Option<Arc<AgentBudget>>,
+    /// The messages and file changes that led to its work; set by the driver.
+    pub hops: Arc<AtomicU32>,
     /// What its client asks that the model's API has no word for, for the ledger.
     pub lost: Arc<[&'static str]>,
 }
@@ -135,6 +138,7 @@ impl RunOptions {
             watcher,
             reads_mailbox: false,
             agent_budget,
+            hops: Arc::default(),
             lost: Arc::default(),
         }
     }

@@ -145,6 +145,7 @@ impl Driver {
             agent_budget: options.agent_budget.clone(),
             limits: state.spec().all_limits(),
             reads_mailbox: options.reads_mailbox,
+            hops: Arc::clone(&options.hops),
             handoff: self.handoff_terms(state, options).map(Arc::new),
             ..RunContext::new(
                 Arc::clone(&options.session),

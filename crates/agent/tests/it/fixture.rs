@@ -15,7 +15,7 @@ use toolwright_core::model::{
     Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelResponse, PriceTable, Prices, RawToolCall,
     ShownTool, StopReason, Usage,
 };
-use toolwright_core::store::RunStore;
+use toolwright_core::store::{FileUse, RunStore};
 use toolwright_core::{
     Cancel, Effects, Policy, Principal, Profile, ProviderKind, Services, Session, SessionId, StaticProvider, Tool,
     ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
@@ -193,6 +193,11 @@ impl Tool for Counter {
         definition.allowed_roles.clone_from(&self.roles);
         definition.description.push_str(self.says);
         definition
+    }
+
+    /// It replaces the file that it is given.
+    fn files(&self, arguments: &Value, _session: &Session) -> FileUse {
+        arguments["file"].as_str().map(|file| FileUse::replacing(file.into())).unwrap_or_default()
     }
 
     async fn run(&self, _arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {

@@ -2,6 +2,7 @@
 //! runs write.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 use toolwright_core::call::ValidCall;
@@ -111,7 +112,10 @@ impl Executor {
 
     /// Notes the files that a call begins to write, if its run was woken, so that triggers can count hops.
     async fn begin_writing(&self, usage: &FileUse, call: &ValidCall, run: &RunContext) -> Option<Writing> {
-        run.lineage.run.as_ref()?;
+        let hops = run.hops.load(Ordering::Relaxed);
+        if hops == 0 {
+            return None;
+        }
         let mut places: Vec<PathBuf> = usage.written().into_iter().map(PathBuf::from).collect();
         // A server does not say what it writes.
         if places.is_empty() && call.entry.provider.kind() == ProviderKind::Mcp {
@@ -120,15 +124,10 @@ impl Executor {
         if places.is_empty() {
             return None;
         }
-        let services = &self.options.services;
-        let hops = services.log.hops(&run.session.id).await;
-        let hops = hops.inspect_err(|error| tracing::warn!("what woke this run cannot be read: {error}")).ok()?;
-        let note = WriteNote { hops, since_ms: services.clock.wall_ms(), until_ms: None };
+        let note = WriteNote { hops, since_ms: self.options.services.clock.wall_ms(), until_ms: None };
         let writing = Writing { note, places };
-        if hops > 0 {
-            self.note_writing(&writing, call, run).await;
-        }
-        (hops > 0).then_some(writing)
+        self.note_writing(&writing, call, run).await;
+        Some(writing)
     }
 
     /// Notes that a call no longer writes these files.

@@ -1,4 +1,5 @@
 //! Runs from task to answer, and planned calls.
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,8 +8,10 @@ use toolwright_agent::{Limits, RunConfig, RunOptions, Status, plan_calls};
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::event::CompactionLayer;
 use toolwright_core::model::{Message, ModelErrorKind, ModelRequest};
-use toolwright_core::store::LedgerStore as _;
-use toolwright_core::{CallId, Caller, Cancel, CancelCause, Effects, Event, Principal, Session};
+use toolwright_core::store::{
+    Author, FILES, LedgerStore as _, LogMessage, MessageKind, NewRow, SessionLog as _, WRITES, WriteNotes,
+};
+use toolwright_core::{CallId, Caller, Cancel, CancelCause, Effects, Event, Principal, Session, SessionId};
 use toolwright_testkit::FakeApprover;
 
 use crate::fixture::{Counter, Fixture, Reply, asking, begin, begin_with, options, provider, spec, until};
@@ -25,6 +28,33 @@ fn result_texts(messages: &[Message]) -> Vec<String> {
         }
     }
     texts
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_count_messages_read_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |id, file| Reply::Calls(vec![(id, "t__w", json!({"file": file}))]);
+    let script = vec![write("1", "/before"), write("2", "/after"), Reply::Text("done")];
+    let fixture = Fixture::new(dir.path(), script, vec![Counter::new("t:w@1.0.0", Effects::WRITE)]).await;
+    let store = Arc::clone(&fixture.store);
+    // It comes while the first answer is written.
+    let mut once = false;
+    *fixture.model.before_answer.lock().unwrap() = Some(Box::new(move || {
+        if !std::mem::replace(&mut once, true) {
+            let author = Author { session: Some(SessionId::new("other")), ..Author::default() };
+            let (kind, subject) = (MessageKind::Group, "other".to_owned());
+            let message = LogMessage { kind, subject, text: "go".into(), data: Value::Null };
+            let row = NewRow::message(&SessionId::new("s"), "owner", author, message);
+            let store = Arc::clone(&store);
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(store.append(row))).unwrap();
+        }
+    }));
+    fixture.driver.run(&mut begin(Limits::default()), &options()).await.unwrap();
+    let mut rows = fixture.store.values(&SessionId::new(WRITES), FILES).await.unwrap();
+    let wrote_ms = rows.last().expect("a note").at_ms;
+    rows.reverse();
+    let notes = WriteNotes::of(rows);
+    assert_eq!(["/before", "/after"].map(|file| notes.hops(Path::new(file), wrote_ms)), [0, 1]);
 }
 
 #[tokio::test]

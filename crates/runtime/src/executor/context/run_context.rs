@@ -8,6 +8,7 @@ use crate::models::AgentBudget;
 use crate::outputs::budget::ContextBudget;
 use crate::queue::{CallOrder, Priority, WorkspaceTurn};
 use serde_json::{Map, Value};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use toolwright_core::agents::AgentLimits;
@@ -172,6 +173,11 @@ pub struct RunContext {
     pub limits: AgentLimits,
     /// Whether the run reads its mailbox after it has answered.
     pub reads_mailbox: bool,
+    /// The messages and file changes that led to the run's work, as [`SessionLog::hops`] counts them; the run's driver
+    /// updates them when the run reads messages.
+    ///
+    /// [`SessionLog::hops`]: toolwright_core::store::SessionLog::hops
+    pub hops: Arc<AtomicU32>,
     /// The budget of the agent that pays for the calls' requests to models; `None`: no accounting.
     pub agent_budget: Option<Arc<AgentBudget>>,
 }
@@ -241,6 +247,7 @@ impl RunContext {
             handed_over: None,
             limits: AgentLimits::default(),
             reads_mailbox: false,
+            hops: Arc::default(),
             agent_budget: None,
         }
     }

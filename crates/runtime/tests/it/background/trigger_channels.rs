@@ -187,7 +187,7 @@ async fn triggers_that_feed_each_other_by_files_stop() {
     let mut fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let log = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
     let mut calls = executor_fixture(|options| {
-        options.services = Arc::new(Services { log, ..(*options.services).clone() });
+        options.services = Arc::new(Services { log: log.clone(), ..(*options.services).clone() });
     })
     .await;
     let file = |name: &str| fixture.dir.path().canonicalize().expect("folder").join(name);
@@ -209,7 +209,7 @@ async fn triggers_that_feed_each_other_by_files_stop() {
         // The run of each firing writes the file of the other trigger.
         let other = if fired % 2 == 1 { &back } else { &there };
         calls.run.session = Arc::new(Session { id: SessionId::new(last.run_id()), ..(*calls.run.session).clone() });
-        calls.run.lineage.run = Some(last.run_id().into());
+        calls.run.hops = Arc::new(log.hops(&calls.run.session.id).await.expect("hops").into());
         assert!(calls.one("write", json!({"file": other, "n": fired})).await.ok);
     };
     assert_eq!(fired, MAX_HOPS as usize + 1);
