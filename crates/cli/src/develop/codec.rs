@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use clap::{ArgGroup, Args};
 use serde_json::{Map, Value, json};
-use toolwright::config::Severity;
+use toolwright::config::{Severity, variable};
 use toolwright::core::Cancel;
 use toolwright::core::RawArguments;
 use toolwright::core::arguments::{FittedArguments, Provenance, fit, read_object};
@@ -304,7 +304,8 @@ pub(crate) fn encode(encode: &Encode) -> CommandResult {
 
 /// Validates the configuration with its agent files. Starts nothing.
 pub(crate) fn validate_configuration(global: &Global) -> CommandResult {
-    let config = read(global)?;
+    let mut config = read(global)?;
+    config.problems.extend(config.unsigned_webhooks(&variable));
     let valid = config.problems.iter().all(|problem| problem.severity == Severity::Warning);
     let agents: Vec<&str> = config.agents.iter().map(|agent| agent.spec.name.as_str()).collect();
     let problems = &config.problems;

@@ -22,6 +22,7 @@ use serde_json::Value;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::PriceTable;
 use toolwright_core::policy::{Policy, Profile};
+use toolwright_core::trigger::TriggerConfig;
 use toolwright_mcp::client::McpServerConfig;
 use toolwright_models::{Endpoint, ModelOverrides};
 use toolwright_providers::catalogue::CatalogueConfig;
@@ -159,6 +160,35 @@ impl Config {
     #[must_use]
     pub fn agent(&self, name: &str) -> Option<&AgentEntry> {
         self.agents.iter().find(|agent| agent.spec.name == name)
+    }
+
+    /// Returns the triggers of the configuration and of its agents, with their names.
+    pub(crate) fn named_triggers(&self) -> Vec<(String, TriggerConfig)> {
+        let mut named: Vec<(String, TriggerConfig)> = self.sections.triggers.clone().into_iter().collect();
+        for agent in &self.agents {
+            for (number, written) in agent.spec.triggers.iter().enumerate() {
+                let name = format!("{}-{}", agent.spec.name, number + 1);
+                match TriggerConfig::parse(written) {
+                    Ok(trigger) => {
+                        named.push((name, TriggerConfig { agent: Some(agent.spec.name.clone()), ..trigger }))
+                    }
+                    Err(error) => tracing::warn!("trigger {} of agent {}: {error}", number + 1, agent.spec.name),
+                }
+            }
+        }
+        named
+    }
+
+    /// Names the configured webhooks that admit no request where `variables` looks up their secrets. These are not among
+    /// the problems: only a server needs the secrets.
+    #[must_use]
+    pub fn unsigned_webhooks(&self, variables: Variables<'_>) -> Vec<Problem> {
+        let unsigned = |(name, trigger): (String, TriggerConfig)| {
+            let remedy = trigger.missing_secret(variables)?;
+            let (field, message) = (format!("triggers.{name}"), "it admits no request".to_owned());
+            Some(Problem { severity: Severity::Warning, file: None, line: None, field, message, remedy })
+        };
+        self.named_triggers().into_iter().filter_map(unsigned).collect()
     }
 
     /// Returns the rules under a profile: the given one, else the configured one, else `default`.

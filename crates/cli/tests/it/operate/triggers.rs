@@ -153,6 +153,10 @@ fn unset_secrets_of_webhooks_are_told_of() {
     let said = stderr(&doctor) + &String::from_utf8_lossy(&doctor.stdout);
     let expect = "admits no request: no secret is set here: set HOOK_C to at least 16 bytes";
     assert!(said.contains(expect), "{said}");
+    let checked = json_of(&run(&fixture, &["validate"]));
+    let problem = &checked["problems"][0];
+    assert_eq!((&checked["valid"], &problem["field"]), (&json!(true), &json!("triggers.hook")), "{checked}");
+    assert!(problem["remedy"].as_str().is_some_and(|remedy| remedy.contains("set HOOK_C to")), "{checked}");
     Gateway::start(&fixture, &["--http", "127.0.0.1:0"]).says(expect);
     let added = run(&fixture, &["triggers", "add", "webhook", "secret_env=HOOK_A,HOOK_B", "prompt=p"]);
     assert!(

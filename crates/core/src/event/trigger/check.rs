@@ -116,6 +116,18 @@ pub enum TriggerCondition {
 }
 
 impl TriggerConfig {
+    /// Returns why a webhook with these secrets admits no request where `variable` looks them up, with the remedy: none
+    /// is set, or long enough.
+    #[must_use]
+    pub fn missing_secret(&self, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+        let is_set = |name: &String| variable(name).is_some_and(|secret| secret.len() >= MIN_SECRET);
+        let is_missing = self.kind == TriggerKind::Webhook && !self.secret_env.iter().any(is_set);
+        is_missing.then(|| {
+            let names = self.secret_env.join(" or ");
+            format!("no secret is set here: set {names} to at least {MIN_SECRET} bytes where `toolwright serve` runs")
+        })
+    }
+
     /// Checks the trigger. Intervals count from `created_ms`; `local` is the default time zone of schedules.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use toolwright_core::agents::{AgentLimits, Rights};
 use toolwright_core::approval::AnswerSource;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::session::Principal;
-use toolwright_core::trigger::{Creator, Firing, MIN_SECRET, Trigger, TriggerConfig, TriggerKind};
+use toolwright_core::trigger::{Creator, Firing, Trigger, TriggerConfig};
 use toolwright_gateway::WebhookOptions;
 use toolwright_runtime::triggers::{FiringEnd, FiringSuspension, FiringTarget};
 use toolwright_runtime::{TriggerManager, TriggerRunner};
@@ -63,7 +63,7 @@ impl Toolwright {
         if !self.runs_triggers.load(Ordering::Acquire) {
             return;
         }
-        match self.triggers.configure(&self.owners_rights(), self.named_triggers()).await {
+        match self.triggers.configure(&self.owners_rights(), self.config().named_triggers()).await {
             Ok(refused) => {
                 for (name, error) in refused {
                     tracing::warn!("triggers.{name}: {error}");
@@ -77,20 +77,14 @@ impl Toolwright {
     #[must_use]
     pub fn configured_triggers(&self) -> Vec<Trigger> {
         let rights = self.owners_rights();
-        let named = self.named_triggers().into_iter();
+        let named = self.config().named_triggers().into_iter();
         named.map(|(name, config)| self.triggers.configured(&rights, &name, config)).collect()
     }
 
-    /// Returns why a webhook with these secrets admits no request, with the remedy: none is set here, or long enough.
+    /// Returns why a webhook admits no request here; see [`TriggerConfig::missing_secret`].
     #[must_use]
     pub fn missing_secret(&self, config: &TriggerConfig) -> Option<String> {
-        let names = &config.secret_env;
-        let is_set = |name: &String| (self.variables)(name).is_some_and(|secret| secret.len() >= MIN_SECRET);
-        let is_missing = config.kind == TriggerKind::Webhook && !names.iter().any(is_set);
-        is_missing.then(|| {
-            let names = names.join(" or ");
-            format!("no secret is set here: set {names} to at least {MIN_SECRET} bytes where `toolwright serve` runs")
-        })
+        config.missing_secret(&*self.variables)
     }
 
     /// Names the webhooks of this workspace that admit no request here, with the remedy.
@@ -103,23 +97,6 @@ impl Toolwright {
             Some(format!("trigger {} admits no request: {why}", trigger.id))
         };
         all.iter().filter_map(issue).collect()
-    }
-
-    fn named_triggers(&self) -> Vec<(String, TriggerConfig)> {
-        let config = self.config();
-        let mut named: Vec<(String, TriggerConfig)> = config.sections.triggers.clone().into_iter().collect();
-        for agent in &config.agents {
-            for (number, written) in agent.spec.triggers.iter().enumerate() {
-                let name = format!("{}-{}", agent.spec.name, number + 1);
-                match TriggerConfig::parse(written) {
-                    Ok(trigger) => {
-                        named.push((name, TriggerConfig { agent: Some(agent.spec.name.clone()), ..trigger }))
-                    }
-                    Err(error) => tracing::warn!("trigger {} of agent {}: {error}", number + 1, agent.spec.name),
-                }
-            }
-        }
-        named
     }
 
     /// Returns the rights of triggers that the owner creates, by the command line or the configuration.
