@@ -75,8 +75,13 @@ pub(super) async fn conversation(
     State(facade): FacadeState,
     Extension(identity): Extension<Identity>,
     Path(id): Path<String>,
+    Query(query): Query<Parameters>,
 ) -> Response {
-    answered(facade.find(&identity, RecordKind::Conversation, &id).await.map(|kept| shown(&id, &kept)))
+    let find = async {
+        known(&query, &[])?;
+        Ok(shown(&id, &facade.find(&identity, RecordKind::Conversation, &id).await?))
+    };
+    answered(find.await)
 }
 
 /// Handles `POST /v1/conversations/{id}`.

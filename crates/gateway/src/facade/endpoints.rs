@@ -20,7 +20,7 @@ use toolwright_core::tool_id::short_hash;
 use toolwright_models::served::{Fault, References, ServedApi, ServedRequest, read_request};
 
 use super::output::{Frame, Output, Refusal};
-use super::stored_responses::Parameters;
+use super::stored_responses::{Parameters, known};
 use super::{Facade, RecordKind, id_prefix, json as respond, text};
 use crate::agents::RunTarget;
 use crate::http::api_shape::REQUEST_ID;
@@ -33,6 +33,8 @@ const IGNORED: HeaderName = HeaderName::from_static("x-toolwright-ignored");
 const LOSSES: HeaderName = HeaderName::from_static("x-toolwright-losses");
 /// Request header: the client's name of a session, whose requests share stored outputs and jobs.
 const SESSION: &str = "x-toolwright-session";
+/// A parameter that Anthropic's SDKs add to the URLs of their beta clients.
+const BETA: &str = "beta";
 /// The most models on one page, as in Anthropic's API.
 const MAX_MODELS: usize = 1000;
 /// Length of the hash that represents a session's name, in digits.
@@ -80,18 +82,21 @@ pub(super) async fn models(
 ) -> Response {
     let names = facade.source.names();
     let open = names.iter().filter(|name| facade.target(name, identity.principal()).is_ok());
-    let is_anthropic = headers.contains_key("anthropic-version");
-    let data: Vec<Value> = open.map(|name| listed(name, is_anthropic)).collect();
-    if !is_anthropic {
-        return respond(200, &json!({"object": "list", "data": data}));
-    }
-    match page_of_models(&query, &data) {
-        Ok((page, has_more)) => {
+    let api = api_of(&headers);
+    let data: Vec<Value> = open.map(|name| listed(name, api)).collect();
+    let list = || match api {
+        ServedApi::Messages => {
+            known(&query, &[BETA, "limit", "after_id", "before_id"])?;
+            let (page, has_more) = page_of_models(&query, &data)?;
             let ends = [page.first(), page.last()].map(|model| model.map(|model| model["id"].clone()));
-            respond(200, &json!({"data": page, "has_more": has_more, "first_id": ends[0], "last_id": ends[1]}))
+            Ok(json!({"data": page, "has_more": has_more, "first_id": ends[0], "last_id": ends[1]}))
         }
-        Err(refusal) => Refusal::response(&refusal, ServedApi::Messages),
-    }
+        ServedApi::Chat | ServedApi::Responses => {
+            known(&query, &[])?;
+            Ok(json!({"object": "list", "data": data}))
+        }
+    };
+    list().map_or_else(|refusal| Refusal::response(&refusal, api), |list| respond(200, &list))
 }
 
 /// Selects the models that the URL's parameters ask for. Returns them, and whether there are more.
@@ -121,18 +126,24 @@ pub(super) async fn model(
     State(facade): State<Arc<Facade>>,
     Extension(identity): Extension<Identity>,
     Path(name): Path<String>,
+    Query(query): Query<Parameters>,
     headers: HeaderMap,
 ) -> Response {
-    let is_anthropic = headers.contains_key("anthropic-version");
-    let api = if is_anthropic { ServedApi::Messages } else { ServedApi::Chat };
-    match facade.target(&name, identity.principal()) {
-        Ok(_) => respond(200, &listed(&name, is_anthropic)),
+    let api = api_of(&headers);
+    let others: &[&str] = if api == ServedApi::Messages { &[BETA] } else { &[] };
+    match known(&query, others).and_then(|()| facade.target(&name, identity.principal())) {
+        Ok(_) => respond(200, &listed(&name, api)),
         Err(refusal) => refusal.response(api),
     }
 }
 
-fn listed(name: &str, is_anthropic: bool) -> Value {
-    if is_anthropic {
+/// Returns the API whose client asks for models.
+fn api_of(headers: &HeaderMap) -> ServedApi {
+    if headers.contains_key("anthropic-version") { ServedApi::Messages } else { ServedApi::Chat }
+}
+
+fn listed(name: &str, api: ServedApi) -> Value {
+    if api == ServedApi::Messages {
         json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"})
     } else {
         json!({"id": name, "object": "model", "created": 0, "owned_by": "toolwright"})

@@ -171,10 +171,12 @@ pub(super) async fn answer(
     Extension(identity): Extension<Identity>,
     Extension(connection): Extension<Connection>,
     Path(named): Path<String>,
+    Query(query): Query<Parameters>,
 ) -> Response {
     let (kind, owner) = (RecordKind::Answer, identity.principal().id.as_str());
     let in_progress = |id: &str| Ok((202, json!({"id": id, "status": "in_progress"})));
     let find = async {
+        known(&query, &[])?;
         let session = session_name(owner, &named);
         if let Some(live) = facade.live_in_session(&session) {
             return in_progress(&live.id);

@@ -144,7 +144,7 @@ fields! {
         service_tier: Ignored, "";
         store: Honoured, "";
         stream: Honoured, "";
-        stream_options: Ignored, "`include_obfuscation` has no effect";
+        stream_options (stream_options): Honoured, "`include_obfuscation` has no effect";
         temperature: Honoured, "";
         text (text): Honoured, "`format`; `verbosity` has no effect";
         tool_choice (choice): Honoured, "in the first answer of the model";

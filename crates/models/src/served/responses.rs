@@ -45,6 +45,7 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
     }
     let Tools { shown: tools, custom: custom_tools, namespaced, mut ignored } = given;
     distinct(&tools)?;
+    root.object("stream_options")?;
     let text = root.object("text")?;
     let format = text.as_ref().map(|text| text.object("format")).transpose()?.flatten();
     let output = format.map(|format| output(&format, &format)).transpose()?.flatten();

@@ -47,7 +47,7 @@ impl Shape {
 
     /// Returns the shape of an honoured field's objects, `""` for none; `None` for an unknown field.
     fn inner(&self, field: &str) -> Option<&'static str> {
-        let mut honoured = self.honoured.split(' ').map(|word| word.split_once(':').unwrap_or((word, "")));
+        let mut honoured = self.honoured.split_whitespace().map(|word| word.split_once(':').unwrap_or((word, "")));
         honoured.find_map(|(name, inner)| (name == field).then_some(inner))
     }
 
@@ -151,6 +151,7 @@ pub const SHAPES: &[Shape] = &[
     Shape::of(Responses, "text", &[], "format:format").ignoring("verbosity"),
     Shape::of(Responses, "format", &["text", "json_object"], "type"),
     Shape::of(Responses, "format", &["json_schema"], "type name schema").ignoring("description strict"),
+    Shape::of(Responses, "stream_options", &[], "").ignoring("include_obfuscation"),
     Shape::of(Responses, "conversation", &[], "id"),
     Shape::of(Responses, "new_conversation", &[], "metadata items:item"),
     Shape::of(Responses, "changed_conversation", &[], "metadata"),

@@ -141,6 +141,7 @@ fn unknown_fields_of_objects_are_named() {
         (Responses, "/text", "text.odd", ""),
         (Responses, "/text/format", "text.format.odd", ""),
         (Responses, "/reasoning", "reasoning.odd", ""),
+        (Responses, "/stream_options", "stream_options.odd", ""),
         (Messages, "/messages/0", "messages[0].odd", ""),
         (Messages, "/messages/0/content/0", "messages[0].content[0].odd", ""),
         (Messages, "/messages/1", "", "messages[].odd"),

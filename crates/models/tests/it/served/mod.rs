@@ -47,6 +47,7 @@ fn with_call(api: ServedApi, at: &str, key: &str, value: Value) -> Value {
             body["tools"] = json!([{"type": "function", "name": "f"}]);
             body["text"] = json!({"format": {"type": "json_schema", "name": "s", "schema": {}}});
             body["reasoning"] = json!({"effort": "low"});
+            body["stream_options"] = json!({});
         }
         ServedApi::Messages => {
             let result =

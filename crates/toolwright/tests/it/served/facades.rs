@@ -444,6 +444,20 @@ async fn models_are_listed_in_both_forms() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unknown_parameters_of_urls_are_refused() {
+    let served = Served::of(scripted(builder(), Vec::new()).await.0).await;
+    let (conversation, model) =
+        (served.post("/v1/conversations", json!({})).await.json(), format!("/v1/models/{MODEL}"));
+    let conversation = format!("/v1/conversations/{}", conversation["id"].as_str().expect("an id"));
+    for path in ["/v1/models", &model, &conversation, "/v1/messages/s", "/v1/chat/completions/s"] {
+        let refused = served.get(&format!("{path}?limt=1")).await;
+        assert_eq!(refused.status, 400, "{path}: {}", refused.text);
+        assert!(refused.text.contains("there is no parameter `limt`"), "{path}: {}", refused.text);
+    }
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counted_tokens_include_prompts_and_tools() {
     let count = async |builder: Builder, model: &str, tools: bool| {
         let (builder, asked) = scripted(builder, Vec::new()).await;
