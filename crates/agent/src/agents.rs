@@ -299,7 +299,7 @@ pub fn run_spec(spec: &Arc<AgentConfig>, run: RunConfig) -> RunConfig {
     agent_tools.report = Some(report.unwrap_or_else(|| ReportConfig::in_format(Format::Markdown)));
     let limits = &spec.limits;
     RunConfig {
-        settings: spec.settings.clone(),
+        settings: spec.settings.clone().into(),
         limits: Limits {
             turns: limits.turns.unwrap_or(run.limits.turns),
             calls: limits.calls.or(run.limits.calls),

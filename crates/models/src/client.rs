@@ -9,7 +9,7 @@ use toolwright_core::Redactor;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     FetchedFile, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse,
-    ModelSettings, ShownTool, is_replay,
+    RequestSettings, ShownTool, is_replay,
 };
 
 use crate::http::HttpModelClient;
@@ -150,7 +150,7 @@ impl ModelClient for Models {
         }
     }
 
-    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
+    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &RequestSettings) -> Option<u32> {
         match self.own(model) {
             _ if is_replay(model) => max_tokens,
             Some(own) => own.answer_tokens(model, max_tokens, settings),

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
-    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, ModelSettings,
+    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, RequestSettings,
     ShownTool,
 };
 
@@ -152,7 +152,7 @@ impl ModelClient for FakeModel {
         (self.card)(model)
     }
 
-    fn answer_tokens(&self, _model: &str, max_tokens: Option<u32>, _settings: &ModelSettings) -> Option<u32> {
+    fn answer_tokens(&self, _model: &str, max_tokens: Option<u32>, _settings: &RequestSettings) -> Option<u32> {
         match self.thinking_tokens {
             Some(more) => max_tokens.map(|tokens| tokens + more),
             None => max_tokens,

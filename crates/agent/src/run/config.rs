@@ -11,7 +11,7 @@ use toolwright_core::agents::{AgentConfig, AgentLimits, OnChildren, Rights, Rout
 use toolwright_core::catalogue::Entry;
 use toolwright_core::duration;
 use toolwright_core::exposure::Exposure;
-use toolwright_core::model::{ModelSettings, Usage};
+use toolwright_core::model::{RequestSettings, Usage};
 
 use super::{ClientRunOptions, ContextOptions};
 use crate::tools::{AgentTools, HandoffTool};
@@ -35,8 +35,8 @@ pub struct RunConfig {
     #[serde(default)]
     pub temperature: Option<f64>,
     /// Further settings of the model.
-    #[serde(default, skip_serializing_if = "ModelSettings::is_empty")]
-    pub settings: ModelSettings,
+    #[serde(default, skip_serializing_if = "RequestSettings::is_empty")]
+    pub settings: RequestSettings,
     /// Limits of each task.
     #[serde(default)]
     pub limits: Limits,
@@ -95,7 +95,7 @@ impl RunConfig {
             system: system.into(),
             max_tokens: None,
             temperature: None,
-            settings: ModelSettings::default(),
+            settings: RequestSettings::default(),
             limits: Limits::default(),
             dispatch: Dispatch::default(),
             tools: Vec::new(),

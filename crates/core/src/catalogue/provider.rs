@@ -17,7 +17,7 @@ use crate::error::ToolError;
 use crate::identity::session::{CallId, Principal, Session, SessionId};
 use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
-use crate::model::ModelSettings;
+use crate::model::RequestSettings;
 use crate::output::outcome::ToolOutput;
 use crate::pins::PinSource;
 use crate::policy::HintTrust;
@@ -126,7 +126,7 @@ pub struct PromptSize {
     /// Token limit of the answer, without reasoning.
     pub max_answer: Option<u32>,
     /// The tool's model settings; missing ones come from the model's configuration.
-    pub settings: ModelSettings,
+    pub settings: RequestSettings,
     /// Number of times the model may be asked again, with its answer and the fault.
     pub asks_again: u32,
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    FetchedFile, ModelPriority, ModelRequest, ModelResponse, ModelSettings, OpaqueData, RawToolCall, RequestProgress,
+    FetchedFile, ModelPriority, ModelRequest, ModelResponse, OpaqueData, RawToolCall, RequestProgress, RequestSettings,
     ShownTool, Usage, usable_window,
 };
 use crate::cancel::Cancel;
@@ -249,12 +249,12 @@ pub trait ModelClient: Send + Sync {
 
     /// Returns the token limit of this model's answer, including reasoning, for a request with this limit and these
     /// settings; `None` if unlimited or unknown. Does no I/O.
-    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
+    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &RequestSettings) -> Option<u32> {
         self.inner().map_or(max_tokens, |inner| inner.answer_tokens(model, max_tokens, settings))
     }
 
     /// Like `answer_tokens`, with `usual` as the limit where none is known.
-    fn longest_answer(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings, usual: u32) -> u32 {
+    fn longest_answer(&self, model: &str, max_tokens: Option<u32>, settings: &RequestSettings, usual: u32) -> u32 {
         let limited = |limit| self.answer_tokens(model, limit, settings);
         limited(max_tokens).or_else(|| limited(Some(usual))).unwrap_or(usual)
     }

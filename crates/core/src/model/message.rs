@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ModelPriority, ModelSettings, NativeOutput, PromptReuse, RequestAllowance, Usage};
+use super::{ModelPriority, NativeOutput, PromptReuse, RequestAllowance, RequestSettings, Usage};
 use crate::content::{ContentBlock, EstimatedTokens, json_bytes};
 
 /// A tool as shown in a request.
@@ -196,14 +196,14 @@ pub struct ModelRequest {
     /// The shape of the final text; absent for free text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputFormat>,
-    /// Token limit of the answer, without reasoning unless [`ModelSettings::limit_covers_reasoning`]. APIs that require
+    /// Token limit of the answer, without reasoning unless [`RequestSettings::limit_covers_reasoning`]. APIs that require
     /// one get a default.
     pub max_tokens: Option<u32>,
     /// Sampling temperature.
     pub temperature: Option<f64>,
     /// Further settings.
-    #[serde(default, skip_serializing_if = "ModelSettings::is_empty")]
-    pub settings: ModelSettings,
+    #[serde(default, skip_serializing_if = "RequestSettings::is_empty")]
+    pub settings: RequestSettings,
     /// The part that will soon be sent again. Not part of the request's content, and not recorded.
     #[serde(default, skip_serializing)]
     pub reuse: PromptReuse,
@@ -222,7 +222,7 @@ pub enum StopReason {
     /// It was done.
     #[default]
     End,
-    /// A stop text ended the answer ([`ModelSettings::stop`]), if the API reports that; with the text, if
+    /// A stop text ended the answer ([`ModelSettings::stop`](super::ModelSettings::stop)), if the API reports that; with the text, if
     /// reported.
     StopSequence(Option<String>),
     /// It wants its calls run.

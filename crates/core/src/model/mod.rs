@@ -38,5 +38,6 @@ pub use retry::{
     MAX_REFUSED_FORMS, ModelPriority, RateLimitWindow, RateLimits, RequestProgress, RetryConfig, pause, retry,
 };
 pub use settings::{
-    Effort, MAX_SEED, MAX_STOP, MAX_THINKING_TOKENS, ModelSettings, PromptCache, PromptReuse, UnknownEffort,
+    Effort, MAX_SEED, MAX_STOP, MAX_THINKING_TOKENS, ModelSettings, PromptCache, PromptReuse, RequestSettings,
+    UnknownEffort,
 };

@@ -1,6 +1,7 @@
 //! Configures the answers of a model: reasoning effort, sampling, stop sequences, and prompt caching.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 
 use schemars::JsonSchema;
@@ -146,16 +147,6 @@ pub struct ModelSettings {
     /// prompts of LLM-backed tools. Default 5m. `off` requests no caching; a provider may still cache by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<PromptCache>,
-    /// Whether a client asked for thinking in an API that sets it apart from the effort: `Some(false)` if the client set
-    /// an effort and no thinking. `None` for all other requests, whose effort turns thinking on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
-    pub asks_thinking: Option<bool>,
-    /// Whether the request's `max_tokens` covers reasoning too, as in the APIs of models: a client set the limit. Other
-    /// requests limit the answer, and thinking gets tokens beside it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    #[schemars(skip)]
-    pub limit_covers_reasoning: bool,
 }
 
 impl ModelSettings {
@@ -165,11 +156,10 @@ impl ModelSettings {
         *self == Self::default()
     }
 
-    /// Fills absent settings from `other`. Effort, thinking tokens and what a client asks of thinking are one setting:
-    /// any of them replaces all.
+    /// Fills absent settings from `other`. Effort and thinking tokens are one setting: either replaces both.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
-        let thinks = self.effort.is_some() || self.thinking_tokens.is_some() || self.asks_thinking.is_some();
+        let thinks = self.effort.is_some() || self.thinking_tokens.is_some();
         Self {
             effort: if thinks { self.effort } else { other.effort },
             thinking_tokens: if thinks { self.thinking_tokens } else { other.thinking_tokens },
@@ -178,8 +168,6 @@ impl ModelSettings {
             seed: self.seed.or(other.seed),
             stop: if self.stop.is_empty() { other.stop.clone() } else { self.stop },
             cache: self.cache.or(other.cache),
-            asks_thinking: if thinks { self.asks_thinking } else { other.asks_thinking },
-            limit_covers_reasoning: self.limit_covers_reasoning || other.limit_covers_reasoning,
         }
     }
 
@@ -222,6 +210,62 @@ impl ModelSettings {
     }
 }
 
+/// The settings of a request, with what only the client of a served API says.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct RequestSettings {
+    /// The settings that others may say too.
+    #[serde(flatten)]
+    pub settings: ModelSettings,
+    /// Whether a client asked for thinking in an API that sets it apart from the effort: `Some(false)` if the client set
+    /// an effort and no thinking. `None` for all other requests, whose effort turns thinking on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asks_thinking: Option<bool>,
+    /// Whether the request's `max_tokens` covers reasoning too, as in the APIs of models: a client set the limit. Other
+    /// requests limit the answer, and thinking gets tokens beside it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub limit_covers_reasoning: bool,
+}
+
+impl RequestSettings {
+    /// Whether all settings are absent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Fills absent settings from `other`, as [`ModelSettings::or`]. What a client asks of thinking replaces effort and
+    /// thinking tokens too.
+    #[must_use]
+    pub fn or(self, other: &ModelSettings) -> Self {
+        let (effort, thinking_tokens) = (self.effort, self.thinking_tokens);
+        let mut settings = self.settings.or(other);
+        if self.asks_thinking.is_some() {
+            (settings.effort, settings.thinking_tokens) = (effort, thinking_tokens);
+        }
+        Self { settings, ..self }
+    }
+}
+
+impl From<ModelSettings> for RequestSettings {
+    fn from(settings: ModelSettings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+}
+
+impl Deref for RequestSettings {
+    type Target = ModelSettings;
+
+    fn deref(&self) -> &ModelSettings {
+        &self.settings
+    }
+}
+
+impl DerefMut for RequestSettings {
+    fn deref_mut(&mut self) -> &mut ModelSettings {
+        &mut self.settings
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_nearer_word_counts_and_thinking_is_one() {
-        let read = |value| serde_json::from_value::<ModelSettings>(value).expect("settings");
+        let read = |value| serde_json::from_value::<RequestSettings>(value).expect("settings");
         for (near, far, expect) in [
             (json!({}), json!({"effort": "low", "top_k": 3}), json!({"effort": "low", "top_k": 3})),
             (json!({"effort": "none"}), json!({"effort": "max", "thinking_tokens": 9}), json!({"effort": "none"})),
@@ -240,7 +284,9 @@ mod tests {
         ] {
             assert_eq!(json!(read(near.clone()).or(&read(far.clone()))), expect, "{near} or {far}");
         }
-        assert!(serde_json::from_value::<ModelSettings>(json!({"efort": "low"})).is_err());
+        for unknown in ["efort", "asks_thinking", "limit_covers_reasoning"] {
+            assert!(serde_json::from_value::<ModelSettings>(json!({unknown: true})).is_err(), "{unknown}");
+        }
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub fn request_of(params: &Value, max_tokens: u32) -> Result<ModelRequest, Strin
         messages: messages?,
         max_tokens: Some(params.max_tokens.clamp(1, max_tokens)),
         temperature: params.temperature,
-        settings: ModelSettings { stop, ..ModelSettings::default() },
+        settings: ModelSettings { stop, ..ModelSettings::default() }.into(),
         ..ModelRequest::default()
     })
 }

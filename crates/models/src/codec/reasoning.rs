@@ -5,7 +5,7 @@
 //! Unknown names get the requested value.
 
 use serde_json::{Value, json};
-use toolwright_core::model::{Effort, ModelSettings};
+use toolwright_core::model::{Effort, ModelSettings, RequestSettings};
 
 use super::losses::RequestPart;
 use crate::api::Api;
@@ -47,7 +47,7 @@ pub(crate) fn openai_effort(model: &str, settings: &ModelSettings) -> Option<&'s
 
 /// Returns the tokens that `model` over `api` may use for thinking: those of the budget sent, else of the effort
 /// sent, else of its default effort. 0 if thinking is off, and for models not known to think.
-pub(crate) fn thinking_allowance(api: Api, model: &str, settings: &ModelSettings) -> u32 {
+pub(crate) fn thinking_allowance(api: Api, model: &str, settings: &RequestSettings) -> u32 {
     let of_word = |word: &str| word.to_ascii_lowercase().parse().map_or(0, Effort::tokens);
     let by_default = || default_effort(api, model).tokens();
     match api {
@@ -136,7 +136,7 @@ fn thinks_by_default(api: Api, model: &str) -> bool {
 }
 
 /// The thinking budget that `model` is sent over `api`, if any.
-pub(crate) fn budget(api: Api, model: &str, settings: &ModelSettings) -> Option<u32> {
+pub(crate) fn budget(api: Api, model: &str, settings: &RequestSettings) -> Option<u32> {
     if api == Api::Anthropic { anthropic(model, settings, None, ToolForcing::Free).budget() } else { None }
 }
 
@@ -214,7 +214,7 @@ pub(crate) fn refuses_forced_calls(model: &str) -> bool {
 /// 4.7 refuse them on some servers).
 pub(crate) fn anthropic(
     model: &str,
-    settings: &ModelSettings,
+    settings: &RequestSettings,
     max_tokens: Option<u32>,
     choice: ToolForcing,
 ) -> Thinking {
@@ -333,12 +333,12 @@ mod tests {
 
     use super::*;
 
-    fn at(effort: Effort) -> ModelSettings {
-        ModelSettings { effort: Some(effort), ..ModelSettings::default() }
+    fn at(effort: Effort) -> RequestSettings {
+        ModelSettings { effort: Some(effort), ..ModelSettings::default() }.into()
     }
 
-    fn within(tokens: u32) -> ModelSettings {
-        ModelSettings { thinking_tokens: Some(tokens), ..ModelSettings::default() }
+    fn within(tokens: u32) -> RequestSettings {
+        ModelSettings { thinking_tokens: Some(tokens), ..ModelSettings::default() }.into()
     }
 
     fn budget_of(thinking: Option<&Value>) -> u64 {
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_claude_is_told_what_its_generation_takes() {
-        let said = |model: &str, settings: &ModelSettings| {
+        let said = |model: &str, settings: &RequestSettings| {
             let Thinking { thinking, effort } = anthropic(model, settings, Some(20_000), ToolForcing::Free);
             let kind = thinking.as_ref().and_then(|thinking| thinking["type"].as_str()).unwrap_or("-").to_owned();
             format!("{kind}/{}/{}", effort.unwrap_or("-"), budget_of(thinking.as_ref()))
@@ -397,7 +397,7 @@ mod tests {
         ] {
             let got = [at(Effort::None), at(Effort::Low), at(Effort::Max), within(5000)].map(|how| said(model, &how));
             assert_eq!(got, [none, low, max, tokens], "{model}");
-            assert_eq!(said(model, &ModelSettings::default()), "-/-/0", "{model}");
+            assert_eq!(said(model, &RequestSettings::default()), "-/-/0", "{model}");
             assert_eq!(said(model, &within(0)), none, "{model}: no tokens are no thinking");
         }
         assert_eq!(said("claude-sonnet-4-6", &at(Effort::Xhigh)), "adaptive/max/0", "4.6 has no xhigh");
@@ -507,7 +507,7 @@ mod tests {
         use Api::{Anthropic, Gemini, Ollama, OpenAiChat as Chat, OpenAiResponses as Responses};
         let check = |apis: &[Api], model: &str, expect: u32| {
             for &api in apis {
-                assert_eq!(thinking_allowance(api, model, &ModelSettings::default()), expect, "{api} {model}");
+                assert_eq!(thinking_allowance(api, model, &RequestSettings::default()), expect, "{api} {model}");
                 let silent = if expect == 0 { 0 } else { thinking_allowance(api, model, &at(Effort::None)) };
                 assert!(silent <= 1024, "{api} {model}: {silent} where thinking is off");
             }
@@ -518,7 +518,7 @@ mod tests {
         for model in ["gpt-5", "gpt-5-mini", "gpt-5-nano", "gpt-5.1-codex", "gpt-5.5", "gpt-6-astra", "o3", "o4-mini"] {
             check(&[Chat, Responses], model, 8192);
         }
-        assert_eq!(thinking_allowance(Chat, "gpt-5-pro", &ModelSettings::default()), 24_576);
+        assert_eq!(thinking_allowance(Chat, "gpt-5-pro", &RequestSettings::default()), 24_576);
         check(&[Chat, Responses, Ollama], "gpt-oss:20b", 8192);
         for model in ["claude-3-5-haiku-latest", "claude-sonnet-4-5", "claude-opus-4-8"] {
             check(&[Anthropic], model, 0);
@@ -536,7 +536,7 @@ mod tests {
             check(&[Gemini], model, expect);
         }
         check(&[Gemini], "gemini-3-flash-preview", 24_576);
-        assert_eq!(thinking_allowance(Gemini, "gemini-flash-latest", &ModelSettings::default()), 24_576);
+        assert_eq!(thinking_allowance(Gemini, "gemini-flash-latest", &RequestSettings::default()), 24_576);
         for model in ["qwen3:8b", "qwen3.5:4b", "deepseek-r1", "qwq", "kimi-k2-thinking"] {
             check(&[Ollama], model, 8192);
         }
@@ -545,7 +545,7 @@ mod tests {
         }
         // On other servers only explicit names count: the server's limit may be its window.
         for (model, expect) in [("Qwen/Qwen3-8B", 0), ("deepseek-reasoner", 8192), ("grok-4-fast-non-reasoning", 0)] {
-            assert_eq!(thinking_allowance(Chat, model, &ModelSettings::default()), expect, "{model}");
+            assert_eq!(thinking_allowance(Chat, model, &RequestSettings::default()), expect, "{model}");
         }
     }
 }

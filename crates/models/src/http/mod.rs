@@ -19,7 +19,7 @@ use reqwest::{Client, RequestBuilder, Response};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     FetchedFile, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse,
-    ModelSettings, RequestProgress, ShownTool, Usability, Usage,
+    RequestProgress, RequestSettings, ShownTool, Usability, Usage,
 };
 use toolwright_core::redact::is_secret_key;
 use toolwright_textcalls::TextTools;
@@ -369,7 +369,7 @@ impl ModelClient for HttpModelClient {
         ModelCard { usability, window, max_output, ..ModelCard::default() }
     }
 
-    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
+    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &RequestSettings) -> Option<u32> {
         let overrides = self.endpoints.overrides(model);
         let Ok((endpoint, name)) = self.endpoints.resolve(model) else { return max_tokens };
         let request = ModelRequest { max_tokens, settings: settings.clone(), ..ModelRequest::default() };

@@ -82,8 +82,9 @@ fn for_server<'r>(
         // Some models do not know the value.
         let says_none =
             !workarounds.has(Workaround::SilentEffort) && reasoning::openai_effort(model, &silent) == Some("none");
-        let effort = silent.effort.filter(|_| says_none);
-        Some(ModelSettings { effort, thinking_tokens: None, ..request.settings.clone() })
+        let mut settings = request.settings.clone();
+        (settings.effort, settings.thinking_tokens) = (silent.effort.filter(|_| says_none), None);
+        Some(settings)
     } else {
         None
     };
@@ -233,11 +234,11 @@ fn is_able(model: &str) -> bool {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use toolwright_core::model::{Message, ShownTool};
+    use toolwright_core::model::{Message, RequestSettings, ShownTool};
 
     use crate::codec::encode;
 
-    fn read(settings: Value) -> ModelSettings {
+    fn read(settings: Value) -> RequestSettings {
         serde_json::from_value(settings).expect("settings")
     }
 
@@ -376,7 +377,7 @@ mod tests {
     fn nearer_of_temperature_and_top_p_counts() {
         let overrides = |temperature, settings| ModelOverrides {
             temperature,
-            settings: read(settings),
+            settings: read(settings).settings,
             ..ModelOverrides::default()
         };
         let check = |model: &str, own: (Option<f64>, Value), overrides: &ModelOverrides, expect: Value| {

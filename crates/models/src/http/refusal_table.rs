@@ -407,7 +407,8 @@ pub(super) mod tests {
                 seed: Some(7),
                 stop: vec!["END".into()],
                 ..ModelSettings::default()
-            },
+            }
+            .into(),
             ..ModelRequest::default()
         }
     }

@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value, json};
 use toolwright_core::content::{ContentBlock, joined_text};
-use toolwright_core::model::{ModelRequest, ModelSettings, RawToolCall, ShownTool, StopReason, ToolChoice, Usage};
+use toolwright_core::model::{
+    ModelRequest, ModelSettings, RawToolCall, RequestSettings, ShownTool, StopReason, ToolChoice, Usage,
+};
 
 use super::reading::{Conversation, Object, ReadResult, content, distinct, file, function, image_by_url, output};
 use super::writer::{Writer, event};
@@ -38,13 +40,16 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
             output,
             max_tokens,
             temperature: body.number("temperature", 2.0)?,
-            settings: ModelSettings {
-                effort: body.effort("reasoning_effort")?,
-                top_p: body.number("top_p", 1.0)?,
-                seed: body.seed()?,
-                stop: body.stop("stop")?,
+            settings: RequestSettings {
+                settings: ModelSettings {
+                    effort: body.effort("reasoning_effort")?,
+                    top_p: body.number("top_p", 1.0)?,
+                    seed: body.seed()?,
+                    stop: body.stop("stop")?,
+                    ..ModelSettings::default()
+                },
                 limit_covers_reasoning: max_tokens.is_some(),
-                ..ModelSettings::default()
+                ..RequestSettings::default()
             },
             ..ModelRequest::default()
         },

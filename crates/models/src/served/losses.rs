@@ -43,7 +43,7 @@ pub fn lost_with(field: &str) -> Option<(&'static str, Vec<Api>)> {
             ModelSettings::default()
         }
     };
-    Some((part.name(), part.lacking(&ModelRequest { settings, ..asked })))
+    Some((part.name(), part.lacking(&ModelRequest { settings: settings.into(), ..asked })))
 }
 
 /// Returns the names of what a request to `served` asks for and the answer or the request to the model goes without:

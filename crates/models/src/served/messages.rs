@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::model::{
-    MAX_THINKING_TOKENS, ModelRequest, ModelSettings, OutputFormat, ShownTool, StopReason, ToolChoice, Usage,
+    MAX_THINKING_TOKENS, ModelRequest, ModelSettings, OutputFormat, RequestSettings, ShownTool, StopReason, ToolChoice,
+    Usage,
 };
 
 use super::chat::chosen;
@@ -70,16 +71,18 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
             output: format.map(|format| OutputFormat { name: "answer".into(), ..format }),
             max_tokens,
             temperature: body.number("temperature", 1.0)?,
-            settings: ModelSettings {
-                effort,
-                thinking_tokens,
-                top_p: body.number("top_p", 1.0)?,
-                top_k: body.count("top_k")?,
-                stop: body.stop("stop_sequences")?,
+            settings: RequestSettings {
+                settings: ModelSettings {
+                    effort,
+                    thinking_tokens,
+                    top_p: body.number("top_p", 1.0)?,
+                    top_k: body.count("top_k")?,
+                    stop: body.stop("stop_sequences")?,
+                    ..ModelSettings::default()
+                },
                 // Without a word about thinking, an effort alone does not turn it on.
                 asks_thinking: asks_thinking.or(effort.map(|_| false)),
                 limit_covers_reasoning: max_tokens.is_some(),
-                ..ModelSettings::default()
             },
             ..ModelRequest::default()
         },

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;
-use toolwright_core::model::{Message, ModelRequest, ModelSettings, RawToolCall, ShownTool};
+use toolwright_core::model::{Message, ModelRequest, ModelSettings, RawToolCall, RequestSettings, ShownTool};
 
 use super::chat::tool_choice;
 use super::reading::{Conversation, Object, ReadResult, content, distinct, file, function, image_by_url, output};
@@ -77,11 +77,10 @@ pub(super) fn read(body: &Map<String, Value>) -> ReadResult<ServedRequest> {
             output,
             max_tokens,
             temperature: root.number("temperature", 2.0)?,
-            settings: ModelSettings {
-                effort,
-                top_p: root.number("top_p", 1.0)?,
+            settings: RequestSettings {
+                settings: ModelSettings { effort, top_p: root.number("top_p", 1.0)?, ..ModelSettings::default() },
                 limit_covers_reasoning: max_tokens.is_some(),
-                ..ModelSettings::default()
+                ..RequestSettings::default()
             },
             ..ModelRequest::default()
         },

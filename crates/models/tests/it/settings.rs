@@ -8,7 +8,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
     CallResult, Effort, IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelRequest, ModelSettings,
-    OpaqueData, Prices, PromptCache, PromptReuse, ShownTool, ToolChoice, ToolVisibility, Usage,
+    OpaqueData, Prices, PromptCache, PromptReuse, RequestSettings, ShownTool, ToolChoice, ToolVisibility, Usage,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides, decode_whole, encode};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
@@ -31,7 +31,7 @@ fn settings() -> ModelSettings {
 
 /// Everything that can be said, in a conversation that goes on.
 fn reported() -> ModelRequest {
-    ModelRequest { settings: settings(), reuse: PromptReuse::Conversation, ..conversation() }
+    ModelRequest { settings: settings().into(), reuse: PromptReuse::Conversation, ..conversation() }
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn unsupported_parameters_are_not_sent() {
 
 #[test]
 fn claude_takes_temperature_or_top_p() {
-    let mut request = ModelRequest { settings: ModelSettings { effort: None, ..settings() }, ..reported() };
+    let mut request = ModelRequest { settings: ModelSettings { effort: None, ..settings() }.into(), ..reported() };
     let sent = |model: &str, request: &ModelRequest| {
         found(&encode(Api::Anthropic, request, model).body(), &["/temperature", "/top_p"])
     };
@@ -157,7 +157,7 @@ fn anthropic_cache_marks_are_at_most_four() {
     let check = |reuse, cache, tools: &Arc<[ShownTool]>, expect: &[&str]| {
         let request = ModelRequest {
             reuse,
-            settings: ModelSettings { cache, ..ModelSettings::default() },
+            settings: ModelSettings { cache, ..ModelSettings::default() }.into(),
             tools: Arc::clone(tools),
             ..conversation()
         };
@@ -192,7 +192,7 @@ fn openai_gets_the_conversation_cache_key() {
     assert_eq!(key(&grown, Api::OpenAiResponses, "ft:gpt-4.1-mini:acme"), Some(first.clone()), "turns share it");
     let other = ModelRequest { messages: vec![Message::user("Another task")], ..request.clone() };
     assert_ne!(key(&other, Api::OpenAiChat, "gpt-5"), Some(first), "conversations do not");
-    let off = ModelSettings { cache: Some(PromptCache::Off), ..ModelSettings::default() };
+    let off = RequestSettings::from(ModelSettings { cache: Some(PromptCache::Off), ..ModelSettings::default() });
     for (request, model) in [
         (&request, "some-model"),
         (&request, "gpt-oss:20b"),
@@ -261,11 +261,15 @@ fn client(api: Api, url: &str, overrides: ModelOverrides) -> HttpModelClient {
 async fn configured_settings_fill_gaps() {
     let overrides = ModelOverrides {
         temperature: Some(0.1),
-        settings: ModelSettings { stop: vec!["X".into()], ..settings() },
+        settings: ModelSettings { stop: vec!["X".into()], ..settings() }.into(),
         keep_alive: Some(Duration::from_secs(90)),
         ..ModelOverrides::default()
     };
-    let own = ModelSettings { top_p: Some(0.3), effort: Some(Effort::None), ..ModelSettings::default() };
+    let own = RequestSettings::from(ModelSettings {
+        top_p: Some(0.3),
+        effort: Some(Effort::None),
+        ..ModelSettings::default()
+    });
     for (api, wire) in PAIRS {
         let server = ScriptedModel::start(Script::echo()).await.unwrap();
         let client = client(api, &server.base_url(wire), overrides.clone());
@@ -298,7 +302,7 @@ async fn thinking_budget_adds_to_the_answer_limit() {
     ] {
         let server = ScriptedModel::start(Script::echo()).await.unwrap();
         let overrides = ModelOverrides {
-            settings: ModelSettings { effort: Some(Effort::Medium), ..ModelSettings::default() },
+            settings: ModelSettings { effort: Some(Effort::Medium), ..ModelSettings::default() }.into(),
             ..ModelOverrides::default()
         };
         let client = client(api, &server.base_url(wire), overrides);
@@ -311,8 +315,8 @@ async fn thinking_budget_adds_to_the_answer_limit() {
 
 #[test]
 fn answer_size_is_reported_as_asked() {
-    let high = ModelSettings { effort: Some(Effort::High), ..ModelSettings::default() };
-    let usual = ModelSettings::default();
+    let high = RequestSettings::from(ModelSettings { effort: Some(Effort::High), ..ModelSettings::default() });
+    let usual = RequestSettings::default();
     for (api, model, max_tokens, settings, max_output, expect) in [
         (Api::OpenAiChat, "gpt-5", Some(300), &high, None, Some(300 + 24_576)),
         (Api::OpenAiChat, "gpt-5", Some(300), &usual, None, Some(300 + 8192)),
@@ -344,7 +348,8 @@ async fn thinking_of_another_prefix_is_left_out() {
     let server = ScriptedModel::start(turns).await.unwrap();
     let client = client(Api::Anthropic, &server.base_url(WireApi::Anthropic), ModelOverrides::default());
     let ask = async |model: &str, effort| {
-        let request = ModelRequest { settings: ModelSettings { effort, ..ModelSettings::default() }, ..conversation() };
+        let request =
+            ModelRequest { settings: ModelSettings { effort, ..ModelSettings::default() }.into(), ..conversation() };
         client.complete(model, &request, &IgnoreModelEvents, &Cancel::new()).await
     };
     let error = ask("p/claude-opus-5-5", None).await.unwrap_err();
@@ -397,7 +402,7 @@ async fn bound_thinking_needs_the_drop_setting() {
     let refusal = "The block is bound to a different conversation.";
     let server = ScriptedModel::start(vec![Turn::error(400, refusal), Turn::text("a")]).await.unwrap();
     let client = client(Api::Anthropic, &server.base_url(WireApi::Anthropic), ModelOverrides::default());
-    let settings = ModelSettings { effort: Some(Effort::None), ..ModelSettings::default() };
+    let settings = RequestSettings::from(ModelSettings { effort: Some(Effort::None), ..ModelSettings::default() });
     let request = ModelRequest { settings, ..conversation() };
     for _ in 0..2 {
         let _ = client.complete("p/claude-sonnet-5-5", &request, &IgnoreModelEvents, &Cancel::new()).await;
@@ -443,7 +448,8 @@ fn unthinking_turn_continues_without_budget() {
         ("the turn before is over", vec![user(), asks("a", vec![]), result("a"), said(), user()], true),
         ("what is said amid it changes nothing", vec![user(), asks("a", vec![]), result("a"), user()], false),
     ] {
-        let settings = ModelSettings { effort: Some(Effort::Medium), ..ModelSettings::default() };
+        let settings =
+            RequestSettings::from(ModelSettings { effort: Some(Effort::Medium), ..ModelSettings::default() });
         let request = ModelRequest { messages, settings, tools: conversation().tools, ..ModelRequest::default() };
         for (model, expect) in [("claude-sonnet-4-5", thinks), ("claude-opus-4-8", true)] {
             let body = encode(Api::Anthropic, &request, model).body();

@@ -189,7 +189,8 @@ async fn refused_parameters_are_left_out_later() {
 async fn refused_effort_beside_tools_is_reversed() {
     let refusal = (400, "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions.");
     let place = ["/reasoning_effort", "/max_completion_tokens"];
-    let asked = |effort| ModelRequest { settings: ModelSettings { effort, ..ModelSettings::default() }, ..much(None) };
+    let asked =
+        |effort| ModelRequest { settings: ModelSettings { effort, ..ModelSettings::default() }.into(), ..much(None) };
     let got = sent(CHAT, "p/gpt-5.6", &asked(None), &[refusal], &place).await;
     // What it thinks where it is told nothing has room.
     let untold = json!([null, 800 + 8192]);
@@ -294,7 +295,7 @@ async fn refused_combination_is_sent_without_one_part() {
     let request = |top_p, effort| ModelRequest {
         messages: vec![Message::user("q")],
         temperature: Some(0.5),
-        settings: ModelSettings { top_p, effort, ..ModelSettings::default() },
+        settings: ModelSettings { top_p, effort, ..ModelSettings::default() }.into(),
         ..ModelRequest::default()
     };
     let beside = request(Some(0.9), None);

@@ -54,7 +54,7 @@ async fn each_request_begins_like_the_one_before() {
     for api in APIS {
         let bench = FaultFixture::new(api, turns()).await;
         let effort = Some(Effort::Medium);
-        let settings = ModelSettings { effort, ..ModelSettings::default() };
+        let settings = ModelSettings { effort, ..ModelSettings::default() }.into();
         let agent_tools = AgentTools { task_status: true, batch: true, ..AgentTools::default() };
         let mut state = begin_with(RunConfig { settings, agent_tools, ..spec(Limits::default()) });
         bench.driver.run(&mut state, &options()).await.unwrap();

@@ -9,7 +9,7 @@ use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::event::CompactionLayer;
 use toolwright_core::model::{Message, ModelErrorKind, ModelRequest};
 use toolwright_core::store::{
-    Author, FILES, LedgerStore as _, LogMessage, MessageKind, NewRow, SessionLog as _, WRITES, WriteNotes,
+    Author, FILES, LedgerStore as _, LogMessage, MessageKind, NewRow, SessionLog, WRITES, WriteNotes,
 };
 use toolwright_core::{CallId, Caller, Cancel, CancelCause, Effects, Event, Principal, Session, SessionId};
 use toolwright_testkit::FakeApprover;
@@ -46,12 +46,15 @@ async fn writes_count_messages_read_before() {
             let message = LogMessage { kind, subject, text: "go".into(), data: Value::Null };
             let row = NewRow::message(&SessionId::new("s"), "owner", author, message);
             let store = Arc::clone(&store);
-            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(store.append(row))).unwrap();
+            tokio::task::block_in_place(|| {
+                tokio::runtime::Handle::current().block_on(SessionLog::append(&*store, row))
+            })
+            .unwrap();
         }
     }));
     fixture.driver.run(&mut begin(Limits::default()), &options()).await.unwrap();
     let mut rows = fixture.store.values(&SessionId::new(WRITES), FILES).await.unwrap();
-    let wrote_ms = rows.last().expect("a note").at_ms;
+    let wrote_ms = rows.first().expect("a note").at_ms;
     rows.reverse();
     let notes = WriteNotes::of(rows);
     assert_eq!(["/before", "/after"].map(|file| notes.hops(Path::new(file), wrote_ms)), [0, 1]);

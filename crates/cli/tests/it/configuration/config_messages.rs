@@ -69,6 +69,11 @@ fn misspelt_keys_and_bad_values_get_remedies() {
     broken(misspelt, 2, "mcp_servers.x.toolsAllowd", EntryDisabled, &["unknown key", "did you mean `toolsAllowed`?"]);
     let loosened = "mcp_servers:\n  x: {command: cat, noSchemaMod: human-approval}\n";
     broken(loosened, 2, "mcp_servers.x.noSchemaMod", EntryDisabled, &["unknown key", "did you mean `noSchemaMode`?"]);
+    // Only the client of a served API says these.
+    for key in ["asks_thinking", "limit_covers_reasoning"] {
+        let text = format!("models:\n  p/m: {{{key}: true}}\n");
+        broken(&text, 2, &format!("models.p/m.{key}"), Error, &["unknown key"]);
+    }
     for key in ["allowedTools", "denyTools", "blocked_tools", "readOnly", "requireApproval"] {
         let elsewhere = format!("mcp_servers:\n  x: {{command: cat, {key}: [a]}}\n");
         broken(&elsewhere, 2, &format!("mcp_servers.x.{key}"), EntryDisabled, &["unknown key"]);

@@ -150,7 +150,7 @@ pub(super) fn prompt(
         max_tokens: max_tokens.or(preferred),
         temperature: way.model_preference.temperature,
         reuse: reuse(&settings, system_tokens),
-        settings,
+        settings: settings.into(),
         ..ModelRequest::default()
     };
     Ok(RenderedPrompt {

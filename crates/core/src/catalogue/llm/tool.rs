@@ -98,7 +98,7 @@ impl LlmTool {
         let mut prompted = prompt(&self.definition, &self.hooks, arguments, asked)?;
         let request = &mut prompted.request;
         let said = ModelSettings { effort: services.model_effort, ..ModelSettings::default() };
-        request.settings = said.or(&request.settings);
+        request.settings = said.or(&request.settings).into();
         let wanted = request.max_tokens;
         let mut asks_left = self.hooks.asks_again;
         loop {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{ModelRequest, ModelSettings, PromptCache, PromptReuse, ToolChoice, ToolVisibility};
+use toolwright_core::model::{ModelRequest, PromptCache, PromptReuse, RequestSettings, ToolChoice, ToolVisibility};
 
 use super::{API, VERSION};
 use crate::api::EncodedRequest;
@@ -34,7 +34,7 @@ const THINKING: SamplingNames =
     SamplingNames { temperature: None, top_p: None, top_k: None, seed: None, stop: Some("stop_sequences") };
 
 /// The token limit of a request without one: the default, and an allowance for thinking.
-fn usual_max_tokens(model: &str, settings: &ModelSettings) -> u32 {
+fn usual_max_tokens(model: &str, settings: &RequestSettings) -> u32 {
     let both = DEFAULT_MAX_TOKENS.saturating_add(reasoning::thinking_allowance(API, model, settings));
     both.min(ModelFamily::of(model).max_output().unwrap_or(u32::MAX))
 }

@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
-    IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelSettings,
-    OutputFormat, RateLimitWindow, RequestProgress, Usability,
+    IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, OutputFormat,
+    RateLimitWindow, RequestProgress, RequestSettings, Usability,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides, TimeoutOverrides, encode};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
@@ -194,7 +194,7 @@ async fn window_and_longest_answer_bound_requests() {
 
 #[tokio::test]
 async fn reported_longest_answer_is_the_sent_limit() {
-    let settings = |value| serde_json::from_value::<ModelSettings>(value).unwrap();
+    let settings = |value| serde_json::from_value::<RequestSettings>(value).unwrap();
     for (api, wire, at) in [
         (Api::Anthropic, WireApi::Anthropic, "/max_tokens"),
         (Api::OpenAiChat, WireApi::OpenAi, "/max_completion_tokens"),
@@ -209,8 +209,11 @@ async fn reported_longest_answer_is_the_sent_limit() {
             (json!({"effort": "high"}), None, json!({}), None),
         ] {
             let server = ScriptedModel::start(Script::echo()).await.unwrap();
-            let overrides =
-                ModelOverrides { settings: settings(configured.clone()), max_output, ..ModelOverrides::default() };
+            let overrides = ModelOverrides {
+                settings: settings(configured.clone()).settings,
+                max_output,
+                ..ModelOverrides::default()
+            };
             let client = client(api, &server.base_url(wire), overrides);
             let request = ModelRequest { max_tokens: asked, settings: settings(says.clone()), ..question() };
             client.complete("p/m", &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();

@@ -478,7 +478,7 @@ impl Agent {
     fn spec(&self, driver: &Driver, options: &RunOptions) -> RunConfig {
         let usual = self.app.run_spec(&self.model);
         let mut spec = RunConfig {
-            settings: self.settings.clone(),
+            settings: self.settings.clone().into(),
             limits: self
                 .rights
                 .as_ref()
