@@ -6,11 +6,10 @@ use async_trait::async_trait;
 use toolwright_agent::{Driver, RunConfig, RunOptions};
 use toolwright_core::approval::Approver;
 use toolwright_core::cancel::Cancel;
-use toolwright_core::model::ModelRequest;
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Principal;
 use toolwright_core::store::{ObjectStore, RunStore};
-use toolwright_models::{Api, RequestPart};
+use toolwright_models::Api;
 
 use crate::config::ModelTarget;
 
@@ -78,9 +77,6 @@ pub trait AgentSource: std::fmt::Debug + Send + Sync {
 
     /// Returns the API of the model that answers, if known.
     fn api(&self, target: &RunTarget) -> Option<Api>;
-
-    /// Returns the parts of a client's request that the model that answers is not sent, as far as known.
-    fn losses(&self, target: &RunTarget, request: &ModelRequest) -> Vec<RequestPart>;
 
     /// Prepares a run.
     ///

@@ -109,7 +109,12 @@ impl EncodedRequest {
         self
     }
 
-    /// The parts of the request that it leaves out, because the API or the model lacks them.
+    /// Notes another part that it leaves out.
+    pub(crate) fn lose(&mut self, part: RequestPart) {
+        self.losses.push(part);
+    }
+
+    /// The parts of the request that it leaves out, because the API, the model or its server lacks them.
     #[must_use]
     pub fn losses(&self) -> &[RequestPart] {
         &self.losses

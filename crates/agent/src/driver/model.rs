@@ -14,7 +14,7 @@ use toolwright_core::event::{Event, EventSink, NoEvents};
 use toolwright_core::exposure::ExposureRecord;
 use toolwright_core::model::{
     Cost, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, NativeOutput, NativeTool,
-    RawToolCall, RecordedError, ToolVisibility,
+    RawToolCall, RecordedError, RequestProgress, ToolVisibility,
 };
 use toolwright_core::operation::Op;
 use toolwright_core::redact::{StreamRedactor, learn_written};
@@ -289,6 +289,10 @@ impl ModelEvents for StreamEvents<'_> {
         }
         self.text.on_event(event);
     }
+
+    fn on_traffic(&self, traffic: RequestProgress) {
+        self.text.on_traffic(traffic);
+    }
 }
 
 /// Emits the model's text as events, as soon as it cannot be part of a secret, which may arrive in several pieces.
@@ -330,6 +334,12 @@ impl ModelEvents for TextEvents {
                 }
             }
             ModelEvent::Call(_) | ModelEvent::Opaque(_) => {}
+        }
+    }
+
+    fn on_traffic(&self, traffic: RequestProgress) {
+        if let (RequestProgress::Lost(parts), Some(watcher)) = (traffic, &self.watcher) {
+            watcher.lost(&parts);
         }
     }
 }

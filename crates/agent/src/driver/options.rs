@@ -45,6 +45,9 @@ pub trait RunWatcher: Send + Sync {
     /// Called with a piece of its reasoning.
     fn reasoning(&self, _piece: &str) {}
 
+    /// Called with the parts that a request is sent without.
+    fn lost(&self, _parts: &[&'static str]) {}
+
     /// Called when a model has answered or failed, after the pieces of its text.
     fn answered(&self, _answer: Result<&ModelResponse, &ModelError>) {}
 
@@ -99,7 +102,7 @@ pub struct RunOptions {
     pub agent_budget: Option<Arc<AgentBudget>>,
     /// The messages and file changes that led to its work; set by the driver.
     pub hops: Arc<AtomicU32>,
-    /// What its client asks that the model's API has no word for, for the ledger.
+    /// What its client goes without, whatever the model is sent, for the ledger.
     pub lost: Arc<[&'static str]>,
 }
 

@@ -64,6 +64,8 @@ pub enum RequestProgress {
         /// Time in the queue, in microseconds.
         waited_us: u64,
     },
+    /// It is sent without these parts: the model, its API or its server lacks them, or its configuration changes them.
+    Lost(Vec<&'static str>),
     /// The first bytes of an answer arrived: the request is not sent again from here on.
     FirstByte,
     /// The provider reported its limits.

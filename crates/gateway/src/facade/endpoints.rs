@@ -263,7 +263,7 @@ async fn begin(
         facade.record_start(&work, None).await?;
     }
     let working = facade.start(Arc::clone(&work), permits, earlier, None);
-    let (losses, output) = (work.lost.join(", "), Arc::clone(&work.output));
+    let output = Arc::clone(&work.output);
     let guard = CancelOnDrop::new(&work.cancel);
     let guard = if work.survives_disconnect {
         guard.disarm();
@@ -300,6 +300,7 @@ async fn begin(
             }
         }
     };
+    let losses = [output.lost(), work.lost.clone()].concat().join(", ");
     let headers = response.headers_mut();
     for (name, value) in [(IGNORED, ignored), (LOSSES, losses), (REQUEST_ID, id)] {
         if let Some(value) = HeaderValue::from_str(&value).ok().filter(|value| !value.is_empty()) {

@@ -17,7 +17,7 @@ use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::text_for_model;
 use toolwright_core::model::{
-    ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelResponse, RawToolCall, StopReason,
+    ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelResponse, RawToolCall, RequestProgress, StopReason,
 };
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::head_and_tail;
@@ -125,6 +125,8 @@ struct OutputState {
     /// Events that the client of a stream has not read.
     unread: Option<Unread>,
     begun: bool,
+    /// The parts that the model is not sent.
+    lost: Vec<&'static str>,
     /// Whether the next text starts a new block.
     broken: bool,
     /// The text since the last break.
@@ -154,6 +156,7 @@ impl Output {
             pieces: Vec::new(),
             unread: is_stream.then(Unread::default),
             begun: false,
+            lost: Vec::new(),
             broken: false,
             said: String::new(),
             calls: HashSet::new(),
@@ -278,6 +281,11 @@ impl Output {
                 }
             }
         }
+    }
+
+    /// Returns the parts that the model is not sent, as far as it was asked.
+    pub(super) fn lost(&self) -> Vec<&'static str> {
+        self.state().lost.clone()
     }
 
     /// Returns whether a person was asked.
@@ -461,6 +469,14 @@ impl OutputState {
 }
 
 impl RunWatcher for Output {
+    fn lost(&self, parts: &[&'static str]) {
+        let state = &mut *self.state();
+        state.lost.extend(parts);
+        state.lost.sort_unstable();
+        state.lost.dedup();
+        state.writer.forget(parts);
+    }
+
     fn text(&self, piece: &str) {
         self.write(|state| state.say(piece));
     }
@@ -513,6 +529,12 @@ impl ModelEvents for Output {
             }
             ModelEvent::Opaque(data) if self.shows.signatures => self.piece(&ResponsePiece::Opaque(data)),
             ModelEvent::Opaque(_) => {}
+        }
+    }
+
+    fn on_traffic(&self, traffic: RequestProgress) {
+        if let RequestProgress::Lost(parts) = traffic {
+            RunWatcher::lost(self, &parts);
         }
     }
 }

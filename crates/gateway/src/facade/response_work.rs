@@ -56,7 +56,7 @@ pub(super) struct ResponseWork {
     pub(super) connection: Connection,
     /// The session that the client named.
     pub(super) session: Option<String>,
-    /// Features that the model's own API does not support.
+    /// What the answer goes without, whatever the model is sent.
     pub(super) lost: Vec<&'static str>,
     /// Whether the work continues after the client disconnects.
     pub(super) survives_disconnect: bool,

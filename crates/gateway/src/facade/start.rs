@@ -52,8 +52,7 @@ impl Facade {
         let target = self.target(&request.model, &principal)?;
         let upstream = self.source.api(&target);
         request.check_files(api, upstream)?;
-        let mut lost = losses(api, upstream, &request, &self.source.losses(&target, &request.request));
-        request.forget(&lost);
+        let mut lost = losses(api, upstream, &request);
         // Agents keep their signatures themselves.
         if request.wants_signatures && !matches!(target, RunTarget::Raw(_)) && !lost.contains(&SIGNATURES) {
             lost.push(SIGNATURES);

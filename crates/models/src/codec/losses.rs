@@ -55,6 +55,12 @@ impl RequestPart {
         }
     }
 
+    /// Returns the parameter of this name, if a client can ask for it.
+    pub(crate) fn of_parameter(name: &str) -> Option<Self> {
+        let parts = [Self::Temperature, Self::TopP, Self::TopK, Self::Seed, Self::Stop, Self::ParallelCalls];
+        parts.into_iter().find(|part| part.name() == name)
+    }
+
     /// Whether `request` has it.
     pub(crate) fn is_asked(self, request: &ModelRequest) -> bool {
         let settings = &request.settings;

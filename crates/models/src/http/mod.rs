@@ -183,18 +183,6 @@ impl HttpModelClient {
         }
     }
 
-    /// Returns the parts of `request` that `model` is not sent: its API or the model itself lacks them, or its configuration
-    /// changes them. Does no I/O.
-    #[must_use]
-    pub fn losses(&self, model: &str, request: &ModelRequest) -> Vec<RequestPart> {
-        let Ok((endpoint, name)) = self.endpoints.resolve(model) else { return Vec::new() };
-        let overrides = self.endpoints.overrides(model);
-        let tools = self.tools.get(endpoint.api, &request.tools, overrides.strict_tools);
-        let workarounds = self.refusals.workarounds(model, request);
-        let configured = configured_request(request, endpoint, name, overrides, &workarounds);
-        losses(endpoint.api, request, &configured, &encode_with(&configured, name, &tools))
-    }
-
     /// Sends the request with native tool calls, or with calls as text for a model without them.
     async fn answer_over(
         &self,
@@ -236,6 +224,10 @@ impl HttpModelClient {
             }
         }
         workarounds.apply(&asked.settings, &mut encoded);
+        let lost = losses(endpoint.api, request, &asked, &encoded);
+        if !lost.is_empty() {
+            events.on_traffic(RequestProgress::Lost(lost.into_iter().map(RequestPart::name).collect()));
+        }
         let dedicated = overrides.requires_dedicated_client.then_some(model);
         let sent = self.send(endpoint, dedicated, &encoded, timeouts, events).await;
         let (response, first) = match sent {

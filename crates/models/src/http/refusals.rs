@@ -18,6 +18,7 @@ use super::refusal_table::{self, PARAMETERS, avoid_format, patterns_in_words};
 pub(crate) use super::refusal_table::{SentRequest, ThinkingAllowance, Workaround};
 use crate::api::{Api, EncodedRequest};
 use crate::codec::anthropic;
+use crate::codec::losses::RequestPart;
 use crate::codec::request::with_instruction;
 
 /// Bound on models with workarounds; beyond it all are dropped and learned again.
@@ -260,6 +261,9 @@ impl Workarounds {
 /// Removes the parameter at this place of the table, by all its names.
 fn leave_out(at: usize, encoded: &mut EncodedRequest) {
     PARAMETERS.get(at).into_iter().copied().flatten().for_each(|name| encoded.leave_out(name));
+    if let Some(part) = RequestPart::of_parameter(refusal_table::name(at)) {
+        encoded.lose(part);
+    }
 }
 
 #[cfg(test)]
@@ -309,6 +313,16 @@ mod tests {
         assert_eq!(refusals.workarounds("p/n", &one).all, []);
         assert!(refusals.kept().values().all(|kept| kept.tried.is_empty()));
         assert_eq!(refusals.workarounds("p/m", &one).trial, None);
+    }
+
+    #[test]
+    fn parameters_left_out_are_lost() {
+        let asked = request(closed());
+        let mut encoded = encode(Api::OpenAiChat, &asked, "m");
+        assert!(!encoded.losses().contains(&RequestPart::Seed));
+        let workarounds = Workarounds { all: vec![without("seed"), without("stream_options")], trial: None };
+        workarounds.apply(&asked.settings, &mut encoded);
+        assert!(encoded.losses().ends_with(&[RequestPart::Seed]), "{:?}", encoded.losses());
     }
 
     #[test]

@@ -46,18 +46,12 @@ pub fn lost_with(field: &str) -> Option<(&'static str, Vec<Api>)> {
     Some((part.name(), part.lacking(&ModelRequest { settings: settings.into(), ..asked })))
 }
 
-/// Returns the names of what a request to `served` asks for and the answer or the request to the model goes without:
-/// `of_model` are those of [`HttpModelClient::losses`](crate::HttpModelClient::losses).
+/// Returns the names of what the answer to a request to `served` goes without, whatever its model is sent: `upstream` is the
+/// model's API. [`RequestProgress::Lost`](toolwright_core::model::RequestProgress::Lost) names the rest.
 #[must_use]
-pub fn losses(
-    served: ServedApi,
-    upstream: Option<Api>,
-    request: &ServedRequest,
-    of_model: &[RequestPart],
-) -> Vec<&'static str> {
+pub fn losses(served: ServedApi, upstream: Option<Api>, request: &ServedRequest) -> Vec<&'static str> {
     let signatures = request.wants_signatures && upstream.is_some_and(|upstream| upstream != served.api());
-    let of_model = of_model.iter().map(|part| part.name());
-    of_model.chain(signatures.then_some(SIGNATURES)).chain(request.moves_system.then_some(PLACE)).collect()
+    signatures.then_some(SIGNATURES).into_iter().chain(request.moves_system.then_some(PLACE)).collect()
 }
 
 #[cfg(test)]

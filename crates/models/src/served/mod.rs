@@ -134,13 +134,6 @@ pub struct ServedRequest {
 }
 
 impl ServedRequest {
-    /// Leaves the fields that are lost (by [`losses`]) out of those that a response repeats: it has the API's defaults.
-    pub fn forget(&mut self, lost: &[&str]) {
-        for name in ["temperature", "top_p"].into_iter().filter(|name| lost.contains(name)) {
-            self.echo.insert(name.into(), 1.0.into());
-        }
-    }
-
     /// Checks that its model's API supports its files.
     ///
     /// # Errors

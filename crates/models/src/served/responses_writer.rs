@@ -255,6 +255,12 @@ fn usage(usage: &Usage) -> Value {
 }
 
 impl Writer for ResponsesWriter {
+    fn forget(&mut self, lost: &[&str]) {
+        for name in ["temperature", "top_p"].into_iter().filter(|name| lost.contains(name)) {
+            self.head.echo.insert(name.into(), 1.0.into());
+        }
+    }
+
     fn begin(&mut self, out: &mut String) {
         let response = self.body();
         self.event("response.created", json!({"response": response}), out);

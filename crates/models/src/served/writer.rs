@@ -9,6 +9,9 @@ use super::{ResponseEnd, ResponseHead, ResponsePiece, ServedApi};
 
 /// Writes the answers of one API.
 pub(super) trait Writer: Send {
+    /// Replaces lost fields among those that the answer repeats by the API's defaults.
+    fn forget(&mut self, _lost: &[&str]) {}
+
     /// Begins the stream.
     fn begin(&mut self, out: &mut String);
 
@@ -69,6 +72,11 @@ impl ResponseWriter {
             ServedApi::Messages => Box::new(MessagesWriter::new(head)),
         };
         Self { writer }
+    }
+
+    /// Replaces what the model is not sent, among the fields that the answer repeats, by the API's defaults.
+    pub fn forget(&mut self, lost: &[&str]) {
+        self.writer.forget(lost);
     }
 
     /// Begins the answer.

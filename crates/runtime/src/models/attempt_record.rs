@@ -35,7 +35,7 @@ pub struct ModelAsk<'a> {
     pub asked: ModelQuestion<'a>,
     /// The shown part of the catalogue, if tools are shown.
     pub tools: Option<ExposureRecord>,
-    /// Requested features that the model's API does not support.
+    /// What the answer goes without, whatever the model is sent. The parts that are not sent are added.
     pub lost: Vec<&'static str>,
     /// The reason for showing these tools.
     pub note: Option<String>,
@@ -90,6 +90,8 @@ struct State {
     waits: Option<Arc<str>>,
     /// Whether its attempt may have been sent. Always, if its client does not report waits.
     in_flight: bool,
+    /// The parts that this attempt is sent without.
+    lost: Vec<&'static str>,
     /// The request for the recording, if it is recorded.
     recorded: Option<Value>,
     ended: bool,
@@ -108,6 +110,7 @@ struct Row {
     wait_us: u64,
     characters_in: u64,
     characters_out: u64,
+    lost: Vec<&'static str>,
 }
 
 impl<'a> ModelCallRecord<'a> {
@@ -126,6 +129,7 @@ impl<'a> ModelCallRecord<'a> {
             waited_us: 0,
             waits: None,
             in_flight: true,
+            lost: Vec::new(),
             recorded,
             ended: false,
         };
@@ -204,6 +208,7 @@ impl ModelCallRecord<'_> {
             wait_us: if began { state.waited_us } else { here },
             characters_in: self.ask.asked.characters(),
             characters_out,
+            lost: std::mem::take(&mut state.lost),
         };
         services.events.emit_end(answer.is_ok(), || Event::ModelFinished {
             op: self.ask.op.clone(),
@@ -279,6 +284,7 @@ impl ModelCallRecord<'_> {
                     wait_us: state.waited_us,
                     characters_in: self.ask.asked.characters(),
                     characters_out: 0,
+                    lost: std::mem::take(&mut state.lost),
                 };
                 (state.failed, state.waited_us, state.since) = (*attempt, 0, services.clock.now());
                 state.in_flight = false;
@@ -297,6 +303,7 @@ impl ModelCallRecord<'_> {
                 });
                 self.enter(row);
             }
+            RequestProgress::Lost(parts) => state.lost.clone_from(parts),
             RequestProgress::Shortened { sent, read } => services.events.emit_with(|| Event::Warning {
                 code: "prompt_truncated".to_owned(),
                 message: format!(
@@ -337,7 +344,7 @@ impl ModelCallRecord<'_> {
             usage: row.usage,
             cost_usd: row.cost_usd,
             tools: self.ask.tools,
-            lost: self.ask.lost.iter().copied().map(Cow::Borrowed).collect(),
+            lost: row.lost.iter().chain(&self.ask.lost).copied().map(Cow::Borrowed).collect(),
             note: note(&words.join("; "), redactor),
             ..LedgerEntry::new(
                 row.op,

@@ -6,10 +6,9 @@ use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::json;
 use toolwright_core::approval::{Approver, NoApprover};
-use toolwright_core::model::ModelRequest;
 use toolwright_core::store::{NoStore, ObjectStore, RunStore};
 use toolwright_gateway::{AgentSource, ModelTarget, PreparedRun, RunRequest, RunTarget};
-use toolwright_models::{Api, RequestPart};
+use toolwright_models::Api;
 
 use crate::support::{Fixture, body};
 
@@ -32,10 +31,6 @@ impl AgentSource for NoAgents {
 
     fn api(&self, _target: &RunTarget) -> Option<Api> {
         None
-    }
-
-    fn losses(&self, _target: &RunTarget, _request: &ModelRequest) -> Vec<RequestPart> {
-        Vec::new()
     }
 
     async fn prepare(&self, _order: RunRequest) -> Result<PreparedRun, String> {

@@ -1,9 +1,11 @@
 //! What a model's server is sent for a request that was read: the client's limit, and its thinking.
 
+use std::sync::Mutex;
+
 use serde_json::{Value, json};
 use toolwright_core::cancel::Cancel;
-use toolwright_core::model::{IgnoreModelEvents, ModelClient};
-use toolwright_models::served::{ServedApi, ServedApi::*, losses};
+use toolwright_core::model::{ModelClient, ModelEvent, ModelEvents, RequestProgress};
+use toolwright_models::served::{ResponseHead, ResponseWriter, ServedApi, ServedApi::*, losses};
 use toolwright_models::{Endpoint, Endpoints, HttpModelClient, ModelOverrides};
 use toolwright_testkit::model_server::{Script, ScriptedModel, WireApi};
 
@@ -20,6 +22,20 @@ fn with(api: ServedApi, fields: &Value) -> Value {
 /// The body that the server of `model` gets for the least request with these fields.
 async fn sent(api: ServedApi, fields: &Value, model: &str, overrides: &Value) -> Value {
     sent_with_losses(api, fields, model, overrides).await.0
+}
+
+/// Keeps the names of what is not sent.
+#[derive(Default)]
+struct Lost(Mutex<Vec<&'static str>>);
+
+impl ModelEvents for Lost {
+    fn on_event(&self, _event: ModelEvent) {}
+
+    fn on_traffic(&self, traffic: RequestProgress) {
+        if let RequestProgress::Lost(parts) = traffic {
+            self.0.lock().unwrap().extend(parts);
+        }
+    }
 }
 
 /// [`sent`], and the names of what is lost.
@@ -41,8 +57,10 @@ async fn sent_with_losses(
     endpoints.set_overrides("p", overrides);
     let served = read(api, &with(api, fields)).unwrap();
     let (client, model) = (HttpModelClient::new(endpoints), format!("p/{model}"));
-    let lost = losses(api, Some(api.api()), &served, &client.losses(&model, &served.request));
-    client.complete(&model, &served.request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
+    let lost = Lost::default();
+    client.complete(&model, &served.request, &lost, &Cancel::new()).await.unwrap();
+    let mut lost = lost.0.into_inner().unwrap();
+    lost.extend(losses(api, Some(api.api()), &served));
     (server.requests().remove(0).body, lost)
 }
 
@@ -187,7 +205,9 @@ fn moved_system_messages_of_responses_are_lost() {
 
 #[test]
 fn responses_do_not_repeat_lost_sampling() {
-    let mut served = read(Responses, &with(Responses, &json!({"temperature": 0.5, "top_p": 0.5}))).unwrap();
-    served.forget(&["temperature"]);
-    assert_eq!((&served.echo["temperature"], &served.echo["top_p"]), (&json!(1.0), &json!(0.5)));
+    let served = read(Responses, &with(Responses, &json!({"temperature": 0.5, "top_p": 0.5}))).unwrap();
+    let mut writer = ResponseWriter::new(Responses, ResponseHead { echo: served.echo, ..ResponseHead::default() });
+    writer.forget(&["temperature"]);
+    let body = writer.body();
+    assert_eq!((&body["temperature"], &body["top_p"]), (&json!(1.0), &json!(0.5)));
 }

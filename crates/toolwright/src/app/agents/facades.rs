@@ -6,11 +6,10 @@ use async_trait::async_trait;
 use toolwright_agent::BASE_PROMPT;
 use toolwright_core::agents::{AgentLimits, Rights};
 use toolwright_core::approval::{AnswerSource, Approver};
-use toolwright_core::model::ModelRequest;
 use toolwright_core::pattern::nearest;
 use toolwright_core::store::{ObjectStore, RunStore};
 use toolwright_gateway::{AgentSource, ModelTarget, PreparedRun, RunRequest, RunTarget};
-use toolwright_models::{Api, RequestPart};
+use toolwright_models::Api;
 
 use super::Agent;
 use crate::app::Toolwright;
@@ -100,10 +99,6 @@ impl AgentSource for Facades {
 
     fn api(&self, target: &RunTarget) -> Option<Api> {
         self.0.models().endpoints().resolve(&self.model_of(target)?).ok().map(|(endpoint, _)| endpoint.api)
-    }
-
-    fn losses(&self, target: &RunTarget, request: &ModelRequest) -> Vec<RequestPart> {
-        self.model_of(target).map(|model| self.0.models().http().losses(&model, request)).unwrap_or_default()
     }
 
     async fn prepare(&self, order: RunRequest) -> Result<PreparedRun, String> {
