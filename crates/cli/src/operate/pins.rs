@@ -316,18 +316,11 @@ fn list(global: &Global, pins: &[Pin], with_scope: bool) -> CommandResult {
     print_list(global.json, pins.iter().map(to_json).collect(), &table, "nothing is pinned")
 }
 
-/// Returns an element of `pins ls --json`; times in milliseconds since the epoch.
+/// Returns an element of `pins ls --json`.
 fn to_json(pin: &Pin) -> Value {
-    json!({
-        "provider": pin.source.provider,
-        "scope": scope(pin),
-        "tool": pin.tool,
-        "renamed": pin.renamed,
-        "id": pin.id,
-        "state": pin.state(),
-        "approved": pin.approved,
-        "waiting": pin.waiting,
-    })
+    let mut value = pin.to_json();
+    value["scope"] = json!(scope(pin));
+    value
 }
 
 fn show(global: &Global, pin: &Pin, contracts: &PinContracts) -> CommandResult {

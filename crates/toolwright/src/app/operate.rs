@@ -52,15 +52,7 @@ impl Operator for Operations {
         for pin in self.app.pins_in_force().await? {
             let contracts = store.pin_contracts(&pin.source, std::slice::from_ref(&pin.tool)).await?;
             let contracts = contracts.into_iter().next().unwrap_or_default();
-            let mut value = json!({
-                "provider": pin.source.provider,
-                "tool": pin.tool,
-                "renamed": pin.renamed,
-                "id": pin.id,
-                "state": pin.state(),
-                "approved": pin.approved,
-                "waiting": pin.waiting,
-            });
+            let mut value = pin.to_json();
             if pin.waiting.is_some() {
                 let name = pin.renamed.as_deref().map(|name| renamed(&pin.tool, name));
                 let both = contracts.approved.as_ref().zip(contracts.waiting.as_ref());

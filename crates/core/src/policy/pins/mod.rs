@@ -13,6 +13,7 @@ use std::collections::HashMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
@@ -117,6 +118,20 @@ impl Pin {
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}/{}", self.source.provider, self.tool)
+    }
+
+    /// Returns it as lists show it; times in milliseconds since the epoch.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({
+            "provider": self.source.provider,
+            "tool": self.tool,
+            "renamed": self.renamed,
+            "id": self.id,
+            "state": self.state(),
+            "approved": self.approved,
+            "waiting": self.waiting,
+        })
     }
 
     /// Returns the source's name for the waiting definition.
