@@ -11,17 +11,15 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use toolwright_agent::{AgentProvider, AgentProviderOptions, RunConfig};
 use toolwright_core::agents::{AgentConfig, AgentLimits};
-use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::{Listing, Provider as _, Snapshot};
 use toolwright_core::event::Event;
 use toolwright_core::model::{ModelClient, ModelError, ModelEvents, ModelRequest, ModelResponse};
-use toolwright_core::{
-    CallId, Cancel, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider, ToolCall,
-};
+use toolwright_core::{CallId, Cancel, Profile, RawArguments, Services, StaticProvider, ToolCall};
 use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{EventHub, Executor, ExecutorOptions, JobManager, RunContext, SqliteStore, SystemClock};
 
 use crate::Failure;
+use crate::app::run_in;
 use crate::memory::{cpu_time, rss_mb};
 use crate::stats::{per_second, percentile_us};
 
@@ -108,18 +106,7 @@ impl Bench {
         };
         let (own, started) = (builtins.list().await?, agents.list().await?);
         let snapshot = Snapshot::build(&[listing(builtins, own), listing(agents, started)]);
-        let session = Session {
-            id: SessionId::new("bench"),
-            principal: Principal::owner(),
-            root: dir.path().to_owned(),
-            agent: None,
-        };
-        let run = RunContext::new(
-            Arc::new(session),
-            Arc::new(snapshot),
-            Arc::new(Policy::of(Profile::Trusted)),
-            Arc::new(NoApprover { remedy: String::new() }),
-        );
+        let run = run_in(dir.path(), snapshot, Profile::Trusted);
         Ok(Self { executor: Executor::new(options), run, gate, waiting, _observer, _dir: dir })
     }
 

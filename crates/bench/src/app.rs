@@ -1,5 +1,6 @@
 //! The parts that the benchmarks of the executor share: a real store, observed events, and one tool.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,20 +40,21 @@ impl Toolwright {
         let services = Services { events, ..Services::none(Arc::new(SystemClock)) };
         let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _);
         configure(&mut options);
-        let session = Session {
-            id: SessionId::new("bench"),
-            principal: Principal::owner(),
-            root: dir.path().to_owned(),
-            agent: None,
-        };
-        let run = RunContext::new(
-            Arc::new(session),
-            Arc::new(snapshot),
-            Arc::new(Policy::of(Profile::Ask)),
-            Arc::new(NoApprover { remedy: String::new() }),
-        );
+        let run = run_in(dir.path(), snapshot, Profile::Ask);
         Ok(Self { executor: Executor::new(options), run, store, _observer, _dir: dir })
     }
+}
+
+/// Returns the terms of calls in a workspace.
+pub(crate) fn run_in(root: &Path, snapshot: Snapshot, profile: Profile) -> RunContext {
+    let session =
+        Session { id: SessionId::new("bench"), principal: Principal::owner(), root: root.to_owned(), agent: None };
+    RunContext::new(
+        Arc::new(session),
+        Arc::new(snapshot),
+        Arc::new(Policy::of(profile)),
+        Arc::new(NoApprover { remedy: String::new() }),
+    )
 }
 
 /// Creates a call of the benchmark's tool.

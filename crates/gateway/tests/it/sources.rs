@@ -21,6 +21,8 @@ use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::session::SessionId;
 use toolwright_testkit::FakeProvider;
 
+use crate::support::Fixture;
+
 /// Those that have the same template.
 const SHARING: [&str; 2] = ["zed", "abc"];
 const TOOLS: [&str; 3] = ["ask", "log", "meta"];
@@ -49,6 +51,16 @@ impl Deref for Source {
     fn deref(&self) -> &SourceState {
         &self.state
     }
+}
+
+/// Two sources, `alpha` and `beta`, at one gateway.
+pub(crate) async fn two_sources() -> (Fixture, [Source; 2]) {
+    let fixture = Fixture::new().await;
+    let sources = [Source::new("alpha"), Source::new("beta")];
+    for source in &sources {
+        fixture.add_listed(source.provider()).await;
+    }
+    (fixture, sources)
 }
 
 /// The state of a source. Its tool `ask` asks the call's client whatever its arguments say, round by round.

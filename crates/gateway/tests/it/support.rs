@@ -37,6 +37,12 @@ pub(crate) const LONG: Duration = Duration::from_secs(10);
 /// The token of the API, where nothing else is set.
 pub(crate) const API_TOKEN: &str = "api-s3cret";
 
+/// A policy that asks about every call.
+pub(crate) fn asks_always() -> Arc<Policy> {
+    let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
+    Arc::new(serde_json::from_value(rules).expect("a policy"))
+}
+
 /// How the waiting tools fared, as the tests see it.
 #[derive(Default)]
 pub(crate) struct ToolWatch {
@@ -163,6 +169,14 @@ pub(crate) struct Fixture {
 impl Fixture {
     pub(crate) async fn new() -> Self {
         Self::with(|_| {}).await
+    }
+
+    /// With a server over HTTP, and a session at `/mcp`.
+    pub(crate) async fn with_session() -> (Self, Http, String) {
+        let fixture = Self::new().await;
+        let http = fixture.http().await;
+        let (session, _) = http.initialize("/mcp").await;
+        (fixture, http, session)
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut GatewayOptions)) -> Self {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::catalogue::{Provider as _, SourceNotice};
+use toolwright_core::catalogue::{Provider, SourceNotice};
 use toolwright_core::client::{AskStyle, CallClient, ClientRequest};
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
@@ -23,6 +23,14 @@ pub(super) fn asker(mode: &str) -> Script {
     scripted("asker::serve_when_asked", "MCP_ASKER", mode)
 }
 
+/// A server whose tools are listed, its methods, and a context of calls.
+async fn listed(script: &Script) -> (Fixture, Arc<dyn Provider>, ToolContext) {
+    let rig = script.rig(|_| {});
+    rig.names().await;
+    let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+    (rig, methods, context)
+}
+
 /// A client whose name is Ann.
 #[derive(Default)]
 pub(super) struct RecordingClient {
@@ -33,6 +41,12 @@ pub(super) struct RecordingClient {
     open: AtomicUsize,
     most: AtomicUsize,
     ask_style: AskStyle,
+}
+
+impl RecordingClient {
+    fn asking_by_requests() -> Arc<Self> {
+        Arc::new(Self { ask_style: AskStyle::Requests, ..Self::default() })
+    }
 }
 
 #[async_trait]
@@ -280,9 +294,7 @@ async fn restarted_servers_get_the_log_level_again() {
         sent.map(|message| message["params"]["level"].clone()).collect()
     };
     let script = asker("legacy");
-    let rig = script.rig(|_| {});
-    rig.names().await;
-    let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+    let (rig, methods, context) = listed(&script).await;
     for level in ["info", "warning"] {
         run(&*methods, "logging/setLevel", json!({"level": level}), &context).await.expect("taken");
     }
@@ -290,12 +302,10 @@ async fn restarted_servers_get_the_log_level_again() {
     eventually("the new one is told", || reported(&script) == ["info", "warning", "warning"]).await;
     // A server of both generations logs for such a client on the connection of the older.
     let script = asker("both");
-    let rig = script.rig(|_| {});
-    rig.names().await;
-    let (methods, mut context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+    let (rig, methods, mut context) = listed(&script).await;
     run(&*methods, "logging/setLevel", json!({"level": "info"}), &context).await.expect("taken");
     assert!(reported(&script).is_empty(), "the newer needs no telling");
-    context.client = Arc::new(RecordingClient { ask_style: AskStyle::Requests, ..RecordingClient::default() });
+    context.client = RecordingClient::asking_by_requests();
     run(&*rig.provider, "tell", json!({}), &context).await.expect("told");
     eventually("it is told when it is there", || reported(&script) == ["info"]).await;
     run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
@@ -313,10 +323,7 @@ async fn failed_legacy_connections_are_retried_later() {
     ] {
         let site = Site::start(mode).await;
         let rig = Fixture::new(site.transport(), |spec| spec.config.connect_timeout = Duration::from_secs(1));
-        let context = ToolContext {
-            client: Arc::new(RecordingClient { ask_style: AskStyle::Requests, ..RecordingClient::default() }),
-            ..rig.context("s")
-        };
+        let context = ToolContext { client: RecordingClient::asking_by_requests(), ..rig.context("s") };
         let spoken = async || {
             run(&*rig.provider, "plain", json!({}), &context).await.expect("answered");
             site.headers_of("tools/call")["mcp-protocol-version"].to_str().expect("text").to_owned()
@@ -342,7 +349,7 @@ async fn own_sessions_fall_back_to_the_newer_generation() {
             (spec.config.connect_timeout, spec.config.shared) = (Duration::from_secs(1), false);
         });
         rig.names().await;
-        let client = Arc::new(RecordingClient { ask_style: AskStyle::Requests, ..RecordingClient::default() });
+        let client = RecordingClient::asking_by_requests();
         let context = ToolContext { client, ..rig.context("s") };
         run(&*rig.provider, "plain", json!({}), &context).await.expect("answered");
         assert_eq!(site.headers_of("tools/call")["mcp-protocol-version"], "2026-07-28", "{mode}");
@@ -353,10 +360,8 @@ async fn own_sessions_fall_back_to_the_newer_generation() {
 #[tokio::test]
 async fn setting_levels_waits_for_no_legacy_connection() {
     let script = asker("both-mute");
-    let rig = script.rig(|_| {});
-    rig.names().await;
-    let (methods, mut context) = (rig.provider.methods().expect("methods"), rig.context("s"));
-    context.client = Arc::new(RecordingClient { ask_style: AskStyle::Requests, ..RecordingClient::default() });
+    let (rig, methods, mut context) = listed(&script).await;
+    context.client = RecordingClient::asking_by_requests();
     run(&*rig.provider, "tell", json!({}), &context).await.expect("told on the older connection");
     let set = run(&*methods, "logging/setLevel", json!({"level": "error"}), &context);
     tokio::time::timeout(Duration::from_secs(10), set).await.expect("at once").expect("taken");
@@ -367,10 +372,8 @@ async fn setting_levels_waits_for_no_legacy_connection() {
 #[tokio::test]
 async fn unanswered_log_levels_are_sent_singly() {
     let script = asker("both-mute");
-    let rig = script.rig(|_| {});
-    rig.names().await;
-    let (methods, mut context) = (rig.provider.methods().expect("methods"), rig.context("s"));
-    context.client = Arc::new(RecordingClient { ask_style: AskStyle::Requests, ..RecordingClient::default() });
+    let (rig, methods, mut context) = listed(&script).await;
+    context.client = RecordingClient::asking_by_requests();
     run(&*rig.provider, "tell", json!({}), &context).await.expect("told on the older connection");
     for _ in 0..50 {
         run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
@@ -384,9 +387,7 @@ async fn unanswered_log_levels_are_sent_singly() {
 #[tokio::test]
 async fn refused_log_levels_are_not_repeated() {
     let script = asker("legacy");
-    let rig = script.rig(|_| {});
-    rig.names().await;
-    let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+    let (rig, methods, context) = listed(&script).await;
     run(&*methods, "logging/setLevel", json!({"level": "info"}), &context).await.expect("taken");
     run(&*methods, "logging/setLevel", json!({"level": "loud"}), &context).await.expect_err("no such level");
     rig.call("die", json!({})).await.expect_err("the server is gone");
@@ -402,7 +403,7 @@ async fn own_connections_take_their_clients_ask_style() {
     let script = asker("both");
     let rig = script.rig(|spec| spec.config.shared = false);
     rig.names().await;
-    let ann = Arc::new(RecordingClient { ask_style: AskStyle::Requests, ..RecordingClient::default() });
+    let ann = RecordingClient::asking_by_requests();
     let context = ToolContext { client: ann, ..rig.context("one") };
     let methods = rig.provider.methods().expect("methods");
     run(&*methods, "prompts/list", json!({}), &context).await.expect("listed");

@@ -1,6 +1,7 @@
 //! A small fixture for the tests: tools that misbehave in one way each, and an executor over a real store.
 
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -20,6 +21,17 @@ use toolwright_core::{
 };
 use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{EventHub, Executor, ExecutorOptions, OutputFiles, RunContext, SqliteStore, SystemClock};
+
+/// Runs the test `name` of this binary in another process, with this folder in `variable`.
+pub(crate) fn spawn_test(name: &str, variable: &str, dir: &Path) -> Child {
+    Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", name])
+        .env(variable, dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("spawned")
+}
 
 /// What the tools did, seen from outside.
 #[derive(Debug, Default)]

@@ -20,7 +20,7 @@ use toolwright_runtime::executor::ExecutorOptions;
 use toolwright_runtime::{Catalogue, Executor, JobManager, OutputFiles, SqliteStore, SystemClock};
 use toolwright_testkit::{FakeApprover, FakeModel, FakeRequest};
 
-use crate::fixture::{Log, Reply, begin, options, provider};
+use crate::fixture::{Log, Reply, begin, options, provider, until};
 
 /// What each agent says, turn by turn; the root is called `root`.
 pub(crate) type AgentScripts = HashMap<&'static str, Vec<Reply>>;
@@ -33,6 +33,17 @@ pub(crate) async fn send_to_job(tree: &Tree, text: &str) {
     let scope = JobScope::Of(&options.session);
     let job = jobs.list(scope, JobFilter::Open, 1).await.unwrap().remove(0);
     jobs.send(scope, &job.id, text.into()).await.unwrap();
+}
+
+/// Runs the tree, and sends its job a message while `slow` waits.
+pub(crate) async fn run_and_send(tree: &Tree, slow: &WaitingTool, text: &str) -> RunReport {
+    let options = options();
+    let sending = async {
+        until(|| slow.began.load(Ordering::SeqCst)).await;
+        send_to_job(tree, text).await;
+        slow.go.notify_one();
+    };
+    tokio::join!(tree.run(&options), sending).0
 }
 
 /// The call of an agent.

@@ -14,7 +14,7 @@ use toolwright_core::model::Message;
 use toolwright_core::{Effects, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 
 use crate::fixture::{Fixture, Reply, begin, begin_with, options};
-use crate::turns::resume::PowerLossStore;
+use crate::turns::resume::FaultyStore;
 
 const WAIT: Duration = Duration::from_secs(20);
 
@@ -130,10 +130,9 @@ async fn a_job_is_reported_once_despite_crashes() {
             let dir = tempfile::tempdir().unwrap();
             let later = Arc::new(SlowTool::default());
             let tools = || vec![Arc::clone(&later) as Arc<dyn Tool>];
-            let broken = Fixture::with_store(dir.path(), script(), tools(), |store| {
-                PowerLossStore::new(store, breaks_at, written)
-            })
-            .await;
+            let broken =
+                Fixture::with_store(dir.path(), script(), tools(), |store| FaultyStore::new(store, breaks_at, written))
+                    .await;
             let mut state = begin(Limits::default());
             let outcome = broken.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await;
             drop(broken);

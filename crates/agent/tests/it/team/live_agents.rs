@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use serde_json::json;
 use toolwright_agent::{ChildEnd, Limits, RunConfig, RunOptions, Status};
@@ -19,9 +18,9 @@ use toolwright_testkit::FakeApprover;
 
 use crate::fixture::{Counter, Reply, begin, begin_with, options, until};
 use crate::team::agent_tree::{
-    AgentScripts, Tree, WAIT, WaitingTool, agent, approving, send_to_job, start, three_levels, who,
+    AgentScripts, Tree, WAIT, WaitingTool, agent, approving, run_and_send, start, three_levels, who,
 };
-use crate::turns::resume::PowerLossStore;
+use crate::turns::resume::FaultyStore;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_does_not_end_over_live_agents() {
@@ -78,13 +77,7 @@ async fn a_message_reaches_an_agent_in_the_background() {
     let slow = WaitingTool::new();
     let background = AgentConfig { background: true, ..agent("a") };
     let tree = Tree::new(dir.path(), scripts, vec![background], vec![slow.clone()]).await;
-    let options = options();
-    let sending = async {
-        until(|| slow.began.load(Ordering::SeqCst)).await;
-        send_to_job(&tree, "look into the cellar").await;
-        slow.go.notify_one();
-    };
-    let (report, ()) = tokio::join!(tree.run(&options), sending);
+    let report = run_and_send(&tree, &slow, "look into the cellar").await;
     assert_eq!(report.answer, "all done");
     let reported = tree.results("a");
     assert!(reported.contains("your caller sent a message:\\nlook into the cellar"), "{reported}");
@@ -138,7 +131,7 @@ async fn a_crash_at_any_save_repeats_nothing() {
         let (dir, tool) = (dir.to_owned(), Counter::new("t:write@1.0.0", Effects::UNKNOWN));
         async move {
             let (at, written) = breaks.unwrap_or((usize::MAX, true));
-            let fragile = |store| PowerLossStore::new(store, at, written);
+            let fragile = |store| FaultyStore::new(store, at, written);
             (Tree::over(&dir, scripts, vec![agent("a")], vec![tool.clone()], fragile).await, tool)
         }
     };

@@ -13,7 +13,7 @@ use toolwright_core::job::{JobFilter, JobScope, JobState, Jobs as _};
 use toolwright_core::store::SessionLog as _;
 
 use crate::fixture::{Reply, begin_with, options, until};
-use crate::team::agent_tree::{AgentScripts, Tree, WAIT, WaitingTool, agent, send_to_job, start};
+use crate::team::agent_tree::{AgentScripts, Tree, WAIT, WaitingTool, agent, run_and_send, send_to_job, start};
 
 /// A root with these limits, whose answer leaves agents alone.
 async fn run_boss(tree: &Tree, limits: AgentLimits) -> RunReport {
@@ -88,13 +88,7 @@ async fn a_message_keeps_an_agent_working() {
     let slow = WaitingTool::new();
     let agents = vec![background("a")];
     let tree = Tree::new(dir.path(), scripts(vec![both, Reply::Text("with cellar")]), agents, vec![slow.clone()]).await;
-    let options = options();
-    let sending = async {
-        until(|| slow.began.load(Ordering::SeqCst)).await;
-        send_to_job(&tree, "look into the cellar").await;
-        slow.go.notify_one();
-    };
-    let (report, ()) = tokio::join!(tree.run(&options), sending);
+    let report = run_and_send(&tree, &slow, "look into the cellar").await;
     assert_eq!(report.answer, "all done");
     assert!(tree.results("a").contains("look into the cellar"), "{}", tree.results("a"));
     assert!(tree.results("root").contains("Its result:\\nwith cellar"), "{}", tree.results("root"));

@@ -5,20 +5,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use async_trait::async_trait;
 use serde_json::Value;
 use toolwright_agent::{ContextOptions, DriverError, RunConfig, RunState, Status};
 use toolwright_core::context::{Exactness, TokenCounter};
 use toolwright_core::event::{CompactionLayer, Event};
 use toolwright_core::model::{Message, Usage};
 use toolwright_core::operation::OpKind;
-use toolwright_core::store::{Claim, LedgerEntry, LedgerStore as _, RunStore, SavedRun, StoreError};
-use toolwright_core::{CallId, Outcome};
+use toolwright_core::store::{LedgerEntry, LedgerStore as _};
 use toolwright_runtime::SqliteStore;
 use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, ScriptedModel, count_tokens};
 
 use crate::fixture::options;
 use crate::turns::long_talks::{APIS, LongRunFixture, LongRunOptions, begin, terms};
+use crate::turns::resume::FaultyStore;
 
 pub(crate) async fn rows(store: &SqliteStore) -> Vec<LedgerEntry> {
     store.flush().await.unwrap();
@@ -144,48 +143,6 @@ async fn a_tokenizer_counts_only_near_the_limit() {
     }
 }
 
-/// Loses power at the save that `when` says, just after or just before it is written.
-struct PowerLossAtSave {
-    store: Arc<SqliteStore>,
-    when: Box<dyn Fn(&Value) -> bool + Send + Sync>,
-    written: bool,
-}
-
-impl PowerLossAtSave {
-    async fn save(&self, state: &Value, write: impl Future<Output = Result<(), StoreError>>) -> Result<(), StoreError> {
-        let breaks = (self.when)(state);
-        if !breaks || self.written {
-            write.await?;
-        }
-        if breaks { Err(StoreError::NotFound("the power".into())) } else { Ok(()) }
-    }
-}
-
-#[async_trait]
-impl RunStore for PowerLossAtSave {
-    async fn claim(&self, run: &str) -> Result<Claim, StoreError> {
-        self.store.claim(run).await
-    }
-    async fn release(&self, run: &str) -> Result<(), StoreError> {
-        self.store.release(run).await
-    }
-    async fn save_run(&self, run: &str, state: &Value) -> Result<(), StoreError> {
-        self.save(state, self.store.save_run(run, state)).await
-    }
-    async fn save_amid(&self, run: &str, state: &Value) -> Result<(), StoreError> {
-        self.save(state, self.store.save_amid(run, state)).await
-    }
-    async fn run(&self, run: &str) -> Result<Option<SavedRun>, StoreError> {
-        self.store.run(run).await
-    }
-    async fn call_dispatched(&self, run: &str, call: &CallId) -> Result<(), StoreError> {
-        self.store.call_dispatched(run, call).await
-    }
-    async fn call_finished(&self, run: &str, outcome: &Outcome) -> Result<(), StoreError> {
-        self.store.call_finished(run, outcome).await
-    }
-}
-
 /// Turns of the talks that are broken off: room is made by a model in the first task that calls tools.
 const TURNS: usize = 25;
 const WINDOW: usize = 6000;
@@ -194,7 +151,7 @@ const WINDOW: usize = 6000;
 async fn broken_off(dir: &Path, when: impl Fn(&Value) -> bool + Send + Sync + 'static, written: bool) -> bool {
     let talk = LongTalk::new(WINDOW as u64, TURNS);
     let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
-    let breaking = |store| Arc::new(PowerLossAtSave { store, when: Box::new(when), written });
+    let breaking = |store| FaultyStore::when(store, when, written);
     let fixture = LongRunFixture::on(dir, Arc::clone(&server), APIS[1], LongRunOptions::default(), breaking).await;
     let mut state = begin(&talk, WINDOW, terms());
     let ended = fixture.talk(&talk, &mut state).await;

@@ -10,7 +10,7 @@ use toolwright_core::{CallId, CancelCause, Effects, Outcome, Tool};
 use toolwright_testkit::FakeApprover;
 
 use crate::fixture::{Counter, Fixture, Reply, asking, begin_with, options, spec, until};
-use crate::turns::resume::PowerLossStore;
+use crate::turns::resume::FaultyStore;
 
 fn under(dispatch: Dispatch) -> RunState {
     begin_with(RunConfig { dispatch, ..spec(Limits::default()) })
@@ -97,10 +97,9 @@ async fn a_crash_during_an_answer_repeats_nothing() {
     for (breaks_at, written) in (1..=7).flat_map(|n| [(n, true), (n, false)]).filter(|case| *case != (1, false)) {
         let dir = tempfile::tempdir().unwrap();
         let tools = tools();
-        let fixture = Fixture::with_store(dir.path(), script(), of(&tools), |store| {
-            PowerLossStore::new(store, breaks_at, written)
-        })
-        .await;
+        let fixture =
+            Fixture::with_store(dir.path(), script(), of(&tools), |store| FaultyStore::new(store, breaks_at, written))
+                .await;
         let ran = tools.clone();
         *fixture.model.over_when.lock().unwrap() = Some(Arc::new(move || ran.iter().all(|tool| tool.count() == 1)));
         let broken = fixture.driver.run(&mut under(Dispatch::Streaming), &options()).await;

@@ -15,21 +15,35 @@ use toolwright_testkit::FakeApprover;
 
 use crate::fixture::{Counter, Fixture, Reply, asking, begin, options, provider, until};
 
-/// Loses power at one of its saves, just after or just before it is written.
-pub(crate) struct PowerLossStore {
+/// A store of runs that loses power at a save, or whose runs another process drives.
+pub(crate) struct FaultyStore {
     store: Arc<SqliteStore>,
-    saves: AtomicUsize,
-    breaks_at: usize,
+    /// Whether the power is lost at the save of this state.
+    breaks: Box<dyn Fn(&Value) -> bool + Send + Sync>,
+    /// Whether that save is written.
     written: bool,
+    taken: AtomicBool,
 }
 
-impl PowerLossStore {
+impl FaultyStore {
+    /// Loses power at this save, counted from 1.
     pub(crate) fn new(store: Arc<SqliteStore>, breaks_at: usize, written: bool) -> Arc<Self> {
-        Arc::new(Self { store, saves: AtomicUsize::new(0), breaks_at, written })
+        let saves = AtomicUsize::new(0);
+        Self::when(store, move |_| saves.fetch_add(1, Ordering::SeqCst) + 1 == breaks_at, written)
     }
 
-    async fn save(&self, write: impl Future<Output = Result<(), StoreError>>) -> Result<(), StoreError> {
-        let breaks = self.saves.fetch_add(1, Ordering::SeqCst) + 1 == self.breaks_at;
+    /// Loses power at the saves that `breaks` names.
+    pub(crate) fn when(
+        store: Arc<SqliteStore>,
+        breaks: impl Fn(&Value) -> bool + Send + Sync + 'static,
+        written: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self { store, breaks: Box::new(breaks), written, taken: AtomicBool::new(false) })
+    }
+
+    async fn save(&self, state: &Value, write: impl Future<Output = Result<(), StoreError>>) -> Result<(), StoreError> {
+        assert!(!self.taken.load(Ordering::SeqCst), "the other one's state would be lost");
+        let breaks = (self.breaks)(state);
         if !breaks || self.written {
             write.await?;
         }
@@ -38,18 +52,21 @@ impl PowerLossStore {
 }
 
 #[async_trait]
-impl RunStore for PowerLossStore {
+impl RunStore for FaultyStore {
     async fn claim(&self, run: &str) -> Result<Claim, StoreError> {
+        if self.taken.load(Ordering::SeqCst) {
+            return Ok(Claim::TakenBy("process 7".into()));
+        }
         self.store.claim(run).await
     }
     async fn release(&self, run: &str) -> Result<(), StoreError> {
         self.store.release(run).await
     }
     async fn save_run(&self, run: &str, state: &Value) -> Result<(), StoreError> {
-        self.save(self.store.save_run(run, state)).await
+        self.save(state, self.store.save_run(run, state)).await
     }
     async fn save_amid(&self, run: &str, state: &Value) -> Result<(), StoreError> {
-        self.save(self.store.save_amid(run, state)).await
+        self.save(state, self.store.save_amid(run, state)).await
     }
     async fn run(&self, run: &str) -> Result<Option<SavedRun>, StoreError> {
         self.store.run(run).await
@@ -87,7 +104,7 @@ async fn a_crash_between_steps_repeats_nothing() {
     for (breaks_at, written) in (1..=6).map(|n| (n, true)).chain((2..=6).map(|n| (n, false))) {
         let dir = tempfile::tempdir().unwrap();
         let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
-        let fragile = |store| PowerLossStore::new(store, breaks_at, written);
+        let fragile = |store| FaultyStore::new(store, breaks_at, written);
         let fixture = Fixture::with_store(dir.path(), script(), vec![tool.clone()], fragile).await;
         let broken = fixture.driver.run(&mut begin(Limits::default()), &options()).await;
         assert!(matches!(broken, Err(DriverError::Store(_))), "save {breaks_at}");
@@ -214,44 +231,13 @@ async fn a_run_with_model_failure_can_be_resumed() {
     assert_eq!(fixture.requests().pop(), failed, "the same request");
 }
 
-/// Lets another process drive the run for a while.
-struct ContendedStore {
-    store: Arc<SqliteStore>,
-    taken: AtomicBool,
-}
-
-#[async_trait]
-impl RunStore for ContendedStore {
-    async fn claim(&self, run: &str) -> Result<Claim, StoreError> {
-        if self.taken.load(Ordering::SeqCst) {
-            return Ok(Claim::TakenBy("process 7".into()));
-        }
-        self.store.claim(run).await
-    }
-    async fn release(&self, run: &str) -> Result<(), StoreError> {
-        self.store.release(run).await
-    }
-    async fn save_run(&self, run: &str, state: &Value) -> Result<(), StoreError> {
-        assert!(!self.taken.load(Ordering::SeqCst), "the other one's state would be lost");
-        self.store.save_run(run, state).await
-    }
-    async fn run(&self, run: &str) -> Result<Option<SavedRun>, StoreError> {
-        self.store.run(run).await
-    }
-    async fn call_dispatched(&self, run: &str, call: &CallId) -> Result<(), StoreError> {
-        self.store.call_dispatched(run, call).await
-    }
-    async fn call_finished(&self, run: &str, outcome: &Outcome) -> Result<(), StoreError> {
-        self.store.call_finished(run, outcome).await
-    }
-}
-
 #[tokio::test]
 async fn a_run_of_another_process_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let mut handle = None;
     let elsewhere = |store| {
-        let store = Arc::new(ContendedStore { store, taken: AtomicBool::new(true) });
+        let store = FaultyStore::when(store, |_| false, true);
+        store.taken.store(true, Ordering::SeqCst);
         handle = Some(Arc::clone(&store));
         store
     };
@@ -269,7 +255,7 @@ async fn a_changed_tool_runs_no_old_call() {
     let dir = tempfile::tempdir().unwrap();
     let old = Counter::saying("t:a@1.0.0", Effects::READ, "old");
     let script = vec![Reply::Calls(vec![("1", "t__a", json!({}))]), Reply::Text("x")];
-    let fragile = |store| Arc::new(PowerLossStore { store, saves: AtomicUsize::new(0), breaks_at: 2, written: true });
+    let fragile = |store| FaultyStore::new(store, 2, true);
     let fixture = Fixture::with_store(dir.path(), script.clone(), vec![old.clone()], fragile).await;
     fixture.driver.run(&mut begin(Limits::default()), &options()).await.unwrap_err();
     let new = Counter::saying("t:a@1.0.0", Effects::READ, "new");

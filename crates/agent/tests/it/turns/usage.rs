@@ -23,7 +23,7 @@ use toolwright_search::{Method, PickOptions, Selector, ToolFinder};
 use toolwright_testkit::FakeApprover;
 
 use crate::fixture::{Counter, Fixture, JUDGE, Reply, asking, begin, options};
-use crate::turns::resume::PowerLossStore;
+use crate::turns::resume::FaultyStore;
 
 /// Asks a model, and then fails where it is told to.
 #[derive(Default)]
@@ -120,7 +120,7 @@ async fn usage_of_calls_before_a_crash_counts_once() {
     // Four saves: before each of the two questions, before the calls, and at the end.
     for (breaks_at, written) in [(2, true), (3, false), (3, true), (4, true)] {
         let dir = tempfile::tempdir().unwrap();
-        let fragile = |store| PowerLossStore::new(store, breaks_at, written);
+        let fragile = |store| FaultyStore::new(store, breaks_at, written);
         let fixture =
             Fixture::with_store(dir.path(), script(), vec![Arc::new(ModelAskingTool::default())], fragile).await;
         let broken = fixture.driver.run(&mut begin(Limits::default()), &options()).await;
@@ -175,7 +175,7 @@ async fn usage_of_sampling_before_a_crash_counts_once() {
     let options = || RunOptions { client: Arc::new(Sampling::default()), ..options() };
     for (breaks_at, written) in [(2, true), (3, false), (3, true), (4, true)] {
         let dir = tempfile::tempdir().unwrap();
-        let fragile = |store| PowerLossStore::new(store, breaks_at, written);
+        let fragile = |store| FaultyStore::new(store, breaks_at, written);
         let fixture = Fixture::with_store(dir.path(), script(), vec![Arc::new(SamplingTool)], fragile).await;
         let broken = fixture.driver.run(&mut begin(Limits::default()), &options()).await;
         assert!(matches!(broken, Err(DriverError::Store(_))), "save {breaks_at}");
@@ -218,7 +218,7 @@ async fn usage_of_jobs_counts_once_despite_crashes() {
                 Reply::Text("I have begun."),
                 Reply::Text("It was found."),
             ];
-            let fragile = |store| PowerLossStore::new(store, breaks_at, written);
+            let fragile = |store| FaultyStore::new(store, breaks_at, written);
             Fixture::with_store(dir.path(), script, vec![Arc::new(ModelAskingTool(Mode::Background))], fragile).await
         };
         let broken = fixture(breaks_at).await;
@@ -283,7 +283,7 @@ async fn a_crash_before_dispatch_repeats_no_repair() {
     // The saves: before the model, before the calls, what the check came to.
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
-    let fragile = |store| PowerLossStore::new(store, 3, true);
+    let fragile = |store| FaultyStore::new(store, 3, true);
     let fixture = Fixture::with_repairs(dir.path(), unfit_script(), vec![tool.clone()], fragile).await;
     let broken = fixture.driver.run(&mut begin(Limits::default()), &options()).await;
     assert!(matches!(broken, Err(DriverError::Store(_))));

@@ -103,16 +103,20 @@ async fn a_failed_repair_leaves_the_first_report() {
     }
 }
 
+/// Two calls, of which the second uses the result of the first.
+fn finds_and_uses() -> Turn {
+    calls(&[
+        ("fs__glob", json!({"pattern": "*.txt", "_outputPath": "found"})),
+        ("fs__glob", json!({"pattern": "†state.found"})),
+    ])
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn run_with_a_plan_plans_first() {
     let fixture = Fixture::new();
     fixture.write("project/a.txt", "one\n");
     let script: Script = vec![
-        calls(&[
-            ("fs__glob", json!({"pattern": "*.txt", "_outputPath": "found"})),
-            ("fs__glob", json!({"pattern": "†state.found"})),
-        ])
-        .expecting("it plans", |asked| asked.system().contains("You plan")),
+        finds_and_uses().expecting("it plans", |asked| asked.system().contains("You plan")),
         Turn::text("It says one.").expecting("both results are there", |asked| asked.last_results().len() == 2),
     ]
     .into();
@@ -205,10 +209,7 @@ async fn a_call_waits_for_a_held_one() {
     let fixture = Fixture::new();
     fixture.write("project/a.txt", "one\n");
     let script: Script = vec![
-        calls(&[
-            ("fs__glob", json!({"pattern": "*.txt", "_outputPath": "found"})),
-            ("fs__glob", json!({"pattern": "†state.found"})),
-        ]),
+        finds_and_uses(),
         Turn::text("Done.").expecting("the second found it too", |asked| asked.last_result_text().contains("a.txt")),
     ]
     .into();

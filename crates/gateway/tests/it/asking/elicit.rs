@@ -3,20 +3,17 @@
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use toolwright_core::policy::Policy;
 use toolwright_core::session::PeerProcess;
 use toolwright_gateway::{Elicitation, LookUpPeer, Token};
 use toolwright_testkit::FakeApprover;
 
 use crate::protocol::stdio::Client;
-use crate::support::{Events, Fixture, Http, LEGACY, LONG, body, call, rpc};
+use crate::support::{Events, Fixture, Http, LEGACY, LONG, asks_always, body, call, rpc};
 
 /// A gateway whose policy asks about everything, with a client that is asked for so long.
 async fn asking(expiry: Duration) -> Fixture {
     Fixture::with(|options| {
-        let policy: Policy = serde_json::from_value(json!({"rules": [{"effect": "ask", "reason": "one never knows"}]}))
-            .expect("a policy");
-        options.policy = Arc::new(policy);
+        options.policy = asks_always();
         options.elicitation = Elicitation::WherePossible { expiry };
     })
     .await
@@ -72,8 +69,7 @@ async fn a_self_dismissed_question_waits_in_the_inbox() {
     let refused = json!({"jsonrpc": "2.0", "error": {"code": -32601, "message": "no such method"}});
     let said = |action: &str| json!({"jsonrpc": "2.0", "result": {"action": action}});
     let (fixture, _) = Fixture::with_jobs(|options, _| {
-        let ask = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
-        options.policy = Arc::new(serde_json::from_value(ask).expect("a policy"));
+        options.policy = asks_always();
         options.elicitation = Elicitation::WherePossible { expiry: LONG };
         options.approver = Arc::new(FakeApprover::unavailable());
     })

@@ -6,7 +6,7 @@ use toolwright_core::session::Principal;
 
 use crate::protocol::stdio::Client;
 use crate::sources::Source;
-use crate::support::{Events, Fixture, Http, LEGACY, body, call, rpc};
+use crate::support::{Events, Fixture, Http, LEGACY, asks_always, body, call, rpc};
 
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
@@ -106,8 +106,7 @@ async fn older_clients_get_an_elicitation_id() {
 #[tokio::test]
 async fn only_some_methods_may_require_input() {
     let fixture = Fixture::with(|options| {
-        let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
-        options.policy = std::sync::Arc::new(serde_json::from_value(rules).expect("a policy"));
+        options.policy = asks_always();
     })
     .await;
     fixture.add_listed(Source::new("alpha").provider()).await;
@@ -281,8 +280,7 @@ async fn over_stdio_a_call_waits_for_answers() {
 #[tokio::test]
 async fn prompts_resources_and_approvals_ask_alike() {
     let fixture = Fixture::with(|options| {
-        let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
-        options.policy = std::sync::Arc::new(serde_json::from_value(rules).expect("a policy"));
+        options.policy = asks_always();
     })
     .await;
     let source = Source::new("alpha");
@@ -318,8 +316,7 @@ async fn prompts_resources_and_approvals_ask_alike() {
 /// A call where everything is to be approved, by a client that has forms and says yes before it is asked.
 async fn approving_itself(owner: bool) -> Value {
     let fixture = Fixture::with(|options| {
-        let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
-        options.policy = std::sync::Arc::new(serde_json::from_value(rules).expect("a policy"));
+        options.policy = asks_always();
     })
     .await;
     fixture.add_listed(Source::new("alpha").provider()).await;

@@ -9,7 +9,7 @@ use toolwright_core::catalogue::SourceNotice;
 use toolwright_core::roots::Roots;
 
 use crate::protocol::stdio::Client;
-use crate::sources::Source;
+use crate::sources::{Source, two_sources};
 use crate::support::{Events, Fixture, LEGACY, LONG, body, call, rpc};
 
 #[tokio::test]
@@ -71,11 +71,7 @@ async fn template_arguments_reach_their_server_unchanged() {
 
 #[tokio::test]
 async fn a_subscription_covers_resources_below_it() {
-    let fixture = Fixture::new().await;
-    let sources = [Source::new("alpha"), Source::new("beta")];
-    for source in &sources {
-        fixture.add_listed(source.provider()).await;
-    }
+    let (fixture, sources) = two_sources().await;
     let http = fixture.http().await;
     let shown = "toolwright-resource://beta/both://same";
     for (path, source, followed, reported, heard) in [
@@ -106,9 +102,7 @@ async fn a_subscription_covers_resources_below_it() {
 
 #[tokio::test]
 async fn a_notification_is_never_answered() {
-    let fixture = Fixture::new().await;
-    let http = fixture.http().await;
-    let (session, _) = http.initialize("/mcp").await;
+    let (fixture, http, session) = Fixture::with_session().await;
     let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
     for params in [json!({"level": 3}), json!({"name": {}}), json!({"requestId": {}}), json!([1])] {

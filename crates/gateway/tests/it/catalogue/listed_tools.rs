@@ -23,9 +23,7 @@ async fn result(http: &Http, session: &str, path: &str, name: &str, arguments: V
 
 #[tokio::test]
 async fn listed_output_tools_read_stored_results() {
-    let fixture = Fixture::new().await;
-    let http = fixture.http().await;
-    let (session, _) = http.initialize("/mcp").await;
+    let (_fixture, http, session) = Fixture::with_session().await;
     let (other, _) = http.initialize("/mcp").await;
     let readers = async |session: &str| {
         let names = listed(&http, session, "/mcp").await;
@@ -62,9 +60,7 @@ async fn listed_output_tools_read_stored_results() {
 
 #[tokio::test]
 async fn structured_results_with_a_schema_stay_whole() {
-    let fixture = Fixture::new().await;
-    let http = fixture.http().await;
-    let (session, _) = http.initialize("/mcp").await;
+    let (_fixture, http, session) = Fixture::with_session().await;
     let rows = result(&http, &session, "/mcp", "test__rows", json!({"text": "5000"})).await;
     assert_eq!(rows["structuredContent"]["rows"].as_array().map(Vec::len), Some(5000));
     assert!(rows["content"][0]["text"].as_str().expect("text").len() < 4000);
@@ -85,9 +81,7 @@ async fn where_nothing_reads_a_handle_none_is_named() {
 
 #[tokio::test]
 async fn only_large_results_are_cut_with_a_note() {
-    let fixture = Fixture::new().await;
-    let http = fixture.http().await;
-    let (session, _) = http.initialize("/mcp").await;
+    let (_fixture, http, session) = Fixture::with_session().await;
     let echo =
         async |bytes: usize| result(&http, &session, "/mcp", "test__echo", json!({"text": "x".repeat(bytes)})).await;
     let whole = echo(40_960).await;

@@ -11,7 +11,7 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_gateway::ViewConfig;
 use toolwright_testkit::{FakeApprover, FakeProvider};
 
-use crate::support::{Events, Fixture, Http, LEGACY, body, call, rpc};
+use crate::support::{Events, Fixture, Http, LEGACY, asks_always, body, call, rpc};
 
 /// A tool: raw name, what its definition has, its result.
 pub(crate) type ToolCase = (&'static str, fn(&mut ToolDefinition), Option<Value>);
@@ -80,8 +80,7 @@ async fn waiting_and_skipped_calls_reach_the_model() {
         [(AnswerSource::Elsewhere, "needs a person's approval"), (AnswerSource::Here, "skipped by the user")]
     {
         let (fixture, _) = Fixture::with_jobs(|options, _| {
-            let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
-            options.policy = Arc::new(serde_json::from_value(rules).expect("a policy"));
+            options.policy = asks_always();
             options.approver = Arc::new(match answers {
                 AnswerSource::Elsewhere => FakeApprover::unavailable(),
                 AnswerSource::Here | AnswerSource::Nobody => FakeApprover::saying(ApprovalDecision::Skip).at(answers),

@@ -13,19 +13,10 @@ use toolwright_runtime::JobManager;
 use toolwright_testkit::FakeApprover;
 
 use crate::protocol::stdio::Client;
-use crate::sources::Source;
+use crate::sources::{Source, two_sources};
 use crate::support::{Events, Fixture, Http, LEGACY, body, call, rpc};
 
 const META: &str = "io.modelcontextprotocol/subscriptionId";
-
-async fn fixture() -> (Fixture, [Source; 2]) {
-    let fixture = Fixture::new().await;
-    let sources = [Source::new("alpha"), Source::new("beta")];
-    for source in &sources {
-        fixture.add_listed(source.provider()).await;
-    }
-    (fixture, sources)
-}
 
 fn updated(uri: &str) -> SourceNotice {
     SourceNotice::ResourceUpdated { uri: uri.into() }
@@ -50,7 +41,7 @@ fn about(method: &str, uri: &str) -> (String, Value) {
 
 #[tokio::test]
 async fn a_session_gets_resource_and_list_changes() {
-    let (fixture, [alpha, beta]) = fixture().await;
+    let (fixture, [alpha, beta]) = two_sources().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let (other, _) = http.initialize("/mcp/alpha").await;
@@ -111,7 +102,7 @@ async fn a_session_gets_resource_and_list_changes() {
 
 #[tokio::test]
 async fn a_sessions_logs_reach_no_other() {
-    let (fixture, [alpha, _]) = fixture().await;
+    let (fixture, [alpha, _]) = two_sources().await;
     let http = fixture.http().await;
     let ((mine, _), (other, _)) = (http.initialize("/mcp").await, http.initialize("/mcp").await);
     let stream = |session: &str| {
@@ -133,7 +124,7 @@ async fn a_sessions_logs_reach_no_other() {
 
 #[tokio::test]
 async fn only_the_asked_client_hears_elicitation_complete() {
-    let (fixture, [alpha, _beta]) = fixture().await;
+    let (fixture, [alpha, _beta]) = two_sources().await;
     let http = fixture.http().await;
     let done = || SourceNotice::ElicitationComplete { id: "e1".into() };
     let capabilities = json!({"elicitation": {"url": {}}});
@@ -158,7 +149,7 @@ async fn only_the_asked_client_hears_elicitation_complete() {
 
 #[tokio::test]
 async fn a_subscription_gets_its_changes_with_its_id() {
-    let (fixture, [alpha, beta]) = fixture().await;
+    let (fixture, [alpha, beta]) = two_sources().await;
     let http = fixture.http().await;
     let filter = json!({"promptsListChanged": true, "resourceSubscriptions": ["alpha://one", "nowhere:"]});
     let listen = json!({"notifications": filter});
@@ -189,7 +180,7 @@ async fn a_subscription_gets_its_changes_with_its_id() {
 
 #[tokio::test]
 async fn concurrent_subscribers_share_one_subscription() {
-    let (fixture, [alpha, beta]) = fixture().await;
+    let (fixture, [alpha, beta]) = two_sources().await;
     let http = fixture.http().await;
     let mut sessions = Vec::new();
     for path in ["/mcp", "/mcp/alpha", "/mcp", "/mcp/alpha"] {
@@ -228,7 +219,7 @@ async fn concurrent_subscribers_share_one_subscription() {
 
 #[tokio::test]
 async fn requests_read_the_lists_that_the_catalogue_has() {
-    let (fixture, sources) = fixture().await;
+    let (fixture, sources) = two_sources().await;
     let http = fixture.http().await;
     let wanted = json!(["nowhere:1", "nowhere:2", "nowhere:3"]);
     let listen = json!({"notifications": {"resourceSubscriptions": wanted, "toolsListChanged": true}});
@@ -244,7 +235,7 @@ async fn requests_read_the_lists_that_the_catalogue_has() {
 
 #[tokio::test]
 async fn added_and_removed_sources_change_the_lists() {
-    let (fixture, _) = fixture().await;
+    let (fixture, _) = two_sources().await;
     let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
     let lists = ["prompts", "resources", "tools"].map(|part| format!("notifications/{part}/list_changed"));
@@ -271,7 +262,7 @@ async fn added_and_removed_sources_change_the_lists() {
 
 #[tokio::test]
 async fn missed_notices_update_all_subscribed_resources() {
-    let (fixture, [alpha, beta]) = fixture().await;
+    let (fixture, [alpha, beta]) = two_sources().await;
     let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
     for (id, uri) in [(1, "alpha://one"), (2, "beta://two")] {
@@ -297,7 +288,7 @@ async fn missed_notices_update_all_subscribed_resources() {
 
 #[tokio::test]
 async fn subscriptions_move_to_a_replaced_source() {
-    let (fixture, [alpha, _]) = fixture().await;
+    let (fixture, [alpha, _]) = two_sources().await;
     let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
     let http = fixture.http().await;
@@ -366,7 +357,7 @@ async fn subscribed(http: &Http, uri: &str) -> String {
 
 #[tokio::test]
 async fn a_new_stream_resubscribes_at_replaced_sources() {
-    let (fixture, [alpha, _]) = fixture().await;
+    let (fixture, [alpha, _]) = two_sources().await;
     let http = fixture.http().await;
     let session = subscribed(&http, "alpha://one").await;
     assert_eq!(reported(&alpha, 1).await.len(), 1);

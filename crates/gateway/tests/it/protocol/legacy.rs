@@ -59,9 +59,7 @@ async fn a_session_lists_calls_and_ends() {
 
 #[tokio::test]
 async fn results_are_passed_on_untouched() {
-    let fixture = Fixture::new().await;
-    let http = fixture.http().await;
-    let (session, _) = http.initialize("/mcp").await;
+    let (_fixture, http, session) = Fixture::with_session().await;
     let result = async |name: &str, arguments: Value| {
         body(http.in_session(&session, "/mcp", &call(7, name, arguments)), 200).await
     };
@@ -93,9 +91,7 @@ async fn results_are_passed_on_untouched() {
 
 #[tokio::test]
 async fn policy_is_asked_and_can_be_swapped() {
-    let fixture = Fixture::new().await;
-    let http = fixture.http().await;
-    let (session, _) = http.initialize("/mcp").await;
+    let (fixture, http, session) = Fixture::with_session().await;
     let mut deny = Policy::of(Profile::Client);
     deny.rules =
         serde_json::from_value(json!([{"effect": "deny", "tool": "test:*", "reason": "not today"}])).expect("rules");
@@ -119,9 +115,7 @@ async fn a_tool_for_other_roles_is_hidden() {
 
 #[tokio::test]
 async fn progress_uses_the_clients_token() {
-    let fixture = Fixture::new().await;
-    let http = fixture.http().await;
-    let (session, _) = http.initialize("/mcp").await;
+    let (_fixture, http, session) = Fixture::with_session().await;
     let mut request = call(3, "test__progress", json!({}));
     request["params"]["_meta"] = json!({"progressToken": "tok"});
     let messages = Events::of(http.in_session(&session, "/mcp", &request)).await.rest().await;
@@ -136,9 +130,7 @@ async fn progress_uses_the_clients_token() {
 
 #[tokio::test]
 async fn a_cancelled_call_stops_and_gets_no_answer() {
-    let fixture = Fixture::new().await;
-    let http = fixture.http().await;
-    let (session, _) = http.initialize("/mcp").await;
+    let (fixture, http, session) = Fixture::with_session().await;
     let waiting = tokio::spawn(http.in_session(&session, "/mcp", &call(9, "test__wait", json!({}))).send());
     soon(&fixture.watch.started).await;
     let again = body(http.in_session(&session, "/mcp", &call(9, "test__echo", json!({"text": "a"}))), 200).await;
@@ -154,9 +146,7 @@ async fn a_cancelled_call_stops_and_gets_no_answer() {
 
 #[tokio::test]
 async fn a_lost_connection_does_not_cancel_the_call() {
-    let fixture = Fixture::new().await;
-    let http = fixture.http().await;
-    let (session, _) = http.initialize("/mcp").await;
+    let (fixture, http, session) = Fixture::with_session().await;
     let waiting = tokio::spawn(http.in_session(&session, "/mcp", &call(9, "test__wait", json!({}))).send());
     soon(&fixture.watch.started).await;
     waiting.abort();
@@ -170,9 +160,7 @@ async fn a_lost_connection_does_not_cancel_the_call() {
 
 #[tokio::test]
 async fn the_sessions_stream_carries_list_changes() {
-    let fixture = Fixture::new().await;
-    let http = fixture.http().await;
-    let (session, _) = http.initialize("/mcp").await;
+    let (fixture, http, session) = Fixture::with_session().await;
     let get = || http.request(Method::GET, "/mcp").header("mcp-session-id", &session);
     let mut first = Events::of(get()).await;
     fixture.foreign.set(&["Get.Thing", "other", "third"]);
@@ -203,9 +191,7 @@ async fn the_sessions_stream_carries_list_changes() {
 
 #[tokio::test]
 async fn sessions_belong_to_their_view() {
-    let fixture = Fixture::new().await;
-    let http = fixture.http().await;
-    let (session, _) = http.initialize("/mcp").await;
+    let (_fixture, http, session) = Fixture::with_session().await;
     body(http.in_session(&session, "/mcp/remote", &rpc(1, "ping", json!({}))), 404).await;
     body(http.in_session("nonsense", "/mcp", &rpc(1, "ping", json!({}))), 404).await;
     let missing = body(http.post("/mcp", &rpc(1, "ping", json!({}))), 400).await;

@@ -6,24 +6,14 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::protocol::stdio::Client;
-use crate::sources::Source;
+use crate::sources::{Source, two_sources};
 use crate::support::{Events, Fixture, LEGACY, MODERN, body, call, messages, rpc};
 
 const INFO: &str = "io.modelcontextprotocol/serverInfo";
 
-/// Two sources at one gateway.
-async fn fixture() -> (Fixture, [Source; 2]) {
-    let fixture = Fixture::new().await;
-    let sources = [Source::new("alpha"), Source::new("beta")];
-    for source in &sources {
-        fixture.add_listed(source.provider()).await;
-    }
-    (fixture, sources)
-}
-
 #[tokio::test]
 async fn one_server_is_passed_through_as_it_is() {
-    let (fixture, [alpha, _]) = fixture().await;
+    let (fixture, [alpha, _]) = two_sources().await;
     let http = fixture.http().await;
     let (session, initialized) = http.initialize("/mcp/alpha").await;
     let mut announced = json!({
@@ -97,7 +87,7 @@ async fn one_server_is_passed_through_as_it_is() {
 
 #[tokio::test]
 async fn a_missing_resource_gets_the_generations_error() {
-    let (fixture, _) = fixture().await;
+    let (fixture, _) = two_sources().await;
     let http = fixture.http().await;
     for path in ["/mcp/alpha", "/mcp"] {
         let (session, _) = http.initialize(path).await;
@@ -158,7 +148,7 @@ async fn unannounced_methods_are_not_served() {
 
 #[tokio::test]
 async fn many_servers_are_one_without_clashes() {
-    let (fixture, [alpha, beta]) = fixture().await;
+    let (fixture, [alpha, beta]) = two_sources().await;
     let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
     let listed = client.ask(&rpc(1, "resources/list", json!({}))).await;
@@ -242,7 +232,7 @@ async fn a_filled_template_routes_to_its_server() {
 
 #[tokio::test]
 async fn a_link_routes_to_its_results_server() {
-    let (fixture, [alpha, beta]) = fixture().await;
+    let (fixture, [alpha, beta]) = two_sources().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let ask =
@@ -278,7 +268,7 @@ async fn a_link_routes_to_its_results_server() {
 
 #[tokio::test]
 async fn a_session_gets_logs_of_its_level() {
-    let (fixture, [alpha, _]) = fixture().await;
+    let (fixture, [alpha, _]) = two_sources().await;
     let http = fixture.http().await;
     for (path, tool, level, heard) in [
         ("/mcp/alpha", "log", None, &["debug", "warning", "alert"][..]),
@@ -312,7 +302,7 @@ async fn a_session_gets_logs_of_its_level() {
 
 #[tokio::test]
 async fn a_requests_own_meta_reaches_the_source() {
-    let (fixture, _) = fixture().await;
+    let (fixture, _) = two_sources().await;
     let http = fixture.http().await;
     let params = json!({"name": "meta", "arguments": {}, "_meta": {"vendor/a": [1], "progressToken": 1}});
     let answer = body(http.modern("/mcp/alpha", json!(1), "tools/call", params), 200).await;
@@ -321,7 +311,7 @@ async fn a_requests_own_meta_reaches_the_source() {
 
 #[tokio::test]
 async fn lists_follow_sources_that_come_and_go() {
-    let (fixture, _) = fixture().await;
+    let (fixture, _) = two_sources().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let ask = async |method: &str, params: Value| {

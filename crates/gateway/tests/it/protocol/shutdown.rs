@@ -22,9 +22,7 @@ use crate::support::{Events, Fixture, LONG, body, call, rpc, soon};
 
 #[tokio::test]
 async fn an_idle_server_ends_at_once() {
-    let fixture = Fixture::new().await;
-    let http = fixture.http().await;
-    let (session, _) = http.initialize("/mcp").await;
+    let (fixture, http, session) = Fixture::with_session().await;
     let mut stream = Events::of(http.request(reqwest::Method::GET, "/mcp").header("mcp-session-id", &session)).await;
     let silent = tokio::net::TcpStream::connect(http.addr).await.expect("connected");
     let began = Instant::now();
@@ -59,9 +57,7 @@ async fn a_running_call_is_cancelled_after_the_grace() {
 
 #[tokio::test]
 async fn no_call_begins_once_draining_has() {
-    let fixture = Fixture::new().await;
-    let http = fixture.http().await;
-    let (session, _) = http.initialize("/mcp").await;
+    let (fixture, http, session) = Fixture::with_session().await;
     fixture.gateway.drain().await;
     let refused = body(http.in_session(&session, "/mcp", &call(1, "test__echo", json!({"text": "a"}))), 503).await;
     assert!(refused["error"]["message"].as_str().expect("text").contains("shutting down"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use toolwright_testkit::FakeClock;
 
 use crate::background::jobs::LONG;
 use crate::background::triggers::{HOUR, request};
+use crate::fixture::spawn_test;
 
 const DIR: &str = "TOOLWRIGHT_TEST_TRIGGERS_DIR";
 
@@ -71,13 +72,7 @@ async fn child() {
 }
 
 fn spawn(dir: &Path) -> Child {
-    Command::new(std::env::current_exe().expect("this test"))
-        .args(["--exact", "background::trigger_kills::child"])
-        .env(DIR, dir)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("spawned")
+    spawn_test("background::trigger_kills::child", DIR, dir)
 }
 
 #[cfg(target_os = "linux")]

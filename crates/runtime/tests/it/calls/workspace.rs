@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use toolwright_runtime::{
 };
 
 use crate::background::jobs;
-use crate::fixture::{call, fixture};
+use crate::fixture::{call, fixture, spawn_test};
 
 fn queue(concurrent: usize) -> Queues {
     let spec = QueueConfig { concurrent, wait_timeout: Duration::from_millis(20), ..QueueConfig::default() };
@@ -181,13 +181,7 @@ async fn child() {
 }
 
 fn spawn(dir: &Path) -> Child {
-    Command::new(std::env::current_exe().expect("this test"))
-        .args(["--exact", "calls::workspace::child"])
-        .env(DIR, dir)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("spawned")
+    spawn_test("calls::workspace::child", DIR, dir)
 }
 
 #[test]

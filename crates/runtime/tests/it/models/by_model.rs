@@ -534,24 +534,12 @@ async fn a_cut_answer_names_its_limit() {
 
 #[tokio::test]
 async fn whole_facts_of_a_cut_list_are_kept() {
-    let tool = toolwright_core::llm::shipped().iter().find(|tool| tool.source().id.name() == "fact-extract");
     let fact = r#"{"key": "birth", "value": "1815", "category": "time", "quote": ""}"#;
     let second = r#"{"key": "death", "value": "1852", "category": "time", "quote": "}"}"#;
     let text: &'static str = format!(r#"{{"facts": [{fact}, {second}, {{"key": "w"#).leak();
     let client = Arc::new(cut_model(text, StopReason::MaxTokens));
-    let model = Arc::clone(&client);
-    let mut fixture = fixture(move |options| {
-        options.services = Arc::new(Services { model, ..(*options.services).clone() });
-        options.default_model = Some("a/b".to_owned());
-    })
-    .await;
-    let tool: Arc<dyn Tool> = Arc::new(tool.expect("shipped").clone());
-    let provider = Arc::new(StaticProvider::new("llm", ProviderKind::Llm, vec![tool]).expect("provider"));
-    let tools = provider.list().await.expect("tools");
-    fixture.run = fixture.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
-    let arguments = RawArguments::Value(json!({"text": "Ada, 1815 to 1852.", "max_facts": 150}));
-    let call = ToolCall::new(CallId::new("c"), "llm__fact-extract", arguments);
-    let outcome = fixture.all(vec![call]).await.remove(0);
+    let arguments = json!({"text": "Ada, 1815 to 1852.", "max_facts": 150});
+    let outcome = shipped("fact-extract", Arc::clone(&client) as _, arguments).await;
     let kept = |key: &str, value: &str| json!({"key": key, "value": value, "category": "time"});
     let expect = json!({"facts": [kept("birth", "1815"), kept("death", "1852")]});
     assert_eq!(outcome.structured, Some(expect), "{:?}", outcome.error);
