@@ -4,10 +4,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
+use toolwright_core::backoff::Backoff;
 use toolwright_core::catalogue::ChangeNotifier;
 
-/// The pauses after consecutive failures, in seconds; the last one repeats.
-const PAUSES: [u64; 7] = [1, 2, 5, 10, 30, 60, 300];
+/// The pauses after consecutive failures.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(300) };
 
 /// Requests further lists. Inactive before [`ListRetry::listen`] and after [`ListRetry::close`].
 #[derive(Default)]
@@ -17,7 +18,7 @@ pub(crate) struct ListRetry(Mutex<State>);
 struct State {
     notify: Option<ChangeNotifier>,
     /// Number of consecutive failures.
-    failures: usize,
+    failures: u32,
     /// The task that waits for the pause to end.
     pending: Option<AbortHandle>,
     closed: bool,
@@ -100,9 +101,9 @@ impl Drop for ListAttempt<'_> {
             return;
         }
         let mut state = self.retry.state();
-        let pause = PAUSES.get(state.failures).or(PAUSES.last()).copied().unwrap_or_default();
         state.failures = state.failures.saturating_add(1);
-        state.retry_after_pause(Duration::from_secs(pause));
+        let pause = BACKOFF.pause(state.failures);
+        state.retry_after_pause(pause);
     }
 }
 
@@ -123,7 +124,7 @@ mod tests {
         let begun = Instant::now();
         drop(retry.attempt());
         asks.recv().await.expect("asked");
-        assert!(begun.elapsed() >= Duration::from_secs(PAUSES[0]));
+        assert!(begun.elapsed() >= BACKOFF.first);
         // A success replaces the waiting request.
         drop(retry.attempt());
         assert_eq!(retry.state().failures, 2);

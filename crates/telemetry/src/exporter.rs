@@ -8,6 +8,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AF
 use reqwest::{Client, Response, StatusCode};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+use toolwright_core::backoff::Backoff;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use url::{Host, Url};
 
@@ -130,10 +131,8 @@ fn encode(message: &impl prost::Message) -> Vec<u8> {
 
 /// Attempts for one request.
 const MAX_ATTEMPTS: u32 = 3;
-/// The wait before the second attempt; before the third it is twice as long.
-const BACKOFF: Duration = Duration::from_secs(1);
-/// Maximal wait accepted from a receiver: spans are queued meanwhile.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
+/// The waits between attempts. A receiver may ask for up to the longest: spans are queued meanwhile.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(30) };
 
 #[derive(Debug)]
 struct Sender {
@@ -188,7 +187,7 @@ impl Sender {
             };
             match failed.again_after {
                 Some(asked) if attempt < MAX_ATTEMPTS && again() => {
-                    tokio::time::sleep(asked.max(BACKOFF * attempt)).await;
+                    tokio::time::sleep(asked.max(BACKOFF.pause(attempt))).await;
                 }
                 _ => {
                     if !self.failing.swap(true, Ordering::Relaxed) {
@@ -221,7 +220,7 @@ impl Sender {
         );
         Err(Failed {
             message: format!("it answers {status}; check telemetry.endpoint and telemetry.headers"),
-            again_after: busy.then(|| retry_after(&response).unwrap_or_default().min(MAX_RETRY_AFTER)),
+            again_after: busy.then(|| retry_after(&response).unwrap_or_default().min(BACKOFF.most)),
         })
     }
 }

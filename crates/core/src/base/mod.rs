@@ -1,6 +1,7 @@
-//! Holds the basic types of all crates: identities, JSON, errors, cancellation, contents of results, durations, name
-//! patterns, secrets.
+//! Holds the basic types of all crates: identities, JSON, errors, cancellation, contents of results, durations, pauses
+//! between attempts, name patterns, secrets.
 
+pub mod backoff;
 pub mod cancel;
 pub mod content;
 pub mod duration;

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ModelError, ModelErrorKind, Usage};
+use crate::backoff::{Backoff, share};
 use crate::duration;
 use crate::setting::TimeSpan;
 
@@ -128,10 +129,8 @@ impl Default for RetryConfig {
     }
 }
 
-/// The wait before the second attempt; it doubles with each.
-const FIRST_BACKOFF: Duration = Duration::from_millis(500);
-/// The longest wait of our own choice.
-const LONGEST_BACKOFF: Duration = Duration::from_secs(8);
+/// The waits of our own choice.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), most: Duration::from_secs(8) };
 
 /// Returns the delay before repeating a request that failed at `attempt`, counted from 1. `None` to give up:
 /// a retry cannot help, an answer had begun (`streamed`), or the attempts are used up. `seed` is
@@ -143,13 +142,10 @@ pub fn retry(error: &ModelError, attempt: u32, streamed: bool, config: RetryConf
     if streamed || !may || attempt >= config.attempts {
         return None;
     }
-    // 0 to 1 in 1,024 steps.
-    let share = |whole: Duration| whole * u32::try_from(seed % 1025).unwrap_or(0) / 1024;
-    let own = FIRST_BACKOFF.saturating_mul(1 << (attempt.max(1) - 1).min(16)).min(LONGEST_BACKOFF);
-    let own = own / 2 + share(own / 2);
+    let own = BACKOFF.spread(attempt, seed);
     match error.retry_after_ms.map(Duration::from_millis) {
         Some(asked) if asked > config.longest_wait => None,
-        Some(asked) => Some(own.max(asked + share(asked / 10))),
+        Some(asked) => Some(own.max(asked + share(asked / 10, seed))),
         None => Some(own),
     }
 }
@@ -182,7 +178,12 @@ mod tests {
         let check = |kind, should_retry, retry_after_ms, attempt, streamed, expect: Option<(u64, u64)>| {
             let error = ModelError { retry_after_ms, should_retry, ..ModelError::new(kind, "") };
             let wait = |seed| retry(&error, attempt, streamed, config, seed).map(|wait| wait.as_millis() as u64);
-            assert_eq!(wait(0).zip(wait(1024)), expect, "{kind:?} {should_retry:?} {retry_after_ms:?} {attempt}");
+            let waits = || (0..5000).filter_map(wait);
+            assert_eq!(
+                waits().min().zip(waits().max()),
+                expect,
+                "{kind:?} {should_retry:?} {retry_after_ms:?} {attempt}"
+            );
         };
         check(Unavailable, None, None, 1, false, Some((250, 500)));
         check(Unavailable, None, None, 2, false, Some((500, 1000)));

@@ -18,7 +18,7 @@ use toolwright_core::event::McpPeer;
 use super::config::McpServerOptions;
 use super::connection::Connection;
 use super::connection::inbox::listener::Listener;
-use super::connection::managed::{WaitPolicy, back_off};
+use super::connection::managed::{BACKOFF, WaitPolicy};
 use super::connection::pool::{ConnectionLease, ConnectionPool};
 use super::connection::subscription::FollowedResources;
 use super::exchange::transport;
@@ -178,7 +178,7 @@ pub(crate) struct ListRetry {
 #[derive(Default)]
 struct State {
     /// Failed lists in a row.
-    failures: usize,
+    failures: u32,
     /// The one that waits for its pause to end.
     pending: Option<AbortHandle>,
     closed: bool,
@@ -228,7 +228,7 @@ impl ListRetry {
         let pause = {
             let mut state = self.state();
             state.failures = state.failures.saturating_add(1);
-            back_off(state.failures)
+            BACKOFF.pause(state.failures)
         };
         self.announce_after(pause);
     }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use toolwright_core::backoff::Backoff;
 use toolwright_core::catalogue::{ListKind, Provider, SourceNotice};
 
 use super::Catalogue;
@@ -15,13 +16,7 @@ use super::provider_slot::ProviderSlot;
 /// The age at which a list is stale.
 const STALE: Duration = Duration::from_secs(30);
 /// The pauses after consecutive failures.
-const BACK_OFF: [Duration; 5] = [
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-    Duration::from_secs(15),
-    Duration::from_secs(60),
-];
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(60) };
 
 /// The last list of one kind.
 #[derive(Debug, Clone, Default)]
@@ -125,7 +120,7 @@ impl Lists {
 
 /// Lists at once, and then whenever the list is due. Retries failures with growing pauses.
 async fn keep_listed(catalogue: Weak<Catalogue>, provider: Arc<dyn Provider>, kind: ListKind, due: Arc<DueLists>) {
-    let mut failures = 0;
+    let mut failures = 0_u32;
     loop {
         let Some(catalogue) = catalogue.upgrade() else { return };
         due.asked()[kind as usize] = Some(Instant::now());
@@ -133,9 +128,8 @@ async fn keep_listed(catalogue: Weak<Catalogue>, provider: Arc<dyn Provider>, ki
         drop(catalogue);
         let due = due.wake[kind as usize].notified();
         if has_failed {
-            let pause = BACK_OFF[failures.min(BACK_OFF.len() - 1)];
-            failures += 1;
-            let _ = tokio::time::timeout(pause, due).await;
+            failures = failures.saturating_add(1);
+            let _ = tokio::time::timeout(BACKOFF.pause(failures), due).await;
         } else {
             failures = 0;
             due.await;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use toolwright_core::backoff::Backoff;
 use toolwright_core::duration;
 
 use super::Connection;
@@ -14,23 +15,10 @@ use super::inbox::LAST_CALLS;
 use super::subscription::LogLevel;
 use crate::client::config::McpTransport;
 
-/// Pauses before reconnecting: the first after an end, the last for all further ones.
-const BACK_OFF: [Duration; 7] = [
-    Duration::ZERO,
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-    Duration::from_secs(10),
-    Duration::from_secs(30),
-    Duration::from_secs(60),
-];
+/// Pauses before reconnecting.
+pub(crate) const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(60) };
 /// A connection that held this long begins the pauses anew.
 const STABLE: Duration = Duration::from_secs(30);
-
-/// The pause after so many failures in a row.
-pub(crate) fn back_off(failures: usize) -> Duration {
-    BACK_OFF[failures.min(BACK_OFF.len() - 1)]
-}
 
 /// What a caller does while the connection is being restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +59,7 @@ pub(crate) struct ManagedConnection {
 
 #[derive(Default)]
 struct ConnectionHistory {
-    failures: usize,
+    failures: u32,
     /// Start time of the current connection.
     since: Option<Instant>,
     /// The expired process that still has calls.
@@ -329,8 +317,8 @@ impl ManagedConnection {
         let pause = {
             let mut memory = self.memory();
             // Only the attempt right after an end has no pause; either it was made, or there was no end.
-            memory.failures = (memory.failures.max(1) + 1).min(BACK_OFF.len());
-            back_off(memory.failures - 1)
+            memory.failures = memory.failures.max(1).saturating_add(1);
+            BACKOFF.pause(memory.failures - 1)
         };
         let paused = self.state.send_if_modified(|state| {
             let wanted = !matches!(state, State::Closed | State::Idle);

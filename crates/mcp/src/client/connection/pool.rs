@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
+use toolwright_core::backoff::Backoff;
 use toolwright_core::client::AskStyle;
 use toolwright_core::session::SessionId;
 
@@ -18,9 +19,9 @@ use super::managed::{ManagedConnection, WaitPolicy};
 use crate::client::config::McpTransport;
 use crate::protocol::revision::Era;
 
-/// Longest pause before a failed connection of the older era is retried. An unsupported era is retried after the
-/// same time, because another server may have replaced this one.
-const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+/// Pauses before a failed connection of the older era is retried: a call waits for every attempt, for up to
+/// `connect_timeout`. An unsupported era is retried after the longest, because another server may have replaced this one.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(3600) };
 
 /// The connections to one server.
 pub(crate) struct ConnectionPool {
@@ -229,13 +230,6 @@ impl ConnectionPool {
     }
 }
 
-/// Returns the pause after so many failures: a second, doubled each time. A call waits for every attempt, for up to
-/// `connect_timeout`.
-fn pause(failures: u32) -> Duration {
-    let doubled = 1_u64.checked_shl(failures.saturating_sub(1)).unwrap_or(u64::MAX);
-    Duration::from_secs(doubled).min(LONGEST_PAUSE)
-}
-
 impl LegacyConnector {
     /// Returns the connection of the older generation, if the server supports both.
     async fn connection(&self, closed: &AtomicBool) -> Option<Arc<Connection>> {
@@ -290,7 +284,7 @@ impl LegacyConnector {
             tried.managed = None;
             tried.failures = tried.failures.saturating_add(1);
             let is_in_vain = failure == SecondFailure::NotSpoken || (is_process && !tried.was_up);
-            let pause = if is_in_vain { LONGEST_PAUSE } else { pause(tried.failures) };
+            let pause = if is_in_vain { BACKOFF.most } else { BACKOFF.pause(tried.failures) };
             tried.pause = Some(LegacyPause { until: Instant::now() + pause, with });
         }
     }
@@ -474,12 +468,12 @@ mod tests {
             serde_json::from_value(found).ok()
         };
         let now = Instant::now();
-        let pause = LegacyPause { until: now + LONGEST_PAUSE, with: program("1") };
+        let pause = LegacyPause { until: now + BACKOFF.most, with: program("1") };
         let second = Duration::from_secs(1);
         for (later, with, expect) in [
             (Duration::ZERO, program("1"), true),
-            (LONGEST_PAUSE - second, program("1"), true),
-            (LONGEST_PAUSE, program("1"), false),
+            (BACKOFF.most - second, program("1"), true),
+            (BACKOFF.most, program("1"), false),
             (second, program("2"), false),
             (second, None, false),
         ] {

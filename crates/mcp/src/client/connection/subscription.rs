@@ -10,6 +10,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use toolwright_core::backoff::Backoff;
 use toolwright_core::catalogue::SourceNotice;
 
 use super::handshake::{ServerInfo, modern_meta};
@@ -18,10 +19,11 @@ use super::peer::{AskError, Params, Peer, Request};
 use crate::protocol::message::RpcError;
 use crate::protocol::revision::Era;
 
-/// First and longest pause before a broken subscription is renewed.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Shortest and longest pause between two catch-ups on missed announcements.
-const CATCH_UP_PAUSES: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(1800));
+/// Pauses before a broken subscription is renewed.
+const RENEWAL: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(60) };
+/// Pauses between two catch-ups on missed announcements. A proxy may end streams every minute, and every catch-up lists
+/// everything again: pauses grow until streams last.
+const CATCH_UP: Backoff = Backoff { first: Duration::from_secs(30), most: Duration::from_secs(1800) };
 /// Time limit for a server to accept a subscription.
 const ACCEPT_BOUND: Duration = Duration::from_secs(10);
 /// Bound on the resources of one server that are followed.
@@ -124,36 +126,19 @@ async fn resume(peer: &Peer, followed: &FollowedResources) {
 
 /// Announces changes that may have been missed.
 async fn catch_up(peer: &Peer, server: &ServerInfo, followed: &FollowedResources) {
-    let mut pace = ResubscribeBackoff::default();
+    let mut pauses = 0;
     loop {
         let since = Instant::now();
         peer.inbox.has_missed.notified().await;
         missed(peer, server, followed);
-        tokio::time::sleep(pace.pause(since.elapsed())).await;
+        tokio::time::sleep(next_pause(CATCH_UP, &mut pauses, since.elapsed())).await;
     }
 }
 
-/// Pause between catch-ups. A proxy may end streams every minute, and
-/// every catch-up lists everything again: pauses grow until streams last.
-struct ResubscribeBackoff(Duration);
-
-impl Default for ResubscribeBackoff {
-    fn default() -> Self {
-        Self(CATCH_UP_PAUSES.0)
-    }
-}
-
-impl ResubscribeBackoff {
-    /// Returns the pause after a catch-up, given how long nothing had been missed.
-    fn pause(&mut self, quiet: Duration) -> Duration {
-        let (first, longest) = CATCH_UP_PAUSES;
-        if quiet >= longest {
-            self.0 = first;
-        }
-        let pause = self.0;
-        self.0 = (pause * 2).min(longest);
-        pause
-    }
+/// Returns the next pause after so many `pauses`, which begin anew if all was well for the longest of them.
+fn next_pause(backoff: Backoff, pauses: &mut u32, quiet: Duration) -> Duration {
+    *pauses = if quiet < backoff.most { pauses.saturating_add(1) } else { 1 };
+    backoff.pause(*pauses)
 }
 
 /// How a subscription ended.
@@ -169,8 +154,7 @@ enum SubscriptionEnd {
 /// Keeps one subscription to everything wanted. A changed one is opened before the old one is closed.
 async fn listen(peer: &Peer, server: &ServerInfo, followed: &FollowedResources) {
     let mut uris = followed.uris.subscribe();
-    let (first, longest) = PAUSES;
-    let mut pause = first;
+    let mut pauses = 0;
     let mut former: Option<RunningSubscription<'_>> = None;
     loop {
         let filter = filter(server, &uris.borrow_and_update());
@@ -214,11 +198,7 @@ async fn listen(peer: &Peer, server: &ServerInfo, followed: &FollowedResources) 
             }
             SubscriptionEnd::Over => {
                 drop(former.take());
-                if since.elapsed() > longest {
-                    pause = first;
-                }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(longest);
+                tokio::time::sleep(next_pause(RENEWAL, &mut pauses, since.elapsed())).await;
                 peer.inbox.has_missed.notify_one();
             }
         }
@@ -372,12 +352,12 @@ mod tests {
 
     #[test]
     fn missed_updates_are_requested_with_growing_pauses() {
-        let mut pace = ResubscribeBackoff::default();
+        let mut pauses = 0;
         let secs = Duration::from_secs;
         for (quiet, expect) in
             [(0, 30), (30, 60), (0, 120), (599, 240), (0, 480), (0, 960), (0, 1800), (0, 1800), (1800, 30)]
         {
-            assert_eq!(pace.pause(secs(quiet)), secs(expect), "{quiet}");
+            assert_eq!(next_pause(CATCH_UP, &mut pauses, secs(quiet)), secs(expect), "{quiet}");
         }
     }
 }

@@ -15,6 +15,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Response;
 use tokio_util::task::AbortOnDropHandle;
+use toolwright_core::backoff::Backoff;
 
 use super::HttpFailure;
 use super::events::{Events, TooLarge};
@@ -35,10 +36,8 @@ const NOTIFY_BOUND: Duration = Duration::from_secs(10);
 const CLOSE_BOUND: Duration = Duration::from_secs(2);
 /// How long a stream is read after its answer, so that its connection can be reused.
 const AFTER_ANSWER: Duration = Duration::from_secs(1);
-/// Default pause before a stream is reopened.
-const PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause, whatever the server requests.
-const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// Pauses before a stream is reopened. A server may request another first one.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(60) };
 /// Bound on consecutive failed attempts to reopen a request's stream.
 const MAX_REOPENED: u32 = 5;
 
@@ -376,7 +375,7 @@ impl Inner {
                         // It would be sent again.
                         place.id = None;
                     }
-                    if opened.elapsed() > MAX_PAUSE / 2 {
+                    if opened.elapsed() > BACKOFF.most / 2 {
                         place.in_vain = 0;
                     }
                 }
@@ -465,8 +464,7 @@ impl StreamPosition {
 
     /// Returns the pause before the next attempt.
     fn pause(&self) -> Duration {
-        let doubled = 1_u32.checked_shl(self.in_vain.min(6)).unwrap_or(1);
-        self.retry.unwrap_or(PAUSE).saturating_mul(doubled).min(MAX_PAUSE)
+        Backoff { first: self.retry.unwrap_or(BACKOFF.first), ..BACKOFF }.pause(self.in_vain.saturating_add(1))
     }
 }
 
