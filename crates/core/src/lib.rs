@@ -31,7 +31,7 @@ pub use base::identity::{name_table, session, taint, tool_id};
 pub use base::json::canonical::{self, ContentHash};
 pub use base::json::pointer;
 pub use base::secret::Secret;
-pub use base::{backoff, cancel, content, duration, error, identity, json, pattern, secret, setting};
+pub use base::{backoff, cancel, content, duration, error, identity, json, pattern, secret, setting, sse};
 pub use call::plan::{self, Plan, plan};
 pub use call::run_input::RunInput;
 pub use call::variables::Variables;

@@ -1,5 +1,5 @@
 //! Holds the basic types of all crates: identities, JSON, errors, cancellation, contents of results, durations, pauses
-//! between attempts, name patterns, secrets.
+//! between attempts, event streams, name patterns, secrets.
 
 pub mod backoff;
 pub mod cancel;
@@ -11,3 +11,4 @@ pub mod json;
 pub mod pattern;
 pub mod secret;
 pub mod setting;
+pub mod sse;

@@ -11,6 +11,7 @@ use super::{
     ShownTool, Usage, usable_window,
 };
 use crate::cancel::Cancel;
+use crate::sse::TooLong;
 
 /// A piece of a streamed answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,6 +112,12 @@ pub struct ModelError {
     /// Cause.
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl From<TooLong> for ModelError {
+    fn from(error: TooLong) -> Self {
+        Self::new(ModelErrorKind::BadResponse, error.to_string())
+    }
 }
 
 impl ModelError {

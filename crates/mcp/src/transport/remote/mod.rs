@@ -16,7 +16,7 @@ use crate::transport::{Incoming, SendError, TOO_LARGE, Transport};
 
 pub(crate) use target::{Target, header_map};
 
-mod events;
+mod delivery;
 mod sse;
 mod streamable;
 mod target;

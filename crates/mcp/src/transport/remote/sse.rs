@@ -10,11 +10,11 @@ use http::{HeaderMap, HeaderValue, Method};
 use reqwest::Response;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
+use toolwright_core::sse::{Events, TooLong};
 use url::Url;
 
 use super::HttpFailure;
-use super::events::{Events, TooLarge};
-use super::events::{WaitingRequests, deliver};
+use super::delivery::{WaitingRequests, deliver, is_message};
 use super::target::{EVENT_STREAM, JSON, Kind, Refusal, Target, kind, not_mcp, read_rest};
 use crate::transport::{Incoming, Outgoing, OutgoingKind, SendError, Transport};
 
@@ -121,9 +121,10 @@ impl Reader {
         let end = loop {
             match response.chunk().await {
                 Ok(Some(chunk)) => {
-                    if let Err(TooLarge) = events.feed(&chunk, &mut |event| match event.kind {
-                        b"endpoint" => self.endpoint(event.data),
-                        _ if event.is_message() => {
+                    if let Err(TooLong(_)) = events.feed(&chunk, &mut |event| {
+                        if event.kind == b"endpoint" && !event.data.is_empty() {
+                            self.endpoint(event.data);
+                        } else if is_message(&event) {
                             let delivered = deliver(&*self.incoming, event.data, None);
                             for id in delivered.answered {
                                 self.waiting.answered(id);
@@ -132,7 +133,7 @@ impl Reader {
                                 self.waiting.end_all();
                             }
                         }
-                        _ => {}
+                        Ok(())
                     }) {
                         break HttpFailure::TooLarge(self.max);
                     }

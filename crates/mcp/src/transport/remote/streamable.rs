@@ -16,10 +16,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Response;
 use tokio_util::task::AbortOnDropHandle;
 use toolwright_core::backoff::Backoff;
+use toolwright_core::sse::{Events, TooLong};
 
 use super::HttpFailure;
-use super::events::{Events, TooLarge};
-use super::events::{WaitingRequests, deliver, error_for};
+use super::delivery::{WaitingRequests, deliver, error_for, is_message};
 use super::sse::LegacySse;
 use super::target::{BOTH_KINDS, EVENT_STREAM, JSON, Kind, Refusal, Target, excerpt, kind, not_mcp, read_rest};
 use crate::transport::process::may_be_message;
@@ -313,8 +313,8 @@ impl Inner {
         while let Some(chunk) = response.chunk().await? {
             let (mut end, mut broken) = (StreamEnd::Open, None);
             let fed = events.feed(&chunk, &mut |event| {
-                if !event.is_message() {
-                    return;
+                if !is_message(&event) {
+                    return Ok(());
                 }
                 let delivered = deliver(&*self.incoming, event.data, during);
                 if delivered.garbage && may_be_message(event.data) {
@@ -327,11 +327,12 @@ impl Inner {
                         self.streaming.answered(id);
                     }
                 }
+                Ok(())
             });
             if end == StreamEnd::Answered {
                 return Ok(end);
             }
-            fed.map_err(|TooLarge| HttpFailure::TooLarge(self.target.max))?;
+            fed.map_err(|TooLong(_)| HttpFailure::TooLarge(self.target.max))?;
             if let (Some(broken), Some(_)) = (broken, during) {
                 // It was meant as the answer; otherwise the caller would wait for its timeout.
                 return Err(HttpFailure::Other(format!("the server's answer is not a valid message: {broken}")));
@@ -457,7 +458,7 @@ struct StreamPosition {
 impl StreamPosition {
     /// Updates the position.
     fn after(&mut self, events: &Events) {
-        self.id = events.last_id().cloned().or(self.id.take());
+        self.id = events.last_id().and_then(|id| HeaderValue::from_bytes(id).ok()).or(self.id.take());
         self.retry = events.retry().or(self.retry);
         self.in_vain = if events.any() { 0 } else { self.in_vain.saturating_add(1) };
     }

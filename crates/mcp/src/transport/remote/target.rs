@@ -13,7 +13,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::RemoteKind;
-use super::events::{is_answer_to, rpc_error};
+use super::delivery::{is_answer_to, rpc_error};
 use super::{HttpFailure, is_fault};
 use crate::transport::RequestId;
 use toolwright_net::{AddressPolicy, Authorizer, Challenge, HttpClient, HttpOptions, Retry};

@@ -20,7 +20,7 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::HttpFailure;
-use super::events::deliver;
+use super::delivery::deliver;
 use super::target::{Refusal, Target};
 use crate::transport::{Incoming, Outgoing, SendError, Transport};
 
