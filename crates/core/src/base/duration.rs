@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// Why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a duration: write a number with ms, s, m, h, d or w, like 30s (a bare number is milliseconds)")]
@@ -42,25 +44,11 @@ pub fn format(duration: Duration) -> String {
     format!("{millis}ms")
 }
 
-/// A time in UTC as ISO 8601 has it, to the millisecond.
+/// A time in UTC as ISO 8601 has it, to the millisecond; at most the end of the year 9999.
 #[must_use]
 pub fn iso(ms: u64) -> String {
-    let (days, rest) = (ms / 86_400_000, ms % 86_400_000);
-    let (year, month, day) = civil(days);
-    let (hours, minutes, seconds) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1000 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{:03}Z", rest % 1000)
-}
-
-/// Converts days since 1970-01-01 to a date. Years begin in March here, so that a leap day is the last of its year.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year + era * 400 + u64::from(month <= 2), month, day)
+    let time = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX);
+    format!("{time:.3}")
 }
 
 /// Serde for `Duration`, as [`option`].
@@ -157,6 +145,7 @@ mod tests {
             (1_709_251_199_000, "2024-02-29T23:59:59.000Z"),
             (1_735_689_599_001, "2024-12-31T23:59:59.001Z"),
             (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+            (u64::MAX, "9999-12-30T22:00:00.999Z"),
         ] {
             assert_eq!(iso(ms), expect);
         }
