@@ -55,6 +55,8 @@ pub(crate) use load::code_settings_path;
 pub(crate) use sections::check::{checked, snake_case};
 pub(crate) use sections::servers::{is_understood, timeout};
 pub(crate) use sections::variables::environment;
+#[cfg(not(feature = "embeddings"))]
+pub(crate) use settle::cannot_load;
 
 /// Name of the provider of built-in tools.
 pub(crate) const BUILTIN: &str = "builtin";

@@ -175,6 +175,7 @@ fn embeddings(mut config: EmbeddingsConfig, at: &At, scope: &mut ResolveScope<'_
         text.take_if(|text| text.is_empty());
     }
     config.api_key.take_if(|key| key.expose().is_empty());
+    config.path = config.path.map(|path| scope.root.join(path));
     let before = scope.problems.len();
     let mut fault = |key: &str, message: String, remedy: &str| {
         scope.leave_out(at, &format!("{SECTION}.{key}"), message, remedy);
@@ -186,7 +187,13 @@ fn embeddings(mut config: EmbeddingsConfig, at: &At, scope: &mut ResolveScope<'_
         (None, None) => {
             fault("path", "no model is named".into(), "give the `path` of a directory, or `url` and `model` of an API");
         }
+        #[cfg(feature = "embeddings")]
         (Some(_), None) => {}
+        #[cfg(not(feature = "embeddings"))]
+        (Some(path), None) => {
+            let (message, remedy) = cannot_load(path);
+            fault("path", message, remedy);
+        }
         (None, Some(url)) => {
             if let Err(error) = url::Url::parse(url) {
                 fault("url", format!("it is not an address: {error}"), "write it like https://host/v1");
@@ -196,8 +203,15 @@ fn embeddings(mut config: EmbeddingsConfig, at: &At, scope: &mut ResolveScope<'_
             }
         }
     }
-    config.path = config.path.map(|path| scope.root.join(path));
     (scope.problems.len() == before).then_some(config)
+}
+
+/// Returns why a build without the feature `embeddings` cannot load the model in `path`, and the remedy.
+#[cfg(not(feature = "embeddings"))]
+pub(crate) fn cannot_load(path: &Path) -> (String, &'static str) {
+    let message = format!("this program was built without the feature `embeddings` and cannot load {}", path.display());
+    let remedy = "build it with `cargo build --release -p toolwright-cli --features embeddings`, or name an embeddings API as `url`";
+    (message, remedy)
 }
 
 /// Returns the receivers of telemetry. Invalid ones are left out, with the reason among the problems.

@@ -14,6 +14,8 @@ use toolwright::core::{Event, Secret};
 use toolwright::models::EmbeddingsApi;
 
 use crate::command_line::cli::ok;
+#[cfg(not(feature = "embeddings"))]
+use crate::command_line::cli::{run, stderr};
 use crate::configuration::config::broken;
 use crate::support::Fixture;
 
@@ -24,10 +26,12 @@ fn found(config: &Config) -> Option<EmbeddingsConfig> {
 #[test]
 fn embeddings_come_from_directory_or_api() {
     let fixture = Fixture::with("selection:\n  embeddings: {path: \"${MODELS}/minilm\"}\n").set("MODELS", "models");
-    let config = fixture.load();
-    assert_eq!(config.problems, []);
-    let path = Some(config.root.join("models/minilm"));
-    assert_eq!(found(&config), Some(EmbeddingsConfig { path, ..EmbeddingsConfig::default() }));
+    if cfg!(feature = "embeddings") {
+        let config = fixture.load();
+        assert_eq!(config.problems, []);
+        let path = Some(config.root.join("models/minilm"));
+        assert_eq!(found(&config), Some(EmbeddingsConfig { path, ..EmbeddingsConfig::default() }));
+    }
 
     let fixture = Fixture::with(
         "selection:\n  embeddings:\n    url: https://h/v1\n    model: ${M:-small}\n    apiKey: ${EMBEDDINGS_KEY}\n",
@@ -59,6 +63,27 @@ fn embeddings_without_a_model_are_refused() {
     check("url: \"http://h\"", "model", "text-embedding-3-small");
     check("url: here, model: m", "url", "not an address");
     check("path: \"${NOWHERE}\"", "path", "NOWHERE");
+}
+
+#[cfg(not(feature = "embeddings"))]
+#[test]
+fn a_build_that_cannot_load_embeddings_says_so() {
+    let fixture = Fixture::with("selection:\n  embeddings: {path: models/minilm}\n");
+    let config = fixture.load();
+    assert_eq!(found(&config), None);
+    let [problem] = &config.problems[..] else { panic!("{:#?}", config.problems) };
+    let path = config.root.join("models/minilm");
+    assert!(problem.message.contains(&path.display().to_string()) && problem.severity == Severity::EntryDisabled);
+    for (arguments, code) in
+        [(&["doctor"][..], 1), (&["validate"], 1), (&["serve", "--stdio"], 0), (&["pick", "read a file"], 0)]
+    {
+        let output = run(&fixture, arguments);
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        for words in [&problem.message, &problem.remedy] {
+            assert_eq!(said.matches(&**words).count(), 1, "{arguments:?}: {said}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -109,9 +109,6 @@ pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, Embed
 /// This program was built without the feature `embeddings`.
 #[cfg(not(feature = "embeddings"))]
 pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, EmbeddingError> {
-    Err(EmbeddingError::new(format!(
-        "this program was built without the feature `embeddings` and cannot load {}; build it with \
-         `cargo build --release -p toolwright-cli --features embeddings`, or name an embeddings API as `url`",
-        path.display()
-    )))
+    let (message, remedy) = crate::config::cannot_load(path);
+    Err(EmbeddingError::new(format!("{message}; {remedy}")))
 }
