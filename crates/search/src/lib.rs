@@ -8,7 +8,7 @@ pub mod embed;
 mod lexical;
 pub mod metrics;
 mod pick;
-mod search;
+mod rule_search;
 mod selector;
 mod snapshot_index;
 mod tools;
@@ -20,7 +20,7 @@ pub use pick::scorer::{Cascade, Method, Score, Scorer, ScorerError};
 pub use pick::{
     Exclusion, Pick, PickConfig, PickInput, PickOptions, PickRun, Picked, Provenance, REQUIRES, Ranking, ScorerNote,
 };
-pub use search::{SearchFilter, SearchHit, search, search_or_similar, similar};
+pub use rule_search::{SearchFilter, SearchHit, search, search_or_similar, similar};
 pub use selector::{Selector, VectorSource};
 pub use snapshot_index::SnapshotIndex;
 pub use tools::{FoundTools, ToolFinder, first_sentence, searchable, summary};
