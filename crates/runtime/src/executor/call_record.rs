@@ -20,7 +20,7 @@ use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::redact::{learn_secrets, shown_arguments, shown_arguments_text};
 use toolwright_core::store::{AppendStatus, LedgerEntry, LedgerMode, MAX_KEPT, RUNNING, note};
 
-use super::context::Partials;
+use super::context::CallProgress;
 use super::llm_call::{FAILED_MODELS, asks_by_model};
 use super::pipeline::Stage;
 use super::{CallInFlight, Executor, InFlightGuard, RunContext};
@@ -78,7 +78,7 @@ pub(super) struct ApprovalAnswer {
 
 impl CallRecord {
     /// Copies the attempts and waits of a tool that has ended.
-    pub(super) fn ran(&mut self, progress: &Partials) {
+    pub(super) fn ran(&mut self, progress: &CallProgress) {
         (self.attempts, self.person) = (progress.attempts(), progress.person_took());
     }
 

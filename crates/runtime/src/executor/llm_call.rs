@@ -304,7 +304,7 @@ impl LlmCall {
         }
         // A mere warning is given once, when the result is shaped.
         if entry.definition().on_output_mismatch == OnOutputMismatch::Error {
-            return self.executor.conform(output, entry);
+            return self.executor.check_output_schema(output, entry);
         }
         Ok(output)
     }

@@ -253,9 +253,11 @@ impl Executor {
     ) -> Outcome {
         let (id, entry) = (call.id.clone(), &call.entry);
         let outcome = match performed {
-            Ok(output) => pin!(self.cap(id, output, entry, run)).await,
-            Err(EarlyExit::Answered(output)) => self.cap(id, *output, entry, run).boxed().await,
-            Err(EarlyExit::Failed(error)) => self.cap_failure(Outcome::failed(id, error), entry, run).boxed().await,
+            Ok(output) => pin!(self.limit_output(id, output, entry, run)).await,
+            Err(EarlyExit::Answered(output)) => self.limit_output(id, *output, entry, run).boxed().await,
+            Err(EarlyExit::Failed(error)) => {
+                self.limit_error_text(Outcome::failed(id, error), entry, run).boxed().await
+            }
             Err(EarlyExit::Skipped) => placeholder_outcome(id),
             Err(EarlyExit::Pending(request)) => Outcome {
                 pending: Some(request),
@@ -265,7 +267,7 @@ impl Executor {
         if run.budget.is_none() || (destination == Destination::WithCall && run.is_job()) {
             outcome
         } else {
-            self.fit(outcome, entry, run).boxed().await
+            self.fit_into_conversation(outcome, entry, run).boxed().await
         }
     }
 }

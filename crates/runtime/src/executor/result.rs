@@ -53,7 +53,7 @@ impl Executor {
     }
 
     /// Returns the same for a call under these terms, which may set a limit.
-    pub(super) fn cap_of(&self, entry: &Entry, run: &RunContext) -> usize {
+    pub(super) fn call_max_output(&self, entry: &Entry, run: &RunContext) -> usize {
         run.max_output.unwrap_or_else(|| self.max_output(entry, run.results_for))
     }
 
@@ -70,22 +70,28 @@ impl Executor {
     /// the tool has stored its output itself, its text is a preview. The structured result of a tool with an output
     /// schema has its own limit; any other counts as text. A program reads the result of a protocol method, so it stays
     /// whole, or the call fails.
-    pub(super) async fn cap(&self, id: CallId, output: ToolOutput, entry: &Entry, run: &RunContext) -> Outcome {
+    pub(super) async fn limit_output(
+        &self,
+        id: CallId,
+        output: ToolOutput,
+        entry: &Entry,
+        run: &RunContext,
+    ) -> Outcome {
         let whole = output.extras.get(METHOD_RESULT).map(json_bytes);
         if let Some(error) = whole.and_then(|size| self.whole_value_error(size, "the result", entry)) {
             return Outcome::failed(id, error);
         }
-        let mut output = match self.conform(output, entry) {
+        let mut output = match self.check_output_schema(output, entry) {
             Ok(output) => output,
             Err(error) => return Outcome::failed(id, error),
         };
-        let max = self.cap_of(entry, run);
+        let max = self.call_max_output(entry, run);
         let mut error = None;
         if let Some(stored) = output.extras.get(TOOL_OUTPUT).and_then(|note| StoredOutput::deserialize(note).ok()) {
             describe_stored(&stored, &mut output, max, run);
         } else {
-            let text = self.cap_text(&mut output, max, run).await;
-            error = self.cap_structured(&mut output, text, entry, run).await;
+            let text = self.limit_text(&mut output, max, run).await;
+            error = self.limit_structured(&mut output, text, entry, run).await;
         }
         let ToolOutput { content, structured, is_error, meta, extras, taint: _ } = output;
         let redactor = &*self.options.services.redactor;
@@ -111,13 +117,13 @@ impl Executor {
         }
     }
 
-    /// Like [`Executor::cap`], for the text of an error, which may quote large data.
-    pub(super) async fn cap_failure(&self, mut outcome: Outcome, entry: &Entry, run: &RunContext) -> Outcome {
-        let max = self.cap_of(entry, run);
+    /// Like [`Executor::limit_output`], for the text of an error, which may quote large data.
+    pub(super) async fn limit_error_text(&self, mut outcome: Outcome, entry: &Entry, run: &RunContext) -> Outcome {
+        let max = self.call_max_output(entry, run);
         if text_bytes(&outcome.content) > max {
             let content = std::mem::take(&mut outcome.content);
             let mut output = ToolOutput { content, ..ToolOutput::default() };
-            self.cap_text(&mut output, max, run).await;
+            self.limit_text(&mut output, max, run).await;
             outcome.content = output.content;
             outcome.extras.append(&mut output.extras);
         }
@@ -138,7 +144,7 @@ impl Executor {
     }
 
     /// Removes text that is too large, and returns it.
-    async fn cap_text(&self, output: &mut ToolOutput, max: usize, run: &RunContext) -> Option<String> {
+    async fn limit_text(&self, output: &mut ToolOutput, max: usize, run: &RunContext) -> Option<String> {
         if text_bytes(&output.content) <= max {
             return None;
         }
@@ -151,14 +157,14 @@ impl Executor {
 
     /// Removes a structured result that is too large; `text` is the text removed before. An error if the tool promised
     /// a structured result.
-    async fn cap_structured(
+    async fn limit_structured(
         &self,
         output: &mut ToolOutput,
         text: Option<String>,
         entry: &Entry,
         run: &RunContext,
     ) -> Option<ToolError> {
-        let max = self.cap_of(entry, run);
+        let max = self.call_max_output(entry, run);
         let promised = entry.definition().output_schema.is_some();
         let size = json_bytes(output.structured.as_ref()?);
         let error = if promised { self.whole_value_error(size, "the structured result", entry) } else { None };
@@ -278,7 +284,7 @@ fn failure_text(content: &[ContentBlock], entry: &Entry, redactor: &dyn Redactor
 impl Executor {
     /// Checks the structured result of a tool with an output schema. A violation is reported, and is an error if the
     /// definition says so. Failures and placeholders need not fit the schema, and text is not parsed to find a result.
-    pub(super) fn conform(&self, mut output: ToolOutput, entry: &Entry) -> Result<ToolOutput, ToolError> {
+    pub(super) fn check_output_schema(&self, mut output: ToolOutput, entry: &Entry) -> Result<ToolOutput, ToolError> {
         if output.is_error || output.extras.contains_key(STANDS_IN) {
             return Ok(output);
         }
@@ -332,7 +338,7 @@ impl Executor {
     /// Reserves room for an outcome in its run's conversation. If there is none, the outcome is stored, and a message
     /// with its handle replaces it. If the message does not fit even after older results were removed, an error
     /// replaces it. If handles cannot be used, older results are removed to make room for the whole outcome.
-    pub(super) async fn fit(&self, mut outcome: Outcome, entry: &Entry, run: &RunContext) -> Outcome {
+    pub(super) async fn fit_into_conversation(&self, mut outcome: Outcome, entry: &Entry, run: &RunContext) -> Outcome {
         let Some(budget) = run.budget.as_ref().filter(|_| outcome.pending.is_none()) else { return outcome };
         let needed = tokens(&outcome);
         if let Some(reserved) = budget.reserve(needed, Compact::No) {

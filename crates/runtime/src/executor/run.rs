@@ -25,7 +25,7 @@ use toolwright_core::session::CallId;
 use toolwright_core::tool_id::ToolId;
 
 use super::call_record::{CallRecord, CallUsage};
-use super::context::{CallTimeLimits, Partials, Progress};
+use super::context::{CallProgress, CallTimeLimits, Progress};
 use super::llm_call::LlmCall;
 use super::pipeline::{Panic, catch_panic_sync};
 use super::route::routed;
@@ -64,7 +64,7 @@ impl Executor {
         self.enter_begun(call, run, record).await?;
         let limits = CallTimeLimits::of(&call.entry, run, &self.options);
         let also = Progress::of(&call.id, run);
-        let progress = Partials::new(&self.options.services, &record.op, &call.id, &call.entry, also);
+        let progress = CallProgress::new(&self.options.services, &record.op, &call.id, &call.entry, also);
         self.note_start(record);
         // Only the start of a call that does nothing but wait may be reported late; other tools first report parts of
         // the call.
@@ -345,7 +345,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 pub(super) struct Attempts {
     pub(super) call: Arc<ValidCall>,
     pub(super) context: ToolContext,
-    pub(super) progress: Arc<Partials>,
+    pub(super) progress: Arc<CallProgress>,
     /// The models of an LLM-backed tool.
     pub(super) models: Option<Box<LlmCall>>,
     /// How often it may be retried.

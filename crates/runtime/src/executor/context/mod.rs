@@ -17,7 +17,7 @@ pub use self::guards::{
 pub(super) use self::nested::mark;
 pub use self::nested::{InnerTaint, NestedCallLimits, NestedContext};
 pub use self::options::{CallDefaults, ExecutorOptions, LlmOptions, ModelRecommender, RepairOptions};
-pub(super) use self::progress::{Partials, Progress};
+pub(super) use self::progress::{CallProgress, Progress};
 pub use self::run_context::{
     CallerNames, HandoffOptions, HandoffSource, PartialsFor, PromotedTo, Promotion, RunContext,
 };

@@ -19,7 +19,7 @@ use toolwright_core::session::CallId;
 const ASKING_STEP: Duration = Duration::from_millis(50);
 
 /// Progress of one call: for the events, and for its caller.
-pub(in crate::executor) struct Partials {
+pub(in crate::executor) struct CallProgress {
     services: Arc<Services>,
     op: Op,
     call: CallId,
@@ -74,7 +74,7 @@ struct QuestionTimers {
     person: QuestionTimer,
 }
 
-impl Partials {
+impl CallProgress {
     pub(in crate::executor) fn new(
         services: &Arc<Services>,
         op: &Op,
@@ -191,7 +191,7 @@ impl Partials {
     }
 }
 
-impl PartialSink for Partials {
+impl PartialSink for CallProgress {
     fn send(&self, partial: Partial) {
         self.note_sign();
         match partial {
@@ -223,7 +223,7 @@ impl PartialSink for Partials {
     }
 }
 
-impl Drop for Partials {
+impl Drop for CallProgress {
     /// Passes on the text that was held back.
     fn drop(&mut self) {
         self.pass_text(!self.also.takes_unredacted(), StreamRedactor::finish);

@@ -1,7 +1,7 @@
 //! The time limits of a call: the tool's own, the run's, or the defaults.
 
 use super::options::ExecutorOptions;
-use super::progress::Partials;
+use super::progress::CallProgress;
 use super::run_context::RunContext;
 use std::time::Duration;
 use toolwright_core::catalogue::{Entry, ProviderKind};
@@ -52,7 +52,7 @@ impl CallTimeLimits {
     }
 
     /// Waits until the call has reached a limit.
-    pub(in crate::executor) async fn wait_for_limit(&self, entry: &Entry, progress: &Partials) -> ToolError {
+    pub(in crate::executor) async fn wait_for_limit(&self, entry: &Entry, progress: &CallProgress) -> ToolError {
         let reached = loop {
             match progress.left(self) {
                 None => std::future::pending().await,

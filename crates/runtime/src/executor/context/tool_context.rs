@@ -17,7 +17,7 @@ use toolwright_core::operation::Op;
 use toolwright_core::taint::of_all;
 use toolwright_core::{ToolId, duration};
 
-use super::progress::Partials;
+use super::progress::CallProgress;
 use super::run_context::RunContext;
 use super::time_limits::CallTimeLimits;
 use crate::executor::Executor;
@@ -29,7 +29,7 @@ const LONGEST: Duration = Duration::from_secs(900);
 /// A question in progress.
 struct PausedCall {
     place: Option<Arc<PausableSlot>>,
-    progress: Arc<Partials>,
+    progress: Arc<CallProgress>,
     person: bool,
 }
 
@@ -52,7 +52,7 @@ struct PausingClient {
     /// The turn, which lets later calls pass during the question.
     turn: Option<Arc<WorkspaceTurn>>,
     /// The progress whose time limits are paused meanwhile.
-    progress: Arc<Partials>,
+    progress: Arc<CallProgress>,
     tool: ToolId,
     /// The call's priority in its queue.
     priority: Priority,
@@ -121,7 +121,7 @@ impl Executor {
         place: Option<&Arc<PausableSlot>>,
         run: &RunContext,
         limits: &CallTimeLimits,
-        progress: &Arc<Partials>,
+        progress: &Arc<CallProgress>,
         (op, scope): (&Op, CallScope),
     ) -> ToolContext {
         let traceparent = op.traceparent();
@@ -151,7 +151,7 @@ impl Executor {
             client,
             partials: Arc::clone(progress) as Arc<dyn PartialSink>,
             traceparent: Some(traceparent),
-            max_output: self.cap_of(&call.entry, run),
+            max_output: self.call_max_output(&call.entry, run),
             taint: of_all(&call.provenance.tainted),
             granted: Arc::clone(&run.granted),
             calls: self.inner_calls(call, run, op),
