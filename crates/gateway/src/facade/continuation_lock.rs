@@ -35,13 +35,13 @@ impl Facade {
             Refusal::new(Fault::Conflict, why)
         };
         let key = (owner.to_owned(), kind, id.to_owned());
-        if !self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) {
+        if !self.reserved.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) {
             return Err(taken());
         }
-        // The store's claims separate processes; `busy` separates requests of one process.
-        let busy = ContinuationLock { facade: Arc::clone(self), key, released: false };
-        match self.source.runs().claim(&name(&busy.key)).await? {
-            Claim::Held => Ok(busy),
+        // The store's claims separate processes; `reserved` separates requests of one process.
+        let lock = ContinuationLock { facade: Arc::clone(self), key, released: false };
+        match self.source.runs().claim(&name(&lock.key)).await? {
+            Claim::Held => Ok(lock),
             Claim::TakenBy(_) => Err(taken()),
         }
     }
@@ -57,7 +57,7 @@ async fn release(facade: &Facade, key: &RecordKey) {
         // The claim blocks only other processes, and only until this one ends.
         tracing::warn!("the reservation of {} `{}` stays: {error}", key.1.as_str(), key.2);
     }
-    facade.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    facade.reserved.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
 }
 
 impl ContinuationLock {
@@ -76,7 +76,7 @@ impl Drop for ContinuationLock {
         let (facade, key) = (Arc::clone(&self.facade), self.key.clone());
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn(async move { release(&facade, &key).await })),
-            Err(_) => drop(facade.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&key)),
+            Err(_) => drop(facade.reserved.lock().unwrap_or_else(PoisonError::into_inner).remove(&key)),
         }
     }
 }

@@ -35,11 +35,11 @@ async fn changed<T>(
     change: impl FnOnce(&mut Value) -> Result<T, Refusal>,
 ) -> Result<(T, Value), Refusal> {
     let owner = &identity.principal().id;
-    let busy = facade.reserve(owner, RecordKind::Conversation, id).await?;
+    let lock = facade.reserve(owner, RecordKind::Conversation, id).await?;
     let mut kept = facade.find(identity, RecordKind::Conversation, id).await?;
     let done = change(&mut kept)?;
     let is_there = facade.source.objects().replace_object(owner, RecordKind::Conversation.as_str(), id, &kept).await?;
-    busy.release().await;
+    lock.release().await;
     if is_there { Ok((done, kept)) } else { Err(missing(RecordKind::Conversation, id)) }
 }
 

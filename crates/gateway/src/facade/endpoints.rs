@@ -243,15 +243,16 @@ async fn begin(
         return Err(Refusal::new(Fault::Invalid, "it needs `store`").about("background"));
     }
     let is_raw = matches!(facade.target(&request.model, identity.principal())?, RunTarget::Raw(_));
-    let mut earlier = facade.earlier(&identity.principal().id, &request).await?;
+    let mut earlier = facade.find_continuation(&identity.principal().id, &request).await?;
     if is_raw {
-        (earlier.repeats, earlier.came_to) = (None, None);
+        (earlier.repeated_id, earlier.repeated_answer) = (None, None);
     }
     request.request.system = earlier.system(&request.request.system);
     // A repeated answer to the same calls gets the same run, under its id.
-    let id = earlier.repeats.clone().unwrap_or_else(|| format!("{}{}", id_prefix(api), uuid::Uuid::new_v4().simple()));
+    let id =
+        earlier.repeated_id.clone().unwrap_or_else(|| format!("{}{}", id_prefix(api), uuid::Uuid::new_v4().simple()));
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let created = earlier.came_to.as_ref().and_then(|said| said["created"].as_u64()).unwrap_or(now);
+    let created = earlier.repeated_answer.as_ref().and_then(|said| said["created"].as_u64()).unwrap_or(now);
     let ignored = request.ignored.join(", ");
     let mut work = facade.work_of(api, (identity, connection), request, (id.clone(), created))?;
     let session = text(headers, SESSION).or(work.request.user.as_deref());
@@ -259,7 +260,7 @@ async fn begin(
     work.body = if is_kept || work.is_left() { bytes } else { Bytes::new() };
     let work = Arc::new(work);
     // The client of a background response learns its id at once.
-    if is_background && earlier.came_to.is_none() {
+    if is_background && earlier.repeated_answer.is_none() {
         facade.record_start(&work, None).await?;
     }
     let working = facade.start(Arc::clone(&work), permits, earlier, None);

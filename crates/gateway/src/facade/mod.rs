@@ -1,11 +1,11 @@
 //! Facades: the APIs of `OpenAI` and Anthropic at `/v1`, behind which agents and models answer. A request becomes a run
 //! of the agent driver, whose tool calls go through the executor. The client runs its own tools.
 
+mod continuation;
 mod continuation_lock;
 mod conversations;
 mod endpoints;
 mod output;
-mod previous_response;
 mod response_work;
 mod start;
 mod stored_responses;
@@ -84,7 +84,7 @@ pub(crate) struct Facade {
     /// A stream sends a keep-alive after this much silence.
     keep_alive: Duration,
     /// Objects reserved by requests of this process; see `continuation_lock`.
-    busy: Mutex<HashSet<continuation_lock::RecordKey>>,
+    reserved: Mutex<HashSet<continuation_lock::RecordKey>>,
     /// Work in progress that can be fetched, by owner and id.
     live: Mutex<HashMap<(String, String), Arc<ResponseWork>>>,
 }
@@ -105,7 +105,7 @@ impl Facade {
             requests,
             bodies,
             keep_alive,
-            busy: Mutex::default(),
+            reserved: Mutex::default(),
             live: Mutex::default(),
         })
     }

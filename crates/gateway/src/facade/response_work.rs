@@ -21,9 +21,9 @@ use toolwright_core::store::KeptObject;
 use toolwright_models::served::{Fault, ResponseEnd, ResponsePiece, ServedApi, ServedRequest, input_system};
 use toolwright_runtime::executor::{ModelAsk, ModelQuestion};
 
+use super::continuation::{Continuation, decides, is_chained, refuse_decisions};
 use super::continuation_lock::ContinuationLock;
 use super::output::{Output, QUESTION, Refusal};
-use super::previous_response::{PreviousResponse, decides, is_chained, refuse_decisions};
 use super::start::ResumedRun;
 use super::{Facade, RecordKind};
 use crate::Gateway;
@@ -65,11 +65,11 @@ pub(super) struct ResponseWork {
     /// Whether the store has it. If it is then missing there, it was deleted and is not stored again.
     pub(super) kept: AtomicBool,
     /// Keeps other requests from resuming it, once the store has it.
-    pub(super) busy: Mutex<Option<ContinuationLock>>,
+    pub(super) lock: Mutex<Option<ContinuationLock>>,
 }
 
 /// State that a request leaves for the next one.
-struct Continuation {
+struct SavedState {
     state: Option<RunState>,
     messages: Vec<Message>,
     session: String,
@@ -78,7 +78,7 @@ struct Continuation {
     end: ResponseEnd,
 }
 
-impl Continuation {
+impl SavedState {
     fn to_json(&self, id: &str) -> Result<Value, Refusal> {
         let state = self.state.as_ref().map(RunState::to_json).transpose();
         let state = state.map_err(|error| Refusal::new(Fault::Internal, error.to_string()))?;
@@ -99,14 +99,14 @@ impl Facade {
     pub(super) async fn work(
         self: &Arc<Self>,
         work: &ResponseWork,
-        mut earlier: PreviousResponse,
+        mut earlier: Continuation,
         resumed: Option<ResumedRun>,
     ) -> Result<(), Refusal> {
-        let busy = std::mem::take(&mut earlier.busy);
+        let locks = std::mem::take(&mut earlier.locks);
         let done = self.answer(work, earlier, resumed).await;
         // A client that has the answer may continue at once.
-        for busy in busy {
-            busy.release().await;
+        for lock in locks {
+            lock.release().await;
         }
         done.map(|send_end| send_end())
     }
@@ -115,14 +115,14 @@ impl Facade {
     async fn answer(
         self: &Arc<Self>,
         work: &ResponseWork,
-        earlier: PreviousResponse,
+        earlier: Continuation,
         resumed: Option<ResumedRun>,
     ) -> Result<impl FnOnce(), Refusal> {
-        if let Some(said) = &earlier.came_to {
+        if let Some(said) = &earlier.repeated_answer {
             work.output.replay(&said["pieces"]);
             return Ok(work.output.end(end_of(said)?));
         }
-        let (items, is_repeat, is_answer) = (earlier.items.clone(), earlier.repeats.is_some(), earlier.is_answer());
+        let (items, is_repeat, is_answer) = (earlier.items.clone(), earlier.repeated_id.is_some(), earlier.is_answer());
         let is_raw = matches!(work.target, RunTarget::Raw(_));
         let mut system = earlier.system.clone();
         system.extend(input_system(&work.request.items)?);
@@ -200,11 +200,11 @@ impl Facade {
         answered: Option<KeptObject>,
     ) -> Result<(), Refusal> {
         let mut kept = Vec::from_iter(answered);
-        let is_recorded = work.busy().is_some();
+        let is_recorded = work.lock().is_some();
         if (work.is_kept() || work.is_left()) && !is_recorded {
             let kind = if work.is_kept() { RecordKind::Response } else { RecordKind::Answer };
-            let busy = self.reserve(&work.principal.id, kind, &work.id).await?;
-            *work.busy() = Some(busy);
+            let lock = self.reserve(&work.principal.id, kind, &work.id).await?;
+            *work.lock() = Some(lock);
             kept.extend(self.of_session(work, "last").await?);
             kept.extend(work.response(None).or_else(|| work.started()));
         }
@@ -247,7 +247,7 @@ impl Facade {
     }
 
     /// Sends one request to a model, without an agent.
-    async fn ask(&self, work: &ResponseWork, model: &str, earlier: PreviousResponse) -> Result<Continuation, Refusal> {
+    async fn ask(&self, work: &ResponseWork, model: &str, earlier: Continuation) -> Result<SavedState, Refusal> {
         refuse_decisions(&work.request)?;
         let executor = &self.gateway.options.executor;
         let session = earlier.session.or_else(|| work.session.clone()).unwrap_or_else(|| work.id.clone());
@@ -279,16 +279,16 @@ impl Facade {
         calls.iter_mut().for_each(|call| work.output.name(call));
         messages.push(Message::Assistant { text: response.text, calls, opaque });
         let end = ResponseEnd { stop: response.stop, usage: response.usage, pending: false };
-        Ok(Continuation { state: None, messages, session, open: BTreeMap::new(), end })
+        Ok(SavedState { state: None, messages, session, open: BTreeMap::new(), end })
     }
 
     /// Runs an agent.
     async fn run(
         self: &Arc<Self>,
         work: &ResponseWork,
-        earlier: PreviousResponse,
+        earlier: Continuation,
         resumed: Option<ResumedRun>,
-    ) -> Result<Continuation, Refusal> {
+    ) -> Result<SavedState, Refusal> {
         let session = earlier.session.clone().or_else(|| work.session.clone()).unwrap_or_else(|| work.id.clone());
         // A resumed run continues its counters, so this request reports only its own part.
         let before = earlier.state.as_ref().filter(|state| !state.is_over()).map(RunState::usage).unwrap_or_default();
@@ -299,7 +299,7 @@ impl Facade {
                     return Err(Refusal::new(Fault::Forbidden, NESTED));
                 }
                 let (driver, options, spec) = self.prepare(work, session.clone()).await?;
-                let again = match earlier.repeats {
+                let again = match earlier.repeated_id {
                     Some(_) => reopen_run(&driver, &options, &spec).await?,
                     None => None,
                 };
@@ -360,7 +360,7 @@ impl Facade {
         state: RunState,
         session: String,
         report: &RunReport,
-    ) -> Result<Continuation, Refusal> {
+    ) -> Result<SavedState, Refusal> {
         let output = &work.output;
         let mut open = BTreeMap::new();
         match report.status {
@@ -393,7 +393,7 @@ impl Facade {
             },
         }
         let end = ResponseEnd { stop: output.stop(), usage: report.usage, pending: false };
-        Ok(Continuation { state: Some(state), messages: Vec::new(), session, open, end })
+        Ok(SavedState { state: Some(state), messages: Vec::new(), session, open, end })
     }
 
     fn approver(&self, work: &ResponseWork) -> Arc<dyn Approver> {
@@ -415,8 +415,8 @@ impl Facade {
 }
 
 impl ResponseWork {
-    pub(super) fn busy(&self) -> MutexGuard<'_, Option<ContinuationLock>> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<ContinuationLock>> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the current body. That of cancelled work says so before the work has ended.

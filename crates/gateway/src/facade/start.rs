@@ -11,9 +11,9 @@ use toolwright_agent::{Driver, DriverError, RunOptions, RunState};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_models::served::{Fault, ResponseHead, SIGNATURES, ServedApi, ServedRequest, losses, read_request};
 
+use super::continuation::Continuation;
 use super::continuation_lock::ContinuationLock;
 use super::output::{Output, Refusal, ResponseIncludes};
-use super::previous_response::PreviousResponse;
 use super::response_work::ResponseWork;
 use super::stored_responses::Found;
 use super::{Facade, id_prefix};
@@ -91,7 +91,7 @@ impl Facade {
             lost,
             cancel: Cancel::new(),
             kept: AtomicBool::new(false),
-            busy: Mutex::default(),
+            lock: Mutex::default(),
         })
     }
 
@@ -100,7 +100,7 @@ impl Facade {
         self: &Arc<Self>,
         work: Arc<ResponseWork>,
         permits: [OwnedSemaphorePermit; 2],
-        earlier: PreviousResponse,
+        earlier: Continuation,
         resumed: Option<ResumedRun>,
     ) -> JoinHandle<Result<(), Refusal>> {
         let live = (work.is_kept() || work.is_left()).then(|| Arc::clone(&work));
@@ -137,9 +137,9 @@ impl Facade {
                 }
             }
             drop(ends);
-            let busy = work.busy().take();
-            if let Some(busy) = busy {
-                busy.release().await;
+            let lock = work.lock().take();
+            if let Some(lock) = lock {
+                lock.release().await;
             }
             done
         })
@@ -151,14 +151,14 @@ impl Facade {
         }
     }
 
-    /// Resumes the run of stored work in progress, if its process has ended and it may go on without its client; `busy`
+    /// Resumes the run of stored work in progress, if its process has ended and it may go on without its client; `lock`
     /// reserves it.
     pub(super) async fn resume_kept(
         self: &Arc<Self>,
         sender: (&Identity, &Connection),
         id: &str,
         kept: Value,
-        busy: ContinuationLock,
+        lock: ContinuationLock,
     ) -> Result<Found, Refusal> {
         let api = ServedApi::ALL.into_iter().find(|api| id.starts_with(id_prefix(*api)));
         let (Some(body), Some(api)) = (kept["request"].as_str(), api) else { return Ok(Found::Lost(kept)) };
@@ -169,7 +169,7 @@ impl Facade {
             return Ok(Found::Lost(kept));
         }
         let permits = self.admit()?;
-        let earlier = match self.earlier(&work.principal.id, &work.request).await {
+        let earlier = match self.find_continuation(&work.principal.id, &work.request).await {
             Ok(earlier) => earlier,
             Err(refusal) if refusal.fault == Fault::Conflict => return Ok(Found::Kept(kept)),
             Err(refusal) => return Err(refusal),
@@ -177,7 +177,7 @@ impl Facade {
         work.request.request.system = earlier.system(&work.request.request.system);
         work.survives_disconnect = true;
         work.kept = AtomicBool::new(true);
-        work.busy = Mutex::new(Some(busy));
+        work.lock = Mutex::new(Some(lock));
         work.body = Bytes::from(body.to_owned());
         work.session = kept["of_session"].as_str().map(str::to_owned);
         // The answer has no reader.

@@ -75,8 +75,8 @@ impl Facade {
             return Ok(Found::Kept(kept));
         }
         // Only one request resumes it. Another one, here or in another process, may be doing so or have done so.
-        let busy = match self.reserve(owner, kind, id).await {
-            Ok(busy) => busy,
+        let lock = match self.reserve(owner, kind, id).await {
+            Ok(lock) => lock,
             Err(refusal) if refusal.fault == Fault::Conflict => return Ok(Found::Kept(kept)),
             Err(refusal) => return Err(refusal),
         };
@@ -87,7 +87,7 @@ impl Facade {
         if kept["in_progress"] != true {
             return Ok(Found::Kept(kept));
         }
-        self.resume_kept((identity, connection), id, kept, busy).await
+        self.resume_kept((identity, connection), id, kept, lock).await
     }
 
     /// Returns the current response.

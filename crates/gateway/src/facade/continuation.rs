@@ -23,9 +23,9 @@ const MAX_ITEMS: usize = 10_000;
 /// Length of an answer's hash, in digits.
 const ANSWER_HASH: usize = 32;
 
-/// State that an earlier request left.
+/// The state of what a request continues, left by an earlier request.
 #[derive(Default)]
-pub(super) struct PreviousResponse {
+pub(super) struct Continuation {
     pub(super) state: Option<RunState>,
     pub(super) messages: Vec<Message>,
     pub(super) session: Option<String>,
@@ -37,18 +37,18 @@ pub(super) struct PreviousResponse {
     /// The id of the turn that waits for this answer, if one does.
     turn: Option<String>,
     /// The stored turn, if this is the first answer to it.
-    answers: Option<Value>,
-    /// The run that an identical answer started before.
-    pub(super) repeats: Option<String>,
+    answered_turn: Option<Value>,
+    /// The id of the run that an identical answer started before.
+    pub(super) repeated_id: Option<String>,
     /// The result of that run, if it has ended.
-    pub(super) came_to: Option<Value>,
+    pub(super) repeated_answer: Option<Value>,
     /// Whether its calls named it, so that the request repeats the messages before its answer.
     by_calls: bool,
     /// Reservations that keep other requests from continuing the same object.
-    pub(super) busy: Vec<ContinuationLock>,
+    pub(super) locks: Vec<ContinuationLock>,
 }
 
-impl PreviousResponse {
+impl Continuation {
     fn read(saved: &Value) -> Result<Self, Refusal> {
         let damaged = |error: String| Refusal::new(Fault::Internal, format!("what was kept cannot be read: {error}"));
         let state = match saved.get("state").filter(|state| !state.is_null()) {
@@ -74,12 +74,12 @@ impl PreviousResponse {
 
     /// Returns the turn that a request found by its calls, with the reservations made so far.
     fn of_turn(self, left: &Value) -> Result<Self, Refusal> {
-        Ok(Self { by_calls: true, busy: self.busy, ..Self::read(left)? })
+        Ok(Self { by_calls: true, locks: self.locks, ..Self::read(left)? })
     }
 
     /// Returns whether the request answers waiting calls, so that a client may send it again.
     pub(super) fn is_answer(&self) -> bool {
-        self.answers.is_some() || self.repeats.is_some()
+        self.answered_turn.is_some() || self.repeated_id.is_some()
     }
 
     /// Returns the system prompt of a request whose own part is `own`.
@@ -95,11 +95,11 @@ impl Facade {
     /// # Errors
     /// [`Fault::NotFound`] if it does not exist; [`Fault::Conflict`] while another request continues it, or if its
     /// calls already have a different answer.
-    pub(super) async fn earlier(
+    pub(super) async fn find_continuation(
         self: &Arc<Self>,
         owner: &str,
         request: &ServedRequest,
-    ) -> Result<PreviousResponse, Refusal> {
+    ) -> Result<Continuation, Refusal> {
         let objects = self.source.objects();
         let (answered, repeats_calls) = match first_answer(request) {
             Some((call, repeats)) => (objects.object(owner, RecordKind::Call.as_str(), &call).await?, repeats),
@@ -116,11 +116,11 @@ impl Facade {
                 let why = format!("response `{id}` is not complete");
                 return Err(Refusal::new(Fault::Conflict, why).about("previous_response_id"));
             }
-            PreviousResponse::read(&found)?
+            Continuation::read(&found)?
         } else if let Some(id) = &request.conversation {
             self.conversation_so_far(owner, id).await?
         } else {
-            PreviousResponse::default()
+            Continuation::default()
         };
         let turn = if request.conversation.is_some() {
             // After a conversation has continued, the answer to its last calls may be sent once more.
@@ -129,7 +129,7 @@ impl Facade {
             earlier.turn.clone().or(answered.filter(|_| repeats_calls))
         };
         let Some(turn) = turn else { return Ok(earlier) };
-        earlier.busy.push(self.reserve(owner, RecordKind::Turn, &turn).await?);
+        earlier.locks.push(self.reserve(owner, RecordKind::Turn, &turn).await?);
         let left = objects.object(owner, RecordKind::Turn.as_str(), &turn).await?;
         let is_own_turn = earlier.turn.as_ref() == Some(&turn);
         let left = match left {
@@ -152,15 +152,15 @@ impl Facade {
                     return Err(Refusal::new(Fault::NotFound, why));
                 }
                 let answer = objects.object(owner, RecordKind::Answer.as_str(), by).await?;
-                let came_to = answer.map(|mut answer| answer["said"].take()).filter(Value::is_object);
+                let repeated_answer = answer.map(|mut answer| answer["said"].take()).filter(Value::is_object);
                 if by_calls {
                     earlier = earlier.of_turn(&left)?;
                 }
-                (earlier.repeats, earlier.came_to) = (Some(by.to_owned()), came_to);
+                (earlier.repeated_id, earlier.repeated_answer) = (Some(by.to_owned()), repeated_answer);
             }
             // A client that sends the calls with their results may continue differently, for example after an
             // interruption.
-            Some(_) if !is_own_turn && repeats_calls && !decides(request) => drop(earlier.busy.pop()),
+            Some(_) if !is_own_turn && repeats_calls && !decides(request) => drop(earlier.locks.pop()),
             Some(by) => {
                 let why = format!(
                     "the calls that waited were answered by request `{by}`: each takes one answer. Continue what that came to"
@@ -171,7 +171,7 @@ impl Facade {
                 if by_calls {
                     earlier = earlier.of_turn(&left)?;
                 }
-                (earlier.turn, earlier.answers) = (Some(turn), Some(left));
+                (earlier.turn, earlier.answered_turn) = (Some(turn), Some(left));
             }
             // The results belong to calls that this conversation does not wait for.
             None => {}
@@ -179,12 +179,12 @@ impl Facade {
         Ok(earlier)
     }
 
-    async fn conversation_so_far(self: &Arc<Self>, owner: &str, id: &str) -> Result<PreviousResponse, Refusal> {
+    async fn conversation_so_far(self: &Arc<Self>, owner: &str, id: &str) -> Result<Continuation, Refusal> {
         let about = |fault, why: String| Refusal::new(fault, why).about("conversation");
-        let busy = self.reserve(owner, RecordKind::Conversation, id).await?;
+        let lock = self.reserve(owner, RecordKind::Conversation, id).await?;
         let found = self.source.objects().object(owner, RecordKind::Conversation.as_str(), id).await?;
         let found = found.ok_or_else(|| about(Fault::NotFound, format!("there is no conversation `{id}`")))?;
-        let mut earlier = PreviousResponse::read(&found)?;
+        let mut earlier = Continuation::read(&found)?;
         if earlier.items.len() >= MAX_ITEMS {
             let why = format!("a conversation has at most {MAX_ITEMS} items: begin another");
             return Err(about(Fault::Conflict, why));
@@ -193,7 +193,7 @@ impl Facade {
             earlier.messages = toolwright_models::served::input_messages(&earlier.items)?;
         }
         earlier.system = toolwright_models::served::input_system(&earlier.items)?;
-        earlier.busy.push(busy);
+        earlier.locks.push(lock);
         Ok(earlier)
     }
 
@@ -204,12 +204,12 @@ impl Facade {
     pub(super) async fn begin(
         self: &Arc<Self>,
         work: &ResponseWork,
-        mut earlier: PreviousResponse,
+        mut earlier: Continuation,
         spec: RunConfig,
     ) -> Result<RunState, Refusal> {
-        let answers = earlier.answers.take().zip(earlier.turn.take());
+        let answered_turn = earlier.answered_turn.take().zip(earlier.turn.take());
         let state = begin(work, earlier, spec)?;
-        if let Some((mut left, turn)) = answers {
+        if let Some((mut left, turn)) = answered_turn {
             // With `kept`, the response is stored in the same step: if it is missing later, it was deleted.
             let with = hash_of_answer(&work.request);
             left["answered"] = json!({"by": work.id, "with": with, "kept": work.is_kept()});
@@ -293,7 +293,7 @@ fn decisions(request: &ServedRequest) -> impl Iterator<Item = Decision<'_>> {
     decisions.filter(move |decision| is_chained(request) || !decision.is_past)
 }
 
-fn begin(work: &ResponseWork, earlier: PreviousResponse, spec: RunConfig) -> Result<RunState, Refusal> {
+fn begin(work: &ResponseWork, earlier: Continuation, spec: RunConfig) -> Result<RunState, Refusal> {
     let RequestInput { history, results, decisions } = earlier.sort(&work.request)?;
     let Some(mut state) = earlier.state else {
         return Ok(RunState::new(spec, [earlier.messages, history].concat()));
@@ -337,7 +337,7 @@ struct RequestInput {
     decisions: Vec<(CallId, ApprovalDecision)>,
 }
 
-impl PreviousResponse {
+impl Continuation {
     /// Sorts a request's input by what waits for it.
     ///
     /// # Errors
@@ -495,7 +495,7 @@ mod tests {
     use toolwright_core::model::Message;
     use toolwright_models::served::{ServedApi, read_request};
 
-    use super::{PreviousResponse, RequestInput, approves};
+    use super::{Continuation, RequestInput, approves};
 
     /// Writes sorted input as "history | results | decisions".
     fn written(input: &RequestInput) -> String {
@@ -516,7 +516,7 @@ mod tests {
     fn check(waiting: &[(&str, &str)], input: &Value, expect: &str) {
         let state = Some(RunState::new(RunConfig::new("p/m", ""), Vec::new()));
         let calls = waiting.iter().map(|(known, own)| ((*known).to_owned(), (*own).to_owned())).collect();
-        let earlier = PreviousResponse { state, calls, ..PreviousResponse::default() };
+        let earlier = Continuation { state, calls, ..Continuation::default() };
         let body = json!({"model": "m", "previous_response_id": "resp_1", "input": input}).to_string();
         let request = read_request(ServedApi::Responses, body.as_bytes()).expect("a request");
         let sorted = match earlier.sort(&request) {
