@@ -1,13 +1,13 @@
 //! Defines the transport: it carries messages between the protocol and one server.
 
+pub(crate) mod child_process;
 mod outbox;
-pub(crate) mod process;
 pub(crate) mod remote;
 pub(crate) mod stdio;
 pub(crate) mod traced;
 
 use crate::protocol::revision::Era;
-use crate::transport::process::StdoutNoise;
+use crate::transport::child_process::StdoutNoise;
 use async_trait::async_trait;
 use http::{HeaderName, HeaderValue};
 

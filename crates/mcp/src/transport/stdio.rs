@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 use tokio::task::coop::consume_budget;
 use toolwright_core::json::replace_lone_surrogates;
 
+use super::child_process::Process;
 use super::outbox::Outbox;
-use super::process::Process;
 use super::{CancelNotice, Outgoing, PipeIncoming, RequestId, SendError, TOO_LARGE, Transport};
 use crate::protocol::batch::{each_of_batch, is_batch};
 

@@ -19,7 +19,7 @@ use super::peer::Peer;
 use super::subscription::{FollowedResources, LogLevel};
 use crate::client::config::{McpServerOptions, McpTransport};
 use crate::protocol::revision::Era;
-use crate::transport::process::{Process, with_last_words};
+use crate::transport::child_process::{Process, with_last_words};
 use crate::transport::remote::{self, RemoteKind, Target, header_map};
 use crate::transport::stdio::StdioTransport;
 use crate::transport::{Incoming, SendError, Transport};

@@ -22,7 +22,7 @@ use super::HttpFailure;
 use super::delivery::{WaitingRequests, deliver, error_for, is_message};
 use super::sse::LegacySse;
 use super::target::{BOTH_KINDS, EVENT_STREAM, JSON, Kind, Refusal, Target, excerpt, kind, not_mcp, read_rest};
-use crate::transport::process::may_be_message;
+use crate::transport::child_process::may_be_message;
 use crate::transport::{CancelNotice, Incoming, Outgoing, OutgoingKind, RequestId, SendError, Transport};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");

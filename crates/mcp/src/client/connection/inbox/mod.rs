@@ -25,7 +25,7 @@ use toolwright_core::session::Session;
 use self::elicitation_pages::ElicitationPages;
 use self::listener::{Listener, ServerRoots};
 use self::questions::Questions;
-use crate::transport::process::{StdoutNoise, id_of_head, may_be_message, seems_message};
+use crate::transport::child_process::{StdoutNoise, id_of_head, may_be_message, seems_message};
 use crate::transport::traced::Direction;
 use crate::transport::{Incoming, PipeIncoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 
