@@ -26,7 +26,7 @@ pub struct Credentials {
     pub is_doubtful: bool,
     /// The token it issued.
     pub token: Option<Token>,
-    /// Id of the login that issued this token, kept across renewals; `None` without a person (client credentials).
+    /// Id of the login that issued this token, kept across refreshes; `None` without a person (client credentials).
     pub login: Option<String>,
     /// Scopes that the server has requested since, for the next login.
     pub wanted_scopes: Vec<String>,
@@ -112,7 +112,7 @@ pub struct Token {
     pub asked: Vec<String>,
     /// Scopes that were given.
     pub granted: Vec<String>,
-    /// Endpoint that renews it.
+    /// Endpoint that refreshes it.
     pub token_endpoint: String,
     /// The `resource` it was requested for.
     pub resource: Option<String>,
@@ -174,7 +174,7 @@ pub struct TokenState {
     pub scopes: Vec<String>,
     /// Expiry, in seconds since 1970.
     pub expires_at: Option<u64>,
-    /// Whether it can be renewed without a person.
+    /// Whether it can be refreshed without a person.
     pub renewable: bool,
 }
 
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_renewed_before_their_end() {
+    fn tokens_are_refreshed_before_their_end() {
         for (expires_at, now, fresh, alive) in [
             (None, u64::MAX, true, true),
             (Some(4600), 4539, true, true),

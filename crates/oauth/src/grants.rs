@@ -73,11 +73,11 @@ pub(crate) async fn unattended(
     request(wire, client, &settings.proof, asked).await.map(Some)
 }
 
-/// Renews a token (OAuth 2.1 section 4.3). Fields missing in the response keep their values.
+/// Refreshes a token (OAuth 2.1 section 4.3). Fields missing in the response keep their values.
 ///
 /// # Errors
 /// [`OAuthError`]; `invalid_grant` says that a person has to log in again.
-pub(crate) async fn renewed(
+pub(crate) async fn refresh_grant(
     wire: &OAuthHttp,
     client: &Client,
     proof: &ClientProof,

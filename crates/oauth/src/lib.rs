@@ -6,7 +6,7 @@
 //!                                                                                                  └── store (0600)
 //! ```
 //!
-//! [`OAuth`] is an [`Authorizer`](toolwright_net::Authorizer): it adds the token to requests, renews it a minute before
+//! [`OAuth`] is an [`Authorizer`](toolwright_net::Authorizer): it adds the token to requests, refreshes it a minute before
 //! its end, and gets another where the server refuses it. It asks a person only if it has a [`Consent`]; otherwise a
 //! grant that needs a person fails with the command that logs in.
 //!

@@ -13,7 +13,7 @@ use toolwright_net::{Authorizer, Challenge, Retry};
 use crate::credentials::{Credentials, Token, unix_now};
 use crate::discovery::BearerChallenge;
 use crate::discovery::Discovered;
-use crate::grants::renewed;
+use crate::grants::refresh_grant;
 use crate::session::{OAuth, Session, State, TokenNeed};
 use crate::{OAuthError, excerpt};
 
@@ -80,8 +80,8 @@ impl Session {
         self.load(&mut state).await?;
         let current = |state: &State| state.kept.as_ref().and_then(|kept| kept.token.clone());
         if let Some(token) = current(&state).filter(|token| !token.is_fresh(unix_now()) && token.refresh.is_some()) {
-            match self.renew(&mut state).await {
-                // If only the renewal was refused, the server's 401 may lead to another way.
+            match self.refresh(&mut state).await {
+                // If only the refresh was refused, the server's 401 may lead to another way.
                 Err(error) if !token.is_alive(unix_now()) && refusal(&error).is_none() => return Err(error),
                 Err(error) => tracing::warn!(server = self.options.server, "its token is used to its end: {error}"),
                 Ok(()) => {}
@@ -253,7 +253,7 @@ pub(crate) fn refusal(error: &OAuthError) -> Option<Refusal> {
 }
 
 impl Credentials {
-    /// Forgets credentials that a refused renewal showed to be invalid. Returns whether anything was forgotten: the
+    /// Forgets credentials that a refused refresh showed to be invalid. Returns whether anything was forgotten: the
     /// operator must fix a configured client, and another refusal may concern only this request.
     pub(crate) fn forget(&mut self, refusal: Refusal) -> bool {
         let is_registered = self.client.as_ref().is_some_and(|client| client.is_registered());
@@ -270,9 +270,9 @@ impl Credentials {
 }
 
 impl Session {
-    /// Forgets credentials that a refused renewal showed to be invalid, and returns whether there were any. If no
+    /// Forgets credentials that a refused refresh showed to be invalid, and returns whether there were any. If no
     /// person is needed, a refused client keeps its registration, and another token is requested instead of the
-    /// renewal.
+    /// refresh.
     fn forgets(&self, kept: &mut Credentials, refusal: Refusal) -> bool {
         if refusal == Refusal::Client && !self.needs_person() {
             return kept.forget(Refusal::Grant);
@@ -280,7 +280,7 @@ impl Session {
         kept.forget(refusal)
     }
 
-    /// Adds a remedy to a failed renewal if the server refuses the client and nobody can log in.
+    /// Adds a remedy to a failed refresh if the server refuses the client and nobody can log in.
     fn with_remedy(&self, error: OAuthError) -> OAuthError {
         if refusal(&error) != Some(Refusal::Client) || self.options.consent.is_some() {
             return error;
@@ -288,23 +288,23 @@ impl Session {
         self.login_needed(&format!("{error}: see whether the client in `oauth` and what proves it are right"))
     }
 
-    /// Renews the token that is about to expire, unless another process has.
+    /// Refreshes the token that is about to expire, unless another process has.
     ///
     /// # Errors
     /// [`OAuthError`]. An invalid refresh token is not an error: it is forgotten.
-    pub(crate) async fn renew(&self, state: &mut State) -> Result<(), OAuthError> {
-        if let Some(error) = recent(&state.failed_renewal) {
+    pub(crate) async fn refresh(&self, state: &mut State) -> Result<(), OAuthError> {
+        if let Some(error) = recent(&state.failed_refresh) {
             return Err(error);
         }
         if self.trial.has_failed() {
             return Err(self.token_refused(None));
         }
-        let renewed = self.renew_now(state).await;
-        state.failed_renewal = renewed.as_ref().err().map(|error| (Instant::now(), error.clone()));
-        renewed
+        let refreshed = self.refresh_now(state).await;
+        state.failed_refresh = refreshed.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        refreshed
     }
 
-    async fn renew_now(&self, state: &mut State) -> Result<(), OAuthError> {
+    async fn refresh_now(&self, state: &mut State) -> Result<(), OAuthError> {
         let _lock = self.options.store.lock(self.key()).await?;
         self.reload(state).await?;
         let Some(mut credentials) = state.kept.clone() else { return Ok(()) };
@@ -317,7 +317,7 @@ impl Session {
             return Ok(());
         }
         let proof = &self.options.settings.proof;
-        match renewed(&self.wire, client, proof, &issuer, &token, refresh).await {
+        match refresh_grant(&self.wire, client, proof, &issuer, &token, refresh).await {
             Ok(token) => {
                 self.try_next(&token);
                 credentials.token = Some(token);
@@ -334,31 +334,31 @@ impl Session {
         }
     }
 
-    /// Renews a token that the server refused. Returns whether there is a new one.
+    /// Refreshes a token that the server refused. Returns whether there is a new one.
     ///
     /// # Errors
     /// [`OAuthError`] for temporary faults, and for an unknown configured client if nobody can log in. After any
     /// other refusal the token must be requested another way.
-    pub(crate) async fn renewed_for(&self, state: &mut State, found: &Discovered) -> Result<bool, OAuthError> {
+    pub(crate) async fn refresh_for(&self, state: &mut State, found: &Discovered) -> Result<bool, OAuthError> {
         let Some(token) = state.kept.as_ref().and_then(|kept| kept.token.clone()) else { return Ok(false) };
         let _lock = self.options.store.lock(self.key()).await?;
         self.reload(state).await?;
         let Some(mut kept) = state.kept.clone() else { return Ok(false) };
         if kept.token.as_ref() != Some(&token) {
-            // Another process has renewed it meanwhile; a refresh token can be used once.
+            // Another process has refreshed it meanwhile; a refresh token can be used once.
             return Ok(kept.token.is_some());
         }
         let (Some(client), Some(refresh)) = (&kept.client, &token.refresh) else { return Ok(false) };
         let proof = &self.options.settings.proof;
-        let renewed = match recent(&state.failed_renewal) {
+        let refreshed = match recent(&state.failed_refresh) {
             Some(error) => Err(error),
             None => {
-                let renewed = renewed(&self.wire, client, proof, &found.server.issuer, &token, refresh).await;
-                state.failed_renewal = renewed.as_ref().err().map(|error| (Instant::now(), error.clone()));
-                renewed
+                let refreshed = refresh_grant(&self.wire, client, proof, &found.server.issuer, &token, refresh).await;
+                state.failed_refresh = refreshed.as_ref().err().map(|error| (Instant::now(), error.clone()));
+                refreshed
             }
         };
-        match renewed {
+        match refreshed {
             Ok(token) => {
                 self.try_next(&token);
                 kept.token = Some(token);
@@ -368,7 +368,7 @@ impl Session {
             Err(error) => match refusal(&error) {
                 Some(refusal) if self.forgets(&mut kept, refusal) => {
                     tracing::warn!(server = self.options.server, "{error}");
-                    // The server refuses the token, and it cannot be renewed.
+                    // The server refuses the token, and it cannot be refreshed.
                     kept.token = None;
                     self.save(state, kept).await?;
                     Ok(false)

@@ -150,7 +150,7 @@ impl Session {
         matches!(self.options.settings.grant, Grant::AuthorizationCode)
     }
 
-    /// Gets a token: by renewal, without a person, or by asking one.
+    /// Gets a token: by refresh, without a person, or by asking one.
     pub(crate) async fn obtain(&self, state: &mut State, want: TokenNeed<'_>) -> Result<(), OAuthError> {
         let (challenge, extra) = match &want {
             TokenNeed::Any(challenge) | TokenNeed::More(challenge) => (*challenge, &[][..]),
@@ -158,8 +158,8 @@ impl Session {
         };
         let mut kept = state.kept.clone().unwrap_or_else(|| self.empty_credentials());
         let refreshable = kept.token.as_ref().is_some_and(|token| token.refresh.is_some());
-        let by_renewal = matches!(want, TokenNeed::Any(_)) && refreshable;
-        if !by_renewal && self.needs_person() && self.options.consent.is_none() {
+        let by_refresh = matches!(want, TokenNeed::Any(_)) && refreshable;
+        if !by_refresh && self.needs_person() && self.options.consent.is_none() {
             return Err(self.remember(state, kept, challenge).await);
         }
         if !matches!(want, TokenNeed::Login(..))
@@ -170,8 +170,8 @@ impl Session {
         let found = self.discovered(state, challenge).await?;
         self.bind(&mut kept, &found)?;
         state.kept = Some(kept.clone());
-        if by_renewal {
-            if self.renewed_for(state, &found).await? {
+        if by_refresh {
+            if self.refresh_for(state, &found).await? {
                 return Ok(());
             }
             kept = state.kept.clone().unwrap_or_else(|| self.empty_credentials());
@@ -273,7 +273,7 @@ impl Session {
         }
         let _lock = self.options.store.lock(self.key()).await?;
         self.reload(state).await?;
-        // Meanwhile another process may have renewed the token, or logged in or out.
+        // Meanwhile another process may have refreshed the token, or logged in or out.
         let Some(now) = state.kept.clone().filter(|now| now.issuer == kept.issuer) else { return Ok(None) };
         *kept = now;
         let known = usable(kept);
@@ -386,8 +386,8 @@ pub(crate) struct State {
     stamp: Stamp,
     /// Scope sets already requested because the server wanted more.
     pub(crate) stepped_up: Vec<Vec<String>>,
-    /// The last renewal, if it failed.
-    pub(crate) failed_renewal: Option<(Instant, OAuthError)>,
+    /// The last refresh, if it failed.
+    pub(crate) failed_refresh: Option<(Instant, OAuthError)>,
     /// The last search for the authorization server, or request for a token without a person, if it failed.
     pub(crate) failed_request: Option<(Instant, OAuthError)>,
 }
@@ -439,7 +439,7 @@ impl Session {
         }
         let mut kept = kept.unwrap_or_else(|| self.empty_credentials());
         if kept.client.as_ref().is_some_and(|client| !self.options.settings.may_be(client)) {
-            // The operator has changed the settings. The token stays in use until it expires, and is not renewed.
+            // The operator has changed the settings. The token stays in use until it expires, and is not refreshed.
             kept.client = None;
             kept.forget(Refusal::Grant);
         }

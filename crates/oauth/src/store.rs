@@ -13,7 +13,7 @@ use toolwright_core::canonical::ContentHash;
 use super::credentials::Credentials;
 use crate::OAuthError;
 
-/// Time limit for another process's lock on a server's credentials: a renewal takes some seconds at most.
+/// Time limit for another process's lock on a server's credentials: a refresh takes some seconds at most.
 const LOCK_BOUND: Duration = Duration::from_secs(30);
 /// Pause between two looks at a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);

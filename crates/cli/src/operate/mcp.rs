@@ -27,7 +27,7 @@ pub(crate) enum McpCommand {
     Ls,
     /// Log in at a server: open its login page in the browser, and keep the tokens.
     #[command(
-        after_long_help = "Tokens are kept in the state directory (oauth/), readable by you alone, and renewed by \
+        after_long_help = "Tokens are kept in the state directory (oauth/), readable by you alone, and refreshed by \
                             themselves.\nOn a machine without a browser open the page elsewhere, and paste the \
                             address that it ends at."
     )]
@@ -175,7 +175,7 @@ fn described(state: &LoginState) -> String {
     let Some(token) = &state.token else { return "not logged in".to_owned() };
     let mut words = match (token.expires_at.map(remaining), token.renewable) {
         (Some(None), false) => "the login has ended".to_owned(),
-        (_, true) => "renewed by itself".to_owned(),
+        (_, true) => "refreshed by itself".to_owned(),
         (Some(Some(rest)), false) => format!("for {}", duration::format(rest)),
         (None, false) => "until the server ends it".to_owned(),
     };

@@ -52,7 +52,7 @@ async fn logouts_revoke_and_forget_tokens() {
 }
 
 #[tokio::test]
-async fn logins_are_distinct_renewals_are_not() {
+async fn logins_are_distinct_refreshes_are_not() {
     let world = ServerFixture::start(|_| {}).await;
     let folder = tempfile::tempdir().expect("a folder");
     let store = CredentialStore::folder(folder.path());

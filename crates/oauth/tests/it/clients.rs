@@ -83,7 +83,7 @@ async fn forgotten_registrations_are_made_anew() {
     login().await.expect("the same again");
     assert_eq!(world.registrations.lock().expect("registrations").len(), 2);
 
-    // The token endpoint says so when a token is renewed.
+    // The token endpoint says so when a token is refreshed.
     let world = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
@@ -112,7 +112,7 @@ async fn unknown_configured_clients_need_the_operator() {
 }
 
 #[tokio::test]
-async fn clients_without_renewal_ask_anew() {
+async fn clients_without_refresh_ask_anew() {
     for code in ["unauthorized_client", "invalid_client"] {
         // Once because the token is at its end, once because the server refuses it.
         for lifetime in [Some(1), None] {
@@ -136,7 +136,7 @@ async fn clients_without_renewal_ask_anew() {
 }
 
 #[tokio::test]
-async fn configured_clients_without_renewal_need_logins() {
+async fn configured_clients_without_refresh_need_logins() {
     let world = ServerFixture::start(|world| world.lifetime = Some(1)).await;
     let store = CredentialStore::memory();
     let configured = || configured(&world, &store, "ours");
@@ -152,7 +152,7 @@ async fn configured_clients_without_renewal_need_logins() {
 }
 
 #[tokio::test]
-async fn clients_no_longer_configured_renew_nothing() {
+async fn clients_no_longer_configured_refresh_nothing() {
     let world = ServerFixture::start(|world| world.lifetime = Some(1)).await;
     let store = CredentialStore::memory();
     let configured = |id: &str| configured(&world, &store, id);

@@ -81,7 +81,7 @@ async fn an_address_can_be_pasted() {
 }
 
 #[tokio::test]
-async fn abandoned_logins_keep_renewed_tokens() {
+async fn abandoned_logins_keep_refreshed_tokens() {
     let world = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
@@ -95,8 +95,8 @@ async fn abandoned_logins_keep_renewed_tokens() {
     let sent = third.headers().await.expect("headers");
     assert_eq!(bearer(&sent), Some("Bearer t2"));
     assert_eq!(third.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
-    let renewals: Vec<_> = world.asked("refresh_token").iter().map(|form| form["refresh_token"].clone()).collect();
-    assert_eq!(renewals, ["r1", "r2"], "a refresh token is good for one renewal");
+    let refreshes: Vec<_> = world.asked("refresh_token").iter().map(|form| form["refresh_token"].clone()).collect();
+    assert_eq!(refreshes, ["r1", "r2"], "a refresh token is good for one refresh");
 }
 
 #[tokio::test]

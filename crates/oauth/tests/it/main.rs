@@ -6,7 +6,7 @@ mod answers;
 mod clients;
 mod logins;
 mod people;
-mod renewal;
+mod refresh;
 mod trials;
 mod world;
 

@@ -42,7 +42,7 @@ async fn refusing_servers_get_no_further_tokens() {
 }
 
 #[tokio::test]
-async fn accepted_tokens_renew_when_refused_later() {
+async fn accepted_tokens_refresh_when_refused_later() {
     let world = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
@@ -61,7 +61,7 @@ async fn accepted_tokens_renew_when_refused_later() {
         assert!(error.contains("(the audience is another)") && error.contains("mcp login srv"), "{error}");
     }
     assert_eq!(world.asked("refresh_token").len(), 3);
-    // A person's new login is used, and renewed once the server has taken it.
+    // A person's new login is used, and refreshed once the server has taken it.
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     assert_eq!(oauth.challenged(refusal(401, words), sent).await, Ok(Retry::Yes));
     let sent = oauth.headers().await.expect("headers");
@@ -71,7 +71,7 @@ async fn accepted_tokens_renew_when_refused_later() {
 }
 
 #[tokio::test]
-async fn refused_ending_tokens_wait_for_renewal() {
+async fn refused_ending_tokens_wait_for_refresh() {
     let world = ServerFixture::start(|world| world.lifetime = Some(2)).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
@@ -80,9 +80,9 @@ async fn refused_ending_tokens_wait_for_renewal() {
     assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
     let sent = oauth.headers().await.expect("headers");
     oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("refused");
-    let renewals = world.asked("refresh_token").len();
+    let refreshes = world.asked("refresh_token").len();
     tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
     let error = oauth.headers().await.expect_err("it has ended");
     assert!(error.contains("mcp login srv"), "{error}");
-    assert_eq!(world.asked("refresh_token").len(), renewals);
+    assert_eq!(world.asked("refresh_token").len(), refreshes);
 }

@@ -1,4 +1,4 @@
-//! Tokens that are renewed, and renewals that are refused.
+//! Tokens that are refreshed, and refreshes that are refused.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::world::ServerFixture;
 use super::{bearer, parts, person, refusal};
 
 #[tokio::test]
-async fn tokens_renew_early_and_once() {
+async fn tokens_refresh_early_and_once() {
     let world = ServerFixture::start(|world| {
         world.lifetime = Some(2);
         world.pause = Duration::from_millis(100);
@@ -28,14 +28,14 @@ async fn tokens_renew_early_and_once() {
     for headers in futures_util::future::join_all(calls).await {
         assert_eq!(bearer(&headers.expect("headers")), Some("Bearer t2"));
     }
-    let renewals = world.asked("refresh_token");
-    assert_eq!(renewals.len(), 1, "one flight: {renewals:?}");
-    assert_eq!(renewals[0]["refresh_token"], "r1");
-    assert_eq!(renewals[0]["resource"], format!("{}/mcp", world.base));
+    let refreshes = world.asked("refresh_token");
+    assert_eq!(refreshes.len(), 1, "one flight: {refreshes:?}");
+    assert_eq!(refreshes[0]["refresh_token"], "r1");
+    assert_eq!(refreshes[0]["resource"], format!("{}/mcp", world.base));
 }
 
 #[tokio::test]
-async fn renewals_outlive_their_call() {
+async fn refreshes_outlive_their_call() {
     let world = ServerFixture::start(|world| {
         world.lifetime = Some(1);
         world.pause = Duration::from_millis(300);
@@ -52,7 +52,7 @@ async fn renewals_outlive_their_call() {
 }
 
 #[tokio::test]
-async fn refused_renewals_need_a_person() {
+async fn refused_refreshes_need_a_person() {
     let world = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
