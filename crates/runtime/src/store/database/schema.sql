@@ -1,6 +1,6 @@
--- The store's only schema. Raise `VERSION` in schema.rs with each change.
+-- The only schema of the store. Raise `VERSION` in file.rs with each change.
 
--- Lists of tools and documents of sources, as they were last fetched.
+-- The last fetched tool list or document of each source.
 CREATE TABLE manifests (key TEXT PRIMARY KEY, manifest TEXT NOT NULL, saved_ms INTEGER NOT NULL);
 
 -- Standing approvals.
@@ -9,22 +9,22 @@ CREATE TABLE approvals (
     saved_ms INTEGER NOT NULL, PRIMARY KEY (scope, tool, hash));
 CREATE UNIQUE INDEX approvals_by_id ON approvals (id);
 
--- Runs of the agent, the process that drives each, and what their calls came to.
+-- Saved agent runs, the outcomes of their calls, and the process that drives each run (`run_claims`).
 CREATE TABLE runs (id TEXT PRIMARY KEY, state TEXT NOT NULL, saved_ms INTEGER NOT NULL);
 CREATE TABLE run_calls (run TEXT NOT NULL, call TEXT NOT NULL, outcome TEXT, PRIMARY KEY (run, call));
--- Objects that clients of model APIs refer to by id.
+-- Objects of the model APIs, such as responses and conversations, by the id that the client knows.
 CREATE TABLE objects (
     owner TEXT NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL, object TEXT NOT NULL, saved_ms INTEGER NOT NULL,
     PRIMARY KEY (owner, kind, id));
 CREATE INDEX objects_by_time ON objects (saved_ms);
--- What is spent of the budgets of principals, in a period.
+-- The usage of each principal's budget in each period.
 CREATE TABLE budgets (
     owner TEXT NOT NULL, period TEXT NOT NULL, requests INTEGER NOT NULL, tokens INTEGER NOT NULL, cost_usd REAL NOT NULL,
     PRIMARY KEY (owner, period));
 CREATE TABLE run_claims (run TEXT PRIMARY KEY, pid INTEGER NOT NULL, boot TEXT NOT NULL, started INTEGER NOT NULL);
 
--- Trees of agents: a run and the runs that its calls began, with the process that drives each, what it has used and what its
--- requests under way may use.
+-- The agents of a tree: a run, and the runs that its calls started. `pid`, `boot` and `started` identify the process that
+-- drives the run. `tokens` and `cost_usd` are used; the `held_` columns are reserved for requests in progress.
 CREATE TABLE agents (
     id TEXT PRIMARY KEY, root TEXT NOT NULL, parent TEXT, name TEXT NOT NULL, limits TEXT NOT NULL, pid INTEGER NOT NULL,
     boot TEXT NOT NULL, started INTEGER NOT NULL, begun_ms INTEGER NOT NULL, ended_ms INTEGER,
@@ -32,9 +32,9 @@ CREATE TABLE agents (
     held_usd REAL NOT NULL DEFAULT 0);
 CREATE INDEX agents_by_root ON agents (root);
 
--- The ledger is the tree of operations. What the operations of a run, or of a session outside of runs, have in common is
--- kept once, with their sums. `open_costs` counts attempts at models that may have cost something beside what is known
--- (`LedgerEntry::cost_is_open`). `parent` and `root` are the sessions above the run of an agent that a call began.
+-- The ledger: `entries` are operations, which form a tree. A row of `traces` holds what the operations of one run, or of one
+-- session outside of runs, have in common, and their sums. `open_costs` counts model requests whose cost is not fully known
+-- (`LedgerEntry::cost_is_open`). If a call started the run, `parent` is the caller's session, and `root` the outermost one.
 CREATE TABLE traces (
     id INTEGER PRIMARY KEY, run TEXT, session TEXT NOT NULL, principal TEXT NOT NULL,
     started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL, turns INTEGER NOT NULL DEFAULT 0,
@@ -47,23 +47,23 @@ CREATE UNIQUE INDEX traces_by_key ON traces (session, ifnull(run, ''), principal
 CREATE INDEX traces_by_end ON traces (ended_ms);
 CREATE INDEX traces_by_run ON traces (run);
 CREATE INDEX traces_by_root ON traces (root) WHERE root IS NOT NULL;
--- Operations that have ended. Most rows are tool calls that went well, and they are cheap to write: a value that most rows
--- share is NULL, what few rows have is JSON in `more`, and no column has a type or a constraint that each row would be
--- checked for. `ids` is the trace, the operation and, where it has one, its parent's, big-endian. In place of an index
--- each row names the one `before` it that is of the same row of `traces`, and that names its `last`.
+-- Ended operations. The table is made for fast inserts, because most rows are successful tool calls: the most common value
+-- of a column is stored as NULL, rare values are JSON in `more`, and columns have no types or constraints to check. `ids` is
+-- the id of the trace, of the operation and, if it has one, of its parent, big-endian. `of` is the row of `traces`. Instead
+-- of an index, the rows of a trace form a list: `traces.last` is its newest row, and `before` the next older one.
 CREATE TABLE entries (
     id INTEGER PRIMARY KEY, of, before, ids, at_ms, kind, name, call, status, decided_by, latency_us, wait_us,
     characters_in, characters_out, validated, cost_usd, more, arguments, result);
--- Operations that have begun and not ended, with the process that runs them. A call that may have an effect is in the
--- journal (`begun_journal.rs`) or here before it is dispatched, and leaves in the transaction that writes its entry. The
--- rows of a dead process have an unknown outcome.
+-- Running operations, with the process that runs them. A call with possible effects is in the journal (`begun_journal.rs`) or
+-- here before it is dispatched. The transaction that writes its entry deletes it. Rows of a dead process are operations with
+-- an unknown outcome.
 CREATE TABLE begun (op INTEGER PRIMARY KEY, owner INTEGER NOT NULL, entry TEXT NOT NULL);
 
--- When rows were last looked over for what is too old or too much: one process at a time does it.
+-- The time of the last deletion of old and excess rows. One process at a time does this.
 CREATE TABLE upkeep (id INTEGER PRIMARY KEY CHECK (id = 1), at_ms INTEGER NOT NULL);
 INSERT INTO upkeep VALUES (1, 0);
 
--- A job's owner is a process with a lease; only when its lease is over and it is gone may another take the job.
+-- The processes that own jobs. Another process may take a job only after the owner's lease has expired and the owner has died.
 CREATE TABLE job_owners (
     id INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NULL, boot TEXT NOT NULL, started INTEGER NOT NULL,
     lease_ms INTEGER NOT NULL, runs_triggers INTEGER NOT NULL DEFAULT 0, UNIQUE (pid, boot, started));
@@ -72,7 +72,7 @@ CREATE TABLE jobs (
     principal TEXT NOT NULL, call TEXT NOT NULL, run TEXT, owner INTEGER, attempts INTEGER NOT NULL DEFAULT 0,
     created_ms INTEGER NOT NULL, ended_ms INTEGER, resumable INTEGER NOT NULL,
     plan TEXT, outcome TEXT);
--- A run that is resumed makes the same call again; it must not become a second job.
+-- A resumed run repeats its call, which must not create a second job.
 CREATE UNIQUE INDEX jobs_by_call ON jobs (run, call) WHERE run IS NOT NULL;
 CREATE INDEX jobs_open ON jobs (state) WHERE ended_ms IS NULL;
 CREATE INDEX jobs_by_session ON jobs (session);
@@ -82,10 +82,13 @@ CREATE TABLE job_requests (
     answer TEXT);
 CREATE INDEX job_requests_open ON job_requests (job) WHERE answer IS NULL;
 
--- The session log. `session` is a session or the address of a channel; `kind` is a message's kind or a value's method,
--- `name` what a message is about or a value's path, `taken_by` who took a message from a queue. `bytes` is what counts for quotas, summed up in `session_log_sizes`
--- for each session ('s:') and principal ('p:'). `taint` holds the untrusted tools that a value came out of, `output` the handle of the stored output that
--- holds the value, `once` what a session has one row of, `hops` how many messages a message follows from, itself included.
+-- The session log: messages and values.
+-- `session`: a session, or the address of a channel.
+-- `kind`: the kind of a message, or the method of a value. `name`: the subject of a message, or the path of a value.
+-- `taken_by`: the reader that took the message from a queue.
+-- `bytes`: the size that counts for quotas. `session_log_sizes` has the sums for each session ('s:') and principal ('p:').
+-- `taint`: the untrusted tools that the value derives from. `output`: the handle of the stored output that holds the value.
+-- `once`: a key that is unique within the session. `hops`: the length of the chain of messages that led to this one.
 CREATE TABLE session_log (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, principal TEXT NOT NULL, at_ms INTEGER NOT NULL,
     author TEXT, agent TEXT, call TEXT, is_message INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
@@ -95,12 +98,12 @@ CREATE UNIQUE INDEX session_log_once ON session_log (session, once) WHERE once I
 CREATE INDEX session_log_by_session ON session_log (session, is_message, seq);
 CREATE INDEX session_log_by_principal ON session_log (principal, seq);
 CREATE INDEX session_log_by_time ON session_log (at_ms);
--- How far readers have read: a session its own mailbox, sessions and triggers a channel. What a session works on follows from
--- the messages of its mailbox behind `since`.
+-- The last row that each reader has read. A session reads its own mailbox; sessions and triggers read channels. A session
+-- works on the messages of its mailbox after `since`.
 CREATE TABLE session_log_cursors (
     mailbox TEXT NOT NULL, reader TEXT NOT NULL, seq INTEGER NOT NULL, at_ms INTEGER NOT NULL,
     since INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (mailbox, reader));
--- What the last calls of a reader have read of a channel: behind `first`, up to `last`.
+-- The rows of a channel that a reader's last calls have read: after `first`, up to `last`.
 CREATE TABLE session_log_reads (
     mailbox TEXT NOT NULL, reader TEXT NOT NULL, call TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
     at_ms INTEGER NOT NULL, PRIMARY KEY (mailbox, reader, call));
@@ -114,7 +117,7 @@ CREATE TRIGGER session_log_shrinks AFTER DELETE ON session_log WHEN old.bytes > 
         WHERE whose IN ('s:' || old.session, 'p:' || old.principal);
     DELETE FROM session_log_sizes WHERE whose = 's:' || old.session AND bytes <= 0;
 END;
--- Its text, and that of saved runs, which is read when somebody searches. A run is read again once it was saved anew.
+-- Full-text indexes of the session log and of saved runs. A search first indexes the runs that were saved since `runs_read`.
 CREATE VIRTUAL TABLE session_log_text USING fts5(
     name, text, data, content = 'session_log', content_rowid = 'seq', tokenize = 'porter unicode61');
 CREATE TRIGGER session_log_text_grows AFTER INSERT ON session_log BEGIN
@@ -138,29 +141,30 @@ END;
 CREATE TRIGGER run_text_shrinks AFTER DELETE ON run_passages BEGIN
     INSERT INTO run_text (run_text, rowid, text) VALUES ('delete', old.id, old.text);
 END;
--- Members of groups; `session` is a member's mailbox and its run. What is written to a mailbox is written to those that are
--- wired to it, too.
+-- Members of groups. `session` names both the mailbox and the run of a member. `wires` forwards messages: whatever is written
+-- to `mailbox` is also written to `reader`.
 CREATE TABLE group_members (
     principal TEXT NOT NULL, name TEXT NOT NULL, agent TEXT NOT NULL, instructions TEXT, session TEXT NOT NULL,
     privileged INTEGER NOT NULL, started INTEGER NOT NULL, created_ms INTEGER NOT NULL, rights TEXT NOT NULL,
     PRIMARY KEY (principal, name));
 CREATE TABLE wires (mailbox TEXT NOT NULL, reader TEXT NOT NULL, PRIMARY KEY (mailbox, reader));
--- How far readers are, and whether messages wait for them: for a session and its mailbox, for triggers and wires, and for
--- a session that reads a channel until its run has ended or it has not read for a day.
+-- The readers of each mailbox, and whether unread messages are kept for them (`is_waited_for`). This holds for the session of
+-- the mailbox, for triggers and for wires. For another session that reads a channel, it holds until its run ends, or until it
+-- has not read for a day.
 CREATE VIEW session_log_readers AS
     SELECT mailbox, seq, reader = mailbox OR reader IN (SELECT id FROM triggers)
         OR (at_ms > (julianday('now') - 2440588.5) * 86400000
             AND NOT EXISTS (SELECT 1 FROM agents WHERE id = reader AND ended_ms IS NOT NULL)) AS is_waited_for
     FROM session_log_cursors
     UNION ALL SELECT mailbox, 9223372036854775807, 1 FROM wires;
--- Whoever ends a job tells its session, in the same transaction.
+-- The end of a job sends a message to its session, in the same transaction.
 CREATE TRIGGER job_ends AFTER UPDATE OF ended_ms ON jobs WHEN old.ended_ms IS NULL AND new.ended_ms IS NOT NULL BEGIN
     INSERT INTO session_log (session, principal, at_ms, is_message, kind, name, bytes)
         VALUES (new.session, new.principal, new.ended_ms, 1, 'job', new.id, 0);
 END;
 
--- Questions to a person, and what became of them: calls that wait for a word (`call`), and what a tool's source wants to
--- know (`form`). `asker` is the process that waits for the answer, until it has it: one that is gone asks no longer.
+-- Questions to a person, and their answers. A `call` waits for approval; a `form` is an elicitation of a tool's source.
+-- `asker` is the process that waits for the answer; NULL after it has the answer. The question of a dead process is void.
 CREATE TABLE inbox (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, session TEXT NOT NULL, principal TEXT NOT NULL, request TEXT NOT NULL,
     created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL, state TEXT NOT NULL, decision TEXT, decided_by TEXT,
@@ -168,14 +172,15 @@ CREATE TABLE inbox (
 CREATE INDEX inbox_by_time ON inbox (created_ms);
 CREATE INDEX inbox_waiting ON inbox (asker) WHERE asker IS NOT NULL;
 
--- Triggers: configuration, target and rights as JSON. The slots of a timer or schedule, and the messages of a channel, are
--- entered up to `cursor`. `watcher` is the process that watches for what fires it.
+-- Triggers, with configuration, target and rights as JSON. `cursor`: the last slot of a timer or schedule, or the last message
+-- of a channel, that has a firing. `watcher`: the process that watches for the trigger's events.
 CREATE TABLE triggers (
     id TEXT PRIMARY KEY, config TEXT NOT NULL, target TEXT NOT NULL, rights TEXT NOT NULL, principal TEXT NOT NULL,
     root TEXT NOT NULL, creator TEXT NOT NULL, created_ms INTEGER NOT NULL, cursor INTEGER NOT NULL, watcher INTEGER,
     seen TEXT);
--- Firings. Trigger and slot are unique, so that several processes fire each slot once; one owner at a time has it under the
--- lease of `job_owners`. `run` is the run that it starts, `hops` how many messages and changes of files led to it.
+-- Firings of triggers. The primary key makes sure that several processes fire each slot once. `owner` is the process that
+-- handles the firing, under its lease in `job_owners`. `run` is the run that the firing starts. `hops` is the length of the
+-- chain of messages and file changes that led to it.
 CREATE TABLE firings (
     trigger_id TEXT NOT NULL, slot TEXT NOT NULL, due_ms INTEGER NOT NULL, state TEXT NOT NULL, owner INTEGER,
     attempts INTEGER NOT NULL DEFAULT 0, payload TEXT, error TEXT, created_ms INTEGER NOT NULL, ended_ms INTEGER,
@@ -191,9 +196,10 @@ CREATE TABLE responses (
 CREATE INDEX responses_by_age ON responses (saved_ms, bytes);
 CREATE INDEX responses_by_expiry ON responses (expires_ms);
 
--- Pins of a source: a provider by its name, as one place defines it, its scope. A pin has the definitions themselves, so that
--- what changed can be shown, and what waits for approval. What waits may have another name at its source (`next_tool`): it
--- takes the pinned one's place when it is approved. The number of decisions tells other processes that there was one.
+-- Pins: the approved definitions of a provider's tools. `scope` is the place that configures the provider. A pin holds the whole
+-- approved definition, so that changes can be shown. The `next_` columns hold the definition that waits for approval and then
+-- replaces it; its source may have renamed the tool (`next_tool`). `pin_decisions` counts decisions, so that other processes
+-- notice a new one.
 CREATE TABLE pins (
     scope TEXT NOT NULL, provider TEXT NOT NULL, tool TEXT NOT NULL, id TEXT NOT NULL,
     hash TEXT, contract TEXT, pinned_ms INTEGER, pinned_by TEXT,
