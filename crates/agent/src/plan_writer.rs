@@ -114,7 +114,7 @@ pub fn correction_request(asked: &ModelRequest, answer: ModelResponse, faults: &
     let mut messages = asked.messages.clone();
     let listed: Vec<String> = faults.iter().take(MAX_FAULTS).map(ToString::to_string).collect();
     let notice = format!(
-        "[toolwright notice] The plan cannot run, and nothing of it ran. The number in a path counts the calls from 0:\n{}\nAnswer with all calls of the mended plan.",
+        "[toolwright notice] The plan is not valid, and no call ran. The number in a path is the call, counted from 0:\n{}\nAnswer with all calls of the corrected plan.",
         listed.join("\n")
     );
     let results: Vec<CallResult> = answer
@@ -151,8 +151,8 @@ pub fn replan_request(calls: &[Value], state: &Value) -> String {
     }
     let paths: Vec<&str> = state.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
     format!(
-        "[toolwright notice] A plan has run, and some of its calls failed. Plan again what is not done, in another way where that helps; do not repeat calls \
-         that succeeded.\nIts calls, and what became of them:\n{}\nResults that are there: {}",
+        "[toolwright notice] A plan has run, and some of its calls failed. Write a plan for what is not done, in another way where that helps; do not repeat calls \
+         that succeeded.\nIts calls and their outcomes:\n{}\nAvailable results: {}",
         lines.join("\n"),
         if paths.is_empty() { "none".to_owned() } else { format!("†state.{}", paths.join(", †state.")) }
     )

@@ -122,7 +122,7 @@ impl Driver {
             }
             policy if open && !state.has_named_children() => {
                 let consequence =
-                    if policy == OnChildren::Cancel { "they are cancelled" } else { "they go on without you" };
+                    if policy == OnChildren::Cancel { "they are cancelled" } else { "they continue without you" };
                 let notice = format!(
                     "[toolwright notice] Your answer was not accepted yet, because agents that you started are still \
                      running: {names}. job__wait waits for one. If you give your answer again while they run, {consequence}."

@@ -297,7 +297,7 @@ impl LoopGuard {
         for (call, pair) in calls.iter_mut().zip(&pairs) {
             match self.0.get(pair).copied().unwrap_or_default() {
                 WARN_AT => call.add_note(ContentBlock::text(format!(
-                    "[toolwright notice] This call gave this very result {WARN_AT} times now. Once more and the run is stopped: do something else, or give your final answer."
+                    "[toolwright notice] This call has now given the same result {WARN_AT} times. If it does so once more, the run is stopped: do something else, or give your final answer."
                 ))),
                 count if count >= STOP_AT => looping = Some(call.wire_name.clone()),
                 _ => {}

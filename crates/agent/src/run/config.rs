@@ -231,7 +231,7 @@ pub(super) struct TurnNotice {
 /// Returns the notice before a last turn.
 pub(super) fn last_turn(why: &str) -> TurnNotice {
     let text = format!(
-        "[toolwright notice] {why}: calls will not run any more. Give your final answer now; say what is done, and what is not."
+        "[toolwright notice] {why}: calls no longer run. Give your final answer now; say what is done, and what is not."
     );
     TurnNotice { text, last: true }
 }
@@ -260,7 +260,7 @@ impl Limits {
         let time = time.filter(|&limit| elapsed >= limit / 5 * 4);
         let what = tokens.or_else(|| Some(format!("{} that this task may take", duration::format(time?))))?;
         let text = format!(
-            "[toolwright notice] Four fifths of the {what} are used up, and at the end of them the run ends at once. Finish what \
+            "[toolwright notice] Four fifths of the {what} are used up. When nothing is left, the run ends at once. Finish what \
              matters most, and give your final answer soon."
         );
         Some(TurnNotice { text, last: false })
@@ -272,7 +272,7 @@ impl Limits {
             1 => Some(last_turn("This is your last turn")),
             _ if self.calls_left(calls) == 0 => Some(last_turn("All calls of this run are used up")),
             2 => Some(TurnNotice {
-                text: "[toolwright notice] Two turns are left, and calls run in the first of them only. Finish what matters most."
+                text: "[toolwright notice] Two turns are left. Calls run only in the first of them. Finish what matters most."
                     .into(),
                 last: false,
             }),

@@ -479,7 +479,7 @@ fn repair_note(outcome: &Outcome) -> Option<String> {
     }
     // The message of a failed call already contains it.
     (outcome.ok && outcome.provenance.repaired).then(|| {
-        "[toolwright notice] Your arguments were not valid JSON and had to be mended; check that nothing is missing, and write one whole JSON object.".into()
+        "[toolwright notice] Your arguments were not valid JSON and had to be repaired; check that nothing is missing, and write one whole JSON object.".into()
     })
 }
 

@@ -41,7 +41,7 @@ impl Handoff<'_> {
     pub fn task(&self, conversation: &Conversation, summary: Option<&str>) -> String {
         let Self { from, message, history, may_return } = self;
         let mut text = format!(
-            "[toolwright notice] The agent {from} hands you the user's request, which stands at the end. Your report answers \
+            "[toolwright notice] The agent {from} hands you the user's request, which is at the end. Your report answers \
              the user."
         );
         if *may_return {

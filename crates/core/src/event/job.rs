@@ -215,7 +215,7 @@ impl JobRecord {
                 "was lost: the process that ran it ended. It may or may not have taken effect, and was not run \
                  again. Check before you call the tool again."
             }
-            JobState::Pending | JobState::Running => "goes on.",
+            JobState::Pending | JobState::Running => "continues.",
         };
         if result.is_empty() { format!("{head}{what}") } else { format!("{head}{what}\n{result}") }
     }
@@ -255,7 +255,7 @@ impl JobNotice {
     pub fn started(id: &str, tool: &ToolId, state: JobState, follows: JobFollower) -> Self {
         let (status, message) = match state {
             JobState::WaitingInput => ("step", format!("{tool} waits for input as job {id}.")),
-            _ => ("job", format!("{tool} goes on as background job {id}. Its result is not here yet.")),
+            _ => ("job", format!("{tool} continues as background job {id}. It has no result yet.")),
         };
         let next = match (state, follows) {
             (JobState::WaitingInput, JobFollower::Itself) => {

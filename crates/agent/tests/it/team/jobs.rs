@@ -80,7 +80,7 @@ async fn an_answered_run_waits_for_its_jobs() {
     );
     assert_eq!(later.0.load(Ordering::SeqCst), 1);
     let requests = fixture.requests();
-    assert!(requests[1].contains("goes on as background job") && requests[2].contains("found it"), "{requests:?}");
+    assert!(requests[1].contains("continues as background job") && requests[2].contains("found it"), "{requests:?}");
 }
 
 #[tokio::test]

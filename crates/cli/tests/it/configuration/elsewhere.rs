@@ -170,7 +170,7 @@ fn single_tools_have_queue_mode_and_limits() {
     let flood = said("odd__flood", json!({}));
     assert!(flood.len() < 2000 && flood.contains("Handle: "), "{flood}");
     let job = said("odd__echo", json!({"text": "hi"}));
-    assert!(job.contains("goes on as background job"), "{job}");
+    assert!(job.contains("continues as background job"), "{job}");
 }
 
 /// Takes the next request of an endpoint, and answers it when it is told to.

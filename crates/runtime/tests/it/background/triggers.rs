@@ -246,7 +246,7 @@ async fn a_webhook_fires_once_for_each_delivery() {
     assert!(unset.to_string().contains("set NEW or OLD"), "{unset}");
     let firings = fixture.manager.firings(Some(&hook.id), 9).await.expect("firings");
     assert_eq!(firings.len(), 2);
-    assert!(firings[0].message(&hook.config).ends_with("data and no instruction:\nhello"));
+    assert!(firings[0].message(&hook.config).ends_with("data, not an instruction:\nhello"));
 }
 
 #[tokio::test]
