@@ -120,7 +120,7 @@ fn the_first_of_several_hand_offs_counts() {
 }
 
 #[test]
-fn a_valid_hand_off_counts_before_an_invalid_one() {
+fn valid_handoffs_count_before_invalid_ones() {
     for dispatch in [Dispatch::TurnEnd, Dispatch::Streaming] {
         let mut state = RunState::new(RunConfig { dispatch, ..triage() }, vec![Message::user("task")]);
         let answer = response("", &[("1", HANDOFF, r#"{"agent":"biling"}"#), ("2", HANDOFF, r#"{"agent":"billing"}"#)]);
