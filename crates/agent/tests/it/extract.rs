@@ -343,7 +343,7 @@ async fn thinking_tokens_are_reserved() {
         let server = ScriptedModel::start(Script::from(vec![Turn::text("NONE")]).repeating()).await.unwrap();
         let mut endpoints = Endpoints::default();
         endpoints.insert(Endpoint::new("default", Api::OpenAiChat, server.base_url(WireApi::OpenAi)).with_key("k"));
-        let settings = ModelSettings { effort, ..ModelSettings::default() }.into();
+        let settings = ModelSettings { effort, ..ModelSettings::default() };
         endpoints.set_overrides("default/m", ModelOverrides { settings, ..ModelOverrides::default() });
         let client = Arc::new(HttpModelClient::new(endpoints));
         let traffic = ModelTraffic::new(client, std::collections::BTreeMap::default());

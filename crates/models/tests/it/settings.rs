@@ -25,7 +25,6 @@ fn settings() -> ModelSettings {
         seed: Some(7),
         stop: vec!["END".into(), "\n\n".into()],
         cache: Some(PromptCache::Hour),
-        ..ModelSettings::default()
     }
 }
 
@@ -261,7 +260,7 @@ fn client(api: Api, url: &str, overrides: ModelOverrides) -> HttpModelClient {
 async fn configured_settings_fill_gaps() {
     let overrides = ModelOverrides {
         temperature: Some(0.1),
-        settings: ModelSettings { stop: vec!["X".into()], ..settings() }.into(),
+        settings: ModelSettings { stop: vec!["X".into()], ..settings() },
         keep_alive: Some(Duration::from_secs(90)),
         ..ModelOverrides::default()
     };
@@ -302,7 +301,7 @@ async fn thinking_budget_adds_to_the_answer_limit() {
     ] {
         let server = ScriptedModel::start(Script::echo()).await.unwrap();
         let overrides = ModelOverrides {
-            settings: ModelSettings { effort: Some(Effort::Medium), ..ModelSettings::default() }.into(),
+            settings: ModelSettings { effort: Some(Effort::Medium), ..ModelSettings::default() },
             ..ModelOverrides::default()
         };
         let client = client(api, &server.base_url(wire), overrides);
