@@ -35,7 +35,7 @@ const FILE: &str = "toolwright.sqlite3";
 const BUSY: Duration = Duration::from_secs(10);
 
 /// The embedded store. Opened at first use, on its own thread. Each write is committed before its future completes,
-/// except the ends of operations in the ledger, which are written in batches at most 50 ms old.
+/// except in the ledger: begun operations are in a journal first, and their ends are written in batches at most 50 ms old.
 #[derive(Debug)]
 pub struct SqliteStore {
     thread: StoreThread,

@@ -15,7 +15,7 @@ use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
 use toolwright_core::session::{CallId, SessionId};
 use toolwright_core::store::{LedgerEntry, RUNNING};
 
-use super::file::MEMORY;
+use super::file::is_in_memory;
 
 /// The folder of the journals, beside the database.
 const FOLDER: &str = "begun";
@@ -44,7 +44,7 @@ struct JournalFiles {
 impl BegunJournal {
     /// Creates the journal of the database at `path`. Its files are created at its first line.
     pub(in crate::store) fn of(path: &Path) -> Self {
-        let folder = (path != Path::new(MEMORY)).then(|| folder_of(path));
+        let folder = (!is_in_memory(path)).then(|| folder_of(path));
         Self { folder, files: None, has_lines: [false; 2], active: 0 }
     }
 
@@ -162,12 +162,15 @@ struct Line<'a> {
 /// Usual length of a line, so that it seldom grows.
 const USUAL_LENGTH: usize = 768;
 
-/// Returns the line of an operation. It begins with its line break, so that a line that a full disk cut short spoils no
-/// other.
+/// Returns the line of an operation for the journal of the database at `path`; nothing for one in memory. It begins with
+/// its line break, so that a line that a full disk cut short spoils no other.
 ///
 /// # Errors
 /// The entry is not JSON.
-pub(in crate::store) fn line(entry: &LedgerEntry) -> serde_json::Result<Vec<u8>> {
+pub(in crate::store) fn line(path: &Path, entry: &LedgerEntry) -> serde_json::Result<Vec<u8>> {
+    if is_in_memory(path) {
+        return Ok(Vec::new());
+    }
     let mut line = Vec::with_capacity(USUAL_LENGTH + entry.arguments.as_ref().map_or(0, |arguments| arguments.len()));
     line.push(b'\n');
     let known = Line {
@@ -262,7 +265,7 @@ mod tests {
     }
 
     fn line_of(id: u64) -> Vec<u8> {
-        line(&entry(id)).expect("line")
+        line(Path::new("db"), &entry(id)).expect("line")
     }
 
     #[test]
@@ -280,7 +283,7 @@ mod tests {
             ..entry(1)
         };
         for entry in [entry(u64::MAX), long] {
-            let line = line(&entry).expect("line");
+            let line = line(Path::new("db"), &entry).expect("line");
             assert_eq!((line[0], read(&line[1..])), (b'\n', Some(entry)));
         }
     }
@@ -342,8 +345,9 @@ mod tests {
 
     #[test]
     fn a_database_in_memory_has_no_journal() {
-        let mut journal = BegunJournal::of(Path::new(MEMORY));
-        journal.append(&line_of(1)).expect("taken");
+        let memory = Path::new(super::super::MEMORY);
+        let mut journal = BegunJournal::of(memory);
+        journal.append(&line(memory, &entry(1)).expect("line")).expect("taken");
         assert!(journal.files.is_none());
     }
 }

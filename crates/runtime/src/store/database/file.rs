@@ -60,6 +60,11 @@ impl<'a> OpenDatabase<'a> {
     }
 }
 
+/// Returns whether the database at this path is in memory.
+pub(super) fn is_in_memory(path: &Path) -> bool {
+    path == Path::new(MEMORY)
+}
+
 /// Returns the path of the file's WAL.
 fn log_of(path: &Path) -> PathBuf {
     let mut log = path.as_os_str().to_owned();
@@ -68,7 +73,7 @@ fn log_of(path: &Path) -> PathBuf {
 }
 
 fn open(path: &Path) -> rusqlite::Result<Connection> {
-    if path == Path::new(MEMORY) {
+    if is_in_memory(path) {
         return prepare(Connection::open_in_memory()?);
     }
     check_for_sqlite(path)?;

@@ -180,9 +180,11 @@ impl Shared {
     /// they are lost, because neither memory nor a wait may grow without bound; the journal keeps what has begun.
     fn keep(&self, mut entries: Vec<LedgerEntry>, mut journalled: Vec<LedgerEntry>, why: &rusqlite::Error) {
         let mut backlog = self.backlog();
-        journalled.append(&mut backlog.journalled);
-        backlog.journalled = journalled;
-        backlog.since = Some(Instant::now());
+        if !backlog.closed {
+            journalled.append(&mut backlog.journalled);
+            backlog.journalled = journalled;
+            backlog.since = Some(Instant::now());
+        }
         if backlog.closed || entries.len() + backlog.entries.len() >= HIGH_WATER {
             drop(backlog);
             return self.record_lost(entries.len(), why);
@@ -321,7 +323,8 @@ impl StoreThread {
     /// Records the beginning of an operation: in the journal, or in a row while the ledger cannot be written.
     pub(in crate::store) async fn begin(&self, entry: LedgerEntry) -> Result<(), StoreError> {
         const DOING: &str = "enter a call in the ledger";
-        let line = begun_journal::line(&entry).map_err(|error| StoreError::failed(self.failure_text(DOING), error))?;
+        let line = begun_journal::line(&self.path, &entry);
+        let line = line.map_err(|error| StoreError::failed(self.failure_text(DOING), error))?;
         let answer = {
             let mut backlog = self.shared.backlog();
             if backlog.ended {

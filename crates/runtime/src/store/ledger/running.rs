@@ -194,7 +194,7 @@ mod tests {
         store.flush().await.expect("flush");
         let mut journal = BegunJournal::of(store.path());
         for id in 1..=3 {
-            journal.append(&line(&entry(id)).expect("line")).expect("written");
+            journal.append(&line(store.path(), &entry(id)).expect("line")).expect("written");
         }
         drop(journal);
         let other = SqliteStore::open(dir.path()).expect("open");
@@ -252,6 +252,26 @@ mod tests {
         store.flush().await.expect("there is room");
         let (seen, _) = rows_of(&store).await;
         assert_eq!(seen, rows(&[(3, "ok"), (1, RUNNING)]), "what was refused has no row");
+    }
+
+    #[tokio::test]
+    async fn an_unwritable_store_closes_and_keeps_its_journal() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        store.begin(entry(1)).await.expect("entered");
+        limit(&store, 0).await;
+        store.begin(LedgerEntry { name: "n".repeat(20_000).into(), ..entry(2) }).await.expect("in the journal");
+        let path = store.path().to_owned();
+        drop(store);
+        // The thread keeps the journal locked while it works.
+        let closed = async {
+            while dead_journals(&path).is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), closed).await.expect("the thread has ended");
+        let (seen, _) = rows_of(&SqliteStore::open(dir.path()).expect("open")).await;
+        assert_eq!(seen, rows(&[(2, UNKNOWN_OUTCOME), (1, RUNNING)]));
     }
 
     #[tokio::test]
