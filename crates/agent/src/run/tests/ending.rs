@@ -165,7 +165,7 @@ fn a_last_turn_is_forced_once_per_task() {
     reload(&mut state);
     let asked = request(&state);
     assert_eq!((asked.tool_choice, asked.messages.len()), (ToolChoice::None, 2));
-    assert!(text_of(&asked.messages[1]).contains("The conversation is full"));
+    assert!(text_of(&asked.messages[1]).contains("The conversation is full: calls no longer run"));
 
     let mut state = begin(Limits::default());
     model(&mut state, response("", &[("a", "read", "{}")]));
