@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use toolwright_core::backoff::Backoff;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{CallScope, Entry, ProviderCall};
@@ -337,9 +338,8 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// The pause before the second attempt. Each later pause is twice as long, up to [`MAX_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// The pauses between attempts.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), most: Duration::from_secs(5) };
 
 /// The data with which each attempt is dispatched.
 pub(super) struct Attempts {
@@ -413,11 +413,9 @@ fn is_safe_to_retry(error: &ToolError, entry: &Entry) -> bool {
     error.is_retryable() || (is_lost && entry.is_repeatable())
 }
 
-/// Returns a random pause between half of the full pause and all of it.
+/// Returns the pause after so many failed attempts and one more. The same seed gives other shares after each.
 fn pause(failed: u32, seed: u64) -> Duration {
-    let full = FIRST_PAUSE.saturating_mul(1 << failed.min(16)).min(MAX_PAUSE);
-    let spread = (seed.wrapping_add(failed.into()).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as u32;
-    full / 2 + (full / 2).saturating_mul(spread) / 1024
+    BACKOFF.spread(failed.saturating_add(1), seed.wrapping_add(failed.into()))
 }
 
 /// The result of a tool.
@@ -496,7 +494,7 @@ mod tests {
     #[test]
     fn pauses_grow_are_bounded_and_are_spread() {
         for failed in 0..40 {
-            let full = FIRST_PAUSE.saturating_mul(1 << failed.min(16)).min(MAX_PAUSE);
+            let full = Duration::from_millis(200).saturating_mul(1 << failed.min(16)).min(Duration::from_secs(5));
             for seed in 0..100 {
                 assert!((full / 2..=full).contains(&pause(failed, seed)), "{failed} {seed}");
             }
