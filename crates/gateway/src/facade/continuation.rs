@@ -14,7 +14,8 @@ use toolwright_core::tool_id::short_hash;
 use toolwright_models::served::{Fault, ServedRequest};
 
 use super::continuation_lock::ContinuationLock;
-use super::output::{QUESTION, Refusal};
+use super::output::QUESTION;
+use super::refusal::Refusal;
 use super::response_work::ResponseWork;
 use super::{Facade, RecordKind};
 

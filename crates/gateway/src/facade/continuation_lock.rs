@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use toolwright_core::store::Claim;
 use toolwright_models::served::Fault;
 
-use super::output::Refusal;
+use super::refusal::Refusal;
 use super::{Facade, RecordKind};
 
 /// Owner, kind and id.

@@ -7,7 +7,7 @@ use axum::response::Response;
 use serde_json::{Map, Value, json};
 use toolwright_models::served::{ConversationBody, Fault, input_items as with_ids, read_conversation};
 
-use super::output::Refusal;
+use super::refusal::Refusal;
 use super::stored_responses::{FacadeState, Page, Parameters, answered, deleted, known, list, missing};
 use super::{Facade, RecordKind};
 use crate::http::Identity;

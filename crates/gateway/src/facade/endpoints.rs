@@ -19,7 +19,8 @@ use toolwright_core::model::ModelRequest;
 use toolwright_core::tool_id::short_hash;
 use toolwright_models::served::{Fault, References, ServedApi, ServedRequest, read_request};
 
-use super::output::{Frame, Output, Refusal};
+use super::output::{Frame, Output};
+use super::refusal::Refusal;
 use super::stored_responses::{Parameters, known};
 use super::{Facade, RecordKind, id_prefix, json as respond, text};
 use crate::agents::RunTarget;

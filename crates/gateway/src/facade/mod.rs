@@ -6,6 +6,7 @@ mod continuation_lock;
 mod conversations;
 mod endpoints;
 mod output;
+mod refusal;
 mod response_work;
 mod start;
 mod stored_responses;
@@ -31,7 +32,7 @@ use crate::agents::{AgentSource, RunTarget};
 use crate::config::{ClientConfig, FacadeApprovals, FacadeConfig};
 use crate::http::Identity;
 use crate::http::body::BodyLimits;
-use output::Refusal;
+use refusal::Refusal;
 use response_work::ResponseWork;
 
 /// The kind of a stored object.

@@ -17,15 +17,14 @@ use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::text_for_model;
 use toolwright_core::model::{
-    ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelResponse, RawToolCall, RequestProgress, StopReason,
+    ModelError, ModelEvent, ModelEvents, ModelResponse, RawToolCall, RequestProgress, StopReason,
 };
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::head_and_tail;
 use toolwright_core::tool_id::short_hash;
-use toolwright_models::served::{
-    Fault, RequestError, ResponseEnd, ResponseHead, ResponsePiece, ResponseWriter, ServedApi, error_body,
-};
+use toolwright_models::served::{Fault, ResponseEnd, ResponseHead, ResponsePiece, ResponseWriter, ServedApi};
 
+use super::refusal::Refusal;
 use crate::http::api_shape::with_request_id;
 
 /// Bytes of a result that a call's item shows.
@@ -40,47 +39,6 @@ const OWN: &str = "agent__final_report";
 pub(super) const QUESTION: &str = "appr_";
 /// Length of the hash in a call's id, in digits.
 const CALL_HASH: usize = 24;
-
-/// A reason to refuse a request.
-#[derive(Debug, Clone)]
-pub(super) struct Refusal {
-    pub(super) fault: Fault,
-    pub(super) message: String,
-    pub(super) field: Option<String>,
-    pub(super) retry_after_ms: Option<u64>,
-}
-
-impl Refusal {
-    pub(super) fn new(fault: Fault, message: impl Into<String>) -> Self {
-        Self { fault, message: message.into(), field: None, retry_after_ms: None }
-    }
-
-    /// Returns the refusal with the name of the request field that caused it.
-    pub(super) fn about(self, field: impl Into<String>) -> Self {
-        Self { field: Some(field.into()), ..self }
-    }
-
-    pub(super) fn of_model(error: &ModelError) -> Self {
-        let fault = match error.kind {
-            ModelErrorKind::RateLimit | ModelErrorKind::Quota => Fault::RateLimited,
-            ModelErrorKind::Unavailable => Fault::Overloaded,
-            ModelErrorKind::ContextOverflow | ModelErrorKind::ContentFilter | ModelErrorKind::Invalid => Fault::Invalid,
-            ModelErrorKind::Unsupported => Fault::NotFound,
-            ModelErrorKind::Auth | ModelErrorKind::BadResponse | ModelErrorKind::Canceled => Fault::Internal,
-        };
-        Self { retry_after_ms: error.retry_after_ms, ..Self::new(fault, format!("the model: {error}")) }
-    }
-
-    pub(super) fn body(&self, api: ServedApi) -> Value {
-        error_body(api, self.fault, &self.message, self.field.as_deref())
-    }
-}
-
-impl From<RequestError> for Refusal {
-    fn from(error: RequestError) -> Self {
-        Self::new(Fault::Invalid, error.to_string()).about(error.field)
-    }
-}
 
 /// An item of a stream.
 #[derive(Debug)]

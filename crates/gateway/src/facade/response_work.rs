@@ -23,7 +23,8 @@ use toolwright_runtime::executor::{ModelAsk, ModelQuestion};
 
 use super::continuation::{Continuation, decides, is_chained, refuse_decisions};
 use super::continuation_lock::ContinuationLock;
-use super::output::{Output, QUESTION, Refusal};
+use super::output::{Output, QUESTION};
+use super::refusal::Refusal;
 use super::start::ResumedRun;
 use super::{Facade, RecordKind};
 use crate::Gateway;

@@ -13,7 +13,8 @@ use toolwright_models::served::{Fault, ResponseHead, SIGNATURES, ServedApi, Serv
 
 use super::continuation::Continuation;
 use super::continuation_lock::ContinuationLock;
-use super::output::{Output, Refusal, ResponseIncludes};
+use super::output::{Output, ResponseIncludes};
+use super::refusal::Refusal;
 use super::response_work::ResponseWork;
 use super::stored_responses::Found;
 use super::{Facade, id_prefix};

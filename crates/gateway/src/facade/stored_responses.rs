@@ -11,7 +11,7 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_models::served::{Fault, ServedApi, check_include};
 
 use super::endpoints::session_name;
-use super::output::Refusal;
+use super::refusal::Refusal;
 use super::response_work::ResponseWork;
 use super::{Facade, RecordKind, json as respond};
 use crate::http::{Connection, Identity};
