@@ -339,6 +339,27 @@ mod tests {
         assert_eq!(value, expect, "{schema}");
     }
 
+    /// Takes `hush` and 4711 for secrets.
+    struct Hush;
+
+    impl Redactor for Hush {
+        fn spans(&self, text: &str) -> Vec<Range<usize>> {
+            text.match_indices("hush").map(|(at, found)| at..at + found.len()).collect()
+        }
+
+        fn is_secret_number(&self, number: &Number) -> bool {
+            number.as_u64() == Some(4711)
+        }
+    }
+
+    #[test]
+    fn a_value_is_written_as_it_is_redacted() {
+        let value = json!({"a hush": ["hush\n\"", {"n": [4711, 4712, 0.5]}], "b": null, "c": true, "d": "no secret"});
+        let written = serde_json::to_string(&Redacted(&value, &Hush)).expect("json");
+        assert_eq!(written, Hush.redact_value(&value).to_string());
+        assert!(written.contains(MARK) && !written.contains("hush") && !written.contains("4711"), "{written}");
+    }
+
     #[test]
     fn secret_parameters_are_found_at_any_depth() {
         let password = || json!({"type": "string", "format": "password"});
