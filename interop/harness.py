@@ -266,11 +266,20 @@ async def outcome(client, tool, arguments, **options):
     return not result.is_error, "\n".join(block.text for block in result.content if block.type == "text")
 
 
+def beside_packages(script):
+    """Copies a script of this folder to where Node finds its packages; returns the path. Tests side by side
+    copy the same script, so that the copy takes its place whole."""
+    path = PEERS / "node" / script
+    copy = path.with_name(f"{threading.get_ident()}-{os.getpid()}-{script}")
+    shutil.copy(HERE / script, copy)
+    os.replace(copy, path)
+    return str(path)
+
+
 def typescript_client(folder, request):
-    """Runs ts_client.mjs, which has to lie beside its packages, with one request; returns its answer."""
-    script = shutil.copy(HERE / "ts_client.mjs", PEERS / "node/ts_client.mjs")
+    """Runs ts_client.mjs with one request; returns its answer."""
     done = subprocess.run(
-        [str(NODE), script], input=json.dumps(request), env=environment(folder), capture_output=True, text=True,
+        [str(NODE), beside_packages("ts_client.mjs")], input=json.dumps(request), env=environment(folder), capture_output=True, text=True,
         timeout=2 * CALL_TIMEOUT,
     )
     assert done.returncode == 0, f"the TypeScript client failed:\n{done.stderr[-3000:]}"

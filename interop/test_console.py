@@ -3,11 +3,10 @@
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import urllib.parse
 
-from harness import CALL_TIMEOUT, HERE, NODE, NODE_MODULES, PEERS, TOOLWRIGHT, Gateway, environment, workspace
+from harness import CALL_TIMEOUT, NODE, NODE_MODULES, TOOLWRIGHT, Gateway, beside_packages, environment, workspace
 
 TOKEN = "console-token"
 
@@ -37,7 +36,6 @@ def test_every_page_works_in_a_browser():
                 assert made.returncode == 0, made.stderr
                 return made.stdout.strip()
 
-            script = shutil.copy(HERE / "console.mjs", PEERS / "node/console.mjs")
             request = {
                 "link": link(), "url": f"{parts.scheme}://{parts.netloc}", "token": TOKEN,
                 "reader": {"token": "reader-token", "link": link("--token", "reader-token")},
@@ -46,7 +44,7 @@ def test_every_page_works_in_a_browser():
                 "screens": os.environ.get("CONSOLE_SCREENS"), "assets": os.environ.get("CONSOLE_ASSETS"),
             }
             done = subprocess.run(
-                [str(NODE), script], input=json.dumps(request), env=environment(folder), capture_output=True, text=True,
+                [str(NODE), beside_packages("console.mjs")], input=json.dumps(request), env=environment(folder), capture_output=True, text=True,
                 timeout=4 * CALL_TIMEOUT,
             )
             assert done.returncode == 0, " ".join(done.stderr[-3000:].split())

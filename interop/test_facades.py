@@ -6,14 +6,15 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
 import urllib.parse
 
 from coding_agents import CLAUDE_CODE, CODEX, said, setting
-from harness import BINARIES, CALL_TIMEOUT, HERE, NODE, PEERS, ROOT, TOOLWRIGHT, Gateway, Process, cases, environment, workspace
+from harness import (
+    BINARIES, CALL_TIMEOUT, HERE, NODE, PEERS, ROOT, TOOLWRIGHT, Gateway, Process, beside_packages, cases, environment, workspace,
+)
 from model_peers import API_KEY, APIS, MODELS, base_url, scripted_model
 
 MODEL, TOKEN = "scripted/m", "facade-token"
@@ -433,7 +434,7 @@ def test_old_python_sdks_pass_as_well(name):
 
 @cases(*((name,) for name in ("openai", "openai-old", "anthropic", "anthropic-old", "agents", "agents-old", "ai", "ai-old")))
 def test_javascript_clients_pass(name):
-    script = shutil.copy(HERE / "facade_clients.mjs", PEERS / "node/facade_clients.mjs")
+    script = beside_packages("facade_clients.mjs")
     # The old agents end a run at the first text, whether or not calls stand beside it.
     turns = PARALLEL if name == "agents-old" else [PARALLEL[0] | {"text": "Let me see."}, PARALLEL[1]]
     with served(turns) as root, served([{"text": '{"city": "{{user}}"}'}]) as echo:
