@@ -8,7 +8,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::app::trust::Trust;
-use crate::app::{ConfigCommand, Global};
+use crate::app::{ConfigCommand, GlobalOptions};
 use crate::develop::bench_plan::Bench;
 use crate::develop::catalogue::CatalogueCommand;
 use crate::develop::codec::{Decode, Encode, Validate};
@@ -60,7 +60,7 @@ Exit codes:
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalOptions,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

@@ -6,7 +6,7 @@ use quote::format_ident;
 use syn::{Error, Expr, Ident, LitStr, Path, Result, parse_quote};
 
 use crate::kind::Kind;
-use crate::syntax::{Json, Setting, Value, Written, camel_case, duplicates, take, unknown};
+use crate::syntax::{Json, Setting, SettingValue, Value, camel_case, duplicates, take, unknown};
 
 /// The fields of a definition, with their kinds and an example of each.
 pub(crate) const FIELDS: &[(&str, Kind, &str)] = &[
@@ -129,8 +129,8 @@ impl Attribute {
             let value = kind.read(&setting, sample, &self.support)?;
             self.fields.push((setting.key, value));
             match (name.as_str(), setting.value) {
-                ("examples", Written::Json(Json { value: Value::List(items), .. })) => self.examples = items,
-                ("body_argument", Written::Json(Json { value: Value::Text(text), span })) => {
+                ("examples", SettingValue::Json(Json { value: Value::List(items), .. })) => self.examples = items,
+                ("body_argument", SettingValue::Json(Json { value: Value::Text(text), span })) => {
                     self.body_argument = Some(LitStr::new(&text, span));
                 }
                 _ => {}
@@ -141,7 +141,7 @@ impl Attribute {
             return Err(Error::new(setting.key.span(), format!("`{name}` has no place on a function: {why}")));
         }
         match (name.as_str(), setting.value) {
-            ("scope", Written::Rust(function)) => self.scope = Some(*function),
+            ("scope", SettingValue::Rust(function)) => self.scope = Some(*function),
             ("scope", _) => {
                 let message = "`scope` takes the path of a `fn(&Value, &Session) -> CallScope`: `scope = in_workspace`";
                 return Err(Error::new(setting.key.span(), message));
@@ -159,7 +159,7 @@ impl Attribute {
 /// A text that must be a literal.
 fn literal<'a>(settings: &'a [Setting], key: &str, errors: &mut Vec<Error>) -> Option<(&'a Setting, &'a str)> {
     let setting = take(settings, key)?;
-    if let Written::Json(Json { value: Value::Text(text), .. }) = &setting.value {
+    if let SettingValue::Json(Json { value: Value::Text(text), .. }) = &setting.value {
         return Some((setting, text));
     }
     errors.push(setting.error(format!("`{key}` is a text in quotes")));
@@ -205,7 +205,7 @@ fn identity(settings: &[Setting], function: &Ident, errors: &mut Vec<Error>) -> 
 fn type_name(settings: &[Setting], function: &Ident, errors: &mut Vec<Error>) -> Ident {
     match take(settings, "type_name") {
         Some(setting) => match &setting.value {
-            Written::Rust(expression) => {
+            SettingValue::Rust(expression) => {
                 if let Expr::Path(path) = &**expression
                     && let Some(ident) = path.path.get_ident()
                 {
@@ -230,11 +230,11 @@ fn type_name(settings: &[Setting], function: &Ident, errors: &mut Vec<Error>) ->
 
 fn path(setting: &Setting) -> Result<Path> {
     match &setting.value {
-        Written::Rust(expression) => match &**expression {
+        SettingValue::Rust(expression) => match &**expression {
             Expr::Path(path) => Ok(path.path.clone()),
             _ => Err(setting.error("`crate` is a path: `crate = toolwright_core`")),
         },
-        Written::Json(Json { value: Value::Text(text), span }) => LitStr::new(text, *span).parse(),
+        SettingValue::Json(Json { value: Value::Text(text), span }) => LitStr::new(text, *span).parse(),
         _ => Err(setting.error("`crate` is a path: `crate = toolwright_core`")),
     }
 }

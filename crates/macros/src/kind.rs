@@ -6,7 +6,7 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::{Error, Expr, Path, Result};
 
-use crate::syntax::{Json, Setting, Value, Written, camel_case, duplicates, unknown};
+use crate::syntax::{Json, Setting, SettingValue, Value, camel_case, duplicates, unknown};
 
 /// The kind of a field of `ToolDefinition`.
 pub(crate) enum Kind {
@@ -56,14 +56,14 @@ impl Kind {
     pub(crate) fn read(&self, setting: &Setting, sample: &str, support: &Path) -> Result<TokenStream> {
         let mismatch = || setting.error(format!("`{}` is written like this: `{sample}`", setting.key));
         let json = match &setting.value {
-            Written::Json(json) => Some(&json.value),
+            SettingValue::Json(json) => Some(&json.value),
             _ => None,
         };
         Ok(match self {
             Self::Text | Self::OptionalText => {
                 let text = match &setting.value {
-                    Written::Json(Json { value: Value::Text(text), .. }) => quote!(#text),
-                    Written::Rust(expression) => quote!(#expression),
+                    SettingValue::Json(Json { value: Value::Text(text), .. }) => quote!(#text),
+                    SettingValue::Rust(expression) => quote!(#expression),
                     _ => return Err(mismatch()),
                 };
                 let text = quote!(::std::string::String::from(#text));
@@ -83,7 +83,7 @@ impl Kind {
                 quote!(::std::vec![#(#support::json!(#items)),*])
             }
             Self::Members | Self::Schema | Self::Json => {
-                let Written::Json(value) = &setting.value else { return Err(mismatch()) };
+                let SettingValue::Json(value) = &setting.value else { return Err(mismatch()) };
                 if !matches!((self, &value.value), (Self::Json, _) | (_, Value::Object(_))) {
                     return Err(mismatch());
                 }
@@ -96,7 +96,7 @@ impl Kind {
                 if matches!(self, Self::Flag) { quote!(#flag) } else { some(&quote!(#flag)) }
             }
             Self::Word(enumeration, words) => {
-                let Written::Rust(expression) = &setting.value else { return Err(mismatch()) };
+                let SettingValue::Rust(expression) = &setting.value else { return Err(mismatch()) };
                 let word = match &**expression {
                     Expr::Path(path) => path.path.get_ident(),
                     _ => None,
@@ -210,7 +210,7 @@ fn models(setting: &Setting, mismatch: impl Fn() -> Error, support: &Path) -> Re
 
 /// The settings in the parentheses of this one, each of them known and given once.
 fn group<'s>(setting: &'s Setting, known: &[&str], mismatch: impl Fn() -> Error) -> Result<&'s [Setting]> {
-    let Written::Group(group) = &setting.value else { return Err(mismatch()) };
+    let SettingValue::Group(group) = &setting.value else { return Err(mismatch()) };
     if let Some(twice) = duplicates(group).next() {
         return Err(twice);
     }

@@ -12,11 +12,11 @@ use syn::{Error, Expr, Ident, Lit, LitStr, Result, Token, braced, bracketed, par
 /// A setting as written.
 pub(crate) struct Setting {
     pub(crate) key: Ident,
-    pub(crate) value: Written,
+    pub(crate) value: SettingValue,
 }
 
 /// The value of a setting as written.
-pub(crate) enum Written {
+pub(crate) enum SettingValue {
     /// No value.
     Flag,
     /// `= "text"`, `= 5`, `= [..]`, `= {..}`.
@@ -34,13 +34,13 @@ impl Parse for Setting {
             .map_err(|error| Error::new(error.span(), "expected a setting, like `title = \"…\"`"))?;
         let value = if input.peek(Token![=]) {
             input.parse::<Token![=]>()?;
-            if Json::peek(input) { Written::Json(input.parse()?) } else { Written::Rust(input.parse()?) }
+            if Json::peek(input) { SettingValue::Json(input.parse()?) } else { SettingValue::Rust(input.parse()?) }
         } else if input.peek(syn::token::Paren) {
             let content;
             parenthesized!(content in input);
-            Written::Group(settings(&content)?)
+            SettingValue::Group(settings(&content)?)
         } else {
-            Written::Flag
+            SettingValue::Flag
         };
         Ok(Self { key, value })
     }
@@ -55,9 +55,9 @@ impl Setting {
     /// An error at the value, or at the key without one.
     pub(crate) fn error(&self, message: impl std::fmt::Display) -> Error {
         let span = match &self.value {
-            Written::Flag | Written::Group(_) => self.key.span(),
-            Written::Json(json) => json.span,
-            Written::Rust(expression) => expression.span(),
+            SettingValue::Flag | SettingValue::Group(_) => self.key.span(),
+            SettingValue::Json(json) => json.span,
+            SettingValue::Rust(expression) => expression.span(),
         };
         Error::new(span, message)
     }
@@ -65,8 +65,8 @@ impl Setting {
     /// `true` for the key alone or `= true`, `false` for `= false`; `None` otherwise.
     pub(crate) fn flag(&self) -> Option<bool> {
         match &self.value {
-            Written::Flag => Some(true),
-            Written::Json(Json { value: Value::Bool(value), .. }) => Some(*value),
+            SettingValue::Flag => Some(true),
+            SettingValue::Json(Json { value: Value::Bool(value), .. }) => Some(*value),
             _ => None,
         }
     }

@@ -331,7 +331,7 @@ pub trait Authorizer: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Cause and remedy, for the operator.
-    async fn challenged(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String>;
+    async fn on_challenge(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String>;
     /// The server accepted a request that carried `sent`. Called for each, so it must be fast.
     fn accepted(&self, _sent: &HeaderMap) {}
     /// Identifies the account that requests are sent for, without a secret. Responses are not shared between

@@ -48,7 +48,7 @@ pub trait Consent: Send + Sync {
 /// A login in progress.
 pub(crate) struct Login<'a> {
     pub(crate) wire: &'a OAuthHttp,
-    pub(crate) found: &'a Discovered,
+    pub(crate) discovered: &'a Discovered,
     pub(crate) client: &'a Client,
     pub(crate) proof: &'a ClientProof,
     pub(crate) scopes: &'a [String],
@@ -65,10 +65,10 @@ impl Login<'_> {
         let (verifier, state) = (random_text()?, random_text()?);
         let redirect_uri = self.loopback.redirect_uri();
         let url = self.page(&verifier, &state, &redirect_uri)?;
-        let server = &self.found.server;
+        let server = &self.discovered.server;
         let expected = ExpectedRedirect {
             state,
-            issuer: self.found.published.then(|| server.issuer.clone()),
+            issuer: self.discovered.published.then(|| server.issuer.clone()),
             names_itself: server.authorization_response_iss_parameter_supported,
         };
         let answered = tokio::time::timeout(LOGIN_BOUND, self.answer(&url, &expected)).await;
@@ -81,9 +81,9 @@ impl Login<'_> {
             ("code_verifier", verifier.as_str()),
         ];
         let asked = TokenRequest {
-            endpoint: token_endpoint(self.found)?,
+            endpoint: token_endpoint(self.discovered)?,
             fields,
-            resource: self.found.resource.as_deref(),
+            resource: self.discovered.resource.as_deref(),
             scopes: &[],
             asked: self.scopes,
             audience: &server.issuer,
@@ -109,16 +109,16 @@ impl Login<'_> {
 
     /// The address of the login page.
     fn page(&self, verifier: &str, state: &str, redirect_uri: &str) -> Result<Url, OAuthError> {
-        let server = &self.found.server;
+        let server = &self.discovered.server;
         let s256_known = server.code_challenge_methods_supported.iter().any(|method| method == "S256");
-        if self.found.published && !s256_known {
+        if self.discovered.published && !s256_known {
             return Err(OAuthError::Metadata(format!(
                 "the authorization server `{}` does not offer PKCE with S256, without which a code can be stolen",
-                self.found.issuer
+                self.discovered.issuer
             )));
         }
         let Some(endpoint) = &server.authorization_endpoint else {
-            let message = format!("the authorization server `{}` has no login page", self.found.issuer);
+            let message = format!("the authorization server `{}` has no login page", self.discovered.issuer);
             return Err(OAuthError::Metadata(message));
         };
         let mut url = self.wire.endpoint("authorization_endpoint", endpoint)?;
@@ -131,7 +131,7 @@ impl Login<'_> {
             .append_pair("code_challenge", &s256(verifier))
             .append_pair("code_challenge_method", "S256")
             .append_pair("state", state);
-        if let Some(resource) = &self.found.resource {
+        if let Some(resource) = &self.discovered.resource {
             query.append_pair("resource", resource);
         }
         if !scope.is_empty() {
@@ -154,11 +154,11 @@ async fn emit_end<T, E>(
 ) -> Result<T, E> {
     match tokio::time::timeout(PAGE_BOUND, exchange.as_mut()).await {
         Ok(ended) => {
-            brought.tell(if ended.is_ok() { LOGGED_IN } else { UNFINISHED }).await;
+            brought.show_result(if ended.is_ok() { LOGGED_IN } else { UNFINISHED }).await;
             ended
         }
         Err(_) => {
-            brought.tell(UNKNOWN_YET).await;
+            brought.show_result(UNKNOWN_YET).await;
             exchange.await
         }
     }
@@ -258,7 +258,7 @@ impl ReceivedCode {
     }
 
     /// Shows the result in the browser, if one waits; takes two seconds at most.
-    pub(crate) async fn tell(self, text: &str) {
+    pub(crate) async fn show_result(self, text: &str) {
         if let Some(browser) = self.browser {
             // The login does not depend on the browser showing it.
             let _ = tokio::time::timeout(TELL_BOUND, answer(browser, "200 OK", text)).await;

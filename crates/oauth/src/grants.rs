@@ -190,7 +190,7 @@ impl Session {
         };
         let login = Login {
             wire: &self.wire,
-            found,
+            discovered: found,
             client: &client,
             proof: &settings.proof,
             scopes,

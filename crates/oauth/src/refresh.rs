@@ -134,7 +134,7 @@ impl Authorizer for OAuth {
         done(tokio::spawn(async move { session.bearer().await })).await
     }
 
-    async fn challenged(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String> {
+    async fn on_challenge(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String> {
         let session = Arc::clone(&self.0);
         done(tokio::spawn(async move { session.answer(&challenge, &sent).await })).await
     }

@@ -19,7 +19,7 @@ use crate::discovery::{ScopeSources, choose};
 use crate::refresh::TokenTrial;
 use crate::refresh::{Refusal, recent, refusal};
 use crate::registration::REGISTRATION;
-use crate::store::{CredentialStore, ServerKey, Stamp};
+use crate::store::{CredentialStore, CredentialsVersion, ServerKey};
 use crate::token::{Logout, Revocation};
 use crate::wire::OAuthHttp;
 use crate::wire::random_text;
@@ -230,7 +230,7 @@ impl Session {
         found: &Discovered,
         scopes: &[String],
     ) -> Result<(Client, Token), OAuthError> {
-        let known = self.begun(state, kept, found).await?;
+        let known = self.earlier_registration(state, kept, found).await?;
         let asked = self.ask(found, known.as_ref(), scopes).await;
         if let Err(error @ (OAuthError::Unreachable { .. } | OAuthError::Answer { .. })) = &asked
             && !self.needs_person()
@@ -258,7 +258,7 @@ impl Session {
 
     /// Returns the earlier registration to request a token with, if any, and marks it doubtful if a person will see its
     /// page. A doubtful one is used only if the server has no registration endpoint.
-    async fn begun(
+    async fn earlier_registration(
         &self,
         state: &mut State,
         kept: &mut Credentials,
@@ -383,7 +383,7 @@ pub(crate) struct State {
     /// The credentials, once loaded.
     pub(crate) kept: Option<Credentials>,
     /// Version of the stored credentials when they were loaded.
-    stamp: Stamp,
+    stamp: CredentialsVersion,
     /// Scope sets already requested because the server wanted more.
     pub(crate) stepped_up: Vec<Vec<String>>,
     /// The last refresh, if it failed.
@@ -394,10 +394,10 @@ pub(crate) struct State {
 
 /// Account of the stored credentials, with their version.
 #[derive(Default)]
-pub(crate) struct Identity(Mutex<Option<(Stamp, String)>>);
+pub(crate) struct Identity(Mutex<Option<(CredentialsVersion, String)>>);
 
 impl Identity {
-    fn lock(&self) -> MutexGuard<'_, Option<(Stamp, String)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(CredentialsVersion, String)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -458,7 +458,7 @@ impl Session {
         let saved = self.options.store.save(self.key(), credentials).await;
         // Another process may have written since, so the next use loads again. If storing failed, this process uses its
         // own copy until the store changes.
-        state.stamp = Stamp::UNKNOWN;
+        state.stamp = CredentialsVersion::UNKNOWN;
         if saved.is_err() {
             state.stamp = self.options.store.stamp(self.key());
             *self.identity.lock() = Some((state.stamp, identity));

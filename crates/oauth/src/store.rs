@@ -44,7 +44,7 @@ struct Memory {
 
 /// Version of a server's stored credentials, found without reading them. Every change replaces the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Stamp(Option<Version>);
+pub(crate) struct CredentialsVersion(Option<Version>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
@@ -53,7 +53,7 @@ enum Version {
     File { modified: Option<SystemTime>, bytes: u64, inode: u64 },
 }
 
-impl Stamp {
+impl CredentialsVersion {
     /// Differs from every stored version.
     pub(crate) const UNKNOWN: Self = Self(None);
 }
@@ -98,13 +98,13 @@ impl CredentialStore {
     }
 
     /// Returns the version of a server's stored credentials: one file's metadata, blocking.
-    pub(crate) fn stamp(&self, server: ServerKey<'_>) -> Stamp {
+    pub(crate) fn stamp(&self, server: ServerKey<'_>) -> CredentialsVersion {
         let folder = match &*self.0 {
-            StoreLocation::Memory(memory) => return Stamp(Some(Version::Changes(lock(memory).changes))),
+            StoreLocation::Memory(memory) => return CredentialsVersion(Some(Version::Changes(lock(memory).changes))),
             StoreLocation::Folder(folder) => folder,
         };
         let metadata = std::fs::metadata(file(folder, server, "json")).ok();
-        Stamp(Some(metadata.map_or(Version::Nothing, |metadata| Version::File {
+        CredentialsVersion(Some(metadata.map_or(Version::Nothing, |metadata| Version::File {
             modified: metadata.modified().ok(),
             bytes: metadata.len(),
             inode: inode(&metadata),

@@ -228,7 +228,7 @@ impl Session {
                 toolwright_core::duration::format(BOUND)
             )),
         };
-        came_to(refused.map(|error| error.to_string()), ended)
+        combine_revocations(refused.map(|error| error.to_string()), ended)
     }
 
     /// Revokes both tokens; `false` if the server has no revocation endpoint. The refresh token comes first: most
@@ -261,7 +261,7 @@ impl Session {
 }
 
 /// Combines the results of both tokens: an error of the first is reported whatever the second's result is.
-fn came_to(refused: Option<String>, ended: Result<Revocation, String>) -> Revocation {
+fn combine_revocations(refused: Option<String>, ended: Result<Revocation, String>) -> Revocation {
     match (refused, ended) {
         (None, Ok(revocation)) => revocation,
         (None, Err(why)) => Revocation::Failed(why),
@@ -353,7 +353,7 @@ mod tests {
             (Some("no"), Err("late"), failed("no; and late")),
             (Some("no"), Err("no"), failed("no")),
         ] {
-            assert_eq!(came_to(refused.map(str::to_owned), ended.map_err(str::to_owned)), expect);
+            assert_eq!(combine_revocations(refused.map(str::to_owned), ended.map_err(str::to_owned)), expect);
         }
     }
 }

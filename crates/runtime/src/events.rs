@@ -105,13 +105,13 @@ impl EventHub {
 
     /// Calls `see` with each event from now on, on its own task and a few milliseconds late. If `see` panics, that
     /// event is skipped. Events that `see` is too slow for are counted in [`EventSink::dropped`].
-    pub fn observe(&self, see: impl FnMut(&Event) + Send + 'static) -> Observation {
+    pub fn observe(&self, see: impl FnMut(&Event) + Send + 'static) -> ObserverHandle {
         self.observing(self.subscribe(), see)
     }
 
     /// Like [`EventHub::observe`], for events that are not routine ([`Event::is_routine`]): successful calls cause no
     /// wake-up.
-    pub fn observe_notable(&self, see: impl FnMut(&Event) + Send + 'static) -> Observation {
+    pub fn observe_notable(&self, see: impl FnMut(&Event) + Send + 'static) -> ObserverHandle {
         self.observing(self.notable.subscribe(), see)
     }
 
@@ -119,7 +119,7 @@ impl EventHub {
         &self,
         mut events: broadcast::Receiver<Arc<Event>>,
         mut see: impl FnMut(&Event) + Send + 'static,
-    ) -> Observation {
+    ) -> ObserverHandle {
         let dropped = Arc::clone(&self.dropped);
         let (stop, mut stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
@@ -154,7 +154,7 @@ impl EventHub {
                 }
             }
         });
-        Observation { stop, task }
+        ObserverHandle { stop, task }
     }
 }
 
@@ -193,12 +193,12 @@ impl EventSink for EventHub {
 
 /// A running observer. It continues when this is dropped.
 #[derive(Debug)]
-pub struct Observation {
+pub struct ObserverHandle {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-impl Observation {
+impl ObserverHandle {
     /// Lets the observer see the events emitted so far, for at most two seconds, and ends it.
     pub async fn end(mut self) {
         let _ = self.stop.send(());

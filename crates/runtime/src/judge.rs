@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use toolwright_core::context::InnerCalls;
+use toolwright_core::context::NestedCalls;
 use toolwright_core::{Cancel, Entry, Lineage, Session};
 use toolwright_search::{Score, Scorer, ScorerError, judge};
 
@@ -45,7 +45,7 @@ impl Scorer for ModelJudge {
         &self,
         query: &str,
         tools: &[&Entry],
-        calls: Option<&dyn InnerCalls>,
+        calls: Option<&dyn NestedCalls>,
     ) -> Result<Vec<Score>, ScorerError> {
         if tools.len() > judge::MAX_JUDGED {
             let (most, count) = (judge::MAX_JUDGED, tools.len());

@@ -29,7 +29,7 @@ use toolwright_core::{Clock, ContentHash};
 
 pub use approvals::{FormInbox, FormInboxOptions, Inbox, InboxOptions};
 pub use catalogue::{Catalogue, Pins};
-pub use events::{EventHub, Observation};
+pub use events::{EventHub, ObserverHandle};
 pub use executor::{Executor, ExecutorOptions, RecoveryOptions, RunContext};
 pub use jobs::JobManager;
 pub use jobs::triggers::{self, TriggerManager, TriggerRunner};

@@ -44,7 +44,7 @@ use tree::Tree;
 pub use nesting::{DEPTH_VARIABLE, is_nested, is_nested_process};
 pub use peer_process::peer_process;
 pub use program::{SpawnError, candidates, find_program, withheld_by_default};
-pub use tree::Exceeded;
+pub use tree::ExceededLimit;
 
 /// Time limit for waiting on a killed tree to be gone.
 const KILL_BOUND: Duration = Duration::from_secs(8);
@@ -194,9 +194,9 @@ impl SupervisedCommand {
         self
     }
 
-    /// Names in this variable a file that the command may write, for [`SupervisedChild::left`].
+    /// Names in this variable a file that the command may write, for [`SupervisedChild::read_output_file`].
     #[must_use]
-    pub fn leaves(mut self, variable: impl Into<OsString>) -> Self {
+    pub fn output_file(mut self, variable: impl Into<OsString>) -> Self {
         self.leaves = Some(variable.into());
         self
     }
@@ -367,9 +367,9 @@ impl SupervisedChild {
         Ok(status.into())
     }
 
-    /// Reads at most `max + 1` bytes of the file named by [`SupervisedCommand::leaves`], after the command has ended.
+    /// Reads at most `max + 1` bytes of the file named by [`SupervisedCommand::output_file`], after the command has ended.
     /// `None` if there is none, or if it is not an ordinary file.
-    pub async fn left(&self, max: usize) -> Option<Vec<u8>> {
+    pub async fn read_output_file(&self, max: usize) -> Option<Vec<u8>> {
         let path = self.scratch.as_ref()?.path().join(LEFT);
         let read = move || {
             use std::io::Read as _;
@@ -409,7 +409,7 @@ impl SupervisedChild {
 
     /// The limit for whole trees that it went over, if it was ended for that.
     #[must_use]
-    pub fn exceeded(&self) -> Option<Exceeded> {
+    pub fn exceeded(&self) -> Option<ExceededLimit> {
         self.tree.exceeded()
     }
 }

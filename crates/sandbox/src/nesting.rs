@@ -37,7 +37,7 @@ pub fn is_nested() -> bool {
 #[must_use]
 pub fn is_nested_process(pid: u32) -> bool {
     #[cfg(target_os = "linux")]
-    return linux::is_marked(pid) || linux::is_below(pid, linux::look);
+    return linux::is_marked(pid) || linux::is_below(pid, linux::observe);
     #[cfg(not(target_os = "linux"))]
     {
         let _ = pid;
@@ -95,7 +95,7 @@ mod linux {
         hard.is_some_and(|hard| hard.parse::<u64>().is_ok())
     }
 
-    pub(crate) fn look(pid: u32) -> ObservedProcess {
+    pub(crate) fn observe(pid: u32) -> ObservedProcess {
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok();
         stat.as_deref().and_then(parse).unwrap_or_else(|| unseen(pid))
     }

@@ -17,14 +17,14 @@ const KEEPERS: usize = 2;
 
 /// The limit that a tree has gone over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exceeded {
+pub enum ExceededLimit {
     /// It had more processes than so many.
     Processes(u64),
     /// Its processes had more memory together than so many bytes.
     Memory(u64),
 }
 
-impl std::fmt::Display for Exceeded {
+impl std::fmt::Display for ExceededLimit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Processes(most) => {
@@ -46,7 +46,7 @@ pub(crate) struct Tree {
     limits: TreeLimits,
     /// Its control group. The guardian removes it if nobody waits for the end of the tree.
     leaf: Mutex<Option<Arc<LeafCgroup>>>,
-    exceeded: OnceLock<Exceeded>,
+    exceeded: OnceLock<ExceededLimit>,
 }
 
 impl Tree {
@@ -89,16 +89,16 @@ impl Tree {
         *lock(&self.root) = None;
         let leaf = lock(&self.leaf).take();
         if let (Some(true), Some(most)) = (leaf.and_then(|leaf| leaf.was_oom_killed()), self.limits.memory) {
-            let _ = self.exceeded.set(Exceeded::Memory(most));
+            let _ = self.exceeded.set(ExceededLimit::Memory(most));
         }
     }
 
-    pub(crate) fn exceeded(&self) -> Option<Exceeded> {
+    pub(crate) fn exceeded(&self) -> Option<ExceededLimit> {
         self.exceeded.get().copied()
     }
 
     /// Checks usage against the limits; `false` once the tree has ended.
-    fn look(&self) -> bool {
+    fn check_limits(&self) -> bool {
         let root = lock(&self.root);
         let (Some(root), None) = (*root, self.exceeded()) else { return false };
         let over = |most: Option<u64>, has: u64| most.filter(|most| has > *most);
@@ -108,8 +108,8 @@ impl Tree {
             None => usage(root, self.limits.processes),
         };
         let exceeded = over(self.limits.processes, usage.processes)
-            .map(Exceeded::Processes)
-            .or_else(|| over(self.limits.memory, usage.memory).map(Exceeded::Memory));
+            .map(ExceededLimit::Processes)
+            .or_else(|| over(self.limits.memory, usage.memory).map(ExceededLimit::Memory));
         if let Some(exceeded) = exceeded {
             tracing::warn!(pid = root, "a sandboxed command is ended: {exceeded}");
             let _ = self.exceeded.set(exceeded);
@@ -136,7 +136,7 @@ fn observe(tree: Weak<Tree>) {
             std::thread::sleep(PAUSE);
             let now: Vec<Weak<Tree>> = lock(&TREES).clone();
             let gone: Vec<Weak<Tree>> =
-                now.into_iter().filter(|tree| !tree.upgrade().is_some_and(|tree| tree.look())).collect();
+                now.into_iter().filter(|tree| !tree.upgrade().is_some_and(|tree| tree.check_limits())).collect();
             let mut trees = lock(&TREES);
             trees.retain(|tree| !gone.iter().any(|gone| gone.ptr_eq(tree)));
             if trees.is_empty() {

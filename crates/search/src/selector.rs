@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
-use toolwright_core::context::InnerCalls;
+use toolwright_core::context::NestedCalls;
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::{ContentHash, Entry, Snapshot, duration};
 
@@ -61,7 +61,7 @@ struct PickPass<'a> {
     picking: PickRun<'a>,
     snapshot: &'a Arc<Snapshot>,
     limit: TimeLimit,
-    calls: Option<&'a dyn InnerCalls>,
+    calls: Option<&'a dyn NestedCalls>,
 }
 
 /// Deadline of a pick, and its time limit.
@@ -239,7 +239,7 @@ impl Selector {
             Method::Bm25 => Ok(ranking(picking.by_bm25(limit, &keep))),
             Method::Auto => {
                 // Without embeddings only words count.
-                let both = self.meaning(pass).await.unwrap_or_else(|why| {
+                let both = self.query_vectors(pass).await.unwrap_or_else(|why| {
                     provenance.fell_back.push((Method::Embedding.name().to_owned(), why));
                     None
                 });
@@ -248,7 +248,7 @@ impl Selector {
                 Ok(Ranking { by_words, ..ranking(picking.by_all(meaning, limit, &keep)) })
             }
             Method::Embedding => {
-                let (tools, query) = self.meaning(pass).await?.ok_or(NO_EMBEDDINGS)?;
+                let (tools, query) = self.query_vectors(pass).await?.ok_or(NO_EMBEDDINGS)?;
                 let order = tools.rank(&query, limit, &keep);
                 let note = |ranked: &Ranked| {
                     let reason = Some(format!("like the query in meaning by {:.2}", ranked.score));
@@ -258,7 +258,7 @@ impl Selector {
                 Ok(Ranking { notes, ..ranking(order) })
             }
             Method::Hybrid(hybrid) => {
-                let (tools, query) = self.meaning(pass).await?.ok_or(NO_EMBEDDINGS)?;
+                let (tools, query) = self.query_vectors(pass).await?.ok_or(NO_EMBEDDINGS)?;
                 Ok(hybrid_ranking(*hybrid, picking, &tools.rank(&query, HYBRID_DEPTH, &keep), limit, &keep))
             }
             Method::Judge => {
@@ -309,7 +309,7 @@ impl Selector {
     }
 
     /// Returns the vectors of the tools and of the query, if there is an embedding model.
-    async fn meaning(&self, pass: &PickPass<'_>) -> Result<Option<(Arc<Vectors>, Arc<[f32]>)>, String> {
+    async fn query_vectors(&self, pass: &PickPass<'_>) -> Result<Option<(Arc<Vectors>, Arc<[f32]>)>, String> {
         let Some(source) = &self.vectors else { return Ok(None) };
         let both = async {
             let Some(vectors) = source.tool_vectors().await? else { return Ok(None) };

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallScope, ProviderError, namespaces};
-use toolwright_core::context::InnerCalls;
+use toolwright_core::context::NestedCalls;
 use toolwright_core::exposure::{CALL_ID, DESCRIBE_ID, SEARCH_ID};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::output::head_and_tail;
@@ -242,7 +242,7 @@ impl Provider for ToolTools {
 }
 
 impl ToolTools {
-    async fn search(&self, asked: Search, principal: &Principal, calls: &dyn InnerCalls) -> ToolOutput {
+    async fn search(&self, asked: Search, principal: &Principal, calls: &dyn NestedCalls) -> ToolOutput {
         let namespace = asked.namespace.as_deref().map(str::trim).filter(|namespace| !namespace.is_empty());
         let (query, limit) = (asked.query.trim(), asked.limit.min(MAX_HITS));
         let hits = match namespace {

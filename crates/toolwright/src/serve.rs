@@ -20,7 +20,9 @@ use toolwright_sandbox::peer_process;
 use toolwright_search::ToolFinder;
 use url::Url;
 
-use crate::app::{DrivenGroups, Facades, GatewayFallback, Operations, Reloaded, RunningTriggers, Toolwright, watch};
+use crate::app::{
+    DrivenGroups, Facades, GatewayFallback, Operations, ReloadChanges, RunningTriggers, Toolwright, watch,
+};
 use crate::config::Config;
 use crate::error::Error;
 use crate::private_file::{api_token, api_token_file};
@@ -49,7 +51,7 @@ pub enum Ask {
 
 type OnQuestion = Arc<dyn Fn(&Question) + Send + Sync>;
 type OnForm = Arc<dyn Fn(&FormQuestion) + Send + Sync>;
-type OnReload = Arc<dyn Fn(&Result<Reloaded, Error>, ViewsChanged) + Send + Sync>;
+type OnReload = Arc<dyn Fn(&Result<ReloadChanges, Error>, ViewsChanged) + Send + Sync>;
 
 /// Whether a reload changed what some views show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +107,7 @@ pub enum Transport {
 impl Transport {
     /// Returns the default profile. Over HTTP any program on this machine may be the client; the client at standard
     /// input was started by its user, and has its own approval screen.
-    fn usual(self) -> Profile {
+    fn default_profile(self) -> Profile {
         match self {
             Self::Stdio => Profile::Client,
             Self::Http => Profile::Ask,
@@ -165,7 +167,10 @@ impl Serve {
     }
 
     /// Reloads the configuration when its files change while it serves, and calls `see` after each reload.
-    pub fn on_reload(mut self, see: impl Fn(&Result<Reloaded, Error>, ViewsChanged) + Send + Sync + 'static) -> Self {
+    pub fn on_reload(
+        mut self,
+        see: impl Fn(&Result<ReloadChanges, Error>, ViewsChanged) + Send + Sync + 'static,
+    ) -> Self {
         self.on_reload = Some(Arc::new(see));
         self
     }
@@ -195,8 +200,11 @@ impl Serve {
         options.webhooks = Some(app.webhooks());
         options.agents = Some(Arc::new(Facades(Arc::clone(&app))));
         options.metrics = Some(app.metrics_source());
-        options.operator =
-            Some(Arc::new(Operations { app: Arc::clone(&app), profile: self.profile, usual: Transport::Http.usual() }));
+        options.operator = Some(Arc::new(Operations {
+            app: Arc::clone(&app),
+            profile: self.profile,
+            usual: Transport::Http.default_profile(),
+        }));
         options.events = Some(Arc::clone(app.events()));
         options.stores = ApiStores { inbox: app.inbox(), approvals: app.approvals() };
         // Dropping this server ends only its own work.
@@ -235,7 +243,7 @@ impl Serve {
 
     /// Returns the policy of clients' calls by these settings.
     fn policy_of(profile: Option<Profile>, transport: Transport, config: &Config) -> Policy {
-        config.policy(profile, transport.usual())
+        config.policy(profile, transport.default_profile())
     }
 
     async fn prepare(&self, transport: Transport) -> Result<Arc<Gateway>, Error> {
@@ -246,7 +254,7 @@ impl Serve {
             app.catalogue().refresh(NAMESPACE).await;
         }
         let gateway = self.gateway(transport, &config);
-        if let Some(name) = gateway.clash() {
+        if let Some(name) = gateway.name_conflict() {
             let message =
                 format!("views.{name}: a provider has this name, and both are at /mcp/{name}; rename the view");
             return Err(Error::Usage(message));

@@ -44,7 +44,7 @@ impl Driver {
             parent: above.map(|above| Arc::clone(above.id())),
             name: agent_name(spec, options).or_else(|| last_step(options)).unwrap_or_default().to_owned(),
             limits: AgentLimits { turns: None, calls: None, time: None, ..limits },
-            fresh: state.turns() == 0,
+            starts_task: state.turns() == 0,
             time_left: state.time_left(),
         };
         if let Some(above) = above {

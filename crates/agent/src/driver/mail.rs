@@ -111,7 +111,7 @@ impl Driver {
             unread = self.unread(state, options).await?;
         }
         let mut mail = self.mail(state, unread, meter, options).await?;
-        if may_be_written_to && state.go_on(&mail) {
+        if may_be_written_to && state.reopen_for_messages(&mail) {
             return Ok(true);
         }
         let Some(limit) = limit else { return Ok(false) };

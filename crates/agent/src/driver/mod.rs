@@ -298,7 +298,9 @@ impl Driver {
             state.on_elapsed(now.saturating_duration_since(since));
             since = now;
             match options.cancel.cause() {
-                Some(CancelCause::Shutdown) if !state.is_over() => return self.leave(state, &meter, options).await,
+                Some(CancelCause::Shutdown) if !state.is_over() => {
+                    return self.release_run(state, &meter, options).await;
+                }
                 Some(cause) => state.cancel(cause),
                 None => {}
             }
@@ -310,7 +312,7 @@ impl Driver {
                 };
                 let mail = self.mail(state, unread, &meter, options).await?;
                 meter.count(state);
-                state.tell(&mail);
+                state.add_session_messages(&mail);
                 if let Some(agent_budget) = &options.agent_budget {
                     state.warn(&agent_budget.near_limits().await?);
                 }
@@ -371,7 +373,7 @@ impl Driver {
                     let is_left = outcomes.iter().any(|outcome| outcome.is_left);
                     self.started_ended(state, outcomes, options)?;
                     if is_left {
-                        return self.leave(state, &meter, options).await;
+                        return self.release_run(state, &meter, options).await;
                     }
                     asked = true;
                 }
@@ -400,7 +402,7 @@ impl Driver {
 
     /// Leaves a run to the next process, because the program ends: it is saved with its open calls. Its report says that
     /// it was cancelled.
-    async fn leave(
+    async fn release_run(
         &self,
         state: &mut RunState,
         meter: &UsageMeter,

@@ -68,7 +68,7 @@ impl Driver {
         self.record_request(&op, state, &request, exposure_record, options);
         let (session, tools) = (&*options.session, Some(exposure_record));
         let (asked, lost) = (ModelQuestion::Answer(&request), options.lost.to_vec());
-        let ask = ModelAsk { op, session, model: &model, asked, tools, lost, note };
+        let ask = ModelAsk { op, session, model: &model, question: asked, tools, lost, note };
         let record = self.executor.models().open_record(ask);
         let answer = if state.spec().dispatch == Dispatch::Streaming {
             let (events, mut calls) = StreamEvents::new(&text, self.executor.calls_per_turn());
@@ -183,7 +183,7 @@ impl Driver {
         state.start(&valid.id)?;
         self.save(state, options).await?;
         if let Some(watcher) = &options.watcher {
-            watcher.began(&written);
+            watcher.on_call_start(&written);
         }
         in_flight.start(&self.executor, valid, &run);
         Ok(())

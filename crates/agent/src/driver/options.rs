@@ -52,7 +52,7 @@ pub trait RunWatcher: Send + Sync {
     fn answered(&self, _answer: Result<&ModelResponse, &ModelError>) {}
 
     /// Called before a call runs.
-    fn began(&self, _call: &ToolCall) {}
+    fn on_call_start(&self, _call: &ToolCall) {}
 
     /// Called when a call has ended, or waits for a person.
     fn ended(&self, _outcome: &Outcome) {}

@@ -100,7 +100,7 @@ impl Driver {
         let view = self.view(state.spec(), options);
         let snapshot = self.snapshot(&state, &view);
         let mut settled: Vec<Outcome> =
-            state.runnable().filter_map(|call| settled(call, &saved.calls, snapshot)).collect();
+            state.runnable().filter_map(|call| journal_outcome(call, &saved.calls, snapshot)).collect();
         let is_cut = |ended: &&mut Outcome| saved.calls.iter().any(|(id, end)| *id == ended.call_id && end.is_none());
         let mut cut = settled.iter_mut().filter(is_cut).peekable();
         if cut.peek().is_some() {
@@ -175,7 +175,7 @@ impl Driver {
 }
 
 /// Returns the outcome of a call by the journal; `None` if it may run.
-fn settled(call: &TurnCall, journal: &Journal, snapshot: &Snapshot) -> Option<Outcome> {
+fn journal_outcome(call: &TurnCall, journal: &Journal, snapshot: &Snapshot) -> Option<Outcome> {
     let (_, finished) = journal.iter().find(|(id, _)| *id == call.id)?;
     if finished.is_some() {
         return finished.clone();

@@ -49,7 +49,7 @@ impl Driver {
         run.started_before = in_flight.ids.len();
         in_flight.budget.update(state);
         if let Some(watcher) = &options.watcher {
-            batch.calls.iter().for_each(|call| watcher.began(call));
+            batch.calls.iter().for_each(|call| watcher.on_call_start(call));
         }
         if !batch.grants.is_empty() {
             run.approver = Arc::new(GrantedApprover::new(batch.grants.clone(), run.approver));
@@ -345,7 +345,7 @@ pub(super) struct UsageMeter {
     of_jobs: Mutex<Vec<(CallId, Usage)>>,
     prices: PriceTable,
     /// The recorder of the call that the run is part of.
-    above: Option<Arc<dyn UsageRecorder>>,
+    caller_usage: Option<Arc<dyn UsageRecorder>>,
     /// A reference to itself.
     shared: Weak<Self>,
 }
@@ -358,7 +358,7 @@ impl UsageMeter {
             total: Mutex::default(),
             of_jobs: Mutex::new(of_jobs.to_vec()),
             prices: prices.clone(),
-            above,
+            caller_usage: above,
             shared: Weak::clone(shared),
         })
     }
@@ -401,7 +401,7 @@ impl UsageMeter {
 
     /// Reports the run's own usage to those above it only.
     pub(super) fn report(&self, model: &str, usage: Usage) {
-        if let Some(above) = &self.above {
+        if let Some(above) = &self.caller_usage {
             above.record(model, usage);
         }
     }

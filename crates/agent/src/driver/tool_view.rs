@@ -11,7 +11,7 @@ use toolwright_core::agents::prompt::{is_always_shown, tool_index};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::shown_tokens;
 use toolwright_core::catalogue::{CallScope, DefinitionOrigin, Entry, Provider, Snapshot};
-use toolwright_core::context::InnerCalls;
+use toolwright_core::context::NestedCalls;
 use toolwright_core::exposure::{
     CALL_ID, ChosenExposure, DESCRIBE_ID, Exposure, ExposureCost, ExposureRecord, SEARCH_ID, choose,
 };
@@ -365,7 +365,7 @@ impl Driver {
                 ..self.run_context(state, &view.tools, options)
             })
         });
-        let input = PickInput::turns(&texts).on_behalf_of(calls.as_ref().map(|calls| calls as &dyn InnerCalls));
+        let input = PickInput::turns(&texts).on_behalf_of(calls.as_ref().map(|calls| calls as &dyn NestedCalls));
         let principal = &options.session.principal;
         let found = self.finder.find_with_reasons(input, &view.tools, limit, principal, None).await;
         for (scorer, why) in found.failed.iter().filter(|_| is_first) {

@@ -70,7 +70,7 @@ impl RunState {
         if last && !reports {
             self.stop(Status::Partial, self.last_turn_reason());
         } else {
-            self.settle();
+            self.finish_turn();
         }
         Ok(())
     }

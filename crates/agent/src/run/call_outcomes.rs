@@ -98,7 +98,7 @@ impl RunState {
         if window_full {
             self.force_final("Your context window is full");
         }
-        self.settle();
+        self.finish_turn();
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl RunState {
         }
         calls.iter_mut().for_each(TurnCall::unblock);
         self.phase = Phase::Calls { calls };
-        self.settle();
+        self.finish_turn();
         Ok(())
     }
 
@@ -180,7 +180,7 @@ impl RunState {
     }
 
     /// Once every call of the turn is answered, continues with the model, unless the loop guard stops the run.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn finish_turn(&mut self) {
         let Phase::Calls { calls } = &mut self.phase else { return };
         if !calls.iter().all(TurnCall::is_answered) {
             return;

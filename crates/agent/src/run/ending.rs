@@ -206,7 +206,7 @@ impl RunState {
     }
 
     /// Adds the session's new messages for the model, which is asked next.
-    pub fn tell(&mut self, mail: &[SessionNotice]) {
+    pub fn add_session_messages(&mut self, mail: &[SessionNotice]) {
         if !matches!(&self.phase, Phase::Model { streamed, .. } if streamed.is_empty()) {
             return;
         }
@@ -291,20 +291,20 @@ impl RunState {
     pub fn wake(&mut self, mail: &[SessionNotice]) {
         if mail.iter().any(|notice| notice.seq > self.last_notice) && self.can_wake() {
             self.ask_model();
-            self.tell(mail);
+            self.add_session_messages(mail);
         }
     }
 
     /// Takes an answer back because the run has got messages meanwhile, and tells the model. Ends of its jobs do not
     /// count. Returns whether the limits allow it.
-    pub fn go_on(&mut self, mail: &[SessionNotice]) -> bool {
+    pub fn reopen_for_messages(&mut self, mail: &[SessionNotice]) -> bool {
         let is_written_to = mail.iter().any(|notice| notice.seq > self.last_notice && notice.kind != MessageKind::Job);
         if !is_written_to || !self.can_reopen_answer() {
             return false;
         }
         self.task.report = None;
         self.ask_model();
-        self.tell(mail);
+        self.add_session_messages(mail);
         self.waits_for_model()
     }
 
@@ -323,7 +323,7 @@ impl RunState {
             self.context.begin_task(self.messages.len());
             self.task = TaskState::default();
             self.ask_model();
-            self.tell(mail);
+            self.add_session_messages(mail);
         }
     }
 

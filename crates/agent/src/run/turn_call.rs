@@ -130,7 +130,7 @@ impl TurnCall {
     }
 
     /// The agent that its arguments name.
-    fn handed_to(&self) -> String {
+    fn handoff_target(&self) -> String {
         self.argument_value()["agent"].as_str().unwrap_or_default().trim().to_owned()
     }
 
@@ -363,12 +363,13 @@ pub(super) fn refuse<'c>(calls: impl Iterator<Item = &'c mut TurnCall>, why: &st
 pub(super) fn refuse_other_handoffs(calls: &mut [TurnCall], may_get: impl Fn(&str) -> bool) {
     let chosen = {
         let open = || calls.iter().filter(|call| call.is_handoff() && !call.is_answered());
-        let chosen = open().find(|call| call.is_started()).or_else(|| open().find(|call| may_get(&call.handed_to())));
+        let chosen =
+            open().find(|call| call.is_started()).or_else(|| open().find(|call| may_get(&call.handoff_target())));
         chosen.or_else(|| open().next()).map(|call| call.id.clone())
     };
     let others = calls.iter_mut().filter(|call| call.is_handoff() && Some(&call.id) != chosen.as_ref());
     for call in others.filter(|call| !call.is_answered() && !call.is_started()) {
-        let (kind, why) = match call.handed_to() {
+        let (kind, why) = match call.handoff_target() {
             to if may_get(&to) => {
                 let why = "only the first hand-off of an answer is tried; if it failed, hand the request over again";
                 (ErrorKind::LimitExceeded, why.to_owned())

@@ -56,7 +56,7 @@ impl HandoffTool {
         Some(Self { router: router.clone(), back: back.map(str::to_owned), description })
     }
 
-    async fn hand_over(
+    async fn hand_off(
         &self,
         to: &HandoffDestination,
         message: &str,
@@ -191,7 +191,7 @@ impl Tool for HandoffTool {
             return Ok(ToolOutput { structured, ..ToolOutput::text(format!("{agent} has the request again.")) });
         }
         match self.router.destination(&agent) {
-            Some(to) => self.hand_over(to, &message, context).await,
+            Some(to) => self.hand_off(to, &message, context).await,
             None => Err(ToolError::new(ErrorKind::InvalidParameters, format!("there is no destination `{agent}`"))),
         }
     }

@@ -138,7 +138,7 @@ pub(crate) fn person(
 }
 
 /// Returns who is asked: as given, else the terminal if there is one.
-pub(crate) fn who(given: Option<AskName>) -> AskName {
+pub(crate) fn question_recipient(given: Option<AskName>) -> AskName {
     given.unwrap_or(if is_interactive() { AskName::Terminal } else { AskName::Nobody })
 }
 
@@ -180,13 +180,13 @@ pub(crate) fn profile(agent: &Agent, spec: Option<&AgentConfig>, app: &Toolwrigh
     let own = spec.and_then(|spec| spec.policy);
     if agent.policy.or(own).is_none()
         && app.config().sections.policy.profile.is_none()
-        && who(agent.ask) == AskName::Nobody
+        && question_recipient(agent.ask) == AskName::Nobody
     {
         return Err(Failure::usage(
             "there is no terminal to ask at: choose what may run with --policy ask (read-only tools only), workspace (writes inside the workspace root too) or trusted (everything), or set policy.profile, or let --ask inbox ask",
         ));
     }
-    can_be_asked(who(agent.ask))?;
+    can_be_asked(question_recipient(agent.ask))?;
     Ok(agent.policy.or(own))
 }
 
@@ -234,7 +234,7 @@ pub(crate) fn agent(
     profile: Option<Profile>,
     report: Option<ReportConfig>,
 ) -> Result<toolwright::Agent, Failure> {
-    let ask = who(given.ask);
+    let ask = question_recipient(given.ask);
     let in_force = app.config().policy(profile, Profile::Ask).profile;
     let mut agent = match &given.agent {
         Some(name) => app.agent_named(name).map_err(failed)?.model(model),

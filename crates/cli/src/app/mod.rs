@@ -24,7 +24,7 @@ use crate::terminal::screen::{WARN, print_json, redact_with, sanitize, say, say_
 /// Options of every command.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
-pub(crate) struct Global {
+pub(crate) struct GlobalOptions {
     /// Configuration file that is read instead of all others; it needs no approval. Default: $TOOLWRIGHT_CONFIG.
     #[arg(long, global = true, value_name = "FILE", env = "TOOLWRIGHT_CONFIG", hide_env = true)]
     pub(crate) config: Option<PathBuf>,
@@ -57,7 +57,7 @@ pub(crate) enum ConfigCommand {
 }
 
 /// Returns the location of the configuration by the command line.
-pub(crate) fn options(global: &Global) -> Result<LoadOptions, Failure> {
+pub(crate) fn options(global: &GlobalOptions) -> Result<LoadOptions, Failure> {
     Ok(LoadOptions {
         config: global.config.clone(),
         root: global.root.clone(),
@@ -73,12 +73,12 @@ pub(crate) fn cwd() -> Result<PathBuf, Failure> {
 }
 
 /// Loads the configuration of the options.
-pub(crate) fn read(global: &Global) -> Result<Config, Failure> {
+pub(crate) fn read(global: &GlobalOptions) -> Result<Config, Failure> {
     Ok(load(&options(global)?, &variable))
 }
 
 /// Like [`read`], for commands that need a usable configuration: reports problems, and fails if it is unusable.
-pub(crate) fn usable(global: &Global) -> Result<Config, Failure> {
+pub(crate) fn usable(global: &GlobalOptions) -> Result<Config, Failure> {
     let mut config = read(global)?;
     if trust::ask_first(global, &config)? {
         config = read(global)?;
@@ -101,12 +101,12 @@ pub(crate) fn files_in_force(config: &Config) -> String {
 }
 
 /// Opens Toolwright on the configuration of the options.
-pub(crate) async fn open(global: &Global) -> Result<Arc<Toolwright>, Failure> {
+pub(crate) async fn open(global: &GlobalOptions) -> Result<Arc<Toolwright>, Failure> {
     open_config(global, usable(global)?).await
 }
 
 /// Like [`open`], on a configuration that a command has changed after [`usable`].
-pub(crate) async fn open_config(global: &Global, config: Config) -> Result<Arc<Toolwright>, Failure> {
+pub(crate) async fn open_config(global: &GlobalOptions, config: Config) -> Result<Arc<Toolwright>, Failure> {
     open_with(options(global)?, config, Box::new(variable)).await
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn not_nested(what: &str) -> Result<(), Failure> {
 }
 
 /// Runs `config schema` and `config show`.
-pub(crate) fn config(global: &Global, command: &ConfigCommand) -> CommandResult {
+pub(crate) fn config(global: &GlobalOptions, command: &ConfigCommand) -> CommandResult {
     match command {
         ConfigCommand::Schema => print_json(&json_schema())?,
         ConfigCommand::Show => {

@@ -13,7 +13,7 @@ use toolwright::trust::{
     write_approved_agent,
 };
 
-use crate::app::{Global, cwd, not_nested, options, read, variable};
+use crate::app::{GlobalOptions, cwd, not_nested, options, read, variable};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::screen::{
     BOLD, WARN, is_interactive, one_line, print_json, print_text, sanitize, say, say_warning, styled,
@@ -40,7 +40,7 @@ pub(crate) struct Trust {
     revoke: bool,
 }
 
-pub(crate) fn command(global: &Global, trust: &Trust) -> CommandResult {
+pub(crate) fn command(global: &GlobalOptions, trust: &Trust) -> CommandResult {
     let options = LoadOptions { config: None, ..options(global)? };
     let config = load(&options, &variable);
     let store = TrustStore::in_state(&config.state_dir);
@@ -88,7 +88,7 @@ pub(crate) fn command(global: &Global, trust: &Trust) -> CommandResult {
 }
 
 /// Asks about changes that wait and were not refused before, if a person is present. Returns whether any was answered.
-pub(crate) fn ask_first(global: &Global, config: &Config) -> Result<bool, Failure> {
+pub(crate) fn ask_first(global: &GlobalOptions, config: &Config) -> Result<bool, Failure> {
     if global.json || is_nested() || !is_interactive() {
         return Ok(false);
     }
@@ -107,7 +107,7 @@ pub(crate) fn ask_first(global: &Global, config: &Config) -> Result<bool, Failur
 
 /// Writes a configuration file on its owner's behalf. A project's file stays approved if it was or is new; otherwise
 /// the owner is told that it is not.
-pub(crate) fn write(global: &Global, path: &Path, text: &str) -> Result<(), Failure> {
+pub(crate) fn write(global: &GlobalOptions, path: &Path, text: &str) -> Result<(), Failure> {
     let state_dir = toolwright::config::state_dir(&options(global)?, &variable);
     let approved = write_approved(path, text, &TrustStore::in_state(&state_dir))
         .map_err(|error| Failure::usage(format!("{}: cannot be written: {error}", path.display())))?;
@@ -122,7 +122,13 @@ pub(crate) fn write(global: &Global, path: &Path, text: &str) -> Result<(), Fail
 
 /// Writes an agent file on its owner's behalf, in the `user`'s own folder or the project's. The project's stays
 /// approved if it was or is new; otherwise the owner is told that it is not.
-pub(crate) fn write_agent(global: &Global, folder: &Path, path: &Path, text: &str, user: bool) -> Result<(), Failure> {
+pub(crate) fn write_agent(
+    global: &GlobalOptions,
+    folder: &Path,
+    path: &Path,
+    text: &str,
+    user: bool,
+) -> Result<(), Failure> {
     let state_dir = toolwright::config::state_dir(&options(global)?, &variable);
     let failed = |error| Failure::usage(format!("{}: cannot be written: {error}", path.display()));
     std::fs::create_dir_all(folder).map_err(failed)?;
@@ -135,7 +141,7 @@ pub(crate) fn write_agent(global: &Global, folder: &Path, path: &Path, text: &st
 }
 
 fn waits(judged: &ProjectTrust) -> bool {
-    !matches!(judged.standing, TrustState::Approved | TrustState::Faulty)
+    !matches!(judged.state, TrustState::Approved | TrustState::Faulty)
 }
 
 /// Returns the project files of a path: the file itself, or those in the folder.
@@ -162,7 +168,7 @@ fn list(files: &[PathBuf]) -> String {
     files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" or ")
 }
 
-fn revoke(global: &Global, files: &[PathBuf], store: &TrustStore) -> CommandResult {
+fn revoke(global: &GlobalOptions, files: &[PathBuf], store: &TrustStore) -> CommandResult {
     not_nested("change what is approved")?;
     let mut revoked = Vec::new();
     for file in files {
@@ -219,7 +225,7 @@ fn ask(judged: &ProjectTrust) -> Result<Option<bool>, Failure> {
     Ok(is_there.then(|| matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
 }
 
-fn show(global: &Global, judged: &[ProjectTrust]) -> CommandResult {
+fn show(global: &GlobalOptions, judged: &[ProjectTrust]) -> CommandResult {
     if global.json {
         print_json(&json!({"files": judged.iter().map(ProjectTrust::to_json).collect::<Vec<_>>()}))?;
     } else if judged.is_empty() {
@@ -233,7 +239,7 @@ fn show(global: &Global, judged: &[ProjectTrust]) -> CommandResult {
 /// Describes a file. Its text is data: it can neither move the cursor nor hide anything.
 fn in_words(judged: &ProjectTrust) -> Vec<String> {
     let file = one_line(&judged.file.display().to_string(), MAX_VALUE);
-    let state = match judged.standing {
+    let state = match judged.state {
         TrustState::Approved => "is approved",
         TrustState::Unapproved if judged.refused => "was refused",
         TrustState::Unapproved => "is not approved",
@@ -253,7 +259,7 @@ fn in_words(judged: &ProjectTrust) -> Vec<String> {
             lines.extend(items.iter().map(|item| format!("  {}", one_line(item, 4 * MAX_VALUE))));
         }
     };
-    group("What is new:", judged.waits.iter().flat_map(change).collect());
+    group("What is new:", judged.pending.iter().flat_map(change).collect());
     if let Some(summary) = judged.summary() {
         let is_empty = summary.starts.is_empty() && summary.reaches.is_empty() && summary.changes.is_empty();
         group("It starts:", summary.starts);
@@ -282,7 +288,7 @@ fn change(change: &Change) -> Vec<String> {
 
 /// Returns the file to edit: the user's own if requested, else the given one, else the nearest `toolwright.yaml` of the
 /// project, else a new one.
-pub(crate) fn target(global: &Global, user: bool) -> Result<PathBuf, Failure> {
+pub(crate) fn target(global: &GlobalOptions, user: bool) -> Result<PathBuf, Failure> {
     let cwd = cwd()?;
     if user {
         return user_file(&variable)

@@ -15,7 +15,7 @@ use toolwright_eval::bench::report::{self, Detail, Report, json};
 use toolwright_eval::bench::{BenchOutcome, Bencher, PreparedBench, Progress, ResultsFile, Row, RunOptions, page, run};
 
 use super::bench_plan::{self, Bench};
-use crate::app::{Global, now_ms, open};
+use crate::app::{GlobalOptions, now_ms, open};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::screen::{
@@ -38,7 +38,7 @@ const LAST: usize = 40;
 /// The least time between two drawings of the bar.
 const PAUSE: Duration = Duration::from_millis(50);
 
-pub(crate) async fn command(global: &Global, args: &Bench) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, args: &Bench) -> CommandResult {
     require_distinct_files(args)?;
     if let Some(file) = args.compat.as_ref().filter(|_| args.cases.is_empty() && args.models.is_empty()) {
         only_read(args)?;
@@ -117,7 +117,7 @@ fn compat(args: &Bench, config: &Config) -> Option<PathBuf> {
     args.compat.clone().or_else(|| is_named.then(|| config.compat.file.clone()))
 }
 
-async fn measured(global: &Global, args: &Bench, app: &Arc<Toolwright>) -> CommandResult {
+async fn measured(global: &GlobalOptions, args: &Bench, app: &Arc<Toolwright>) -> CommandResult {
     let config = app.config();
     let compat = compat(args, &config);
     if let Some(file) = compat.as_ref().filter(|file| file.exists()) {
@@ -180,7 +180,7 @@ async fn measured(global: &Global, args: &Bench, app: &Arc<Toolwright>) -> Comma
     })
 }
 
-fn print(global: &Global, args: &Bench, report: &Report) -> std::io::Result<()> {
+fn print(global: &GlobalOptions, args: &Bench, report: &Report) -> std::io::Result<()> {
     if global.json {
         print_json(&json(report, if args.full { Detail::Full } else { Detail::Contract }))
     } else {
@@ -331,14 +331,14 @@ impl ProgressBar {
         if self.unmeasured > 0 {
             figures.push_str(&format!(", {} came to nothing", self.unmeasured));
         }
-        if let Some(left) = self.left(done) {
+        if let Some(left) = self.time_left(done) {
             figures.push_str(&format!(", {} to go", duration::format(left)));
         }
         figures
     }
 
     /// Estimates the remaining time.
-    fn left(&self, done: usize) -> Option<Duration> {
+    fn time_left(&self, done: usize) -> Option<Duration> {
         let rest = self.total.checked_sub(done).filter(|rest| *rest > 0)?;
         let each = self.started?.elapsed().checked_div(u32::try_from(self.ended).ok().filter(|ended| *ended > 0)?)?;
         let left = each.saturating_mul(u32::try_from(rest).unwrap_or(u32::MAX)).as_secs();

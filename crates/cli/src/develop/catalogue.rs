@@ -12,7 +12,7 @@ use toolwright::providers::catalogue::{
     CatalogueConfig, Grants, PublicKey, SigningKey, Verified, VerifyOptions, check_tools, fetch, sign, verify,
 };
 
-use crate::app::{Global, not_nested, now_ms, open};
+use crate::app::{GlobalOptions, not_nested, now_ms, open};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, print_json, print_text, sanitize, say, stdout, styled};
 use crate::values::duration;
@@ -66,7 +66,7 @@ pub(crate) struct Verify {
     secret: Vec<String>,
 }
 
-pub(crate) async fn command(global: &Global, command: &CatalogueCommand) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, command: &CatalogueCommand) -> CommandResult {
     match command {
         CatalogueCommand::Keygen { file } => keygen(global, file),
         CatalogueCommand::Sign { file, key, expires, out } => signed(file, key, *expires, out.as_deref()),
@@ -75,7 +75,7 @@ pub(crate) async fn command(global: &Global, command: &CatalogueCommand) -> Comm
     }
 }
 
-async fn forget(global: &Global, name: &str) -> CommandResult {
+async fn forget(global: &GlobalOptions, name: &str) -> CommandResult {
     not_nested("have an older catalogue accepted")?;
     let app = open(global).await?;
     let forgotten = app.forget_catalogue(name).await.map_err(Failure::failed);
@@ -91,7 +91,7 @@ async fn forget(global: &Global, name: &str) -> CommandResult {
     Ok(if forgotten { Exit::Ok } else { Exit::Failed })
 }
 
-fn keygen(global: &Global, file: &Path) -> CommandResult {
+fn keygen(global: &GlobalOptions, file: &Path) -> CommandResult {
     let pem = SigningKey::generate().map_err(Failure::failed)?;
     let key = SigningKey::read(pem.as_bytes()).map_err(Failure::failed)?;
     let mut options = std::fs::OpenOptions::new();
@@ -132,7 +132,7 @@ fn signed(file: &Path, key: &Path, expires: Option<Duration>, out: Option<&Path>
     Ok(Exit::Ok)
 }
 
-async fn verified(global: &Global, args: &Verify) -> CommandResult {
+async fn verified(global: &GlobalOptions, args: &Verify) -> CommandResult {
     let mut keys: Vec<PublicKey> = Vec::with_capacity(args.key.len());
     for key in &args.key {
         keys.push(key.parse().map_err(Failure::usage)?);
@@ -158,7 +158,7 @@ async fn verified(global: &Global, args: &Verify) -> CommandResult {
     report(global, &verified, &Grants { secrets, ..Grants::default() })
 }
 
-fn report(global: &Global, verified: &Verified, grants: &Grants) -> CommandResult {
+fn report(global: &GlobalOptions, verified: &Verified, grants: &Grants) -> CommandResult {
     let (tools, refused) = check_tools(verified, grants);
     let exit = if refused.is_empty() { Exit::Ok } else { Exit::Failed };
     let document = &verified.document;

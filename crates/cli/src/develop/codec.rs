@@ -25,7 +25,7 @@ use toolwright::textcalls::{self, Choice, Options, Reasoning, TextDecoder};
 use toolwright_eval::select::{RecordFields, SCHEMA, TOOLS, records};
 use url::Url;
 
-use crate::app::{Global, open, read};
+use crate::app::{GlobalOptions, open, read};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::input;
 use crate::terminal::screen::print_json;
@@ -303,7 +303,7 @@ pub(crate) fn encode(encode: &Encode) -> CommandResult {
 }
 
 /// Validates the configuration with its agent files. Starts nothing.
-pub(crate) fn validate_configuration(global: &Global) -> CommandResult {
+pub(crate) fn validate_configuration(global: &GlobalOptions) -> CommandResult {
     let mut config = read(global)?;
     config.problems.extend(config.unsigned_webhooks(&variable));
     let valid = config.problems.iter().all(|problem| problem.severity == Severity::Warning);
@@ -403,7 +403,7 @@ fn fetched(url: Url) -> Result<String, String> {
 }
 
 /// Validates against a tool of the catalogue, as for a call.
-pub(crate) async fn validate_by_tool(global: &Global, tool: &str, validate: &Validate) -> CommandResult {
+pub(crate) async fn validate_by_tool(global: &GlobalOptions, tool: &str, validate: &Validate) -> CommandResult {
     let text = written(validate)?;
     let app = open(global).await?;
     app.list_for(tool, LIST_WAIT).await;

@@ -13,7 +13,7 @@ use toolwright_eval::select::{
     TokensSpent, milliseconds,
 };
 
-use crate::app::{Global, read};
+use crate::app::{GlobalOptions, read};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::input::{read_catalogue, read_up_to, warn_of};
 use crate::terminal::screen::{print_json, print_text, sanitize, size};
@@ -84,14 +84,14 @@ fn scorer() -> impl TypedValueParser<Value = Scorer> {
     ])
 }
 
-pub(crate) async fn command(global: &Global, command: &Eval) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, command: &Eval) -> CommandResult {
     match command {
         Eval::Select(args) => select(global, args).await,
         Eval::Tokens(args) => tokens(global, args).await,
     }
 }
 
-async fn select(global: &Global, args: &SelectArgs) -> CommandResult {
+async fn select(global: &GlobalOptions, args: &SelectArgs) -> CommandResult {
     let file = read_catalogue(&args.catalogue)?;
     let queries = read_queries(&args.cases, &file)?;
     let vectors = match &args.embeddings {
@@ -153,7 +153,7 @@ fn print_figures(figures: &Figures) -> std::io::Result<()> {
     table.print()
 }
 
-async fn tokens(global: &Global, args: &TokensArgs) -> CommandResult {
+async fn tokens(global: &GlobalOptions, args: &TokensArgs) -> CommandResult {
     let file = read_catalogue(&args.catalogue)?;
     let text = read_up_to(&args.task, MAX_CATALOGUE_BYTES)?;
     let task = Task::parse(&text, &file.positions_by_name())
@@ -161,7 +161,7 @@ async fn tokens(global: &Global, args: &TokensArgs) -> CommandResult {
     let playback = Playback::new(file, task);
     let mut spent = Vec::with_capacity(EXPOSURES.len());
     for exposure in EXPOSURES {
-        spent.push((exposure, playback.under(exposure).await));
+        spent.push((exposure, playback.play(exposure).await));
     }
     if global.json {
         print_json(&spent_json(&playback, &spent))?;

@@ -13,7 +13,7 @@ use toolwright::core::store::StoreError;
 use toolwright::core::{ApprovalDecision, duration, taint};
 use toolwright::mcp::elicitation::{Form, Page};
 
-use crate::app::{Global, not_nested, now_ms, open};
+use crate::app::{GlobalOptions, not_nested, now_ms, open};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::person::{MAX_SHOWN, field_lines, page_lines};
 use crate::terminal::screen::{DIM, WARN, one_line, print_json, sanitize, say, styled};
@@ -70,7 +70,7 @@ pub(crate) enum ApprovalsCommand {
     },
 }
 
-pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, command: &ApprovalsCommand) -> CommandResult {
     if !matches!(command, ApprovalsCommand::Ls { .. }) {
         not_nested("approve")?;
     }
@@ -80,7 +80,7 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Comm
     done
 }
 
-async fn run(global: &Global, command: &ApprovalsCommand, app: &Toolwright) -> CommandResult {
+async fn run(global: &GlobalOptions, command: &ApprovalsCommand, app: &Toolwright) -> CommandResult {
     let inbox = app.inbox();
     match command {
         ApprovalsCommand::Ls { standing: true, .. } => {
@@ -195,7 +195,7 @@ fn reply(form: &FormQuestion, words: &[String]) -> Result<FormReply, String> {
 }
 
 fn print_answered<Q, A>(
-    global: &Global,
+    global: &GlobalOptions,
     id: &str,
     answer: AnswerStatus<InboxItem<Q, A>>,
     state: QuestionState,
@@ -217,7 +217,7 @@ fn settled<Q, A>(asked: &InboxItem<Q, A>) -> String {
     format!("{}{by}", asked.state.as_str())
 }
 
-fn print_state(global: &Global, id: &str, state: &str) -> CommandResult {
+fn print_state(global: &GlobalOptions, id: &str, state: &str) -> CommandResult {
     if global.json {
         print_json(&json!({"id": id, "state": state}))?;
     } else {

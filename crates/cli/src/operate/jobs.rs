@@ -10,7 +10,7 @@ use toolwright::core::duration::iso;
 use toolwright::core::job::{JobFilter, JobRecord, JobScope, Jobs};
 use toolwright::core::store::StoreError;
 
-use crate::app::{Global, not_nested, open};
+use crate::app::{GlobalOptions, not_nested, open};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, print_json, print_written, sanitize, say, styled};
 use crate::terminal::table::{Cell, Table, print_list};
@@ -67,7 +67,7 @@ pub(crate) enum JobsCommand {
     },
 }
 
-pub(crate) async fn command(global: &Global, command: &JobsCommand) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, command: &JobsCommand) -> CommandResult {
     if matches!(command, JobsCommand::Send { .. }) {
         not_nested("answer for a job")?;
     }
@@ -78,7 +78,7 @@ pub(crate) async fn command(global: &Global, command: &JobsCommand) -> CommandRe
     done
 }
 
-async fn answer(global: &Global, command: &JobsCommand, app: &Toolwright) -> CommandResult {
+async fn answer(global: &GlobalOptions, command: &JobsCommand, app: &Toolwright) -> CommandResult {
     let jobs: &dyn Jobs = &**app.jobs();
     match command {
         JobsCommand::Ls { limit, open } => {
@@ -146,7 +146,7 @@ fn failure(error: StoreError) -> Failure {
     }
 }
 
-fn show(global: &Global, job: &JobRecord) -> Result<(), Failure> {
+fn show(global: &GlobalOptions, job: &JobRecord) -> Result<(), Failure> {
     if global.json {
         return Ok(print_json(&job.to_whole_json())?);
     }

@@ -15,7 +15,7 @@ use toolwright::oauth::{Consent, LoginState, OAuth, OAuthOptions, Revocation};
 use toolwright::runtime::SecretRedactor;
 use url::Url;
 
-use crate::app::{Global, now_ms, usable};
+use crate::app::{GlobalOptions, now_ms, usable};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::console::Console;
 use crate::terminal::screen::{BOLD, DIM, is_interactive, open_page, print_json, redact_with, sanitize, say, styled};
@@ -48,7 +48,7 @@ pub(crate) enum McpCommand {
     },
 }
 
-pub(crate) async fn command(global: &Global, command: &McpCommand) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, command: &McpCommand) -> CommandResult {
     let settings = usable(global)?;
     let redactor = Arc::new(SecretRedactor::default());
     redactor.add(settings.secrets.iter().cloned());
@@ -124,7 +124,7 @@ fn no_login_needed(server: &Server) -> String {
     }
 }
 
-async fn list(global: &Global, settings: &Config, redactor: &Arc<SecretRedactor>) -> CommandResult {
+async fn list(global: &GlobalOptions, settings: &Config, redactor: &Arc<SecretRedactor>) -> CommandResult {
     let (mut rows, mut table) = (Vec::new(), Table::new(["server", "address", "login"]));
     for server in &settings.servers {
         let state = match authorization(server, settings, redactor) {

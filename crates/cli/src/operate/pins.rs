@@ -14,7 +14,7 @@ use toolwright::core::pins::{Change, ChangeSeverity, Pin, PinMark, PinSource, di
 use toolwright::core::store::{PinContracts, PinDecision, PinStore, StoreError};
 use toolwright::core::tool_id::wire_candidate;
 
-use crate::app::{Global, not_nested, now_ms, open_config, usable};
+use crate::app::{GlobalOptions, not_nested, now_ms, open_config, usable};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::screen::{
     BAD, BOLD, DIM, WARN, one_line, print_json, print_text, sanitize, say, say_warning, stdout, styled,
@@ -77,7 +77,7 @@ pub(crate) enum PinsCommand {
     },
 }
 
-pub(crate) async fn command(global: &Global, command: &PinsCommand) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, command: &PinsCommand) -> CommandResult {
     // A forgotten definition is admitted as if it were new.
     if matches!(command, PinsCommand::Approve { .. } | PinsCommand::Forget { .. }) {
         not_nested("approve definitions")?;
@@ -134,7 +134,12 @@ fn take_sources(config: &mut Config) -> Vec<PinSource> {
     sources.map(|(provider, scope)| PinSource { provider, scope }).collect()
 }
 
-async fn run(global: &Global, command: &PinsCommand, app: &Toolwright, in_force: &ConfiguredPins) -> CommandResult {
+async fn run(
+    global: &GlobalOptions,
+    command: &PinsCommand,
+    app: &Toolwright,
+    in_force: &ConfiguredPins,
+) -> CommandResult {
     let store = &*app.pins();
     match command {
         PinsCommand::Ls { of, waiting, all_projects } => {
@@ -187,7 +192,7 @@ async fn run(global: &Global, command: &PinsCommand, app: &Toolwright, in_force:
 }
 
 async fn decide_all(
-    global: &Global,
+    global: &GlobalOptions,
     store: &dyn PinStore,
     pins: &[Pin],
     decision: PinDecision,
@@ -297,7 +302,7 @@ fn check_hash(pin: &Pin, mark: &PinMark, given: Option<&str>, of: &str) -> Resul
     Err(Failure::failed(message))
 }
 
-fn list(global: &Global, pins: &[Pin], with_scope: bool) -> CommandResult {
+fn list(global: &GlobalOptions, pins: &[Pin], with_scope: bool) -> CommandResult {
     let mut table = Table::new(["definition", "state", "pin"]);
     for pin in pins {
         let style = if pin.state() == "pinned" { DIM } else { WARN };
@@ -323,7 +328,7 @@ fn to_json(pin: &Pin) -> Value {
     value
 }
 
-fn show(global: &Global, pin: &Pin, contracts: &PinContracts) -> CommandResult {
+fn show(global: &GlobalOptions, pin: &Pin, contracts: &PinContracts) -> CommandResult {
     if global.json {
         let mut value = to_json(pin);
         value["definition"] = json!(contracts.approved);
@@ -340,7 +345,7 @@ fn show(global: &Global, pin: &Pin, contracts: &PinContracts) -> CommandResult {
     Ok(Exit::Ok)
 }
 
-fn differences(global: &Global, differing: &[(Pin, PinContracts, Vec<Change>)]) -> CommandResult {
+fn differences(global: &GlobalOptions, differing: &[(Pin, PinContracts, Vec<Change>)]) -> CommandResult {
     let exit = if differing.is_empty() { Exit::Ok } else { Exit::Failed };
     if global.json {
         let row = |(pin, contracts, changes): &(Pin, PinContracts, Vec<Change>)| {
@@ -379,7 +384,7 @@ fn differences(global: &Global, differing: &[(Pin, PinContracts, Vec<Change>)]) 
     Ok(exit)
 }
 
-fn print_decided(global: &Global, decided: &[(&Pin, bool)], state: &str) -> CommandResult {
+fn print_decided(global: &GlobalOptions, decided: &[(&Pin, bool)], state: &str) -> CommandResult {
     let done: Vec<&Pin> = decided.iter().filter(|(_, counts)| *counts).map(|(pin, _)| *pin).collect();
     if global.json {
         let row = |pin: &&Pin| {

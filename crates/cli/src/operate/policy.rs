@@ -12,14 +12,14 @@ use toolwright::core::catalogue::{CallScope, Entry};
 use toolwright::core::json::fault;
 use toolwright::core::name_table::Resolution;
 use toolwright::core::policy::{Decision, EffectSelector, HintTrust, PolicyQuery, ToolNote, UserRequest};
-use toolwright::core::taint::{Taint, Tainted};
+use toolwright::core::taint::{Taint, TaintedArgument};
 use toolwright::core::{
     CallId, Caller, Effects, Policy, Principal, Profile, RawArguments, Session, Snapshot, ToolCall, ToolDefinition,
     ToolId, check, pointer,
 };
 use toolwright_eval::select::RecordFields;
 
-use crate::app::{Global, open_config, usable};
+use crate::app::{GlobalOptions, open_config, usable};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::input;
 use crate::terminal::screen::print_json;
@@ -63,7 +63,7 @@ pub(crate) struct PolicyTest {
     jsonl: bool,
 }
 
-pub(crate) async fn command(global: &Global, command: &PolicyCommand) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, command: &PolicyCommand) -> CommandResult {
     let PolicyCommand::Test(test) = command;
     let settings = usable(global)?;
     let policy = policy(test.policy.as_deref(), &settings)?;
@@ -78,7 +78,7 @@ fn policy(file: Option<&Path>, settings: &Config) -> Result<Policy, Failure> {
     let Some(file) = file else { return Ok(settings.policy(None, Profile::Ask)) };
     let section = policy_file(&input::read(file)?, file)
         .map_err(|problems| Failure::usage(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
-    Ok(section.under(section.profile.unwrap_or_default()))
+    Ok(section.policy_for(section.profile.unwrap_or_default()))
 }
 
 /// A call to decide about.
@@ -87,7 +87,7 @@ struct TestedCall {
     arguments: Value,
     request: Option<Arc<UserRequest>>,
     roles: Vec<String>,
-    tainted: Vec<Tainted>,
+    tainted: Vec<TaintedArgument>,
     /// The declared effects of the tool.
     effects: Option<EffectSelector>,
     tags: Vec<String>,
@@ -214,7 +214,7 @@ impl PolicyTester<'_> {
 }
 
 /// Returns the places declared to derive from an untrusted tool.
-fn tainted<'a>(places: impl IntoIterator<Item = &'a String>) -> Vec<Tainted> {
+fn tainted<'a>(places: impl IntoIterator<Item = &'a String>) -> Vec<TaintedArgument> {
     let Ok(tool) = ToolId::foreign(UNLISTED, "untrusted") else { return Vec::new() };
     let place = |written: &String| {
         let mut path = String::new();
@@ -222,7 +222,7 @@ fn tainted<'a>(places: impl IntoIterator<Item = &'a String>) -> Vec<Tainted> {
             true => path.clone_from(written),
             false => written.split('.').for_each(|step| pointer::push(&mut path, step)),
         }
-        Tainted { path, from: Taint::of(&tool) }
+        TaintedArgument { path, from: Taint::of(&tool) }
     };
     places.into_iter().map(place).collect()
 }

@@ -10,7 +10,7 @@ use toolwright::core::store::{LogEntry, STATE, state_path};
 use toolwright::core::variables::{KnownValue, VariableKind, Variables as _};
 use toolwright::runtime::RunVariables;
 
-use crate::app::{Global, open};
+use crate::app::{GlobalOptions, open};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::screen::{print_drawn, print_json, sanitize};
 use crate::terminal::table::{Table, name, print_list};
@@ -20,7 +20,7 @@ pub(crate) enum StateCommand {
     /// List what was written, oldest first: path, method, call, date.
     Ls {
         #[command(flatten)]
-        of: OfRun,
+        of: RunSelection,
     },
     /// Print the value at a path, as `†state.PATH` reads it. A text is printed as it is; with --json all values are
     /// JSON.
@@ -31,26 +31,26 @@ pub(crate) enum StateCommand {
         #[arg(long, value_name = "NAME")]
         instance: Option<String>,
         #[command(flatten)]
-        of: OfRun,
+        of: RunSelection,
     },
 }
 
 /// Whose state.
 #[derive(Debug, Args)]
-pub(crate) struct OfRun {
+pub(crate) struct RunSelection {
     /// The run or plan. Default: the one that wrote last.
     #[arg(long, value_name = "ID")]
     run: Option<String>,
 }
 
-pub(crate) async fn command(global: &Global, command: &StateCommand) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, command: &StateCommand) -> CommandResult {
     let app = open(global).await?;
     let done = answer(global, command, &app).await;
     app.shut_down().await;
     done
 }
 
-async fn answer(global: &Global, command: &StateCommand, app: &Toolwright) -> CommandResult {
+async fn answer(global: &GlobalOptions, command: &StateCommand, app: &Toolwright) -> CommandResult {
     let (StateCommand::Ls { of } | StateCommand::Get { of, .. }) = command;
     let services = app.executor().services();
     let session = match &of.run {

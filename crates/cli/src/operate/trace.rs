@@ -14,7 +14,7 @@ use toolwright::core::store::{LedgerStore, RUNNING, TraceSummary, TraceSums, UNK
 use toolwright::core::trace::{self, MAX_OPERATIONS, Trace, TraceOp};
 
 use super::trace_html;
-use crate::app::{Global, usable};
+use crate::app::{GlobalOptions, usable};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, WARN, one_line, print_json, print_text, say, size, styled};
 use crate::terminal::table::{Cell, Table, print_list};
@@ -62,7 +62,7 @@ pub(crate) struct TraceArgs {
     html: Option<PathBuf>,
 }
 
-pub(crate) async fn command(global: &Global, args: &TraceArgs) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, args: &TraceArgs) -> CommandResult {
     let config = usable(global)?;
     let store = toolwright::runtime::SqliteStore::open(&config.state_dir).map_err(Failure::usage)?;
     let Some(name) = &args.run else {

@@ -14,7 +14,7 @@ use toolwright::core::trigger::{
 use toolwright::models::key_variable;
 
 use crate::app::agent::unknown;
-use crate::app::{Global, not_nested, open};
+use crate::app::{GlobalOptions, not_nested, open};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::screen::{print_json, say, say_warning};
 use crate::terminal::table::{Table, name, print_list};
@@ -77,7 +77,7 @@ fn kind(text: &str) -> Result<TriggerKind, String> {
     })
 }
 
-pub(crate) async fn command(global: &Global, command: &TriggersCommand) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, command: &TriggersCommand) -> CommandResult {
     match command {
         TriggersCommand::Ls { .. } | TriggersCommand::Next { .. } => {}
         TriggersCommand::Add { .. } => not_nested("add a trigger")?,
@@ -90,7 +90,7 @@ pub(crate) async fn command(global: &Global, command: &TriggersCommand) -> Comma
     done
 }
 
-async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) -> CommandResult {
+async fn answer(global: &GlobalOptions, command: &TriggersCommand, app: &Toolwright) -> CommandResult {
     let triggers = app.triggers();
     match command {
         TriggersCommand::Ls { firings, all } => {

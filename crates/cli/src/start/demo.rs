@@ -22,7 +22,7 @@ use toolwright::core::model::{
 use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Cancel, Event, Profile};
 
 use crate::app::agent::failed;
-use crate::app::{Global, open_with};
+use crate::app::{GlobalOptions, open_with};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::person::Terminal;
@@ -48,7 +48,7 @@ pub(crate) struct DemoArgs {
     print: bool,
 }
 
-pub(crate) async fn command(global: &Global, args: &DemoArgs) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, args: &DemoArgs) -> CommandResult {
     if let Some(address) = args.serve {
         return super::demo_team::serve(address, !args.print).await;
     }

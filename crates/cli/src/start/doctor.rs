@@ -23,7 +23,7 @@ use toolwright::trust::{ProjectTrust, TrustState};
 
 use super::doctor_models::{ModelProbe, default_model, probe_models};
 use crate::app::lists::{WaitFor, starting, wait_with_notice};
-use crate::app::{Global, open_config, read};
+use crate::app::{GlobalOptions, open_config, read};
 use crate::exit::{CommandResult, Exit};
 use crate::terminal::logging;
 use crate::terminal::screen::{BAD, DIM, GOOD, WARN, print_json, print_text, sanitize, styled};
@@ -74,7 +74,7 @@ struct Diagnosis {
     listed: Vec<(String, Vec<Loss>)>,
 }
 
-pub(crate) async fn command(global: &Global) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions) -> CommandResult {
     let settings = read(global)?;
     let problems = settings.problems.clone();
     if settings.is_unusable() {
@@ -332,7 +332,7 @@ async fn answers_health(mut address: SocketAddr) -> bool {
 }
 
 fn report(
-    global: &Global,
+    global: &GlobalOptions,
     settings: &Config,
     problems: &[Problem],
     probes: &[ProviderProbe],
@@ -433,7 +433,7 @@ fn files_in_words(settings: &Config) -> Vec<String> {
         format!("{verb} {}", file.display())
     });
     let read = settings.files.iter().map(|file| {
-        let is_older = |judged: &ProjectTrust| judged.file == *file && judged.standing != TrustState::Approved;
+        let is_older = |judged: &ProjectTrust| judged.file == *file && judged.state != TrustState::Approved;
         let what = if settings.trust.iter().any(is_older) { "use what was approved of" } else { "read" };
         format!("{what} {}", file.display())
     });

@@ -15,7 +15,7 @@ use toolwright::models::endpoints_from_env;
 use toolwright::trust::TrustStore;
 
 use crate::app::trust::{target, write};
-use crate::app::{Global, cwd, read, variable};
+use crate::app::{GlobalOptions, cwd, read, variable};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::screen::{WARN, has_invisible, one_line, print_json, sanitize, say, say_warning, styled};
 use crate::values::{ImportSource, import_source};
@@ -140,7 +140,7 @@ pub(super) fn at(path: &Path) -> impl Fn(EditError) -> Failure {
     move |error| Failure::usage(format!("{}: {error}", path.display()))
 }
 
-fn done(global: &Global, path: &Path, verb: &str, names: &[&str]) -> CommandResult {
+fn done(global: &GlobalOptions, path: &Path, verb: &str, names: &[&str]) -> CommandResult {
     if global.json {
         print_json(&json!({"file": path, verb: names}))?;
     } else {
@@ -149,7 +149,7 @@ fn done(global: &Global, path: &Path, verb: &str, names: &[&str]) -> CommandResu
     Ok(Exit::Ok)
 }
 
-pub(crate) fn init(global: &Global) -> CommandResult {
+pub(crate) fn init(global: &GlobalOptions) -> CommandResult {
     let path = match &global.config {
         Some(_) => target(global, false)?,
         None => cwd()?.join("toolwright.yaml"),
@@ -166,7 +166,7 @@ pub(crate) fn init(global: &Global) -> CommandResult {
     Ok(Exit::Ok)
 }
 
-pub(crate) fn add(global: &Global, add: &Add) -> CommandResult {
+pub(crate) fn add(global: &GlobalOptions, add: &Add) -> CommandResult {
     let path = target(global, add.target.user)?;
     check_name(&add.name)?;
     let mut entries = [(add.name.clone(), entry_of(add)?)];
@@ -248,7 +248,7 @@ fn put_pairs(entry: &mut Map<String, Value>, key: &str, pairs: &[String], separa
     Ok(())
 }
 
-pub(crate) fn remove(global: &Global, name: &str) -> CommandResult {
+pub(crate) fn remove(global: &GlobalOptions, name: &str) -> CommandResult {
     let config = read(global)?;
     let candidates: Vec<PathBuf> = match &global.config {
         Some(_) => vec![target(global, false)?],
@@ -322,13 +322,13 @@ fn forget(config: &Config, before: &str, files: &[PathBuf]) -> Result<Option<(Pa
 }
 
 /// Returns the addresses of a Toolwright with this configuration, and the default ones.
-fn own_addresses(global: &Global) -> Result<Vec<SocketAddr>, Failure> {
+fn own_addresses(global: &GlobalOptions) -> Result<Vec<SocketAddr>, Failure> {
     let configured = read(global)?.sections.server.http;
     let http = [configured, ServerConfig::default().http];
     Ok(http.iter().filter_map(|address| address.parse().ok()).collect())
 }
 
-pub(crate) fn import(global: &Global, import: &Import, source: Source) -> CommandResult {
+pub(crate) fn import(global: &GlobalOptions, import: &Import, source: Source) -> CommandResult {
     if let Some(option) = import.document.given() {
         return Err(Failure::usage(format!("{option} is for `import openapi`: servers keep the names that they have")));
     }

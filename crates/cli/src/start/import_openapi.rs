@@ -10,7 +10,7 @@ use toolwright::net::{HttpClient, HttpOptions};
 use toolwright::providers::openapi::{self, Filter, GroupBy, Imported, OpenApiConfig, OpenApiError, Origin};
 
 use crate::app::trust::{target, write};
-use crate::app::{Global, cwd, read};
+use crate::app::{GlobalOptions, cwd, read};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::start::edit::{Import, at, text_of};
 use crate::terminal::screen::{DIM, WARN, print_json, print_text, sanitize, say, say_warning, styled};
@@ -18,7 +18,7 @@ use crate::terminal::screen::{DIM, WARN, print_json, print_text, sanitize, say, 
 /// The most refusals that are shown to a person; the JSON has all.
 const SHOWN: usize = 20;
 
-pub(crate) async fn command(global: &Global, import: &Import) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, import: &Import) -> CommandResult {
     let Some(document) = import.file.as_deref().and_then(Path::to_str) else {
         return Err(Failure::usage("give the document: toolwright import openapi FILE|URL"));
     };

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 use toolwright::core::{Event as Happened, duration};
-use toolwright::runtime::{EventHub, Observation};
+use toolwright::runtime::{EventHub, ObserverHandle};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::filter_fn;
@@ -110,7 +110,7 @@ pub(crate) fn start(verbose: u8, format: LogFormat, keep: FailureLog) {
 }
 
 /// From now on logs calls and requests: all, or those that are not routine, by the log level.
-pub(crate) fn observe(events: &EventHub) -> Option<Observation> {
+pub(crate) fn observe(events: &EventHub) -> Option<ObserverHandle> {
     if tracing::enabled!(target: "toolwright::calls", Level::DEBUG) {
         return Some(events.observe(log));
     }

@@ -194,7 +194,7 @@ impl std::fmt::Display for TaskCost {
 }
 
 /// Describes evicted results, of which `kept` can be read by a handle.
-fn gave_way(results: u64, kept: u64) -> String {
+fn eviction_text(results: u64, kept: u64) -> String {
     match (kept, results.saturating_sub(kept)) {
         (kept, 0) => format!("{kept} old results were replaced by handles"),
         (0, gone) => format!("{gone} old results were removed and not kept"),
@@ -317,7 +317,7 @@ impl Writer {
             Event::Warning { code, .. } if code == "replayed" => {}
             Event::Compacted { layer, before, after, results, kept, messages, .. } => {
                 let what = match layer {
-                    CompactionLayer::Truncate => gave_way(results, kept),
+                    CompactionLayer::Truncate => eviction_text(results, kept),
                     CompactionLayer::Summarize => format!("{messages} messages were put together"),
                     CompactionLayer::ForceFinal => "the next turn is the last".into(),
                 };
@@ -401,7 +401,7 @@ mod tests {
             (3, 0, "3 old results were removed and not kept"),
             (3, 2, "2 old results were replaced by handles, 1 were removed"),
         ] {
-            assert_eq!(gave_way(results, kept), expect);
+            assert_eq!(eviction_text(results, kept), expect);
         }
     }
 }

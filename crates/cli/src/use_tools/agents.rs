@@ -11,7 +11,7 @@ use toolwright::core::trigger::TriggerConfig;
 
 use crate::app::agent::unknown;
 use crate::app::trust::{target, write_agent};
-use crate::app::{Global, usable};
+use crate::app::{GlobalOptions, usable};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::screen::{BOLD, DIM, print_json, print_text, sanitize, say, styled};
 use crate::terminal::table::{Table, name, print_list};
@@ -44,7 +44,7 @@ pub(crate) enum AgentsCommand {
     },
 }
 
-pub(crate) fn command(global: &Global, command: &AgentsCommand) -> CommandResult {
+pub(crate) fn command(global: &GlobalOptions, command: &AgentsCommand) -> CommandResult {
     match command {
         AgentsCommand::Ls => list(global, &usable(global)?),
         AgentsCommand::Show { name } => show(global, &usable(global)?, name),
@@ -55,7 +55,7 @@ pub(crate) fn command(global: &Global, command: &AgentsCommand) -> CommandResult
     }
 }
 
-fn list(global: &Global, config: &Config) -> CommandResult {
+fn list(global: &GlobalOptions, config: &Config) -> CommandResult {
     let mut table = Table::new(["agent", "model", "tools", "description"]);
     for AgentEntry { spec, .. } in &config.agents {
         let tools = spec.tools.as_ref().map_or_else(|| "all".to_owned(), |tools| tools.join(", "));
@@ -78,7 +78,7 @@ fn place(agent: &AgentEntry, value: &mut Value) {
     value["line"] = json!(agent.at.line);
 }
 
-fn show(global: &Global, config: &Config, name: &str) -> CommandResult {
+fn show(global: &GlobalOptions, config: &Config, name: &str) -> CommandResult {
     let Some(agent) = config.agent(name) else { return Err(unknown(config, name)) };
     let spec = &agent.spec;
     if global.json {
@@ -159,7 +159,7 @@ impl AgentFrontMatter<'_> {
     }
 }
 
-fn new(global: &Global, front: &AgentFrontMatter<'_>, user: bool) -> CommandResult {
+fn new(global: &GlobalOptions, front: &AgentFrontMatter<'_>, user: bool) -> CommandResult {
     check_name(front.name).map_err(Failure::usage)?;
     let beside = target(global, user)?;
     if !user && !beside.exists() {

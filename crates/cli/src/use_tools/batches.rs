@@ -12,8 +12,8 @@ use toolwright::{Error, Toolwright};
 use super::plan::drawn;
 use super::report::{exit, print_report};
 use super::run::Run;
-use crate::app::Global;
-use crate::app::agent::{agent, failed, who};
+use crate::app::GlobalOptions;
+use crate::app::agent::{agent, failed, question_recipient};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::person::Terminal;
 use crate::terminal::progress::{ProgressDisplay, TextOutput};
@@ -22,7 +22,7 @@ use crate::values::AskName;
 
 /// A run over its inputs.
 pub(super) struct Batches<'a> {
-    pub(super) global: &'a Global,
+    pub(super) global: &'a GlobalOptions,
     pub(super) run: &'a Run,
     pub(super) app: &'a Arc<Toolwright>,
     pub(super) terminal: &'a Terminal,
@@ -156,7 +156,7 @@ impl Batches<'_> {
         if conversation.spec().dispatch == Dispatch::Manual {
             return Ok(());
         }
-        let asks = self.profile.is_none() && who(self.run.agent.ask) == AskName::Terminal;
+        let asks = self.profile.is_none() && question_recipient(self.run.agent.ask) == AskName::Terminal;
         let is_approved = asks
             && self.terminal.console.ask("run this plan? [y/N] ").await.is_some_and(|word| {
                 let word = word.trim().to_lowercase();

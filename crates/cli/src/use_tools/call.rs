@@ -24,9 +24,9 @@ use toolwright::core::{CallId, Cancel, Outcome, Profile, RawArguments, ToolCall}
 use toolwright::models::default_model;
 use toolwright::runtime::executor::LlmOptions;
 
-use crate::app::agent::{Record, approver, can_answer, can_be_asked, person, record, who};
+use crate::app::agent::{Record, approver, can_answer, can_be_asked, person, question_recipient, record};
 use crate::app::lists::{WaitFor, say_starting, starting_for, wait_with_notice};
-use crate::app::{Global, open, variable};
+use crate::app::{GlobalOptions, open, variable};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::input;
 use crate::terminal::console::{OnSignal, watch};
@@ -79,8 +79,8 @@ pub(crate) struct Call {
     pub(crate) record: Record,
 }
 
-pub(crate) async fn command(global: &Global, call: &Call) -> CommandResult {
-    can_be_asked(who(call.ask))?;
+pub(crate) async fn command(global: &GlobalOptions, call: &Call) -> CommandResult {
+    can_be_asked(question_recipient(call.ask))?;
     let app = open(global).await?;
     record(&app, &call.record)?;
     app.offer_llm_tools().await;
@@ -109,7 +109,7 @@ pub(crate) async fn command(global: &Global, call: &Call) -> CommandResult {
     let background_after = call.background.then_some(Duration::ZERO);
     let llm = llm_options(call, &app, &snapshot).await?;
     let terminal = Terminal::new(&app);
-    let client = client(&terminal, &app, who(call.ask));
+    let client = client(&terminal, &app, question_recipient(call.ask));
     let progress = ProgressDisplay::of_call(app.events().subscribe(), terminal.screen);
     // People and programs get the whole result, because it fills no context window. A job's result is stored, and
     // limited as usual.

@@ -15,7 +15,7 @@ use super::run::LIST_WAIT;
 use super::serve::say_reload;
 use crate::app::agent::{Agent, agent, failed, model, named, profile, record};
 use crate::app::lists::{WaitFor, wait_for};
-use crate::app::{Global, open};
+use crate::app::{GlobalOptions, open};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::console::{OnSignal, TerminalGuard, TypedLine, background_on_sigquit, next_signal, watch};
 use crate::terminal::person::Terminal;
@@ -92,7 +92,7 @@ impl ChatTotals {
     }
 }
 
-pub(crate) async fn chat(global: &Global, chat: &Chat) -> CommandResult {
+pub(crate) async fn chat(global: &GlobalOptions, chat: &Chat) -> CommandResult {
     let app = open(global).await?;
     record(&app, &chat.agent.record)?;
     app.offer_llm_tools().await;

@@ -14,7 +14,7 @@ use toolwright::search::{Pick, PickConfig, PickOptions, Picked};
 use toolwright_eval::select::CatalogueFile;
 
 use crate::app::lists::{WaitFor, wait_for};
-use crate::app::{Global, cwd, open_config, usable};
+use crate::app::{GlobalOptions, cwd, open_config, usable};
 use crate::exit::{CommandResult, Exit};
 use crate::input::{self, read_catalogue};
 use crate::terminal::screen::{DIM, one_line, print_json, sanitize, say, say_warning, styled};
@@ -100,7 +100,7 @@ fn scorer() -> impl TypedValueParser<Value = ScorerName> {
     ])
 }
 
-pub(crate) async fn command(global: &Global, args: &PickArgs) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, args: &PickArgs) -> CommandResult {
     let query = match args.query.as_str() {
         "-" => input::read(Path::new("-"))?,
         query => query.to_owned(),

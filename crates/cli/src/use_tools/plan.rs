@@ -17,9 +17,9 @@ use toolwright::core::{Cancel, Profile, RunInput};
 use super::call::LIST_WAIT;
 use super::report::exit;
 use super::run::read_task;
-use crate::app::agent::{approver, can_be_asked, chosen_model, who};
+use crate::app::agent::{approver, can_be_asked, chosen_model, question_recipient};
 use crate::app::lists::{WaitFor, wait_for};
-use crate::app::{Global, open};
+use crate::app::{GlobalOptions, open};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::input;
 use crate::terminal::console::{OnSignal, watch};
@@ -150,7 +150,7 @@ impl PlanFile {
     }
 }
 
-pub(crate) async fn command(global: &Global, command: &PlanCommand) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, command: &PlanCommand) -> CommandResult {
     let file = match command {
         PlanCommand::Check(file)
         | PlanCommand::Show { plan: file, .. }
@@ -177,7 +177,7 @@ pub(crate) async fn command(global: &Global, command: &PlanCommand) -> CommandRe
         },
     };
     if let PlanCommand::Run { ask, .. } = command {
-        can_be_asked(who(*ask))?;
+        can_be_asked(question_recipient(*ask))?;
     }
     if file.input.is_some() && file.name().is_some() && !matches!(command, PlanCommand::Save { .. }) {
         let message = "a plan that is kept has its input: `plan save NAME --input …` keeps it with another";
@@ -215,7 +215,7 @@ pub(crate) async fn command(global: &Global, command: &PlanCommand) -> CommandRe
     done
 }
 
-async fn opened(global: &Global) -> Result<Arc<Toolwright>, Failure> {
+async fn opened(global: &GlobalOptions) -> Result<Arc<Toolwright>, Failure> {
     let app = open(global).await?;
     app.offer_llm_tools().await;
     wait_for(&app, WaitFor::All, LIST_WAIT).await;
@@ -231,7 +231,7 @@ fn not_run(error: PlanRefused) -> Failure {
     }
 }
 
-async fn make(global: &Global, app: &Arc<Toolwright>, request: &str, writer: PlanWriter) -> CommandResult {
+async fn make(global: &GlobalOptions, app: &Arc<Toolwright>, request: &str, writer: PlanWriter) -> CommandResult {
     let made = app.write_plan(request, &writer).await.map_err(not_run)?;
     let document = made.document.to_value();
     if global.json {
@@ -247,7 +247,7 @@ async fn make(global: &Global, app: &Arc<Toolwright>, request: &str, writer: Pla
 }
 
 async fn save(
-    global: &Global,
+    global: &GlobalOptions,
     app: &Arc<Toolwright>,
     plan: &PlanDocument,
     (file, input, approved): (&PlanFile, RunInput, bool),
@@ -271,7 +271,7 @@ fn plan_not_started(mut found: Value) -> Value {
 }
 
 /// Prints the faults.
-fn refused(global: &Global, document: &Value, issues: &[PlanIssue]) -> CommandResult {
+fn refused(global: &GlobalOptions, document: &Value, issues: &[PlanIssue]) -> CommandResult {
     if global.json {
         print_json(document)?;
     }
@@ -295,7 +295,7 @@ fn as_json(check: &PlanCheck, inputs: Option<usize>) -> Value {
     value
 }
 
-fn check_only(global: &Global, check: &PlanCheck, inputs: Option<usize>) -> CommandResult {
+fn check_only(global: &GlobalOptions, check: &PlanCheck, inputs: Option<usize>) -> CommandResult {
     check.warnings.iter().for_each(|issue| say(styled(WARN, sanitize(&issue.to_string()))));
     if !check.is_valid() {
         return refused(global, &as_json(check, inputs), &check.errors);
@@ -316,7 +316,7 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 fn show(
-    global: &Global,
+    global: &GlobalOptions,
     (plan, check): (&PlanDocument, &PlanCheck),
     inputs: Option<usize>,
     mermaid: bool,
@@ -382,7 +382,7 @@ fn flowchart(plan: &PlanDocument, check: &PlanCheck) -> String {
 }
 
 async fn run(
-    global: &Global,
+    global: &GlobalOptions,
     app: &Arc<Toolwright>,
     plan: &PlanDocument,
     (file, input, ask): (&PlanFile, RunInput, Option<AskName>),
@@ -392,9 +392,9 @@ async fn run(
     watch(cancel.clone(), OnSignal::Cancel);
     let terminal = Terminal::new(app);
     let remedy = || "use a terminal, --ask inbox, a wider --policy, or a rule under policy.rules".to_owned();
-    let approver = match who(ask) {
+    let approver = match question_recipient(ask) {
         AskName::Nobody => Arc::new(NoApprover { remedy: remedy() }) as _,
-        who => approver(&terminal, who, app, remedy),
+        recipient => approver(&terminal, recipient, app, remedy),
     };
     let (profile, max_cost, approved) = (file.policy, file.max_cost, file.policy.is_none());
     let options = PlanOptions { profile, input, approver, approved, max_cost, cancel };

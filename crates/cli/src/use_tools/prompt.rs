@@ -12,7 +12,7 @@ use toolwright::core::context::{Exactness, TokenCounter};
 
 use crate::app::agent::{chosen_model, failed, unknown};
 use crate::app::lists::say_failures;
-use crate::app::{Global, open};
+use crate::app::{GlobalOptions, open};
 use crate::exit::{CommandResult, Exit};
 use crate::terminal::screen::{print_json, print_written};
 
@@ -35,7 +35,7 @@ pub(crate) struct Show {
     window: Option<usize>,
 }
 
-pub(crate) async fn command(global: &Global, command: &PromptCommand) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, command: &PromptCommand) -> CommandResult {
     let PromptCommand::Show(show) = command;
     let app = open(global).await?;
     let config = app.config();

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use toolwright::agent::{ChildEnd, Format, RunReport, Status, UnfinishedChild};
 
-use crate::app::Global;
+use crate::app::GlobalOptions;
 use crate::exit::{Exit, Failure};
 use crate::terminal::markdown::render;
 use crate::terminal::progress::{TaskCost, TextOutput, TextShown};
@@ -11,7 +11,7 @@ use crate::terminal::screen::{BAD, DIM, WARN, columns, print_drawn, print_json, 
 
 /// Prints the report of the run `id`.
 pub(super) fn print_report(
-    global: &Global,
+    global: &GlobalOptions,
     id: &str,
     report: &RunReport,
     text: TextOutput,

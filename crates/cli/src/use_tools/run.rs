@@ -12,7 +12,7 @@ use toolwright::core::{Cancel, RunInput, SessionId};
 use super::batches::Batches;
 use crate::app::agent::{Agent, model, named, profile, record};
 use crate::app::lists::{WaitFor, wait_for};
-use crate::app::{Global, open};
+use crate::app::{GlobalOptions, open};
 use crate::exit::{CommandResult, Failure};
 use crate::input;
 use crate::terminal::console::{OnSignal, background_on_sigquit, watch};
@@ -68,7 +68,7 @@ pub(crate) struct Run {
     pub(crate) agent: Agent,
 }
 
-pub(crate) async fn run(global: &Global, run: &Run) -> CommandResult {
+pub(crate) async fn run(global: &GlobalOptions, run: &Run) -> CommandResult {
     let task = run.task.as_deref().map(read_task).transpose()?;
     let report = report_spec(run)?;
     let inputs = match &run.input {

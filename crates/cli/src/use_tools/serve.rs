@@ -11,14 +11,14 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use serde_json::json;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
-use toolwright::app::Reloaded;
+use toolwright::app::ReloadChanges;
 use toolwright::config::Config;
 use toolwright::core::{Cancel, Event, Profile};
 use toolwright::gateway::{Expose, HttpError};
 use toolwright::{Ask, Error, Toolwright, Transport};
 
 use crate::app::agent::{Record, record};
-use crate::app::{Global, files_in_force, open, usable};
+use crate::app::{GlobalOptions, files_in_force, open, usable};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::person::asked_for;
@@ -61,7 +61,7 @@ pub(crate) struct Serve {
     pub(crate) record: Record,
 }
 
-pub(crate) async fn command(global: &Global, args: &Serve) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, args: &Serve) -> CommandResult {
     let app = open(global).await?;
     record(&app, &args.record)?;
     let config = app.config();
@@ -236,7 +236,7 @@ async fn report_providers(mut events: Receiver<Arc<Event>>, listed: Arc<AtomicBo
 }
 
 /// Describes a reload's changes of providers.
-fn changes(reloaded: &Reloaded) -> String {
+fn changes(reloaded: &ReloadChanges) -> String {
     let verbs = [("added", &reloaded.added), ("replaced", &reloaded.changed), ("removed", &reloaded.removed)];
     let mut changes = Vec::new();
     for (verb, names) in verbs.into_iter().filter(|(_, names)| !names.is_empty()) {
@@ -247,7 +247,7 @@ fn changes(reloaded: &Reloaded) -> String {
     if changes.is_empty() { "the providers stay as they are".to_owned() } else { changes.join("; ") }
 }
 
-pub(super) fn say_reload(reloaded: &Result<Reloaded, Error>) {
+pub(super) fn say_reload(reloaded: &Result<ReloadChanges, Error>) {
     match reloaded {
         Ok(reloaded) => {
             for problem in &reloaded.problems {
@@ -295,7 +295,7 @@ pub(crate) struct ConsoleArgs {
 }
 
 /// Opens the web console of a running server, or prints its address.
-pub(crate) async fn console(global: &Global, args: &ConsoleArgs) -> CommandResult {
+pub(crate) async fn console(global: &GlobalOptions, args: &ConsoleArgs) -> CommandResult {
     let config = usable(global)?;
     let address = match args.http {
         Some(address) => address,
@@ -332,11 +332,11 @@ mod tests {
             (&[], &[], &["c", "b", "a"], "removed a, b, c"),
             (&[], &[], &[], "the providers stay as they are"),
         ] {
-            let reloaded = Reloaded {
+            let reloaded = ReloadChanges {
                 added: names(added),
                 changed: names(changed),
                 removed: names(removed),
-                ..Reloaded::default()
+                ..ReloadChanges::default()
             };
             assert_eq!(changes(&reloaded), expect);
         }

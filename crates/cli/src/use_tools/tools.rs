@@ -22,7 +22,7 @@ use toolwright_eval::compat::{CompatQuery, FIT, find};
 
 use crate::app::agent::can_answer;
 use crate::app::lists::{WaitFor, say_failures, say_starting, wait_for};
-use crate::app::{Global, files_in_force, open_config, usable};
+use crate::app::{GlobalOptions, files_in_force, open_config, usable};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::terminal::person::effects_in_words;
 use crate::terminal::screen::{BOLD, DIM, print_json, print_text, sanitize, say, say_warning, seen_json, styled};
@@ -92,7 +92,7 @@ pub(crate) struct Filter {
     pub(crate) tag: Option<String>,
 }
 
-pub(crate) async fn command(global: &Global, command: &Tools) -> CommandResult {
+pub(crate) async fn command(global: &GlobalOptions, command: &Tools) -> CommandResult {
     let settings = usable(global)?;
     if matches!(command, Tools::Ls(_)) && !global.json {
         say(styled(DIM, format_args!("configuration: {}", files_in_force(&settings))));

@@ -129,7 +129,7 @@ pub struct NewAgent {
     pub limits: AgentLimits,
     /// Whether it starts a new task: usage of an earlier task of the same run, and its ended agents, no
     /// longer count.
-    pub fresh: bool,
+    pub starts_task: bool,
     /// Its remaining time; `None` without a time limit.
     pub time_left: Option<Duration>,
 }
@@ -476,7 +476,7 @@ mod tests {
             parent: Some(parent.into()),
             name: new.into(),
             limits: AgentLimits::default(),
-            fresh: false,
+            starts_task: false,
             time_left: None,
         };
         let refused = admit(&tree, &agent, 0).err().map(|limit| limit.for_model()).unwrap_or_default();
@@ -526,7 +526,7 @@ mod tests {
             parent: Some("b".into()),
             name: "c".into(),
             limits: AgentLimits::default(),
-            fresh: false,
+            starts_task: false,
             time_left: None,
         };
         assert!(admit(&tree(Some(601), None), &new, 0).is_ok());
@@ -554,7 +554,7 @@ mod tests {
             parent: Some("b".into()),
             name: id.into(),
             limits: AgentLimits::default(),
-            fresh: false,
+            starts_task: false,
             time_left: None,
         };
         assert!(admit(&tree, &new("c"), 499).is_ok());

@@ -77,7 +77,7 @@ pub trait Redactor: Send + Sync {
     fn spans(&self, text: &str) -> Vec<Range<usize>>;
 
     /// Returns the length of the prefix of a growing text that is settled: the rest may be the beginning of a secret.
-    fn settled(&self, text: &str) -> usize {
+    fn safe_prefix_len(&self, text: &str) -> usize {
         text.char_indices().rfind(|(_, c)| !c.is_ascii_graphic()).map_or(0, |(at, c)| at + c.len_utf8())
     }
 
@@ -154,7 +154,7 @@ impl Redactor for NoRedaction {
         Vec::new()
     }
 
-    fn settled(&self, text: &str) -> usize {
+    fn safe_prefix_len(&self, text: &str) -> usize {
         text.len()
     }
 }
@@ -284,7 +284,7 @@ impl StreamRedactor {
     pub fn push(&mut self, piece: &str) -> String {
         self.text.push_str(piece);
         let held = self.text.len() - self.passed;
-        let settled = if held > MAX_HELD { self.text.len() } else { self.redactor.settled(&self.text) };
+        let settled = if held > MAX_HELD { self.text.len() } else { self.redactor.safe_prefix_len(&self.text) };
         self.pass(settled)
     }
 
@@ -405,7 +405,7 @@ mod tests {
             spans
         }
 
-        fn settled(&self, text: &str) -> usize {
+        fn safe_prefix_len(&self, text: &str) -> usize {
             let begins = |at: &usize| text.is_char_boundary(*at) && "open sesame".starts_with(&text[*at..]);
             let word = text.rfind(' ').map_or(0, |at| at + 1);
             (0..text.len()).find(begins).unwrap_or(text.len()).min(word)

@@ -8,7 +8,7 @@ use super::variables::{
 };
 use crate::catalogue::{DefinitionOrigin, Entry};
 use crate::json::pointer::is_within;
-use crate::json::{MAX_DEPTH, Unreadable, fault, nests_deeper, repair, type_name};
+use crate::json::{MAX_DEPTH, UnreadableJson, fault, nests_deeper, repair, type_name};
 use crate::schema::{CoercionAttempt, CompiledSchema, Violation, fill_defaults, suggest};
 
 pub use crate::output::provenance::{Provenance, RawArguments};
@@ -260,8 +260,8 @@ fn read(text: &str, provenance: &mut Provenance) -> Result<Value, String> {
         Err(error) => error,
     };
     let mended = repair(text).map_err(|unreadable| match unreadable {
-        Unreadable::OutOfRange => out_of_range(),
-        Unreadable::Empty => not_json(&fault(&error)),
+        UnreadableJson::OutOfRange => out_of_range(),
+        UnreadableJson::Empty => not_json(&fault(&error)),
         other => not_json(&other),
     })?;
     let container = match &mended.value {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::variables::{KnownValue, step_into};
-use crate::identity::taint::{Taint, Tainted};
+use crate::identity::taint::{Taint, TaintedArgument};
 use crate::json::pointer::{self, is_within};
 use crate::json::type_name;
 use crate::output::json_bytes;
@@ -34,7 +34,7 @@ pub struct RunInput {
     /// The places of `input` that came out of untrusted tools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
-    pub tainted: Vec<Tainted>,
+    pub tainted: Vec<TaintedArgument>,
 }
 
 impl RunInput {
@@ -107,7 +107,7 @@ impl RunInput {
         let mut place = String::new();
         path.iter().for_each(|step| pointer::push(&mut place, step));
         let mut taint = Taint::default();
-        let touches = |one: &&Tainted| is_within(&one.path, &place) || is_within(&place, &one.path);
+        let touches = |one: &&TaintedArgument| is_within(&one.path, &place) || is_within(&place, &one.path);
         self.tainted.iter().filter(touches).for_each(|one| taint.add(&one.from));
         Some(KnownValue { value, taint })
     }
@@ -155,7 +155,7 @@ mod tests {
         let input = RunInput {
             input: json!({"city": "Turin", "list": [1, {"to": "a@b.c"}]}),
             instances: [("①".to_owned(), json!({"city": "Oslo"}))].into_iter().collect(),
-            tainted: vec![Tainted { path: "/list/1".into(), from: web.clone() }],
+            tainted: vec![TaintedArgument { path: "/list/1".into(), from: web.clone() }],
             ..RunInput::default()
         };
         for (path, instance, expect, tainted) in [

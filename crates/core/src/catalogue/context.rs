@@ -18,7 +18,7 @@ use crate::error::{ErrorKind, ToolError, Unsupported};
 use crate::event::job::{Jobs, NoJobs, NoTurns, Turns};
 use crate::event::{EventSink, NoEvents, Partial};
 use crate::identity::session::{CallId, Session, SessionId};
-use crate::identity::taint::{Taint, Tainted};
+use crate::identity::taint::{Taint, TaintedArgument};
 use crate::json::canonical::ContentHash;
 use crate::model::{
     CallMeta, Effort, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage,
@@ -62,7 +62,7 @@ pub struct ToolContext {
     /// Values of the `_scopes` of the call that the tool answers as an activity, keyed by name without the mark.
     pub granted: Arc<Map<String, Value>>,
     /// Makes further calls, for a tool that [awaits others](crate::Tool::awaits_others).
-    pub calls: Arc<dyn InnerCalls>,
+    pub calls: Arc<dyn NestedCalls>,
     /// Hands out partial results of a stateful call and waits to be continued.
     pub turns: Arc<dyn Turns>,
     /// The services of the application.
@@ -189,7 +189,7 @@ impl fmt::Debug for Services {
 /// Makes calls for a running call: they pass the same executor with the same rights, as child operations of
 /// the call.
 #[async_trait]
-pub trait InnerCalls: Any + Send + Sync {
+pub trait NestedCalls: Any + Send + Sync {
     /// The catalogue of the call's own turn, which resolves names; `None` if the call cannot make others.
     fn snapshot(&self) -> Option<&Snapshot>;
     /// Runs calls concurrently. Returns one outcome a call, in call order.
@@ -225,14 +225,14 @@ pub struct NoCalls;
 impl NoCalls {
     /// A shared instance.
     #[must_use]
-    pub fn shared() -> Arc<dyn InnerCalls> {
-        static SHARED: LazyLock<Arc<dyn InnerCalls>> = LazyLock::new(|| Arc::new(NoCalls));
+    pub fn shared() -> Arc<dyn NestedCalls> {
+        static SHARED: LazyLock<Arc<dyn NestedCalls>> = LazyLock::new(|| Arc::new(NoCalls));
         Arc::clone(&SHARED)
     }
 }
 
 #[async_trait]
-impl InnerCalls for NoCalls {
+impl NestedCalls for NoCalls {
     fn snapshot(&self) -> Option<&Snapshot> {
         None
     }
@@ -361,7 +361,7 @@ pub struct DelegateRequest<'c> {
     /// The call's arguments.
     pub arguments: &'c Value,
     /// Places of the arguments whose values came from untrusted tools.
-    pub tainted: &'c [Tainted],
+    pub tainted: &'c [TaintedArgument],
     /// The meta fields: `scopes` are the places of values that its delegate may see (`input`,
     /// `state.user`, `scratch`).
     pub meta: &'c CallMeta,

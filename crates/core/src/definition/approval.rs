@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::definition::CallScope;
 use crate::definition::Effects;
 use crate::identity::session::{CallId, SessionId};
-use crate::identity::taint::Tainted;
+use crate::identity::taint::TaintedArgument;
 use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
 
@@ -54,7 +54,7 @@ pub struct ApprovalRequest {
     pub reason: String,
     /// Places of the arguments whose values came from untrusted tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tainted: Vec<Tainted>,
+    pub tainted: Vec<TaintedArgument>,
     /// Places of the arguments whose values the user's own words name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub named: Vec<String>,

@@ -218,7 +218,7 @@ impl LlmDefinition {
     pub fn tool(&self) -> ToolDefinition {
         let mut tool = ToolDefinition {
             title: self.title.clone(),
-            output_schema: self.promised(),
+            output_schema: self.common_result_schema(),
             tags: self.tags.clone(),
             effects: Effects::FETCH,
             on_output_mismatch: self.on_output_mismatch,
@@ -235,7 +235,7 @@ impl LlmDefinition {
 
     /// Returns a schema that every result fits, for any variant: the schema shared by all variants, or a union of
     /// theirs. Each attempt checks its own.
-    pub(crate) fn promised(&self) -> Option<Value> {
+    pub(crate) fn common_result_schema(&self) -> Option<Value> {
         let mut ways: Vec<Value> = Vec::new();
         for variant in &self.variants {
             // One of the variants is always used.

@@ -74,7 +74,7 @@ impl SandboxProfile {
 
     /// Restrictions that it promises.
     #[must_use]
-    pub fn walls(self) -> &'static [Restriction] {
+    pub fn restrictions(self) -> &'static [Restriction] {
         use Restriction::{Kernel, Metadata, Network, Processes, Protected, Reads, Services, Writes};
         match self {
             Self::Pure => &[Reads, Writes, Metadata, Network, Services, Processes, Kernel],
@@ -255,7 +255,7 @@ fn by(
     holds: impl Fn(Restriction) -> Result<&'static str, &'static str>,
 ) -> Enforcement {
     let mut all = Enforcement { profile, mechanism, enforced: Vec::new(), not_enforced: Vec::new() };
-    for &wall in profile.walls() {
+    for &wall in profile.restrictions() {
         match holds(wall) {
             Ok(by) => all.enforced.push((wall, by)),
             Err(why) => all.not_enforced.push((wall, why)),
@@ -351,7 +351,7 @@ mod tests {
         let found = enforcement(profile, &support);
         let not: Vec<Restriction> = found.not_enforced.iter().map(|(wall, _)| *wall).collect();
         assert_eq!((found.mechanism, not.as_slice()), (mechanism, open), "{profile}");
-        assert_eq!(found.enforced.len() + not.len(), profile.walls().len());
+        assert_eq!(found.enforced.len() + not.len(), profile.restrictions().len());
         assert_eq!(found.gaps().is_none(), open.is_empty());
     }
 
@@ -380,7 +380,7 @@ mod tests {
         check("read-only", (5, true, false), InKernel, &[Processes]);
         check("read-only", (2, true, false), InKernel, &[Writes, Processes]);
         check("pure", (0, true, false), InKernel, &[Reads, Writes, Processes]);
-        check("pure", (0, false, false), None, SandboxProfile::Pure.walls());
+        check("pure", (0, false, false), None, SandboxProfile::Pure.restrictions());
         check("pure", (7, false, false), InKernel, &[Metadata, Network, Services, Kernel]);
     }
 

@@ -279,7 +279,7 @@ impl JobNotice {
     /// Notice for a call that waits as a job for a person, at most so long. It tells the model who
     /// approves, but nothing that would let it approve by itself.
     #[must_use]
-    pub fn awaited(id: &str, tool: &ToolId, wait: Duration, follows: JobFollower) -> Self {
+    pub fn awaiting_approval(id: &str, tool: &ToolId, wait: Duration, follows: JobFollower) -> Self {
         let message = format!(
             "{tool} needs a person's approval, and has not run. It runs once a person has approved it with `toolwright \
              approvals`; after {} without an answer it is denied.",
@@ -536,7 +536,8 @@ mod tests {
     #[test]
     fn approval_notice_names_no_id() {
         let tool = ToolId::parse("x:build@1.0.0").expect("id");
-        let result = JobNotice::awaited("build_00000001", &tool, Duration::from_secs(600), JobFollower::Itself);
+        let result =
+            JobNotice::awaiting_approval("build_00000001", &tool, Duration::from_secs(600), JobFollower::Itself);
         for part in ["a person's approval", "`toolwright approvals`", "10m", "job__wait", "Do not make this call again"]
         {
             assert!(result.text().contains(part), "{part} in {}", result.text());

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::definition::NoSchemaMode;
 use crate::identity::name_table::NameMatch;
 use crate::identity::session::CallId;
-use crate::identity::taint::Tainted;
+use crate::identity::taint::TaintedArgument;
 use crate::model::{CallMeta, Route};
 use crate::schema::Violation;
 use crate::secret::Redactor;
@@ -93,7 +93,7 @@ pub struct Provenance {
     pub resolved: Vec<String>,
     /// Places of the arguments whose values came from untrusted tools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tainted: Vec<Tainted>,
+    pub tainted: Vec<TaintedArgument>,
     /// Defaults of the schema were added.
     #[serde(skip_serializing_if = "is_default")]
     pub defaulted: bool,

@@ -13,10 +13,10 @@ use super::condition::{Condition, TAINT, TAINTED, pattern};
 use super::rule::{EffectSelector, ToolNote};
 use super::text_scan::{self, AddressKind, MAX_ADDRESSES};
 use super::user_request::UserRequest;
-use super::{HintTrust, PolicyQuery, Tightening};
+use super::{HintTrust, PolicyQuery, RuleDirection};
 use crate::definition::CallScope;
 use crate::definition::Effects;
-use crate::identity::taint::Tainted;
+use crate::identity::taint::TaintedArgument;
 use crate::json::pointer::{is_within, push};
 
 /// Bytes of text in arguments that a condition looks at.
@@ -103,10 +103,10 @@ impl<'q> Facts<'q> {
 
     /// The effects to test a rule with, one after the other. A foreign tool's own hints loosen nothing:
     /// a rule that allows tests the vouched effects; a rule that tightens tests the hints and unknown effects.
-    pub(super) fn views(&self, rule: Tightening) -> impl Iterator<Item = Effects> + use<> {
+    pub(super) fn views(&self, rule: RuleDirection) -> impl Iterator<Item = Effects> + use<> {
         let (own, unknown) = match (self.trusted, rule) {
-            (true, _) | (false, Tightening::Loosens) => (Some(self.trusted_effects()), None),
-            (false, Tightening::Tightens) => (Some(self.effects), Some(Effects::UNKNOWN)),
+            (true, _) | (false, RuleDirection::Loosens) => (Some(self.trusted_effects()), None),
+            (false, RuleDirection::Tightens) => (Some(self.effects), Some(Effects::UNKNOWN)),
         };
         own.into_iter().chain(unknown)
     }
@@ -126,7 +126,7 @@ impl<'q> Facts<'q> {
     ///
     /// # Errors
     /// Why the condition cannot be evaluated, for operator and model.
-    pub(super) fn meet(
+    pub(super) fn meets(
         &self,
         condition: &Condition,
         effects: Effects,
@@ -310,9 +310,9 @@ fn named(request: &UserRequest, value: &Value) -> Option<bool> {
 }
 
 /// Returns the taint of a value: a map with the same members, and `tainted`. `place` is its pointer.
-fn taint_value(value: &serde_json::Value, place: &str, tainted: &[Tainted]) -> Value {
-    let touches = |one: &&Tainted| is_within(&one.path, place) || is_within(place, &one.path);
-    let near: Vec<Tainted> = tainted.iter().filter(touches).cloned().collect();
+fn taint_value(value: &serde_json::Value, place: &str, tainted: &[TaintedArgument]) -> Value {
+    let touches = |one: &&TaintedArgument| is_within(&one.path, place) || is_within(place, &one.path);
+    let near: Vec<TaintedArgument> = tainted.iter().filter(touches).cloned().collect();
     let below = |step: &str| {
         let mut below = place.to_owned();
         push(&mut below, step);

@@ -34,7 +34,7 @@ use self::rule::Coverage;
 use crate::definition::CallScope;
 use crate::definition::{Effects, NoSchemaMode, ProviderKind, ToolDefinition};
 use crate::identity::session::Principal;
-use crate::identity::taint::Tainted;
+use crate::identity::taint::TaintedArgument;
 use crate::identity::tool_id::ToolId;
 
 pub use self::always::AlwaysRule;
@@ -76,14 +76,14 @@ impl Effect {
         }
     }
 
-    fn tightening(self) -> Tightening {
-        if self == Self::Allow { Tightening::Loosens } else { Tightening::Tightens }
+    fn direction(self) -> RuleDirection {
+        if self == Self::Allow { RuleDirection::Loosens } else { RuleDirection::Tightens }
     }
 }
 
 /// Whether a rule loosens or tightens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tightening {
+enum RuleDirection {
     /// It allows calls.
     Loosens,
     /// It restricts calls.
@@ -185,7 +185,7 @@ pub struct PolicyQuery<'a> {
     /// The user's own words, if known: in runs of an agent, not behind a gateway.
     pub request: Option<&'a Arc<UserRequest>>,
     /// Places of the arguments whose values came from untrusted tools.
-    pub tainted: &'a [Tainted],
+    pub tainted: &'a [TaintedArgument],
 }
 
 /// The answer.
@@ -344,7 +344,7 @@ impl Policy {
                 continue;
             }
             let name = || rule_name(index);
-            match rule.selector.matches(facts, part, effect.tightening()) {
+            match rule.selector.matches(facts, part, effect.direction()) {
                 Ok(false) => {}
                 Ok(true) => {
                     let name = name();
@@ -361,7 +361,8 @@ impl Policy {
             }
         }
         let (effect, reason) = self.by_profile(facts);
-        if let (Effect::Allow, true, Some(reason)) = (effect, self.profile != Profile::Owner, demand(query.definition))
+        if let (Effect::Allow, true, Some(reason)) =
+            (effect, self.profile != Profile::Owner, author_demand(query.definition))
         {
             return Decision { effect: Effect::Ask, rule: Cow::Borrowed("tool"), reason };
         }
@@ -371,17 +372,17 @@ impl Policy {
     /// Returns the possible decisions on calls of the tool with any arguments: a rule with a condition
     /// may match or not.
     #[must_use]
-    pub fn prospects(&self, query: &PolicyQuery<'_>) -> PossibleDecisions {
-        let own = self.prospects_alone(query);
-        self.within.as_ref().map_or(own, |within| own.under(within.prospects(query)))
+    pub fn possible_decisions(&self, query: &PolicyQuery<'_>) -> PossibleDecisions {
+        let own = self.own_possible_decisions(query);
+        self.within.as_ref().map_or(own, |within| own.under(within.possible_decisions(query)))
     }
 
-    fn prospects_alone(&self, query: &PolicyQuery<'_>) -> PossibleDecisions {
+    fn own_possible_decisions(&self, query: &PolicyQuery<'_>) -> PossibleDecisions {
         let facts = Facts::of(query, &self.tools);
         let mut prospects = PossibleDecisions::default();
         for rule in &self.rules {
             let effect = self.effect_of(rule);
-            match rule.selector.reaches(&facts, effect.tightening()) {
+            match rule.selector.coverage(&facts, effect.direction()) {
                 Coverage::None => {}
                 Coverage::Some => prospects.add(effect),
                 Coverage::All => {
@@ -391,7 +392,7 @@ impl Policy {
             }
         }
         prospects.add(match self.by_profile(&facts).0 {
-            Effect::Allow if self.profile != Profile::Owner && demand(query.definition).is_some() => Effect::Ask,
+            Effect::Allow if self.profile != Profile::Owner && author_demand(query.definition).is_some() => Effect::Ask,
             effect => effect,
         });
         prospects
@@ -474,7 +475,7 @@ impl Policy {
 
 /// Returns the reason if the tool's author demands approval. The author can only tighten: any text not known
 /// to mean less counts as a demand.
-fn demand(definition: &ToolDefinition) -> Option<String> {
+fn author_demand(definition: &ToolDefinition) -> Option<String> {
     let says = |word: &Option<String>, mild: &[&str]| {
         word.clone().filter(|word| !mild.iter().any(|mild| word.eq_ignore_ascii_case(mild)))
     };

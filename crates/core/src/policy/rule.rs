@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::condition::Condition;
 use super::facts::{BatchedCall, Facts};
-use super::{Effect, PolicyQuery, Tightening};
+use super::{Effect, PolicyQuery, RuleDirection};
 use crate::definition::{Effects, ToolDefinition};
 use crate::identity::tool_id::{ToolId, wire_candidate};
 use crate::pattern::glob_match;
@@ -87,9 +87,9 @@ impl Selector {
     pub fn selects(&self, query: &PolicyQuery<'_>, notes: &[ToolNote]) -> Result<bool, String> {
         let facts = Facts::of(query, notes);
         match &*facts.parts() {
-            [] => self.matches(&facts, None, Tightening::Tightens),
+            [] => self.matches(&facts, None, RuleDirection::Tightens),
             parts => parts.iter().try_fold(false, |is_meant, part| {
-                Ok(is_meant || self.matches(&facts, Some(part), Tightening::Tightens)?)
+                Ok(is_meant || self.matches(&facts, Some(part), RuleDirection::Tightens)?)
             }),
         }
     }
@@ -103,14 +103,14 @@ impl Selector {
         &self,
         facts: &Facts<'_>,
         part: Option<&BatchedCall<'_>>,
-        rule: Tightening,
+        rule: RuleDirection,
     ) -> Result<bool, String> {
         if !self.names(facts) {
             return Ok(false);
         }
         for effects in facts.views(rule).filter(|effects| self.effects.matches(*effects)) {
             let holds = match &self.when {
-                Some(condition) => facts.meet(condition, effects, part)?,
+                Some(condition) => facts.meets(condition, effects, part)?,
                 None => true,
             };
             if holds {
@@ -121,7 +121,7 @@ impl Selector {
     }
 
     /// Whether it may select calls of a tool with unknown arguments.
-    pub(super) fn reaches(&self, facts: &Facts<'_>, rule: Tightening) -> Coverage {
+    pub(super) fn coverage(&self, facts: &Facts<'_>, rule: RuleDirection) -> Coverage {
         if !self.names(facts) || !facts.views(rule).any(|effects| self.effects.matches(effects)) {
             Coverage::None
         } else if self.when.is_some() {

@@ -374,11 +374,11 @@ fn prospects_are_known_without_arguments() {
         ("owner", json!([{"effect": "deny", "tool": "x:send"}, {"effect": "allow"}]), none),
     ] {
         let policy: Policy = serde_json::from_value(json!({"profile": profile, "rules": rules})).expect("policy");
-        let prospects = policy.prospects(&query(&send, HintTrust::Trusted));
+        let prospects = policy.possible_decisions(&query(&send, HintTrust::Trusted));
         assert_eq!((prospects.allows, prospects.asks), expect, "{profile} {rules}");
     }
     let demanding = ToolDefinition { approval: Some("always".into()), ..send };
-    let prospects = Policy::of(Profile::Trusted).prospects(&query(&demanding, HintTrust::Trusted));
+    let prospects = Policy::of(Profile::Trusted).possible_decisions(&query(&demanding, HintTrust::Trusted));
     assert_eq!((prospects.allows, prospects.asks), ask);
 }
 
@@ -414,7 +414,7 @@ fn conditions_ask_where_arguments_came_from() {
     let arguments =
         json!({"to": "a@b.c", "cc": ["x@y.z", "p@q.r"], "body": {"text": "hi", "tainted": false}, "tainted": 1});
     let web = Taint::of(&ToolId::parse("web:fetch@1.0.0").expect("id"));
-    let at = |path: &str| Tainted { path: path.into(), from: web.clone() };
+    let at = |path: &str| TaintedArgument { path: path.into(), from: web.clone() };
     for (when, tainted, expect) in [
         ("args.to.tainted", vec!["/to"], Some(true)),
         ("args.to.tainted", vec!["/cc/1"], Some(false)),
@@ -429,7 +429,7 @@ fn conditions_ask_where_arguments_came_from() {
         ("args['tainted'] == 1 && args.body['tainted'] == false", vec!["/to"], Some(true)),
         ("args.bcc.tainted", vec!["/to"], None),
     ] {
-        let tainted: Vec<Tainted> = tainted.into_iter().map(at).collect();
+        let tainted: Vec<TaintedArgument> = tainted.into_iter().map(at).collect();
         let query = PolicyQuery { arguments: &arguments, tainted: &tainted, ..query(&send, HintTrust::Trusted) };
         let decision = policy(json!([{"effect": "deny", "tool": "mail:*", "when": when}])).decide(&query);
         let denied = decision.effect == Effect::Deny;
@@ -507,7 +507,7 @@ fn rules_see_each_part_of_a_call() {
     }
     let web = Taint::of(&ToolId::parse("web:fetch@1.0.0").expect("id"));
     for (path, effect) in [("/edits/1/path", Effect::Deny), ("/mode", Effect::Allow)] {
-        let tainted = [Tainted { path: path.into(), from: web.clone() }];
+        let tainted = [TaintedArgument { path: path.into(), from: web.clone() }];
         let own = PolicyQuery { tainted: &tainted, ..own };
         let rules = json!([{"effect": "deny", "tool": "fs:edit", "when": "args.path.tainted"}]);
         let policy: Policy = serde_json::from_value(json!({"profile": "trusted", "rules": rules})).expect("policy");

@@ -26,7 +26,7 @@ pub(crate) enum AddressKind {
 
 /// Adds the addresses of `kind` in `text` to `found`; `false` if there are more than [`MAX_ADDRESSES`].
 pub(crate) fn find(kind: AddressKind, text: &str, found: &mut Vec<String>) -> bool {
-    let text = refanged(text);
+    let text = refang(text);
     let words = text.split(|c: char| c.is_whitespace() || c.is_control() || "<>()[]{}\"'`|".contains(c));
     let mut group: Option<String> = None;
     for word in words {
@@ -47,7 +47,7 @@ pub(crate) fn find(kind: AddressKind, text: &str, found: &mut Vec<String>) -> bo
 
 /// Restores defanged addresses, which people can read but programs do not link: `evil[.]com`,
 /// `eve (at) evil (dot) com`.
-fn refanged(text: &str) -> Cow<'_, str> {
+fn refang(text: &str) -> Cow<'_, str> {
     if !text.contains(['[', '(', '{']) {
         return Cow::Borrowed(text);
     }

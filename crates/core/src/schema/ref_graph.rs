@@ -235,7 +235,7 @@ fn nodes(root: &Value, draft: Draft) -> Result<Vec<Node>, SchemaRefusal> {
         nodes: Vec::new(),
         open: Vec::new(),
     };
-    build.survey(root, &base);
+    build.index(root, &base);
     build.index_of(root, &base);
     while let Some((index, schema, base)) = build.open.pop() {
         build.fill(index, schema, &base)?;
@@ -270,7 +270,7 @@ struct GraphBuilder<'a> {
 
 impl<'a> GraphBuilder<'a> {
     /// Records every place of the document, whether or not it is a schema.
-    fn survey(&mut self, value: &'a Value, base: &Uri<String>) {
+    fn index(&mut self, value: &'a Value, base: &Uri<String>) {
         self.places.insert(address(value), base.clone());
         match value {
             Value::Object(members) => {
@@ -278,9 +278,9 @@ impl<'a> GraphBuilder<'a> {
                     self.dynamic.push(value);
                 }
                 let base = self.base_in(value, base);
-                members.values().for_each(|member| self.survey(member, &base));
+                members.values().for_each(|member| self.index(member, &base));
             }
-            Value::Array(items) => items.iter().for_each(|item| self.survey(item, base)),
+            Value::Array(items) => items.iter().for_each(|item| self.index(item, base)),
             _ => {}
         }
     }

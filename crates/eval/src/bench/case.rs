@@ -176,7 +176,7 @@ fn expected(value: Value) -> Vec<Check> {
 /// All faults with their places. A file that cannot be parsed has one.
 pub fn parse(text: &str, file: &str) -> Result<Vec<Suite>, Vec<CaseError>> {
     let mut reader = Reader { file, faults: Vec::new(), groups: Vec::new() };
-    let whole = At { line: 0, key: "" };
+    let whole = ValueLocation { line: 0, key: "" };
     if text.len() > MAX_FILE_BYTES {
         let message = format!("it has {} bytes, and {MAX_FILE_BYTES} at most are read", text.len());
         reader.fault(whole, message, "split it, and give both files with --cases");
@@ -213,12 +213,12 @@ struct Reader<'a> {
 
 /// The place of a value.
 #[derive(Clone, Copy)]
-struct At<'a> {
+struct ValueLocation<'a> {
     line: u32,
     key: &'a str,
 }
 
-impl At<'_> {
+impl ValueLocation<'_> {
     /// Returns the key of a member here.
     fn member(&self, name: &str) -> String {
         if self.key.is_empty() { name.to_owned() } else { format!("{}.{name}", self.key) }
@@ -238,8 +238,8 @@ fn line_of<T>(spanned: &Spanned<T>) -> u32 {
 }
 
 impl Reader<'_> {
-    fn fault(&mut self, at: At<'_>, message: impl Into<String>, remedy: &'static str) {
-        let At { line, key } = at;
+    fn fault(&mut self, at: ValueLocation<'_>, message: impl Into<String>, remedy: &'static str) {
+        let ValueLocation { line, key } = at;
         self.faults.push(CaseError {
             file: self.file.to_owned(),
             line,
@@ -254,7 +254,7 @@ impl Reader<'_> {
         let within = error.location().map_or(0, |location| u32::try_from(location.line()).unwrap_or(0));
         let said = error.without_snippet().to_string();
         let first = said.lines().next().unwrap_or_default().to_owned();
-        self.fault(At { line: before + within, key: "" }, first, COMPARE);
+        self.fault(ValueLocation { line: before + within, key: "" }, first, COMPARE);
     }
 
     fn documents(&mut self, text: &str) {
@@ -264,13 +264,17 @@ impl Reader<'_> {
         };
         for RawSuite { tool, mode, repeat, cases } in written {
             if cases.value.is_empty() {
-                self.fault(At { line: line_of(&cases), key: "cases" }, "it is empty", "write a case, or leave it out");
+                self.fault(
+                    ValueLocation { line: line_of(&cases), key: "cases" },
+                    "it is empty",
+                    "write a case, or leave it out",
+                );
             }
             let above = SuiteDefaults { tool, mode, repeat };
-            self.above(&above, At { line: 0, key: "" }, 0);
+            self.check_tool_settings(&above, ValueLocation { line: 0, key: "" }, 0);
             for (index, case) in cases.value.into_iter().enumerate() {
                 let line = line_of(&case);
-                self.case(case.value, &above, At { line, key: &format!("cases[{index}]") }, 0);
+                self.case(case.value, &above, ValueLocation { line, key: &format!("cases[{index}]") }, 0);
             }
         }
     }
@@ -282,7 +286,7 @@ impl Reader<'_> {
         };
         for (index, case) in written.into_iter().enumerate() {
             let line = line_of(&case);
-            self.case(case.value, &SuiteDefaults::default(), At { line, key: &format!("[{index}]") }, 0);
+            self.case(case.value, &SuiteDefaults::default(), ValueLocation { line, key: &format!("[{index}]") }, 0);
         }
     }
 
@@ -290,21 +294,23 @@ impl Reader<'_> {
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let before = u32::try_from(index).unwrap_or(u32::MAX);
             match serde_saphyr::from_str_with_options(line, options()) {
-                Ok(case) => self.case(case, &SuiteDefaults::default(), At { line: before + 1, key: "" }, before),
+                Ok(case) => {
+                    self.case(case, &SuiteDefaults::default(), ValueLocation { line: before + 1, key: "" }, before)
+                }
                 Err(error) => self.syntax(&error, before),
             }
         }
     }
 
     /// Checks the settings of a tool.
-    fn above(&mut self, above: &SuiteDefaults, at: At<'_>, before: u32) {
+    fn check_tool_settings(&mut self, above: &SuiteDefaults, at: ValueLocation<'_>, before: u32) {
         if let Some(tool) = above.tool.as_ref().filter(|tool| tool.value.trim().is_empty()) {
-            let here = At { line: before + line_of(tool), key: &at.member("tool") };
+            let here = ValueLocation { line: before + line_of(tool), key: &at.member("tool") };
             self.fault(here, "it is empty", "name the tool, like llm:classify");
         }
         if let Some(repeat) = above.repeat.as_ref().filter(|repeat| !(1..=MAX_REPEAT).contains(&repeat.value)) {
             let message = format!("{} is not within 1 and {MAX_REPEAT}", repeat.value);
-            let here = At { line: before + line_of(repeat), key: &at.member("repeat") };
+            let here = ValueLocation { line: before + line_of(repeat), key: &at.member("repeat") };
             self.fault(here, message, "write how often each case is measured");
         }
     }
@@ -326,10 +332,10 @@ impl Reader<'_> {
         self.groups.len() - 1
     }
 
-    fn case(&mut self, written: RawCase, above: &SuiteDefaults, at: At<'_>, before: u32) {
+    fn case(&mut self, written: RawCase, above: &SuiteDefaults, at: ValueLocation<'_>, before: u32) {
         let RawCase { tool, mode, repeat, id, input, weight, expect, checks } = written;
         let own = SuiteDefaults { tool, mode, repeat };
-        self.above(&own, at, before);
+        self.check_tool_settings(&own, at, before);
         // A case's own setting, else the one above the cases.
         let said = |own: &Option<Spanned<String>>, above: &Option<Spanned<String>>, name: &str| {
             let key = if own.is_some() { at.member(name) } else { name.to_owned() };
@@ -337,14 +343,14 @@ impl Reader<'_> {
             Some((text.value.clone(), CaseLocation { line: before + line_of(text), key }))
         };
         let Some(tool) = said(&own.tool, &above.tool, "tool") else {
-            let here = At { line: at.line, key: &at.member("tool") };
+            let here = ValueLocation { line: at.line, key: &at.member("tool") };
             return self.fault(here, "it names no tool", "name it in the case, or above the cases");
         };
         let mode = said(&own.mode, &above.mode, "mode").filter(|(mode, _)| !mode.is_empty());
         let repeat = own.repeat.as_ref().or(above.repeat.as_ref()).map(|repeat| repeat.value);
         let group = self.group(tool, mode, repeat);
         if !input.value.is_object() {
-            let here = At { line: before + line_of(&input), key: &at.member("input") };
+            let here = ValueLocation { line: before + line_of(&input), key: &at.member("input") };
             return self.fault(here, "it is no mapping", "write the arguments of the call by name");
         }
         let (id, id_line) = match id {
@@ -354,7 +360,7 @@ impl Reader<'_> {
                 (hash.get(..ID_DIGITS).unwrap_or_default().to_owned(), at.line)
             }
         };
-        let here = At { line: id_line, key: &at.member("id") };
+        let here = ValueLocation { line: id_line, key: &at.member("id") };
         if id.is_empty() || id.chars().count() > MAX_ID || id.chars().any(char::is_control) {
             self.fault(here, "it is no name", "use 1 to 100 characters on one line, or leave it out");
         } else if !self.groups[group].1.insert(id.clone()) {
@@ -363,7 +369,7 @@ impl Reader<'_> {
         let weight_line = weight.as_ref().map_or(at.line, |weight| before + line_of(weight));
         let weight = weight.map_or(1.0, |weight| weight.value);
         if let Err(fault) = check_weight(weight) {
-            let here = At { line: weight_line, key: &at.member("weight") };
+            let here = ValueLocation { line: weight_line, key: &at.member("weight") };
             self.fault(here, fault.message, fault.remedy);
         }
         let mut all = expect.map_or_else(Vec::new, expected);
@@ -373,7 +379,7 @@ impl Reader<'_> {
                 Ok(check) => all.push(check),
                 Err(CheckFault { key, message, remedy }) => {
                     let key = at.member(&format!("checks[{index}]{key}"));
-                    self.fault(At { line, key: &key }, message, remedy);
+                    self.fault(ValueLocation { line, key: &key }, message, remedy);
                 }
             }
         }

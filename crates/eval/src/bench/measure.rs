@@ -109,7 +109,7 @@ pub(super) struct FinishedCall {
     /// The trace of the call.
     pub(super) trace: TraceId,
     /// The traces of its judges.
-    pub(super) judged: Vec<TraceId>,
+    pub(super) judge_traces: Vec<TraceId>,
     /// The fault, if there is no result that is about the model.
     pub(super) fault: Option<CallFault>,
     /// Whether that is the judge's fault.
@@ -122,7 +122,7 @@ pub(super) struct CallFault {
     /// Its origin.
     pub(super) origin: FaultOrigin,
     /// The error.
-    pub(super) what: String,
+    pub(super) message: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl CallFault {
             (None, ErrorKind::NotPermitted | ErrorKind::Denied | ErrorKind::UnknownTool) => FaultOrigin::Setup,
             (None, _) => FaultOrigin::Transport,
         };
-        Self { origin, what: clipped(&redactor.redact(error.message()), MAX_ERROR) }
+        Self { origin, message: clipped(&redactor.redact(error.message()), MAX_ERROR) }
     }
 }
 
@@ -249,7 +249,7 @@ impl Bencher<'_> {
                 at_ms: 0,
             },
             trace,
-            judged: Vec::new(),
+            judge_traces: Vec::new(),
             fault: None,
             by_judge: false,
         };
@@ -269,7 +269,7 @@ impl Bencher<'_> {
                     None => {
                         let name = format!("{}-judge-{index}", cell.key);
                         let (said, judge) = self.judged(check, &output, requests, &name).await;
-                        took.judged.extend(judge);
+                        took.judge_traces.extend(judge);
                         match said {
                             JudgeResult::Verdict(verdict) => verdict,
                             JudgeResult::Failed(fault) => {
@@ -319,7 +319,7 @@ impl Bencher<'_> {
         let (outcome, id) = self.call(tool, input, judge, None, requests, trace).await;
         if let Some(error) = &outcome.error {
             let mut fault = CallFault::of(error, &*self.executor.services().redactor);
-            fault.what = format!("the judge {judge} gave no score: {}", fault.what);
+            fault.message = format!("the judge {judge} gave no score: {}", fault.message);
             return (JudgeResult::Failed(fault), Some(id));
         }
         let score = outcome.structured.as_ref().and_then(|value| value["score"].as_f64()).unwrap_or(f64::NAN);
@@ -330,7 +330,7 @@ impl Bencher<'_> {
 impl FinishedCall {
     fn failed(&mut self, fault: CallFault) {
         self.measured.done = fault.origin == FaultOrigin::Model;
-        self.measured.error = Some(fault.what.clone());
+        self.measured.error = Some(fault.message.clone());
         self.fault = (fault.origin != FaultOrigin::Model).then_some(fault);
     }
 }

@@ -96,12 +96,12 @@ pub async fn run(
         lines,
         abandoned: BTreeMap::new(),
         in_a_row: HashMap::new(),
-        over: None,
+        stop_reason: None,
         unfit: None,
         unwritten: None,
     };
     state.run_all(bencher, todo, options).await;
-    let State { measured, abandoned, over, unfit, unwritten, .. } = state;
+    let State { measured, abandoned, stop_reason: over, unfit, unwritten, .. } = state;
     let unfit =
         unfit.map(|(count, why)| format!("the bound is reached; calls that do not fit within it: {count}; {why}"));
     let rows = summarize(plan, &measured);
@@ -131,7 +131,7 @@ struct State<'a> {
     /// The number of consecutive failures to reach each model; the judge has no index.
     in_a_row: HashMap<Option<usize>, u32>,
     /// The reason why no more calls are started.
-    over: Option<String>,
+    stop_reason: Option<String>,
     /// The number of calls that did not fit within the limits, and the reason of the last.
     unfit: Option<(usize, String)>,
     /// The reason why a measurement is missing in the file.
@@ -189,7 +189,7 @@ impl State<'_> {
                 never = self.meter.watch() => match never {},
             };
             match ended {
-                Some((took, in_flight)) => self.settle(took, in_flight),
+                Some((took, in_flight)) => self.record_call(took, in_flight),
                 None => break,
             }
         }
@@ -203,12 +203,12 @@ impl State<'_> {
 
     /// Returns whether no more calls are started.
     fn is_over(&self) -> bool {
-        self.over.is_some() || self.unwritten.is_some()
+        self.stop_reason.is_some() || self.unwritten.is_some()
     }
 
     /// Records the result of a call.
-    fn settle(&mut self, took: FinishedCall, in_flight: InFlightCall<'_>) {
-        let FinishedCall { mut measured, trace, judged, fault, by_judge } = took;
+    fn record_call(&mut self, took: FinishedCall, in_flight: InFlightCall<'_>) {
+        let FinishedCall { mut measured, trace, judge_traces: judged, fault, by_judge } = took;
         let InFlightCall { cell, room, estimate, requests: allowed, lags } = in_flight;
         let mut spent = self.meter.take(trace);
         let mut of_judge = TraceUsage::default();
@@ -265,10 +265,10 @@ impl State<'_> {
             return;
         }
         match place {
-            None => self.over = Some(fault.what),
+            None => self.stop_reason = Some(fault.message),
             Some(model) => {
                 let name = &self.plan.models[model];
-                let why = format!("{name} is not asked any more: {}", fault.what);
+                let why = format!("{name} is not asked any more: {}", fault.message);
                 if self.abandoned.insert(model, why.clone()).is_none() {
                     (self.on)(Progress::GivenUp(&why));
                 }

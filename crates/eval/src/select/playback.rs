@@ -75,7 +75,7 @@ impl Playback {
     ///
     /// # Errors
     /// Where the task stops early, and why.
-    pub async fn under(&self, exposure: Exposure) -> Result<TokensSpent, String> {
+    pub async fn play(&self, exposure: Exposure) -> Result<TokensSpent, String> {
         let player = Arc::new(Player::new(self.cues(), BASE_PROMPT.to_owned(), Arc::clone(&self.next_result)));
         let services = Arc::new(Services::none(Arc::new(SystemClock)));
         let store = Arc::new(NoStore);

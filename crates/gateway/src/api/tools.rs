@@ -164,7 +164,7 @@ pub(super) async fn call(
         client,
         timeout,
         background_after: asked.background.then_some(Duration::ZERO),
-        ..RunContext::under(lineage, session, Arc::clone(&snapshot), api.gateway.policy(), approver)
+        ..RunContext::in_trace(lineage, session, Arc::clone(&snapshot), api.gateway.policy(), approver)
     };
     let executor = Arc::clone(&options.executor);
     // Runs in its own task, so that a shutdown waits for it even if the client has disconnected.

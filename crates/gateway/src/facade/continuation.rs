@@ -112,10 +112,10 @@ impl Facade {
             // It has begun, and is not in the store yet.
             let found = found.or_else(|| self.live(owner, id).map(|_| json!({})));
             let missing = || Refusal::new(Fault::NotFound, format!("there is no response `{id}`"));
-            let found = found.ok_or_else(|| missing().about("previous_response_id"))?;
+            let found = found.ok_or_else(|| missing().with_field("previous_response_id"))?;
             if found.get("session").is_none() {
                 let why = format!("response `{id}` is not complete");
-                return Err(Refusal::new(Fault::Conflict, why).about("previous_response_id"));
+                return Err(Refusal::new(Fault::Conflict, why).with_field("previous_response_id"));
             }
             Continuation::read(&found)?
         } else if let Some(id) = &request.conversation {
@@ -181,7 +181,7 @@ impl Facade {
     }
 
     async fn conversation_so_far(self: &Arc<Self>, owner: &str, id: &str) -> Result<Continuation, Refusal> {
-        let about = |fault, why: String| Refusal::new(fault, why).about("conversation");
+        let about = |fault, why: String| Refusal::new(fault, why).with_field("conversation");
         let lock = self.reserve(owner, RecordKind::Conversation, id).await?;
         let found = self.source.objects().object(owner, RecordKind::Conversation.as_str(), id).await?;
         let found = found.ok_or_else(|| about(Fault::NotFound, format!("there is no conversation `{id}`")))?;
@@ -361,7 +361,7 @@ impl Continuation {
                         match self.calls.get(id) {
                             _ if at < begin => {}
                             Some(own) => {
-                                take(&mut answered, id).map_err(|refusal| refusal.about(place()))?;
+                                take(&mut answered, id).map_err(|refusal| refusal.with_field(place()))?;
                                 if let Some(call) = own.strip_prefix(QUESTION) {
                                     let text = joined_text(&result.content);
                                     let yes = !result.is_error && approves(&text);
@@ -371,12 +371,12 @@ impl Continuation {
                                 }
                             }
                             None if id.starts_with(QUESTION) && at >= tail => {
-                                return Err(no_question(id).about(place()));
+                                return Err(no_question(id).with_field(place()));
                             }
                             None if has_call(result) || self.state.is_none() => others.push(result.clone()),
                             None => {
                                 let why = format!("no call `{id}` waits for a result");
-                                return Err(Refusal::new(Fault::Invalid, why).about(place()));
+                                return Err(Refusal::new(Fault::Invalid, why).with_field(place()));
                             }
                         }
                         number += 1;
@@ -400,11 +400,11 @@ impl Continuation {
         for given in decisions(request) {
             match self.calls.get(given.id).and_then(|own| own.strip_prefix(QUESTION)) {
                 Some(call) => {
-                    take(&mut answered, given.id).map_err(|refusal| refusal.about(given.field()))?;
+                    take(&mut answered, given.id).map_err(|refusal| refusal.with_field(given.field()))?;
                     input.decisions.push(decision(call, given.approve, given.reason.to_owned()));
                 }
                 None if given.is_past => {}
-                None => return Err(no_question(given.id).about(given.field())),
+                None => return Err(no_question(given.id).with_field(given.field())),
             }
         }
         let missing = self.calls.keys().filter(|id| !answered.contains(id.as_str()));
@@ -415,7 +415,7 @@ impl Continuation {
                 missing.join(", ")
             );
             let field = if request.items.is_empty() { "messages" } else { "input" };
-            return Err(Refusal::new(Fault::Invalid, why).about(field));
+            return Err(Refusal::new(Fault::Invalid, why).with_field(field));
         }
         Ok(input)
     }
@@ -441,7 +441,7 @@ fn decision(call: &str, yes: bool, reason: String) -> (CallId, ApprovalDecision)
 /// [`Fault::Invalid`], naming the first decision.
 pub(super) fn refuse_decisions(request: &ServedRequest) -> Result<(), Refusal> {
     match decisions(request).find(|given| !given.is_past) {
-        Some(given) => Err(no_question(given.id).about(given.field())),
+        Some(given) => Err(no_question(given.id).with_field(given.field())),
         None => Ok(()),
     }
 }

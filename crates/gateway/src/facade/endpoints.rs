@@ -102,7 +102,7 @@ pub(super) async fn models(
 
 /// Selects the models that the URL's parameters ask for. Returns them, and whether there are more.
 fn page_of_models<'m>(query: &[(String, String)], models: &'m [Value]) -> Result<(&'m [Value], bool), Refusal> {
-    let wrong = |name: &str, why: String| Refusal::new(Fault::Invalid, format!("{name}: {why}")).about(name);
+    let wrong = |name: &str, why: String| Refusal::new(Fault::Invalid, format!("{name}: {why}")).with_field(name);
     let given = |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let place = |name: &str| {
         let Some(id) = given(name) else { return Ok(None) };
@@ -241,7 +241,7 @@ async fn begin(
     let (is_stream, is_background) = (request.stream, request.background);
     let is_kept = api == ServedApi::Responses && request.store;
     if is_background && !is_kept {
-        return Err(Refusal::new(Fault::Invalid, "it needs `store`").about("background"));
+        return Err(Refusal::new(Fault::Invalid, "it needs `store`").with_field("background"));
     }
     let is_raw = matches!(facade.target(&request.model, identity.principal())?, RunTarget::Raw(_));
     let mut earlier = facade.find_continuation(&identity.principal().id, &request).await?;
@@ -324,7 +324,7 @@ struct Streaming<H> {
 
 impl<H> Drop for Streaming<H> {
     fn drop(&mut self) {
-        self.output.leave();
+        self.output.detach_reader();
     }
 }
 

@@ -157,7 +157,7 @@ impl Facade {
 
     /// Resolves the `model` of a request, if its sender may use it.
     fn target(&self, model: &str, principal: &Principal) -> Result<RunTarget, Refusal> {
-        let about = |fault, message: String| Refusal::new(fault, message).about("model");
+        let about = |fault, message: String| Refusal::new(fault, message).with_field("model");
         let allowed = self.client(principal).map(|client| client.models.as_slice()).unwrap_or_default();
         if !allowed.is_empty() && !allowed_by(allowed, &[], model) {
             return Err(about(Fault::Forbidden, format!("this token may not ask `{model}`")));

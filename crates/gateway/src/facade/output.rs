@@ -59,7 +59,7 @@ pub(super) struct Output {
     /// Whether the owner deleted it, so that it must not be stored.
     pub(super) deleted: AtomicBool,
     /// Notified when a call waits for a person.
-    pub(super) asked: Notify,
+    pub(super) person_needed: Notify,
     /// Notified when an answer that waits for a person is stored.
     pub(super) pending: Notify,
     /// Notified when there is something to read.
@@ -81,7 +81,7 @@ struct OutputState {
     /// The pieces written so far, consecutive texts joined.
     pieces: Vec<ResponsePiece>,
     /// Events that the client of a stream has not read.
-    unread: Option<Unread>,
+    unread: Option<UnreadEvents>,
     begun: bool,
     /// The parts that the model is not sent.
     lost: Vec<&'static str>,
@@ -96,7 +96,7 @@ struct OutputState {
 }
 
 #[derive(Default)]
-struct Unread {
+struct UnreadEvents {
     events: String,
     refused: Option<(Refusal, String)>,
     /// Whether the work is ending: its last output is small and does not wait for the reader.
@@ -112,7 +112,7 @@ impl Output {
         let state = OutputState {
             writer: ResponseWriter::new(api, head),
             pieces: Vec::new(),
-            unread: is_stream.then(Unread::default),
+            unread: is_stream.then(UnreadEvents::default),
             begun: false,
             lost: Vec::new(),
             broken: false,
@@ -128,7 +128,7 @@ impl Output {
             shows,
             state: Mutex::new(state),
             deleted: AtomicBool::new(false),
-            asked: Notify::new(),
+            person_needed: Notify::new(),
             pending: Notify::new(),
             more: Notify::new(),
             room: Notify::new(),
@@ -168,7 +168,7 @@ impl Output {
     }
 
     /// Detaches the reader of the stream.
-    pub(super) fn leave(&self) {
+    pub(super) fn detach_reader(&self) {
         self.state().unread = None;
         self.room.notify_one();
     }
@@ -183,7 +183,7 @@ impl Output {
     }
 
     fn has_room(&self) -> bool {
-        let has_room = |unread: &Unread| unread.is_ending || unread.ended || unread.events.len() < MAX_UNREAD;
+        let has_room = |unread: &UnreadEvents| unread.is_ending || unread.ended || unread.events.len() < MAX_UNREAD;
         self.state().unread.as_ref().is_none_or(has_room)
     }
 
@@ -454,7 +454,7 @@ impl RunWatcher for Output {
         }
     }
 
-    fn began(&self, call: &ToolCall) {
+    fn on_call_start(&self, call: &ToolCall) {
         if call.name == OWN || self.state().calls.contains(call.id.as_str()) {
             return;
         }

@@ -187,7 +187,7 @@ impl Facade {
             }
             kept.extend(work.response(Some(saved)));
         }
-        kept.extend(work.left(200, &work.output.body(), said));
+        kept.extend(work.stateless_answer(200, &work.output.body(), said));
         kept.extend(self.of_session(work, "finished").await?);
         self.keep(work, kept).await?;
         Ok(send_end)
@@ -267,7 +267,7 @@ impl Facade {
             op,
             session: &owner,
             model,
-            asked: ModelQuestion::Answer(&asked),
+            question: ModelQuestion::Answer(&asked),
             tools: None,
             lost: work.lost.clone(),
             note: None,
@@ -478,7 +478,7 @@ impl ResponseWork {
 
     /// The answer of an API without state, if it goes on without its client; and what the answer `said`, if the request may
     /// be sent again.
-    pub(super) fn left(&self, status: u16, body: &Value, said: Option<Value>) -> Option<KeptObject> {
+    pub(super) fn stateless_answer(&self, status: u16, body: &Value, said: Option<Value>) -> Option<KeptObject> {
         let mut kept = if self.is_left() { json!({"status": status, "body": body}) } else { Value::Null };
         if let Some(said) = said {
             kept["said"] = said;
@@ -570,7 +570,7 @@ impl Approver for InboxApprover {
         if let Some(output) = &self.output {
             output.question(request, &name_of_tool(&self.gateway, request));
             // The run waits here. If the client decides in its next request, the answer ends with the question instead.
-            output.asked.notify_one();
+            output.person_needed.notify_one();
         }
         let ends = async {
             while !self.gateway.is_draining() {

@@ -16,7 +16,7 @@ use super::continuation_lock::ContinuationLock;
 use super::output::{Output, ResponseIncludes};
 use super::refusal::Refusal;
 use super::response_work::ResponseWork;
-use super::stored_responses::Found;
+use super::stored_responses::FoundAnswer;
 use super::{Facade, id_prefix};
 use crate::agents::RunTarget;
 use crate::config::{ChatCalls, OnDisconnect, ResponsesCalls};
@@ -116,7 +116,7 @@ impl Facade {
                 tokio::select! {
                     done = &mut working => break done,
                     // A client that is told of a waiting answer can fetch it, also after a restart.
-                    () = output.asked.notified() => {
+                    () = output.person_needed.notified() => {
                         facade.log_unkept(&work).await;
                         output.pending.notify_one();
                     }
@@ -127,8 +127,9 @@ impl Facade {
                     Some(CancelCause::User) => output.cancel(refusal),
                     _ => output.fail(refusal),
                 }
-                if let Err(error) =
-                    facade.keep(&work, work.left(refusal.fault.status(), &refusal.body(work.api), None)).await
+                if let Err(error) = facade
+                    .keep(&work, work.stateless_answer(refusal.fault.status(), &refusal.body(work.api), None))
+                    .await
                 {
                     tracing::error!("answer {} was not kept: {}", work.id, error.message);
                 }
@@ -160,19 +161,19 @@ impl Facade {
         id: &str,
         kept: Value,
         lock: ContinuationLock,
-    ) -> Result<Found, Refusal> {
+    ) -> Result<FoundAnswer, Refusal> {
         let api = ServedApi::ALL.into_iter().find(|api| id.starts_with(id_prefix(*api)));
-        let (Some(body), Some(api)) = (kept["request"].as_str(), api) else { return Ok(Found::Lost(kept)) };
+        let (Some(body), Some(api)) = (kept["request"].as_str(), api) else { return Ok(FoundAnswer::Lost(kept)) };
         let request = read_request(api, body.as_bytes())?;
         let created = kept["created"].as_u64().unwrap_or_default();
         let mut work = self.work_of(api, sender, request, (id.to_owned(), created))?;
         if matches!(work.target, RunTarget::Raw(_)) {
-            return Ok(Found::Lost(kept));
+            return Ok(FoundAnswer::Lost(kept));
         }
         let permits = self.admit()?;
         let earlier = match self.find_continuation(&work.principal.id, &work.request).await {
             Ok(earlier) => earlier,
-            Err(refusal) if refusal.fault == Fault::Conflict => return Ok(Found::Kept(kept)),
+            Err(refusal) if refusal.fault == Fault::Conflict => return Ok(FoundAnswer::Kept(kept)),
             Err(refusal) => return Err(refusal),
         };
         work.request.request.system = earlier.system(&work.request.request.system);
@@ -182,7 +183,7 @@ impl Facade {
         work.body = Bytes::from(body.to_owned());
         work.session = kept["of_session"].as_str().map(str::to_owned);
         // The answer has no reader.
-        work.output.leave();
+        work.output.detach_reader();
         work.output.replay(&kept["pieces"]);
         let session = work.session.clone().unwrap_or_else(|| work.id.clone());
         let (driver, options, spec) = self.prepare(&work, session).await?;
@@ -192,12 +193,12 @@ impl Facade {
                 state.ask_again();
                 let work = Arc::new(work);
                 drop(self.start(Arc::clone(&work), permits, earlier, Some(ResumedRun { driver, options, state })));
-                Ok(Found::Live(work))
+                Ok(FoundAnswer::Live(work))
             }
-            Err(DriverError::Taken { .. }) => Ok(Found::Kept(kept)),
+            Err(DriverError::Taken { .. }) => Ok(FoundAnswer::Kept(kept)),
             Err(error) => {
                 tracing::warn!("the answer {id} cannot be resumed: {error}");
-                Ok(Found::Lost(kept))
+                Ok(FoundAnswer::Lost(kept))
             }
         }
     }

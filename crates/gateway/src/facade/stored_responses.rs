@@ -41,7 +41,7 @@ pub(super) fn deleted(kind: RecordKind, id: &str) -> Value {
 }
 
 /// An answer that was looked up.
-pub(super) enum Found {
+pub(super) enum FoundAnswer {
     /// This process works on it.
     Live(Arc<ResponseWork>),
     /// As the store has it. If it is in progress, another process works on it.
@@ -65,27 +65,27 @@ impl Facade {
         (identity, connection): (&Identity, &Connection),
         kind: RecordKind,
         id: &str,
-    ) -> Result<Found, Refusal> {
+    ) -> Result<FoundAnswer, Refusal> {
         let owner = &identity.principal().id;
         if let Some(live) = self.live(owner, id) {
-            return Ok(Found::Live(live));
+            return Ok(FoundAnswer::Live(live));
         }
         let kept = self.find(identity, kind, id).await?;
         if kept["in_progress"] != true {
-            return Ok(Found::Kept(kept));
+            return Ok(FoundAnswer::Kept(kept));
         }
         // Only one request resumes it. Another one, here or in another process, may be doing so or have done so.
         let lock = match self.reserve(owner, kind, id).await {
             Ok(lock) => lock,
-            Err(refusal) if refusal.fault == Fault::Conflict => return Ok(Found::Kept(kept)),
+            Err(refusal) if refusal.fault == Fault::Conflict => return Ok(FoundAnswer::Kept(kept)),
             Err(refusal) => return Err(refusal),
         };
         if let Some(live) = self.live(owner, id) {
-            return Ok(Found::Live(live));
+            return Ok(FoundAnswer::Live(live));
         }
         let kept = self.find(identity, kind, id).await?;
         if kept["in_progress"] != true {
-            return Ok(Found::Kept(kept));
+            return Ok(FoundAnswer::Kept(kept));
         }
         self.resume_kept((identity, connection), id, kept, lock).await
     }
@@ -93,9 +93,9 @@ impl Facade {
     /// Returns the current response.
     async fn current(self: &Arc<Self>, sender: (&Identity, &Connection), id: &str) -> Result<Value, Refusal> {
         Ok(match self.look_up(sender, RecordKind::Response, id).await? {
-            Found::Live(live) => live.current_body(),
-            Found::Kept(mut kept) => kept["response"].take(),
-            Found::Lost(mut kept) => {
+            FoundAnswer::Live(live) => live.current_body(),
+            FoundAnswer::Kept(mut kept) => kept["response"].take(),
+            FoundAnswer::Lost(mut kept) => {
                 let mut response = kept["response"].take();
                 response["status"] = json!("failed");
                 response["error"] = json!({"code": "server_error", "message": LOST});
@@ -140,7 +140,7 @@ pub(super) fn known(query: &[(String, String)], others: &[&str]) -> Result<(), R
         // Some clients write lists with brackets.
         "include" | "include[]" => Ok(check_include(value)?),
         name if others.contains(&name) => Ok(()),
-        name => Err(Refusal::new(Fault::Invalid, format!("there is no parameter `{name}`")).about(name)),
+        name => Err(Refusal::new(Fault::Invalid, format!("there is no parameter `{name}`")).with_field(name)),
     })
 }
 
@@ -156,7 +156,7 @@ pub(super) async fn response(
         known(&query, &["stream", "include_obfuscation", "starting_after"])?;
         if query.iter().any(|(name, value)| name == "stream" && value != "false") {
             let why = "a kept response is not streamed: fetch it until its `status` says that it is over";
-            return Err(Refusal::new(Fault::Invalid, why).about("stream"));
+            return Err(Refusal::new(Fault::Invalid, why).with_field("stream"));
         }
         facade.current((&identity, &connection), &id).await
     };
@@ -188,14 +188,14 @@ pub(super) async fn answer(
         }
         for id in ids {
             match facade.look_up((&identity, &connection), kind, id).await? {
-                Found::Live(_) => return in_progress(id),
-                Found::Kept(kept) if kept["in_progress"] == true => return in_progress(id),
-                Found::Kept(kept) if kept["body"].is_object() => {
+                FoundAnswer::Live(_) => return in_progress(id),
+                FoundAnswer::Kept(kept) if kept["in_progress"] == true => return in_progress(id),
+                FoundAnswer::Kept(kept) if kept["body"].is_object() => {
                     let status = kept["status"].as_u64().and_then(|status| u16::try_from(status).ok());
                     return Ok((status.unwrap_or(200), kept["body"].clone()));
                 }
-                Found::Kept(_) => return Err(missing(kind, &named)),
-                Found::Lost(_) => {}
+                FoundAnswer::Kept(_) => return Err(missing(kind, &named)),
+                FoundAnswer::Lost(_) => {}
             }
         }
         Err(Refusal::new(Fault::Internal, LOST))
@@ -249,7 +249,7 @@ impl Page {
         known(query, &["after", "limit", "order"])?;
         let mut page = Self { after: None, limit: PAGE, is_ascending: false };
         for (name, value) in query {
-            let wrong = |why: String| Err(Refusal::new(Fault::Invalid, why).about(name));
+            let wrong = |why: String| Err(Refusal::new(Fault::Invalid, why).with_field(name));
             match name.as_str() {
                 "after" => page.after = Some(value.clone()),
                 "limit" => match value.parse() {
@@ -276,7 +276,8 @@ impl Page {
         }
         if let Some(after) = &self.after {
             let at = items.iter().position(|item| item["id"] == after.as_str());
-            let missing = || Refusal::new(Fault::Invalid, format!("there is no item `{after}` here")).about("after");
+            let missing =
+                || Refusal::new(Fault::Invalid, format!("there is no item `{after}` here")).with_field("after");
             items.drain(..=at.ok_or_else(missing)?);
         }
         let has_more = items.len() > self.limit;

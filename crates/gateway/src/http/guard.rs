@@ -59,7 +59,7 @@ struct IdentityInner {
     principal: Principal,
     reach: AccessScope,
     /// Whether it may also read everything in the API.
-    reads: bool,
+    can_read_api: bool,
     /// Whether it is a page of the console that sends.
     is_page: bool,
 }
@@ -79,7 +79,7 @@ enum AccessScope {
 
 impl Identity {
     fn of(principal: &Principal, reach: AccessScope) -> Self {
-        Self(Arc::new(IdentityInner { principal: principal.clone(), reach, reads: false, is_page: false }))
+        Self(Arc::new(IdentityInner { principal: principal.clone(), reach, can_read_api: false, is_page: false }))
     }
 
     /// Returns an identity that may do everything.
@@ -109,7 +109,7 @@ impl Identity {
     /// Returns a message that a path is not allowed, and which ones are.
     fn reach_message(&self) -> String {
         match &self.0.reach {
-            _ if self.0.reads => "this token may read at /api, and change nothing there".to_owned(),
+            _ if self.0.can_read_api => "this token may read at /api, and change nothing there".to_owned(),
             AccessScope::All | AccessScope::Open => "this token is for other addresses".to_owned(),
             AccessScope::Mcp => "this token is for /mcp and what is below it".to_owned(),
             AccessScope::Only(names) => {
@@ -134,7 +134,7 @@ impl Identity {
 
     /// Returns whether it may send a request of this method to this path.
     fn may_send(&self, method: &Method, path: &str) -> bool {
-        let reads = || self.0.reads && in_api(path) && (method == Method::GET || path == OPEN_CONSOLE);
+        let reads = || self.0.can_read_api && in_api(path) && (method == Method::GET || path == OPEN_CONSOLE);
         self.may_reach(path) || reads()
     }
 
@@ -145,7 +145,7 @@ impl Identity {
             AccessScope::Mcp => path == "/mcp" || path.starts_with("/mcp/") || facade_api(path).is_some(),
             AccessScope::Only(names) => {
                 // A client that may only read the API may not use a model.
-                (facade_api(path).is_some() && !(self.0.reads && names.is_empty()))
+                (facade_api(path).is_some() && !(self.0.can_read_api && names.is_empty()))
                     || path.strip_prefix("/mcp/").is_some_and(|name| names.iter().any(|one| one == name))
             }
         }
@@ -155,7 +155,7 @@ impl Identity {
 /// The access rules of one server.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    bound: IpAddr,
+    listen_ip: IpAddr,
     hosts: Vec<Authority>,
     origins: Vec<String>,
     /// The identity of a sender without a token, if that is allowed.
@@ -179,12 +179,13 @@ impl Guard {
         let others = options.server.tokens.iter().filter_map(|(name, client)| {
             let principal = Principal { id: name.clone(), roles: client.roles.clone(), owner: false };
             let reach = client.views.clone().map_or(AccessScope::Mcp, AccessScope::Only);
-            let identity = IdentityInner { principal, reach, reads: client.api == ApiAccess::Read, is_page: false };
+            let identity =
+                IdentityInner { principal, reach, can_read_api: client.api == ApiAccess::Read, is_page: false };
             Some((Token::new(client.token.expose())?, Identity(Arc::new(identity))))
         });
         let own = options.token.iter().chain(&options.api_token).map(|token| (token.clone(), usual.clone()));
         Self {
-            bound: bound.ip(),
+            listen_ip: bound.ip(),
             hosts: options.server.allowed_hosts.iter().filter_map(host).collect(),
             origins: options.server.allowed_origins.iter().map(lower).collect(),
             anonymous: (options.token.is_none() && options.server.tokens.is_empty())
@@ -206,7 +207,7 @@ impl Guard {
         let is_same =
             |listed: &Authority| listed.host == asked.host && (listed.port.is_none() || listed.port == asked.port);
         let is_ours = match &asked.host {
-            Host::Address(ip) => ip.is_loopback() || *ip == self.bound || self.bound.is_unspecified(),
+            Host::Address(ip) => ip.is_loopback() || *ip == self.listen_ip || self.listen_ip.is_unspecified(),
             Host::Name(name) => name == "localhost",
         };
         is_ours || self.hosts.iter().any(is_same)

@@ -119,7 +119,7 @@ pub struct GatewayOptions {
     /// How tools are exposed if the client does not choose: over stdio, and at addresses without `?expose`.
     pub expose: Expose,
     /// Parts of the catalogue with their own addresses; see [`Gateway::set_views`]. A view and a provider may not share a
-    /// name; see [`Gateway::clash`].
+    /// name; see [`Gateway::name_conflict`].
     pub views: Vec<ViewConfig>,
     /// Tools that [`Expose::Search`] also lists, as globs on ids and wire names.
     pub pinned: Vec<String>,
@@ -352,7 +352,7 @@ impl Gateway {
 
     /// Returns a name that a view and a provider share, if any. Both would be served at `/mcp/{name}`.
     #[must_use]
-    pub fn clash(&self) -> Option<String> {
+    pub fn name_conflict(&self) -> Option<String> {
         let sources = self.options.catalogue.sources();
         let views = self.views();
         let clashing = views.iter().find(|view| sources.iter().any(|provider| provider.name() == view.name));

@@ -66,7 +66,7 @@ impl ReplyTo {
 pub(crate) struct AttachedRequest {
     /// Its entry among the running requests.
     pub(crate) entered: RunningCallEntry,
-    pub(crate) to: ReplyTo,
+    pub(crate) reply_to: ReplyTo,
     /// Its progress token.
     pub(crate) progress: Option<Id>,
     /// The requested log level (2026-07-28).
@@ -98,7 +98,7 @@ impl ResponseChannel {
         let state = self.lock();
         if let Some(attached) = &state.attached
             && let Some(message) = message(attached)
-            && !attached.to.try_note(message)
+            && !attached.reply_to.try_note(message)
         {
             tracing::debug!("a notification was dropped: the client is not reading");
         }
@@ -106,7 +106,7 @@ impl ResponseChannel {
 
     /// Asks a question in the response's stream, and returns the stream. `None` if there is no stream or no reader.
     pub(crate) async fn question(&self, message: Bytes) -> Option<ReplyTo> {
-        let to = self.lock().attached.as_ref().map(|attached| attached.to.clone())?;
+        let to = self.lock().attached.as_ref().map(|attached| attached.reply_to.clone())?;
         match &to {
             ReplyTo::Connection(to) => to.send(message).await.ok()?,
             ReplyTo::Stream(to) => to.send(Event::Note(message)).await.ok()?,
@@ -117,12 +117,12 @@ impl ResponseChannel {
 
     /// Returns whether the response is a stream that can carry questions.
     pub(crate) fn takes_questions(&self) -> bool {
-        self.lock().attached.as_ref().is_some_and(|attached| !matches!(attached.to, ReplyTo::Whole(_)))
+        self.lock().attached.as_ref().is_some_and(|attached| !matches!(attached.reply_to, ReplyTo::Whole(_)))
     }
 
     /// Ends the response if a request is attached. A client that cancelled gets no answer.
     pub(crate) async fn end(&self, result: Result<Vec<u8>, RpcError>) {
-        let Some(AttachedRequest { to, entered, .. }) = self.lock().attached.take() else { return };
+        let Some(AttachedRequest { reply_to: to, entered, .. }) = self.lock().attached.take() else { return };
         let id = entered.id().clone();
         // The client may reuse the id from here on.
         drop(entered);
@@ -165,7 +165,7 @@ impl ResponseChannel {
 
 impl Drop for ResponseChannel {
     fn drop(&mut self) {
-        let Some(AttachedRequest { to, entered, .. }) = self.lock().attached.take() else { return };
+        let Some(AttachedRequest { reply_to: to, entered, .. }) = self.lock().attached.take() else { return };
         tracing::error!("a call ended without a result");
         let error = RpcError::new(RpcError::INTERNAL, "the call ended without a result; the server's log says why");
         match to {
@@ -205,7 +205,7 @@ impl Drop for ResponseGuard {
         // For a modern client, closing the stream means cancel. An older client may lose its connection by accident
         // (2025-11-25, "Sending Messages to the Server").
         let Some(channel) = self.channel.upgrade().filter(|channel| channel.era == Era::Modern) else { return };
-        let is_ours = |attached: &AttachedRequest| match attached.to {
+        let is_ours = |attached: &AttachedRequest| match attached.reply_to {
             // A broken pipe ends the whole connection, not one request.
             ReplyTo::Connection(_) => false,
             ReplyTo::Stream(_) | ReplyTo::Whole(_) => *attached.entered.id() == self.id,
@@ -361,8 +361,12 @@ mod tests {
         let (to, from) = mpsc::channel(room);
         let (id, cancel) = (Id::Number(1.into()), Cancel::new());
         let entered = Arc::new(RunningCalls::default()).enter(&id, &cancel).expect("the first");
-        let attached =
-            AttachedRequest { to: ReplyTo::Connection(to), progress: Some(Id::Text("t".into())), level: None, entered };
+        let attached = AttachedRequest {
+            reply_to: ReplyTo::Connection(to),
+            progress: Some(Id::Text("t".into())),
+            level: None,
+            entered,
+        };
         (Progress::new(ResponseChannel::new(Era::Legacy, cancel, attached)), from)
     }
 

@@ -50,7 +50,7 @@ pub(crate) struct OutgoingRequest<'a> {
     /// The method.
     pub(crate) method: &'a str,
     /// Its description, for error messages.
-    pub(crate) what: RequestLabel<'a>,
+    pub(crate) label: RequestLabel<'a>,
     /// The object that it names, for the header `Mcp-Name`.
     pub(crate) name: Option<&'a str>,
     /// Further headers.
@@ -65,7 +65,7 @@ impl<'a> OutgoingRequest<'a> {
     /// A protocol request; `name` is the object that it names.
     pub(crate) fn of(method: &'a str, name: Option<&'a str>, params: Map<String, Value>) -> Self {
         let params = params.into();
-        Self { method, what: method.into(), name, headers: Vec::new(), params, idempotency_key: None }
+        Self { method, label: method.into(), name, headers: Vec::new(), params, idempotency_key: None }
     }
 }
 
@@ -96,10 +96,10 @@ impl<'a> Exchange<'a> {
     pub(crate) async fn run<R: Reply>(&self, mut sent: OutgoingRequest<'a>) -> Result<R, ToolError> {
         sent.params.meta = self.meta(sent.method, sent.idempotency_key);
         let headers = sent.headers.clone();
-        let mut first = pin!(self.ask::<R>(sent.method, sent.what, sent.name, headers, &mut sent.params)).await;
+        let mut first = pin!(self.ask::<R>(sent.method, sent.label, sent.name, headers, &mut sent.params)).await;
         if first.as_ref().is_err_and(misses_headers) && Box::pin(self.takes_listed_headers(&mut sent)).await {
             let headers = sent.headers.clone();
-            first = Box::pin(self.ask(sent.method, sent.what, sent.name, headers, &mut sent.params)).await;
+            first = Box::pin(self.ask(sent.method, sent.label, sent.name, headers, &mut sent.params)).await;
         }
         let first = match first {
             Err(error) if url_elicitation::are_required(&error) => {
@@ -142,7 +142,7 @@ impl<'a> Exchange<'a> {
 
     /// Follows a request with the incomplete answer `result` to its end.
     async fn proceed(&self, sent: OutgoingRequest<'_>, mut result: Value) -> Result<Value, ToolError> {
-        let OutgoingRequest { method, what, name, headers, mut params, .. } = sent;
+        let OutgoingRequest { method, label: what, name, headers, mut params, .. } = sent;
         for round in 1..=MAX_ROUNDS {
             if tasks::is_task(self.connection.server(), &result) {
                 return tasks::finish(self, what, result, &params).await;
@@ -344,7 +344,7 @@ pub(crate) async fn call_tool(
     }
     let sent = OutgoingRequest {
         method: "tools/call",
-        what: RequestLabel("the call of ", call.raw_name),
+        label: RequestLabel("the call of ", call.raw_name),
         name: Some(call.raw_name),
         headers,
         params,

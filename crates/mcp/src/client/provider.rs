@@ -99,7 +99,7 @@ impl McpProvider {
             log_level: Arc::default(),
             folders: Arc::clone(&folders),
             version_probe: Arc::clone(&version_probe),
-            wanted: None,
+            wanted_era: None,
         };
         let pool = ConnectionPool::new(connector, announce());
         let source = Source::new(spec, pool, listener, followed);

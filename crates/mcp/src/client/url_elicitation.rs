@@ -60,7 +60,7 @@ pub(crate) async fn follow<R: Reply>(
         }
     }
     let done = awaited.all();
-    let form = form(sent.what, &pages);
+    let form = form(sent.label, &pages);
     if asking::missing(&capabilities, asking::ELICIT, &form).is_none() {
         // Not dropped when the server reports completion: the call must take back the resources that it released to
         // ask.
@@ -80,7 +80,7 @@ pub(crate) async fn follow<R: Reply>(
         tracing::debug!(server = exchange.server, "it did not say that a page is done; the call is made again");
     }
     let headers = sent.headers.clone();
-    let again = exchange.ask(sent.method, sent.what, sent.name, headers, &mut sent.params).await;
+    let again = exchange.ask(sent.method, sent.label, sent.name, headers, &mut sent.params).await;
     // The client must not open the pages once more.
     again.map_err(|error| {
         if !are_required(&error) {

@@ -75,7 +75,7 @@ pub(crate) struct ResponseBuilder {
 #[derive(Debug)]
 struct ClosedCall {
     call: RawToolCall,
-    whole: bool,
+    is_complete: bool,
 }
 
 impl ResponseBuilder {
@@ -196,8 +196,8 @@ impl ResponseBuilder {
             return;
         }
         let whole = is_json(&call.arguments);
-        self.closed.push_back(ClosedCall { call, whole });
-        while self.closed.front().is_some_and(|closed| closed.whole) {
+        self.closed.push_back(ClosedCall { call, is_complete: whole });
+        while self.closed.front().is_some_and(|closed| closed.is_complete) {
             self.release_first(sink);
         }
     }
@@ -205,14 +205,14 @@ impl ResponseBuilder {
     /// Adds a closed call without arguments. It has none, or was cut before the first.
     pub(crate) fn close_bare_call(&mut self, call: RawToolCall) {
         if self.has_room() {
-            self.closed.push_back(ClosedCall { call, whole: false });
+            self.closed.push_back(ClosedCall { call, is_complete: false });
         }
     }
 
     /// Passes on waiting calls, once the stop reason is known. Drops a last call cut by the token limit or a filter.
     pub(crate) fn release(&mut self, sink: Sink<'_>) {
         let cut = matches!(self.stop, Some(StopReason::MaxTokens | StopReason::Refusal));
-        if cut && self.closed.back().is_some_and(|closed| !closed.whole) {
+        if cut && self.closed.back().is_some_and(|closed| !closed.is_complete) {
             self.closed.pop_back();
         }
         while !self.closed.is_empty() {
@@ -240,7 +240,7 @@ impl ResponseBuilder {
         let waiting = std::mem::take(&mut self.closed).into_iter().map(|closed| closed.call);
         for call in waiting.chain(unclosed) {
             if is_whole(&call.arguments) {
-                self.closed.push_back(ClosedCall { call, whole: true });
+                self.closed.push_back(ClosedCall { call, is_complete: true });
                 self.release_first(&mut |_| {});
             }
         }

@@ -50,7 +50,12 @@ impl Writer<'_, '_> {
             self.undoes |= filled || alias.is_some();
             properties.insert(alias.clone().unwrap_or_else(|| (*name).to_owned()), Value::Object(written.view));
             if filled || alias.is_some() || !written.undo.is_empty() {
-                node.undo.members.push(Member { name: (*name).to_owned(), alias, filled, undo: written.undo });
+                node.undo.members.push(Member {
+                    name: (*name).to_owned(),
+                    alias,
+                    null_is_absent: filled,
+                    undo: written.undo,
+                });
             }
         }
         let undeclared = listed.iter().filter(|name| !is_declared(value, name));
@@ -144,8 +149,12 @@ impl Writer<'_, '_> {
             return Value::from(name);
         }
         let alias = legal_name(name);
-        let member =
-            Member { name: name.to_owned(), alias: Some(alias.clone()), filled: false, undo: SchemaRestore::default() };
+        let member = Member {
+            name: name.to_owned(),
+            alias: Some(alias.clone()),
+            null_is_absent: false,
+            undo: SchemaRestore::default(),
+        };
         node.undo.members.push(member);
         self.undoes = true;
         Value::from(alias)

@@ -259,15 +259,15 @@ const INSIDE: [&str; 8] = [
 const INSIDE_BY_NAME: [&str; 2] = ["properties", "patternProperties"];
 
 /// Schemas to remove, by address.
-pub(super) type Cuts = HashSet<*const Value>;
+pub(super) type RemovedSchemas = HashSet<*const Value>;
 
 /// Returns the cuts that make `root` acyclic.
 ///
 /// # Errors
 /// Why it cannot be translated: it is too large to search, or its references multiply.
-pub(super) fn cycles(root: &Value) -> Result<Cuts, String> {
+pub(super) fn cycles(root: &Value) -> Result<RemovedSchemas, String> {
     let mut refs = Refs::new(root);
-    let mut cuts = Cuts::new();
+    let mut cuts = RemovedSchemas::new();
     while let Some(cut) = Search::new(&mut refs, &cuts).run(root)? {
         cuts.insert(cut);
         if cuts.len() > MAX_CYCLES {
@@ -306,14 +306,14 @@ struct Visit<'a> {
 
 struct Search<'a, 's> {
     refs: &'s mut Refs<'a>,
-    cuts: &'s Cuts,
+    cuts: &'s RemovedSchemas,
     states: HashMap<*const Value, State>,
     /// Schemas of other values, to begin with.
     roots: Vec<&'a Value>,
 }
 
 impl<'a, 's> Search<'a, 's> {
-    fn new(refs: &'s mut Refs<'a>, cuts: &'s Cuts) -> Self {
+    fn new(refs: &'s mut Refs<'a>, cuts: &'s RemovedSchemas) -> Self {
         Self { refs, cuts, states: HashMap::new(), roots: Vec::new() }
     }
 
@@ -413,17 +413,17 @@ fn reference_of(map: &Map<String, Value>) -> Option<(&'static str, &str)> {
 
 /// Returns `schema` without its cycles: a recursive alternative allows nothing more, so it is dropped; elsewhere the
 /// reference is dropped.
-pub(super) fn cut_cycles(schema: &Value, cuts: &Cuts, tool: &str, losses: &mut Vec<Loss>) -> Value {
-    Cutter { cuts, tool, losses }.value(schema, "")
+pub(super) fn cut_cycles(schema: &Value, cuts: &RemovedSchemas, tool: &str, losses: &mut Vec<Loss>) -> Value {
+    SchemaRemover { cuts, tool, losses }.value(schema, "")
 }
 
-struct Cutter<'c, 'l> {
-    cuts: &'c Cuts,
+struct SchemaRemover<'c, 'l> {
+    cuts: &'c RemovedSchemas,
     tool: &'c str,
     losses: &'l mut Vec<Loss>,
 }
 
-impl Cutter<'_, '_> {
+impl SchemaRemover<'_, '_> {
     fn value(&mut self, value: &Value, path: &str) -> Value {
         match value {
             Value::Array(list) => {

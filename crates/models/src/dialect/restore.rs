@@ -44,7 +44,7 @@ pub(super) struct Member {
     /// Its name in the translation, if different.
     pub(super) alias: Option<String>,
     /// Whether null in the translation means that it is absent.
-    pub(super) filled: bool,
+    pub(super) null_is_absent: bool,
     pub(super) undo: SchemaRestore,
 }
 
@@ -142,7 +142,7 @@ impl<'v> Walk<'v> {
                         map.insert(shown, inner);
                         continue;
                     };
-                    if member.filled && inner.is_null() {
+                    if member.null_is_absent && inner.is_null() {
                         self.changed = true;
                         continue;
                     }
@@ -181,7 +181,7 @@ impl<'v> Walk<'v> {
                     self.changed |= member.alias.is_some();
                     map.insert(shown.clone(), inner);
                 }
-                for member in undo.members.iter().filter(|member| member.filled) {
+                for member in undo.members.iter().filter(|member| member.null_is_absent) {
                     let shown = member.alias.as_ref().unwrap_or(&member.name);
                     if !map.contains_key(shown) {
                         map.insert(shown.clone(), Value::Null);

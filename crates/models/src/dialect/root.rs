@@ -5,7 +5,7 @@ use toolwright_core::model::ShownTool;
 
 use super::keyword_values::{self, KeywordForm};
 use super::keywords::is_structural;
-use super::refs::{Cuts, cut_cycles, cycles};
+use super::refs::{RemovedSchemas, cut_cycles, cycles};
 use super::restore::{RestorePlan, SchemaRestore, WRAPPER};
 use super::rules::Rules;
 use super::types::Types;
@@ -71,7 +71,7 @@ pub(super) fn write(
     };
     let before = losses.len();
     let (view, refers) = attempt(rules, tool, schema, is_bare, losses)?;
-    let cuts = if refers { cycles(schema).map_err(ViewError::Impossible)? } else { Cuts::new() };
+    let cuts = if refers { cycles(schema).map_err(ViewError::Impossible)? } else { RemovedSchemas::new() };
     if cuts.is_empty() {
         return Ok(view);
     }

@@ -138,7 +138,7 @@ impl HttpEmbedder {
     }
 
     fn unanswered(&self, error: ModelError) -> EmbeddingError {
-        if error.source.as_ref().is_some_and(|source| source.is::<Unreadable>()) {
+        if error.source.as_ref().is_some_and(|source| source.is::<UnreadableResponse>()) {
             return self.unfit(&error.message);
         }
         let message = format!(
@@ -160,7 +160,7 @@ impl HttpEmbedder {
 /// A response that does not conform to the API, with the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer is none of the API")]
-struct Unreadable(#[source] serde_json::Error);
+struct UnreadableResponse(#[source] serde_json::Error);
 
 /// The texts of one request, and its response.
 struct Batch<'a> {
@@ -185,7 +185,7 @@ impl AuxiliaryRequest for Batch<'_> {
         };
         let (input_tokens, vectors) = read.map_err(|error| {
             let message = format!("it is not what the API gives ({error})");
-            let source = Some(Box::new(Unreadable(error)) as _);
+            let source = Some(Box::new(UnreadableResponse(error)) as _);
             ModelError { source, ..ModelError::new(ModelErrorKind::BadResponse, message) }
         })?;
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(vectors);

@@ -41,7 +41,7 @@ pub(crate) fn thinking_allowance(
     };
     let limit = configured.max_tokens.filter(|&limit| limit > answer)?;
     let has_budget = reasoning::budget(api, model, &configured.settings).is_some();
-    (!has_budget).then(|| ThinkingAllowance { limit, whole: configured.tokens().saturating_add(limit as usize) })
+    (!has_budget).then(|| ThinkingAllowance { limit, total: configured.tokens().saturating_add(limit as usize) })
 }
 
 /// Returns the request with configured settings filled in. If the model allows only one of temperature and `top_p`, the

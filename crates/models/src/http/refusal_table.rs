@@ -72,13 +72,13 @@ pub(crate) struct SentRequest<'a> {
 pub(crate) struct ThinkingAllowance {
     pub limit: u32,
     /// Limit and estimated request together.
-    pub whole: usize,
+    pub total: usize,
 }
 
 /// A wording of a refusal.
 struct Row {
     /// The server's message, in lower case, has one wording of each list.
-    says: &'static [&'static [&'static str]],
+    wordings: &'static [&'static [&'static str]],
     /// The message contains none of these.
     but: &'static [&'static str],
     /// The workaround that may help, if it changes the request.
@@ -178,15 +178,15 @@ const BESIDE: &[&str] = &[
 const TABLE: &[Row] = &[
     // Anthropic, since Fable 5.1 (see `anthropic::drop_foreign_thinking`).
     Row {
-        says: &[&["bound to a different conversation"]],
+        wordings: &[&["bound to a different conversation"]],
         but: &[],
         workaround: |sent| (sent.api == Api::Anthropic).then_some(Workaround::DropForeignThoughts),
     },
     // OpenAI and Azure: "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions.
     // Please use /v1/responses instead." Some allow only `none` there, some no value.
-    Row { says: &[&["reasoning_effort"], &["function tools"], REFUSED], but: &[], workaround: other_effort },
+    Row { wordings: &[&["reasoning_effort"], &["function tools"], REFUSED], but: &[], workaround: other_effort },
     Row {
-        says: &[LIMIT, TOO_MUCH],
+        wordings: &[LIMIT, TOO_MUCH],
         but: &[],
         workaround: |sent| {
             sent.thinking_allowance.map(|thinking_allowance| Workaround::LimitUnder(thinking_allowance.limit))
@@ -194,29 +194,29 @@ const TABLE: &[Row] = &[
     },
     // Mistral: 422 "extra_forbidden … max_completion_tokens".
     Row {
-        says: &[&["max_completion_tokens"], REFUSED],
+        wordings: &[&["max_completion_tokens"], REFUSED],
         but: TOO_MUCH,
         workaround: |sent| sent.encoded.has("max_completion_tokens").then_some(Workaround::OlderLimit),
     },
     // OpenAI: "Encrypted content is not supported with this model." Azure's deployment names do not tell the model.
     Row {
-        says: &[&["encrypted content", "encrypted_content", "'include'"], REFUSED],
+        wordings: &[&["encrypted content", "encrypted_content", "'include'"], REFUSED],
         but: &[],
         workaround: |sent| sent.encoded.has("include").then_some(Workaround::NoThoughtsBack),
     },
     // llama-server: "Pattern must start with '^' and end with '$'" (ggml-org/llama.cpp#26930); DeepSeek: "… is not a "regex"".
     Row {
-        says: &[&["regex", "regular expression", "pattern must", "invalid pattern", ".pattern", "'pattern'"]],
+        wordings: &[&["regex", "regular expression", "pattern must", "invalid pattern", ".pattern", "'pattern'"]],
         but: &[],
         workaround: |sent| has_patterns(sent).then_some(Workaround::NoPatterns),
     },
     // Groq: "json mode cannot be combined with tool/function calling"; Gemini: "Forced function calling (ANY mode) with a
     // response mime type: 'application/json' is unsupported" (vercel/ai#16540).
-    Row { says: &[SHAPE, &["tool", "function call"], BESIDE], but: &["effort"], workaround: format_with_tools },
+    Row { wordings: &[SHAPE, &["tool", "function call"], BESIDE], but: &["effort"], workaround: format_with_tools },
     // In `output_config` the effort is beside the format.
-    Row { says: &[SHAPE, THIS_SCHEMA], but: &["effort"], workaround: |sent| sent_format(sent).map(avoid_format) },
+    Row { wordings: &[SHAPE, THIS_SCHEMA], but: &["effort"], workaround: |sent| sent_format(sent).map(avoid_format) },
     Row {
-        says: &[SHAPE],
+        wordings: &[SHAPE],
         but: &["effort"],
         workaround: |sent| {
             sent_format(sent).map(|output| if output.schema.is_some() { Workaround::Schemas } else { Workaround::Json })
@@ -287,7 +287,7 @@ pub(super) fn name(at: usize) -> &'static str {
 /// The workaround that may help a request that was `sent` and refused in these `words`, in lower case.
 pub(super) fn next(words: &str, sent: &SentRequest<'_>) -> Option<Workaround> {
     let said = |any: &[&str]| any.iter().any(|part| words.contains(part));
-    let fits = |row: &&Row| row.says.iter().all(|any| said(any)) && !said(row.but);
+    let fits = |row: &&Row| row.wordings.iter().all(|any| said(any)) && !said(row.but);
     TABLE.iter().filter(fits).find_map(|row| (row.workaround)(sent)).or_else(|| {
         let names = |(_, names): &(usize, &&[&str])| {
             names.iter().any(|name| has_word(words, &name.to_lowercase()))
@@ -306,7 +306,7 @@ pub(super) fn next(words: &str, sent: &SentRequest<'_>) -> Option<Workaround> {
 /// context window: a limit without the thinking allowance.
 pub(super) fn next_of_overflow(words: &str, sent: &SentRequest<'_>) -> Option<Workaround> {
     let thinking_allowance = sent.thinking_allowance.filter(|_| WITH_ANSWER.iter().any(|part| words.contains(part)))?;
-    Some(Workaround::WindowUnder(thinking_allowance.whole))
+    Some(Workaround::WindowUnder(thinking_allowance.total))
 }
 
 /// Whether `words` contains `word` as a whole, not as a part of another name.
@@ -384,7 +384,7 @@ pub(super) mod tests {
 
     /// A limit with room.
     pub(in crate::http) const THINKING_ALLOWANCE: Option<ThinkingAllowance> =
-        Some(ThinkingAllowance { limit: 9000, whole: 9500 });
+        Some(ThinkingAllowance { limit: 9000, total: 9500 });
 
     /// A request with everything that may be refused.
     pub(in crate::http) fn request(schema: Option<Value>) -> ModelRequest {

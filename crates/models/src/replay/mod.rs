@@ -200,7 +200,7 @@ fn described(error: &ModelError) -> String {
 
 /// What to do with an unrecorded request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unrecorded {
+enum OnUnrecorded {
     Fail,
     TakeNext,
 }
@@ -211,7 +211,7 @@ enum Unrecorded {
 struct ReplayId<'a> {
     file: &'a str,
     model: Option<&'a str>,
-    unrecorded: Unrecorded,
+    unrecorded: OnUnrecorded,
 }
 
 impl<'a> ReplayId<'a> {
@@ -219,8 +219,8 @@ impl<'a> ReplayId<'a> {
         let rest = id.strip_prefix(REPLAY).unwrap_or(id);
         let (rest, model) = rest.split_once(RECORDED_OF).map_or((rest, None), |(rest, model)| (rest, Some(model)));
         let (file, unrecorded) = match rest.strip_suffix(LOOSE) {
-            Some(file) => (file, Unrecorded::TakeNext),
-            None => (rest, Unrecorded::Fail),
+            Some(file) => (file, OnUnrecorded::TakeNext),
+            None => (rest, OnUnrecorded::Fail),
         };
         if file.is_empty() {
             let message = format!("`{id}` names no recording: write {REPLAY}FILE, or {REPLAY}FILE{LOOSE}");
@@ -282,7 +282,7 @@ impl Player {
             next.or_else(|| fitting.iter().max_by_key(|number| (same(number), state.played[**number]))).copied();
         let number = match (number, named.unrecorded) {
             (Some(number), _) => number,
-            (None, Unrecorded::TakeNext) => {
+            (None, OnUnrecorded::TakeNext) => {
                 let next = (0..exchanges.len()).find(|number| is_of(number) && !is_played(number));
                 next.ok_or_else(|| {
                     let all = (0..exchanges.len()).filter(is_of).count();
@@ -290,7 +290,7 @@ impl Player {
                     missing(format!("the recording {file} is at its end: all of its {all} answers are played"))
                 })?
             }
-            (None, Unrecorded::Fail) => {
+            (None, OnUnrecorded::Fail) => {
                 let played: Vec<bool> = state.played.iter().map(|played| *played > 0).collect();
                 drop(state);
                 return Err(match known.first() {

@@ -70,7 +70,7 @@ async fn logins_are_distinct_refreshes_are_not() {
     // Renewed, it is the same person's.
     let oauth = open();
     let sent = oauth.headers().await.expect("headers");
-    assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    assert_eq!(oauth.on_challenge(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
     assert_eq!((oauth.identity(), scope(oauth)), (open().identity(), first));
     // Another person's, who has the same client.
     person(parts(&world, &store)).login(&[]).await.expect("logged in");

@@ -90,7 +90,7 @@ async fn forgotten_registrations_are_made_anew() {
     world.forgets.store(true, Ordering::SeqCst);
     let oauth = OAuth::new(parts(&world, &store));
     let sent = oauth.headers().await.expect("headers");
-    let error = oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("nobody is there");
+    let error = oauth.on_challenge(refusal(401, "Bearer"), sent).await.expect_err("nobody is there");
     assert!(error.contains("mcp login srv"), "{error}");
     let state = person(parts(&world, &store)).login(&[]).await.expect("as a new client");
     assert_eq!(state.client.as_deref(), Some("registered-2"));
@@ -105,7 +105,7 @@ async fn unknown_configured_clients_need_the_operator() {
     world.refuses_refresh(401, json!({"error": "invalid_client"}));
     let oauth = OAuth::new(configured());
     let sent = oauth.headers().await.expect("headers");
-    let error = oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("refused");
+    let error = oauth.on_challenge(refusal(401, "Bearer"), sent).await.expect_err("refused");
     assert!(error.contains("invalid_client"), "{error}");
     let state = OAuth::new(configured()).login_state().await.expect("a state");
     assert!(state.token.is_some_and(|token| token.renewable));
@@ -123,7 +123,11 @@ async fn clients_without_refresh_ask_anew() {
             let oauth = OAuth::new(parts);
             for expect in ["Bearer t1", "Bearer t2"] {
                 let sent = oauth.headers().await.expect("headers");
-                assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes), "{code} {lifetime:?}");
+                assert_eq!(
+                    oauth.on_challenge(refusal(401, "Bearer"), sent).await,
+                    Ok(Retry::Yes),
+                    "{code} {lifetime:?}"
+                );
                 let headers = oauth.headers().await.expect("headers");
                 assert_eq!(bearer(&headers), Some(expect), "{code} {lifetime:?}");
                 oauth.accepted(&headers);
@@ -147,7 +151,7 @@ async fn configured_clients_without_refresh_need_logins() {
     assert!(error.contains("unauthorized_client") && error.contains("mcp login srv"), "{error}");
     let oauth = person(configured());
     let sent = oauth.headers().await.expect("the server is asked");
-    assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    assert_eq!(oauth.on_challenge(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
     assert_eq!(world.logins.lock().expect("logins").len(), 2, "the person there was asked");
 }
 
@@ -160,7 +164,7 @@ async fn clients_no_longer_configured_refresh_nothing() {
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let oauth = OAuth::new(configured("new"));
     let sent = oauth.headers().await.expect("the server is asked");
-    let error = oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("nobody is there");
+    let error = oauth.on_challenge(refusal(401, "Bearer"), sent).await.expect_err("nobody is there");
     assert!(error.contains("mcp login srv"), "{error}");
     assert_eq!(world.asked("refresh_token").len(), 0);
 }
@@ -202,7 +206,7 @@ async fn clients_with_own_rights_ask_nobody() {
     let sent = oauth.headers().await.expect("headers");
     assert_eq!(bearer(&sent), None);
     let challenge = refusal(401, "Bearer scope=\"read\"");
-    assert_eq!(oauth.challenged(challenge, sent).await, Ok(Retry::Yes));
+    assert_eq!(oauth.on_challenge(challenge, sent).await, Ok(Retry::Yes));
     assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t1"));
     let form = &world.asked("client_credentials")[0];
     assert_eq!((&*form["Authorization"], &*form["scope"]), ("Basic bWU6c2VzYW1l", "read"));

@@ -41,7 +41,7 @@ async fn one_login_serves_every_process() {
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     assert_eq!(world.registrations.lock().expect("registrations").len(), 1);
     // Who holds the old token takes the new one, without asking anybody.
-    assert_eq!(other.challenged(refusal(401, "Bearer"), headers).await, Ok(Retry::Yes));
+    assert_eq!(other.on_challenge(refusal(401, "Bearer"), headers).await, Ok(Retry::Yes));
     assert_eq!(bearer(&other.headers().await.expect("headers")), Some("Bearer t2"));
     assert!(other.logout().await.expect("logged out").removed);
     assert_eq!(OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token, None);
@@ -89,12 +89,12 @@ async fn abandoned_logins_keep_refreshed_tokens() {
     gives_up.login_state().await.expect("it has read what is kept");
     let other = OAuth::new(parts(&world, &store));
     let sent = other.headers().await.expect("headers");
-    assert_eq!(other.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    assert_eq!(other.on_challenge(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
     gives_up.login(&[]).await.expect_err("given up");
     let third = OAuth::new(parts(&world, &store));
     let sent = third.headers().await.expect("headers");
     assert_eq!(bearer(&sent), Some("Bearer t2"));
-    assert_eq!(third.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    assert_eq!(third.on_challenge(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
     let refreshes: Vec<_> = world.asked("refresh_token").iter().map(|form| form["refresh_token"].clone()).collect();
     assert_eq!(refreshes, ["r1", "r2"], "a refresh token is good for one refresh");
 }
@@ -107,7 +107,7 @@ async fn extra_scopes_are_remembered_for_login() {
     let oauth = OAuth::new(parts(&world, &store));
     let sent = oauth.headers().await.expect("headers");
     let wants = refusal(403, "Bearer error=\"insufficient_scope\", scope=\"write\"");
-    let error = oauth.challenged(wants.clone(), sent.clone()).await.expect_err("nobody is there");
+    let error = oauth.on_challenge(wants.clone(), sent.clone()).await.expect_err("nobody is there");
     assert!(error.contains("write") && error.contains("mcp login srv"), "{error}");
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     assert_eq!(world.logins.lock().expect("logins")[1]["scope"], "read write", "old and new together");
@@ -115,10 +115,10 @@ async fn extra_scopes_are_remembered_for_login() {
     // Now it was given, so asking again changes nothing.
     let oauth = person(parts(&world, &store));
     let sent = oauth.headers().await.expect("headers");
-    let error = oauth.challenged(wants, sent.clone()).await.expect_err("it goes nowhere");
+    let error = oauth.on_challenge(wants, sent.clone()).await.expect_err("it goes nowhere");
     assert!(error.contains("has the scopes"), "{error}");
     let forbidden = refusal(403, "Bearer error=\"access_denied\"");
-    assert_eq!(oauth.challenged(forbidden, sent).await, Ok(Retry::No));
+    assert_eq!(oauth.on_challenge(forbidden, sent).await, Ok(Retry::No));
     assert_eq!(world.logins.lock().expect("logins").len(), 2);
 }
 
@@ -129,7 +129,7 @@ async fn missing_logins_name_the_remedy() {
     for (header, expect) in
         [("Bearer scope=\"read\"", "the scopes `read`"), ("Basic realm=\"x\"", "headers.Authorization")]
     {
-        let error = oauth.challenged(refusal(401, header), HeaderMap::new()).await.expect_err("nobody is there");
+        let error = oauth.on_challenge(refusal(401, header), HeaderMap::new()).await.expect_err("nobody is there");
         assert!(error.contains(expect) && error.contains("toolwright mcp login srv"), "{error}");
     }
     assert!(world.tokens.lock().expect("tokens").is_empty());

@@ -58,7 +58,7 @@ async fn refused_refreshes_need_a_person() {
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     let oauth = OAuth::new(parts(&world, &store));
     let sent = oauth.headers().await.expect("headers");
-    assert_eq!(oauth.challenged(refusal(401, "Bearer error=\"invalid_token\""), sent).await, Ok(Retry::Yes));
+    assert_eq!(oauth.on_challenge(refusal(401, "Bearer error=\"invalid_token\""), sent).await, Ok(Retry::Yes));
     assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t2"));
 
     let world = ServerFixture::start(|_| {}).await;
@@ -67,7 +67,7 @@ async fn refused_refreshes_need_a_person() {
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     let oauth = OAuth::new(parts(&world, &store));
     let sent = oauth.headers().await.expect("headers");
-    let error = oauth.challenged(refusal(401, "Bearer scope=\"more\""), sent).await.expect_err("nobody is there");
+    let error = oauth.on_challenge(refusal(401, "Bearer scope=\"more\""), sent).await.expect_err("nobody is there");
     assert!(error.contains("toolwright mcp login srv"), "{error}");
     assert_eq!(bearer(&oauth.headers().await.expect("headers")), None, "the old token is not sent again");
 }
@@ -86,7 +86,7 @@ async fn failing_requests_are_shared_by_all_waiting() {
         parts.settings.grant = Grant::ClientCredentials;
         parts.settings.client_id = Some("me".into());
         let oauth = OAuth::new(parts);
-        let calls = (0..5).map(|_| oauth.challenged(refusal(401, "Bearer"), HeaderMap::new()));
+        let calls = (0..5).map(|_| oauth.on_challenge(refusal(401, "Bearer"), HeaderMap::new()));
         for reported in futures_util::future::join_all(calls).await {
             let reported = reported.expect_err("no token");
             assert!(reported.contains("503"), "{reported}");
@@ -123,7 +123,7 @@ async fn only_ended_refresh_tokens_are_forgotten() {
             }
             let sent = oauth.headers().await;
             let reported = match sent {
-                Ok(sent) => oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("refused"),
+                Ok(sent) => oauth.on_challenge(refusal(401, "Bearer"), sent).await.expect_err("refused"),
                 Err(reported) => reported,
             };
             assert!(reported.contains(expect.unwrap_or("mcp login srv")), "{status} {code}: {reported}");

@@ -51,22 +51,22 @@ async fn accepted_tokens_refresh_when_refused_later() {
         let sent = oauth.headers().await.expect("headers");
         assert_eq!(bearer(&sent), Some(expect));
         oauth.accepted(&sent);
-        assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+        assert_eq!(oauth.on_challenge(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
     }
     // This one it does not take, in its own words.
     let words = "Bearer error=\"invalid_token\", error_description=\"the audience is another\"";
     let sent = oauth.headers().await.expect("headers");
     for _ in 0..3 {
-        let error = oauth.challenged(refusal(401, words), sent.clone()).await.expect_err("refused");
+        let error = oauth.on_challenge(refusal(401, words), sent.clone()).await.expect_err("refused");
         assert!(error.contains("(the audience is another)") && error.contains("mcp login srv"), "{error}");
     }
     assert_eq!(world.asked("refresh_token").len(), 3);
     // A person's new login is used, and refreshed once the server has taken it.
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
-    assert_eq!(oauth.challenged(refusal(401, words), sent).await, Ok(Retry::Yes));
+    assert_eq!(oauth.on_challenge(refusal(401, words), sent).await, Ok(Retry::Yes));
     let sent = oauth.headers().await.expect("headers");
     oauth.accepted(&sent);
-    assert_eq!(oauth.challenged(refusal(401, words), sent).await, Ok(Retry::Yes));
+    assert_eq!(oauth.on_challenge(refusal(401, words), sent).await, Ok(Retry::Yes));
     assert_eq!(world.asked("refresh_token").len(), 4);
 }
 
@@ -77,9 +77,9 @@ async fn refused_ending_tokens_wait_for_refresh() {
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     let oauth = OAuth::new(parts(&world, &store));
     let sent = oauth.headers().await.expect("headers");
-    assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    assert_eq!(oauth.on_challenge(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
     let sent = oauth.headers().await.expect("headers");
-    oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("refused");
+    oauth.on_challenge(refusal(401, "Bearer"), sent).await.expect_err("refused");
     let refreshes = world.asked("refresh_token").len();
     tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
     let error = oauth.headers().await.expect_err("it has ended");

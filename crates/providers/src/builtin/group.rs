@@ -27,7 +27,7 @@ const MAX_NAME: usize = 64;
 
 /// The action of a group tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verb {
+enum GroupAction {
     AddAgent,
     RemoveAgent,
     Start,
@@ -39,7 +39,7 @@ enum Verb {
 }
 
 struct GroupTool {
-    verb: Verb,
+    verb: GroupAction,
     channels: Channels,
     /// The names of the agents.
     agents: Vec<String>,
@@ -49,7 +49,7 @@ struct GroupTool {
 
 /// Returns the tools of `group`.
 pub(super) fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
-    use Verb::{AddAgent, Channel, RemoveAgent, Send, Start, Status, Stop, Wire};
+    use GroupAction::{AddAgent, Channel, RemoveAgent, Send, Start, Status, Stop, Wire};
     let verbs = [AddAgent, RemoveAgent, Start, Stop, Channel, Wire, Send, Status];
     let BuiltinOptions { channels, agents, privileged, .. } = options;
     let tool =
@@ -87,7 +87,7 @@ impl Tool for GroupTool {
         let write = Effects { destructive: false, open_world: false, ..Effects::UNKNOWN };
         let again = Effects { idempotent: true, ..write };
         let (id, title, about, effects, properties, required): (_, _, _, _, _, &[&str]) = match self.verb {
-            Verb::AddAgent => (
+            GroupAction::AddAgent => (
                 "add_agent",
                 "Add an agent",
                 "Adds an agent to the group, stopped. It stays, has a mailbox, and works whenever a message comes.",
@@ -100,7 +100,7 @@ impl Tool for GroupTool {
                 }),
                 &["name"],
             ),
-            Verb::RemoveAgent => (
+            GroupAction::RemoveAgent => (
                 "remove_agent",
                 "Remove an agent",
                 "Removes an agent from the group.",
@@ -108,7 +108,7 @@ impl Tool for GroupTool {
                 json!({"name": name()}),
                 &["name"],
             ),
-            Verb::Start => (
+            GroupAction::Start => (
                 "start",
                 "Start an agent",
                 "Lets an agent of the group work on its messages, with a first one if you like.",
@@ -116,7 +116,7 @@ impl Tool for GroupTool {
                 json!({"name": name(), "message": text("A first message.", MAX_TEXT)}),
                 &["name"],
             ),
-            Verb::Stop => (
+            GroupAction::Stop => (
                 "stop",
                 "Stop an agent",
                 "Lets an agent of the group rest; its messages wait.",
@@ -124,7 +124,7 @@ impl Tool for GroupTool {
                 json!({"name": name()}),
                 &["name"],
             ),
-            Verb::Channel => (
+            GroupAction::Channel => (
                 "channel",
                 "Write to a channel of the group",
                 "Writes a message to a channel for all that are wired to it or read it.",
@@ -132,7 +132,7 @@ impl Tool for GroupTool {
                 json!({"channel": channel(), "message": text("What to say.", MAX_TEXT)}),
                 &["channel", "message"],
             ),
-            Verb::Wire => (
+            GroupAction::Wire => (
                 "wire",
                 "Wire an agent to a channel",
                 "From now on, what others write to a channel reaches an agent as a message and wakes it.",
@@ -144,7 +144,7 @@ impl Tool for GroupTool {
                 }),
                 &["channel", "name"],
             ),
-            Verb::Send => (
+            GroupAction::Send => (
                 "send",
                 "Send to an agent",
                 "Sends a message to one agent of the group, or answers whoever wrote to this one. An answer comes as a message.",
@@ -152,7 +152,7 @@ impl Tool for GroupTool {
                 json!({"name": text("The member's name, or the sender's as a message showed it.", 2 * MAX_NAME), "message": text("What to say.", MAX_TEXT)}),
                 &["name", "message"],
             ),
-            Verb::Status => (
+            GroupAction::Status => (
                 "status",
                 "Group status",
                 "Lists the agents of the group and how each is doing.",
@@ -164,12 +164,14 @@ impl Tool for GroupTool {
         let mut definition = define(&format!("group:{id}@1.0.0"), title, about, effects, properties, required);
         definition.concurrency = Concurrency::Ordered;
         definition.examples = vec![match self.verb {
-            Verb::AddAgent => json!({"name": "scout", "instructions": "You look for the causes of failing tests."}),
-            Verb::RemoveAgent | Verb::Start | Verb::Stop => json!({"name": "scout"}),
-            Verb::Channel => json!({"channel": "news", "message": "The build is green."}),
-            Verb::Wire => json!({"channel": "news", "name": "scout"}),
-            Verb::Send => json!({"name": "scout", "message": "Look at the failing test."}),
-            Verb::Status => json!({}),
+            GroupAction::AddAgent => {
+                json!({"name": "scout", "instructions": "You look for the causes of failing tests."})
+            }
+            GroupAction::RemoveAgent | GroupAction::Start | GroupAction::Stop => json!({"name": "scout"}),
+            GroupAction::Channel => json!({"channel": "news", "message": "The build is green."}),
+            GroupAction::Wire => json!({"channel": "news", "name": "scout"}),
+            GroupAction::Send => json!({"name": "scout", "message": "Look at the failing test."}),
+            GroupAction::Status => json!({}),
         }];
         definition
     }
@@ -192,7 +194,7 @@ impl Tool for GroupTool {
 
     /// It makes no calls, but an added member gets the rights of its run.
     fn awaits_others(&self) -> bool {
-        self.verb == Verb::AddAgent
+        self.verb == GroupAction::AddAgent
     }
 }
 
@@ -201,7 +203,7 @@ impl GroupTool {
         let (groups, session) = (&context.services.groups, &context.session);
         let principal = &*session.principal.id;
         let members = groups.members(Some(principal)).await?;
-        let is_open = matches!(self.verb, Verb::Send | Verb::Status);
+        let is_open = matches!(self.verb, GroupAction::Send | GroupAction::Status);
         if !is_open && !is_privileged(session, &members, &self.privileged) {
             return Ok(ToolOutput::failure(
                 "Only the person and privileged agents may change the group. group__send is open to you.",
@@ -210,7 +212,7 @@ impl GroupTool {
         let name = &*arguments.name;
         let member = || members.iter().find(|member| member.name == name).ok_or_else(|| unknown(name));
         match self.verb {
-            Verb::AddAgent => {
+            GroupAction::AddAgent => {
                 let known = self.agents.iter().map(String::as_str);
                 if !arguments.agent.is_empty() && !known.clone().any(|known| known == arguments.agent) {
                     return Ok(ToolOutput::failure(unknown_agent(&arguments.agent, known)));
@@ -235,11 +237,11 @@ impl GroupTool {
                 groups.add(added).await?;
                 Ok(done(format!("Added {name}. It is stopped; group__start starts it.")))
             }
-            Verb::RemoveAgent => {
+            GroupAction::RemoveAgent => {
                 groups.remove(principal, name).await?;
                 Ok(done(format!("Removed {name}.")))
             }
-            Verb::Start => {
+            GroupAction::Start => {
                 let member = member()?;
                 if !arguments.message.is_empty() {
                     send(context, &members, (name, &member.session), arguments.message).await?;
@@ -247,11 +249,11 @@ impl GroupTool {
                 groups.set_started(principal, name, true).await?;
                 Ok(done(format!("{name} is started. `toolwright serve` and `chat` run it.")))
             }
-            Verb::Stop => {
+            GroupAction::Stop => {
                 groups.set_started(principal, name, false).await?;
                 Ok(done(format!("{name} is stopped; its messages wait.")))
             }
-            Verb::Channel => {
+            GroupAction::Channel => {
                 let to = self.channel(&arguments.channel, context).await?;
                 let message = message(MessageKind::Channel, &arguments.channel, arguments.message);
                 let author = author(context, &members);
@@ -261,13 +263,13 @@ impl GroupTool {
                 let missed: Vec<String> = missed.map(|member| member.name.clone()).collect();
                 Ok(done(format!("Sent to channel {}.{}", arguments.channel, not_reached(&missed))))
             }
-            Verb::Wire => {
+            GroupAction::Wire => {
                 let channel = self.channel(&arguments.channel, context).await?;
                 groups.wire(&channel, &member()?.session, arguments.wired).await?;
                 let how = if arguments.wired { "now wakes" } else { "no longer wakes" };
                 Ok(done(format!("Channel {} {how} {name}.", arguments.channel)))
             }
-            Verb::Send => {
+            GroupAction::Send => {
                 let to = match member() {
                     Ok(member) => member.session.clone(),
                     Err(unknown) => sender(context, name).await?.ok_or(unknown)?,
@@ -275,7 +277,7 @@ impl GroupTool {
                 send(context, &members, (name, &to), arguments.message).await?;
                 Ok(done(format!("Sent to {name}.")))
             }
-            Verb::Status => Ok(status(&members)),
+            GroupAction::Status => Ok(status(&members)),
         }
     }
 

@@ -37,7 +37,7 @@ const NO_JOBS: &str = "There are no jobs in this session.";
 
 /// The action of a job tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verb {
+enum JobAction {
     List,
     Status,
     Wait,
@@ -47,11 +47,12 @@ enum Verb {
 }
 
 /// A tool that follows jobs. It sees only jobs of the call's own session and principal.
-struct JobTool(Verb);
+struct JobTool(JobAction);
 
 /// Returns the tools that follow jobs.
 pub(super) fn tools() -> Vec<Arc<dyn Tool>> {
-    let verbs = [Verb::List, Verb::Status, Verb::Wait, Verb::Read, Verb::Send, Verb::Stop];
+    let verbs =
+        [JobAction::List, JobAction::Status, JobAction::Wait, JobAction::Read, JobAction::Send, JobAction::Stop];
     let mut tools: Vec<Arc<dyn Tool>> = verbs.into_iter().map(|verb| Arc::new(JobTool(verb)) as _).collect();
     tools.push(Arc::new(ToolInfo));
     tools
@@ -81,7 +82,7 @@ impl Tool for JobTool {
         };
         let write = Effects { destructive: false, open_world: false, ..Effects::UNKNOWN };
         let (name, title, description, effects, properties, required): (_, _, _, _, _, &[&str]) = match self.0 {
-            Verb::List => (
+            JobAction::List => (
                 "list",
                 "List jobs",
                 "Lists this session's background jobs and how each is doing.",
@@ -89,7 +90,7 @@ impl Tool for JobTool {
                 json!({}),
                 &[],
             ),
-            Verb::Status => (
+            JobAction::Status => (
                 "status",
                 "Job status",
                 "Says how a job is doing, without waiting for it.",
@@ -97,7 +98,7 @@ impl Tool for JobTool {
                 json!({"id": id()}),
                 &["id"],
             ),
-            Verb::Wait => (
+            JobAction::Wait => (
                 "wait",
                 "Wait for a job",
                 "Waits until a job ends or wants input, and returns its result.",
@@ -108,7 +109,7 @@ impl Tool for JobTool {
                 }),
                 &[],
             ),
-            Verb::Read => (
+            JobAction::Read => (
                 "read",
                 "Read a job's output",
                 "Reads what a job has written so far, and its result.",
@@ -120,7 +121,7 @@ impl Tool for JobTool {
                 }),
                 &["id"],
             ),
-            Verb::Send => (
+            JobAction::Send => (
                 "send",
                 "Continue a job",
                 "Gives a job that waits for input its input, and waits for its next answer. To an agent in the background it sends a message.",
@@ -129,7 +130,7 @@ impl Tool for JobTool {
                 json!({"id": id(), "input": {"description": "What the job asked for."}, "timeout": wait(60)}),
                 &["id", "input"],
             ),
-            Verb::Stop => (
+            JobAction::Stop => (
                 "stop",
                 "Stop a job",
                 "Stops a job and everything that it has started, or removes a trigger.",
@@ -140,14 +141,15 @@ impl Tool for JobTool {
         };
         let mut definition = define(&format!("job:{name}@1.0.0"), title, description, effects, properties, required);
         let example = match self.0 {
-            Verb::List => json!({}),
-            Verb::Read => json!({"id": "bash_0a1b2c3d", "lines": 40}),
-            Verb::Send => json!({"id": "bash_0a1b2c3d", "input": "yes"}),
-            Verb::Status | Verb::Wait | Verb::Stop => json!({"id": "bash_0a1b2c3d"}),
+            JobAction::List => json!({}),
+            JobAction::Read => json!({"id": "bash_0a1b2c3d", "lines": 40}),
+            JobAction::Send => json!({"id": "bash_0a1b2c3d", "input": "yes"}),
+            JobAction::Status | JobAction::Wait | JobAction::Stop => json!({"id": "bash_0a1b2c3d"}),
         };
         definition.examples = vec![example];
         // A job's result is already within the limit of its own tool.
-        definition.max_output = matches!(self.0, Verb::Read | Verb::Wait | Verb::Send).then_some(READ_BYTES);
+        definition.max_output =
+            matches!(self.0, JobAction::Read | JobAction::Wait | JobAction::Send).then_some(READ_BYTES);
         definition
     }
 
@@ -155,12 +157,14 @@ impl Tool for JobTool {
         let arguments: Arguments = parse(arguments)?;
         match self.answer(&arguments, context).await {
             Ok(output) => Ok(output),
-            Err(StoreError::NotFound(_)) if self.0 == Verb::Stop && remove_trigger(&arguments.id, context).await? => {
+            Err(StoreError::NotFound(_))
+                if self.0 == JobAction::Stop && remove_trigger(&arguments.id, context).await? =>
+            {
                 Ok(ToolOutput::text(format!("Trigger {} is removed.", arguments.id)))
             }
             Err(StoreError::NotFound(_)) => {
                 let triggers = context.services.triggers.list(Some(&context.session)).await?;
-                let trigger = triggers.iter().find(|trigger| self.0 == Verb::Status && trigger.id == arguments.id);
+                let trigger = triggers.iter().find(|trigger| self.0 == JobAction::Status && trigger.id == arguments.id);
                 Ok(match trigger {
                     Some(it) => ToolOutput { structured: Some(it.note()), ..ToolOutput::text(it.line()) },
                     None => ToolOutput::failure(unknown(&arguments.id)),
@@ -172,11 +176,11 @@ impl Tool for JobTool {
     }
 
     fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
-        if self.0 == Verb::Send { CallScope::Anywhere } else { CallScope::Workspace }
+        if self.0 == JobAction::Send { CallScope::Anywhere } else { CallScope::Workspace }
     }
 
     fn awaits_others(&self) -> bool {
-        matches!(self.0, Verb::Wait | Verb::Send | Verb::Stop)
+        matches!(self.0, JobAction::Wait | JobAction::Send | JobAction::Stop)
     }
 }
 
@@ -185,7 +189,7 @@ impl JobTool {
         let (jobs, scope, id) = (&context.services.jobs, JobScope::Of(&context.session), &*arguments.id);
         let wait = |seconds| jobs.wait(scope, id, Duration::from_secs(seconds));
         match self.0 {
-            Verb::List => {
+            JobAction::List => {
                 let list = jobs.list(scope, JobFilter::All, MAX_LIST).await?;
                 let triggers = context.services.triggers.list(Some(&context.session)).await?;
                 let lines = list.iter().map(JobRecord::line).chain(triggers.iter().map(Trigger::line));
@@ -198,11 +202,11 @@ impl JobTool {
                 }
                 Ok(ToolOutput { structured: Some(structured), ..ToolOutput::text(text) })
             }
-            Verb::Status => {
+            JobAction::Status => {
                 let job = jobs.get(scope, id).await?;
                 Ok(described(&job))
             }
-            Verb::Read => {
+            JobAction::Read => {
                 let read = jobs.read(scope, id, arguments.offset, arguments.lines).await?;
                 let last = read.first + read.text.lines().count();
                 let state = jobs.get(scope, id).await?.state;
@@ -211,7 +215,7 @@ impl JobTool {
                 let note = format!("[lines {first} to {last} of {}; the job is {state}{more}]", read.total);
                 Ok(ToolOutput::text(format!("{}{note}", read.text)))
             }
-            Verb::Wait if id.is_empty() => {
+            JobAction::Wait if id.is_empty() => {
                 let mut newest = jobs.list(scope, JobFilter::Open, 1).await?;
                 if newest.is_empty() {
                     newest = jobs.list(scope, JobFilter::All, 1).await?;
@@ -220,12 +224,12 @@ impl JobTool {
                 let waited = jobs.wait(scope, &newest.id, Duration::from_secs(arguments.timeout)).await?;
                 result(waited, context).await
             }
-            Verb::Wait => result(wait(arguments.timeout).await?, context).await,
-            Verb::Send => {
+            JobAction::Wait => result(wait(arguments.timeout).await?, context).await,
+            JobAction::Send => {
                 jobs.send(scope, id, arguments.input.clone()).await?;
                 result(wait(arguments.timeout).await?, context).await
             }
-            Verb::Stop => {
+            JobAction::Stop => {
                 jobs.stop(scope, id).await?;
                 Ok(described(&wait(STOP_WAIT).await?))
             }

@@ -233,7 +233,7 @@ impl CatalogueProvider {
         let kept = self.kept().await?;
         let fetched = match fetch(&self.client, &self.spec).await {
             Ok(bytes) => self.verify(&bytes, self.newest_accepted(kept.as_ref())).map(|believed| (believed, bytes)),
-            Err(error) => return self.instead(kept.as_ref(), error.to_string()),
+            Err(error) => return self.fall_back(kept.as_ref(), error.to_string()),
         };
         match fetched {
             Ok((believed, bytes)) => {
@@ -243,11 +243,15 @@ impl CatalogueProvider {
                 self.keep(&StoredDocument { text, seen }).await;
                 Ok((believed, None))
             }
-            Err(refusal) => self.instead(kept.as_ref(), refusal.to_string()),
+            Err(refusal) => self.fall_back(kept.as_ref(), refusal.to_string()),
         }
     }
 
-    fn instead(&self, kept: Option<&StoredDocument>, why: String) -> Result<(CurrentDocument, Option<String>), String> {
+    fn fall_back(
+        &self,
+        kept: Option<&StoredDocument>,
+        why: String,
+    ) -> Result<(CurrentDocument, Option<String>), String> {
         let Some(kept) = kept else { return Err(why) };
         match self.verify(kept.text.as_bytes(), None) {
             Ok(believed) => Ok((believed, Some(why))),

@@ -63,7 +63,7 @@ pub struct Imported {
     /// Its definition: the contract is from the document, the rest from the operator's settings.
     pub definition: ToolDefinition,
     /// The operator's name for it, and a description if the document has none.
-    pub shown: ToolOverride,
+    pub overrides: ToolOverride,
     /// Its unique name at its source: `operationId`, configured name, or method and path.
     pub raw_name: String,
     /// HTTP method.
@@ -167,7 +167,7 @@ pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import
         }
     }
     import.issues = named.unmatched(spec, &document);
-    let ids = operation::settle(spec, &mut found)?;
+    let ids = operation::assign_ids(spec, &mut found)?;
     let mut keyring = Keyring::new(spec, &document);
     for (entry, id) in found.into_iter().zip(ids) {
         let operation = entry.label();
@@ -175,7 +175,7 @@ pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import
         match compile(&document, spec, &headers, &mut keyring, entry, id) {
             Ok(tool) => import.tools.push(tool),
             Err(reason) => {
-                document.budget.give_back(mark);
+                document.budget.rewind(mark);
                 document.xml.forget(xml);
                 import.refused.push(RefusedOperation::unreadable(operation, reason));
             }
@@ -417,7 +417,7 @@ fn compile<'d>(
     };
     Ok(Imported {
         definition,
-        shown,
+        overrides: shown,
         raw_name: entry.name,
         method: entry.method.to_string(),
         path: entry.path.to_owned(),

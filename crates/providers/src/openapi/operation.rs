@@ -123,7 +123,7 @@ pub(super) fn compile(source: &Source<'_>) -> Result<CompiledOperation, String> 
         cookies,
         accept: source.accept.clone(),
         body,
-        filled: source.admission.places.clone(),
+        credential_places: source.admission.places.clone(),
     };
     Ok(CompiledOperation { parameters: arguments.schema()?, request, declaration })
 }
@@ -309,7 +309,7 @@ pub(super) fn answers(document: &Document, operation: DocumentPart<'_>) -> Respo
         _ => None,
     };
     if schema.is_none() {
-        document.budget.give_back(mark);
+        document.budget.rewind(mark);
     }
     ResponseSpec { accept, schema, streams }
 }
@@ -358,7 +358,7 @@ fn schema(document: &Document, response: DocumentPart<'_>) -> Option<Value> {
 ///
 /// # Errors
 /// The namespace is invalid.
-pub(super) fn settle(spec: &OpenApiConfig, found: &mut [FoundOperation<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
+pub(super) fn assign_ids(spec: &OpenApiConfig, found: &mut [FoundOperation<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
     let named: Vec<Named<'_>> =
         found.iter().map(|entry| Named { name: &entry.name, method: &entry.method, path: entry.path }).collect();
     let names = distinct(&named);

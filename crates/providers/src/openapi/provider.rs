@@ -202,7 +202,7 @@ impl OpenApiProvider {
         }
     }
 
-    fn settle(&self, current: ListBasis, health: Health) -> Vec<Arc<RegisteredTool>> {
+    fn publish(&self, current: ListBasis, health: Health) -> Vec<Arc<RegisteredTool>> {
         let import = match current {
             ListBasis::Read(import) => import,
             ListBasis::Listed(listed) => {
@@ -217,7 +217,7 @@ impl OpenApiProvider {
         let mut listed = Vec::with_capacity(import.tools.len());
         let mut tools = HashMap::with_capacity(import.tools.len());
         for tool in import.tools {
-            let entry = RegisteredTool::foreign_as(tool.definition, &*tool.raw_name, &tool.shown);
+            let entry = RegisteredTool::foreign_as(tool.definition, &*tool.raw_name, &tool.overrides);
             let made = tool.made.with(Arc::clone(&self.client), Arc::clone(&settings));
             tools.insert(tool.raw_name, (entry.source_hash(), made));
             listed.push(entry);
@@ -352,7 +352,7 @@ impl Provider for OpenApiProvider {
         match self.current().await {
             Ok((current, None)) => {
                 attempt.succeeded(None);
-                Ok(self.settle(current, Health::Ready))
+                Ok(self.publish(current, Health::Ready))
             }
             Ok((current, Some(reason))) => {
                 let message = format!("openapi.{name}: {reason}; the document that was read before stays in use");
@@ -361,7 +361,7 @@ impl Provider for OpenApiProvider {
                 if self.record_health(&health) {
                     self.options.events.emit(Event::Warning { code: "openapi_kept".to_owned(), message });
                 }
-                Ok(self.settle(current, health))
+                Ok(self.publish(current, health))
             }
             Err(error) => {
                 let message = format!("{error}; see openapi.{name}.document");

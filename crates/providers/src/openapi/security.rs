@@ -139,7 +139,7 @@ impl<'d> Keyring<'d> {
                     client_id: client_id.clone(),
                     client_secret: client_secret.clone(),
                     scopes: scopes.clone().unwrap_or_else(|| self.required_scopes(name)),
-                    held: Mutex::new(None),
+                    cached: Mutex::new(None),
                 };
                 Ok(Credential::Minted(Arc::new(source)))
             }

@@ -44,7 +44,7 @@ pub(crate) struct TokenSource {
     pub(crate) client_id: String,
     pub(crate) client_secret: String,
     pub(crate) scopes: Vec<String>,
-    pub(crate) held: Mutex<Option<CachedToken>>,
+    pub(crate) cached: Mutex<Option<CachedToken>>,
 }
 
 /// A token and its expiry.
@@ -135,7 +135,7 @@ impl Credential {
     /// Forgets a fetched token. Returns whether there was one.
     pub(super) async fn forget(&self) -> bool {
         match self {
-            Self::Minted(source) => source.held.lock().await.take().is_some(),
+            Self::Minted(source) => source.cached.lock().await.take().is_some(),
             _ => false,
         }
     }
@@ -150,7 +150,7 @@ impl TokenSource {
         context: &ToolContext,
     ) -> Result<HeaderValue, ToolError> {
         let bounds = Bounds::of(context);
-        let mut held = bounds.run(self.held.lock()).await.map_err(|error| error.into_tool_error(settings))?;
+        let mut held = bounds.run(self.cached.lock()).await.map_err(|error| error.into_tool_error(settings))?;
         if let Some(held) = held.as_ref().filter(|held| Instant::now() < held.until) {
             return Ok(held.token.clone());
         }

@@ -51,7 +51,7 @@ pub(super) fn compile(spec: &RestToolConfig, schema: &Value) -> Result<RequestTe
         cookies: Vec::new(),
         accept: None,
         body,
-        filled: Vec::new(),
+        credential_places: Vec::new(),
     })
 }
 

@@ -251,7 +251,7 @@ impl Catalogue {
                     slot.listed.clone_from(&old.listed);
                     slot.is_listed |= !old.listed.is_empty();
                 }
-                slot.held.clone_from(&old.held);
+                slot.withheld_tools.clone_from(&old.withheld_tools);
                 slot.lists.inherit(&old.lists);
             }
         }

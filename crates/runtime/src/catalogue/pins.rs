@@ -44,7 +44,7 @@ pub(crate) struct UnpinnedTool {
 #[derive(Debug, Default)]
 pub(crate) struct JudgedTools {
     pub(crate) offered: Vec<Arc<RegisteredTool>>,
-    pub(crate) held: Vec<UnpinnedTool>,
+    pub(crate) withheld_tools: Vec<UnpinnedTool>,
 }
 
 /// A tool whose definition must be compared or recorded.
@@ -89,7 +89,7 @@ impl Pins {
     pub(crate) async fn judge(&self, source: &PinSource, tools: &[Arc<RegisteredTool>]) -> JudgedTools {
         let provider = source.provider.as_str();
         if !tools.iter().any(is_foreign) {
-            return JudgedTools { offered: tools.to_vec(), held: Vec::new() };
+            return JudgedTools { offered: tools.to_vec(), withheld_tools: Vec::new() };
         }
         let pins = match self.store.pins(Some(source)).await {
             Ok(pins) => pins,
@@ -111,7 +111,7 @@ impl Pins {
             let verdict = judge(pin, now);
             if verdict == PinStatus::New {
                 if room == 0 {
-                    judged.held.push(too_many(provider, tool));
+                    judged.withheld_tools.push(too_many(provider, tool));
                     continue;
                 }
                 room -= 1;
@@ -171,7 +171,7 @@ impl Pins {
             if verdict == PinStatus::Drifted && approved.is_some() && changes.is_empty() {
                 judged.offered.push(Arc::clone(tool));
                 // The waiting definition is no longer the source's.
-                notes.extend(pin.filter(|pin| pin.waiting.is_some()).and_then(|pin| settled(tool, pin)));
+                notes.extend(pin.filter(|pin| pin.waiting.is_some()).and_then(|pin| pin_update(tool, pin)));
                 continue;
             }
             if verdict == PinStatus::Drifted {
@@ -182,7 +182,7 @@ impl Pins {
             }
             let why = withheld_reason(tool, verdict, decision.offered, &changes);
             let (provider, tool) = (provider.clone(), Arc::clone(tool));
-            judged.held.push(UnpinnedTool { provider, tool, withheld: !decision.offered, why, changes });
+            judged.withheld_tools.push(UnpinnedTool { provider, tool, withheld: !decision.offered, why, changes });
         }
     }
 }
@@ -208,7 +208,7 @@ fn pin_write(tool: &RegisteredTool, pin: Option<&Pin>, note: PinUpdate) -> Optio
     Some(PinWrite { tool: name, renamed, id, note, hash: tool.source_hash(), contract })
 }
 
-fn settled(tool: &RegisteredTool, pin: &Pin) -> Option<PinWrite> {
+fn pin_update(tool: &RegisteredTool, pin: &Pin) -> Option<PinWrite> {
     let (name, hash, id) = (pin.tool.clone(), pin.approved.as_ref()?.hash, tool.definition().id.clone());
     Some(PinWrite { tool: name, renamed: None, id, note: PinUpdate::Settle, hash, contract: Value::Null })
 }
@@ -223,7 +223,7 @@ fn unreadable(provider: &str, tools: &[Arc<RegisteredTool>], error: &str) -> Jud
         why: why.clone(),
         changes: Vec::new(),
     };
-    JudgedTools { offered: own, held: foreign.into_iter().map(held).collect() }
+    JudgedTools { offered: own, withheld_tools: foreign.into_iter().map(held).collect() }
 }
 
 fn too_many(provider: &str, tool: &Arc<RegisteredTool>) -> UnpinnedTool {

@@ -18,7 +18,7 @@ pub(super) struct ProviderSlot {
     /// The listed tools that are offered.
     pub(super) tools: Vec<Arc<RegisteredTool>>,
     /// The listed definitions that differ from the pinned ones.
-    pub(super) held: Vec<UnpinnedTool>,
+    pub(super) withheld_tools: Vec<UnpinnedTool>,
     /// The error of its last list.
     pub(super) error: Option<String>,
     /// Number of list requests so far: an earlier request must not overwrite the result of a later one.
@@ -40,7 +40,7 @@ impl ProviderSlot {
             is_listed: cached.is_some(),
             listed: cached.unwrap_or_default(),
             tools: Vec::new(),
-            held: Vec::new(),
+            withheld_tools: Vec::new(),
             error: None,
             begun: 0,
             lists: Lists::default(),
@@ -51,7 +51,7 @@ impl ProviderSlot {
     /// Returns a value that shows whether another check had the same result.
     pub(super) fn judgement(&self) -> (Vec<u64>, Vec<String>) {
         let offered = self.tools.iter().map(|tool| tool.serial()).collect();
-        (offered, self.held.iter().map(|held| held.why.clone()).collect())
+        (offered, self.withheld_tools.iter().map(|held| held.why.clone()).collect())
     }
 
     /// Checks the listed definitions. Returns those that are newly held.
@@ -62,7 +62,7 @@ impl ProviderSlot {
         };
         let judged = pins.judge(&PinSource::of(&*self.provider), &self.listed).await;
         self.tools = judged.offered;
-        let before = std::mem::replace(&mut self.held, judged.held);
+        let before = std::mem::replace(&mut self.withheld_tools, judged.withheld_tools);
         let known: HashMap<&str, &UnpinnedTool> = before.iter().map(|held| (held.tool.raw_name(), held)).collect();
         let is_known = |held: &&UnpinnedTool| {
             let same = |before: &&UnpinnedTool| {
@@ -70,13 +70,13 @@ impl ProviderSlot {
             };
             known.get(held.tool.raw_name()).is_some_and(same)
         };
-        self.held.iter().filter(|held| !is_known(held)).cloned().collect()
+        self.withheld_tools.iter().filter(|held| !is_known(held)).cloned().collect()
     }
 }
 
 /// Returns the definitions that pins withhold.
 pub(super) fn unapproved_tools(slot: &ProviderSlot) -> impl Iterator<Item = UnapprovedTool> {
-    let held = slot.held.iter().filter(|held| held.withheld && slot.error.is_none());
+    let held = slot.withheld_tools.iter().filter(|held| held.withheld && slot.error.is_none());
     held.map(|held| UnapprovedTool {
         provider: slot.provider.name().to_owned(),
         raw_name: held.tool.raw_name().to_owned(),

@@ -100,7 +100,7 @@ impl Catalogue {
                 issues.push(issue(format!("its {} could not be listed: {error}", kind.words())));
             }
         }
-        match &slot.held[..] {
+        match &slot.withheld_tools[..] {
             few @ ([] | [_] | [_, _] | [_, _, _]) => {
                 issues.extend(few.iter().map(|held| issue(format!("`{}` is {}", held.tool.raw_name(), held.why))));
             }

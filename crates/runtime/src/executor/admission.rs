@@ -41,12 +41,12 @@ pub(super) type PendingAdmission = BoxFuture<'static, JobAdmission>;
 pub(super) struct JobAdmission {
     pub(super) admitted: Result<Admitted, EarlyExit>,
     /// A person's answer, if one was asked.
-    pub(super) said: ApprovalAnswer,
+    pub(super) answer: ApprovalAnswer,
 }
 
 impl From<Result<Admitted, EarlyExit>> for JobAdmission {
     fn from(admitted: Result<Admitted, EarlyExit>) -> Self {
-        Self { admitted, said: ApprovalAnswer::default() }
+        Self { admitted, answer: ApprovalAnswer::default() }
     }
 }
 
@@ -257,7 +257,7 @@ impl Executor {
         let asking = async move {
             let mut said = ApprovalAnswer::default();
             let answer = executor.answer(&asked, *request, &without_cancel, &op, &mut said).await;
-            JobAdmission { admitted: answer.map(|()| Admitted::Approved(scope)), said }
+            JobAdmission { admitted: answer.map(|()| Admitted::Approved(scope)), answer: said }
         };
         let how = JobStart::AwaitsApproval(Box::pin(asking), reason);
         let started = self.start_job(Arc::clone(call), how, run, &record.op).await;

@@ -143,7 +143,7 @@ impl Executor {
         async move {
             let mended = asks.into_iter().filter_map(|(index, options, request)| {
                 let rejection = checked.get(index)?.as_ref().err()?.clone();
-                Some(async move { (index, self.mended(rejection, options, request, run).await) })
+                Some(async move { (index, self.repair_with_model(rejection, options, request, run).await) })
             });
             let mut usage = Usage::default();
             for (index, (ended, used)) in join_all(mended.collect::<Vec<_>>()).await {
@@ -155,7 +155,7 @@ impl Executor {
         .boxed()
     }
 
-    async fn mended(
+    async fn repair_with_model(
         &self,
         mut rejection: Box<Rejection>,
         options: &RepairOptions,

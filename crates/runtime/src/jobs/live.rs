@@ -85,7 +85,7 @@ impl LiveJob {
     }
 
     /// Waits until it is over, waits for input, or was left to others.
-    pub(crate) async fn settled(&self) -> JobState {
+    pub(crate) async fn wait_until_settled(&self) -> JobState {
         let mut state = self.state();
         let rests = |state: &JobState| is_at_rest(*state) || self.left.load(Ordering::Acquire);
         state.wait_for(rests).await.map_or(JobState::Unknown, |state| *state)
@@ -217,7 +217,7 @@ impl JobEvents {
     }
 
     /// Reports that it is over with an outcome that was not stored.
-    pub(super) fn lost(&self, state: JobState) {
+    pub(super) fn end_not_stored(&self, state: JobState) {
         self.events.emit_with(|| self.finished(state, None));
     }
 

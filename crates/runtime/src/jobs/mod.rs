@@ -24,7 +24,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::store::StoreError;
 
 use crate::store::SqliteStore;
-use crate::store::jobs::{JobStep, NewJob, TakenJob};
+use crate::store::jobs::{ClaimedJob, JobStep, NewJob};
 
 pub(crate) use live::{JobEvents, LiveJob};
 use log::{JobLog, LogFiles};
@@ -125,7 +125,7 @@ impl JobManager {
         loop {
             let at_stake = self.live().values().find(|job| job.is_at_stake()).cloned();
             let Some(job) = at_stake else { return };
-            job.settled().await;
+            job.wait_until_settled().await;
         }
     }
 
@@ -172,10 +172,10 @@ impl JobManager {
         self: &Arc<Self>,
         ids: Vec<String>,
         events_of: impl Fn(&JobRecord) -> JobEvents,
-    ) -> Result<Vec<(TakenJob, Arc<LiveJob>)>, StoreError> {
+    ) -> Result<Vec<(ClaimedJob, Arc<LiveJob>)>, StoreError> {
         let taken = self.store.take_jobs(ids).await?;
         self.keep();
-        let entered = |job: TakenJob| {
+        let entered = |job: ClaimedJob| {
             let (id, events) = (job.record.id.clone(), events_of(&job.record));
             let live = self.enter(id, JobState::Pending, Cancel::new(), job.resumable, events);
             live.events.started(JobState::Pending);
@@ -216,7 +216,7 @@ impl JobManager {
             }
             // It is over, or another process owns it.
             Err(StoreError::NotFound(_)) => {
-                live.events.lost(JobState::Unknown);
+                live.events.end_not_stored(JobState::Unknown);
                 live.left(JobState::Unknown);
             }
             Err(error) => {

@@ -57,7 +57,7 @@ impl Jobs for JobManager {
             }
             match self.find(id) {
                 // After a time-out, the current record is read once more.
-                Some(live) => drop(tokio::time::timeout(left, live.settled()).await),
+                Some(live) => drop(tokio::time::timeout(left, live.wait_until_settled()).await),
                 None => tokio::time::sleep(POLL.min(left)).await,
             }
         }

@@ -65,7 +65,7 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
     let mut seen = match kept {
         Some(kept) => kept,
         None => {
-            let seen = files.look().await;
+            let seen = files.scan_files().await;
             if let Err(error) = manager.store.keep_files_seen(id, written(&seen)).await {
                 tracing::warn!("trigger {id}: {error}");
             }
@@ -81,7 +81,7 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
             let latest = Instant::now() + debounce * PUT_OFF;
             while tokio::time::timeout(debounce, changed.notified()).await.is_ok() && Instant::now() < latest {}
         }
-        let now = files.look().await;
+        let now = files.scan_files().await;
         let changes = changes(&seen, &now);
         if changes.is_empty() {
             continue;
@@ -179,7 +179,7 @@ impl Files {
         path.strip_prefix(&self.root).is_ok_and(|path| self.globs.is_match(path)) || !path.is_file()
     }
 
-    async fn look(self: &Arc<Self>) -> FileStamps {
+    async fn scan_files(self: &Arc<Self>) -> FileStamps {
         let files = Arc::clone(self);
         tokio::task::spawn_blocking(move || files.scan()).await.unwrap_or_default()
     }

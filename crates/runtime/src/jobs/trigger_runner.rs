@@ -146,7 +146,7 @@ impl TriggerRunner {
         self.known.retain(|id, _| triggers.iter().any(|trigger| trigger.id == *id));
         self.watches.retain(|id, _| triggers.iter().any(|trigger| trigger.id == *id));
         for trigger in &triggers {
-            self.look(trigger).await?;
+            self.check_trigger(trigger).await?;
         }
         let free = self.running.available_permits().min(UNDER_WAY.saturating_sub(self.under_way.len()));
         if free == 0 {
@@ -160,14 +160,14 @@ impl TriggerRunner {
     }
 
     /// Waits until no firing is in progress.
-    pub async fn settled(&self) {
+    pub async fn wait_until_idle(&self) {
         self.under_way.close();
         self.under_way.wait().await;
         self.under_way.reopen();
     }
 
     /// Checks whether a trigger fires.
-    async fn look(&mut self, trigger: &Trigger) -> Result<(), StoreError> {
+    async fn check_trigger(&mut self, trigger: &Trigger) -> Result<(), StoreError> {
         let (manager, store) = (&self.manager, &self.manager.store);
         let is_known = self.known.get(&trigger.id).is_some_and(|(config, _)| *config == trigger.config);
         if !is_known {

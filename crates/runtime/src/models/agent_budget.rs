@@ -103,7 +103,7 @@ impl AgentBudget {
             parent: Some(Arc::clone(&self.id)),
             name: name.to_owned(),
             limits: AgentLimits::default(),
-            fresh: true,
+            starts_task: true,
             time_left: None,
         };
         self.has_started();

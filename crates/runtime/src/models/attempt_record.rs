@@ -32,7 +32,7 @@ pub struct ModelAsk<'a> {
     /// `provider/model`.
     pub model: &'a str,
     /// The content of the request.
-    pub asked: ModelQuestion<'a>,
+    pub question: ModelQuestion<'a>,
     /// The shown part of the catalogue, if tools are shown.
     pub tools: Option<ExposureRecord>,
     /// What the answer goes without, whatever the model is sent. The parts that are not sent are added.
@@ -117,7 +117,7 @@ impl<'a> ModelCallRecord<'a> {
     /// Opens the record of a request that begins now.
     pub(super) fn open(requests: &'a ModelRequests, ask: ModelAsk<'a>) -> Self {
         let now = requests.services.clock.now();
-        let recorded = match ask.asked {
+        let recorded = match ask.question {
             ModelQuestion::Answer(request) => requests.recorder.asked(request, &*requests.services.redactor),
             ModelQuestion::Other { .. } => None,
         };
@@ -206,7 +206,7 @@ impl ModelCallRecord<'_> {
             cost_usd: if unsent { Some(0.0) } else { self.cost(usage) },
             latency_us: here,
             wait_us: if began { state.waited_us } else { here },
-            characters_in: self.ask.asked.characters(),
+            characters_in: self.ask.question.characters(),
             characters_out,
             lost: std::mem::take(&mut state.lost),
         };
@@ -282,7 +282,7 @@ impl ModelCallRecord<'_> {
                     cost_usd: if *unsent { Some(0.0) } else { self.cost(*usage) },
                     latency_us: latency_us.saturating_add(state.waited_us),
                     wait_us: state.waited_us,
-                    characters_in: self.ask.asked.characters(),
+                    characters_in: self.ask.question.characters(),
                     characters_out: 0,
                     lost: std::mem::take(&mut state.lost),
                 };

@@ -103,7 +103,8 @@ impl ModelRequests {
     ) -> Result<ModelResponse, ModelError> {
         let asked = ModelQuestion::Answer(request);
         let op = self.begin(lineage, session, model, asked);
-        let record = self.open_record(ModelAsk { op, session, model, asked, tools: None, lost: Vec::new(), note });
+        let record =
+            self.open_record(ModelAsk { op, session, model, question: asked, tools: None, lost: Vec::new(), note });
         let answer = tokio::select! {
             biased;
             answer = record.complete(&*self.services.model, request, &IgnoreModelEvents, cancel) => answer,
@@ -163,8 +164,15 @@ impl AuxiliarySender for AuxiliaryRequests {
         let (requests, session, cancel) = (&self.requests, &*self.session, Cancel::new());
         let asked = ModelQuestion::Other { characters: request.characters() };
         let op = requests.begin(&Lineage::named(session.id.as_str()), session, model, asked);
-        let record =
-            requests.open_record(ModelAsk { op, session, model, asked, tools: None, lost: Vec::new(), note: None });
+        let record = requests.open_record(ModelAsk {
+            op,
+            session,
+            model,
+            question: asked,
+            tools: None,
+            lost: Vec::new(),
+            note: None,
+        });
         let events = record.watch(&IgnoreModelEvents);
         let used = requests.services.model.send_auxiliary(model, request, priority, &events, &cancel).await;
         let answer = used.map(|usage| ModelResponse { usage, ..ModelResponse::default() });

@@ -184,7 +184,7 @@ impl ModelClient for ModelTraffic {
         }
         let mut passage = self.passage(model, request.priority, &request.room, events, cancel);
         loop {
-            let turn = passage.turn().await?;
+            let turn = passage.wait_for_permit().await?;
             let answer = self.client.complete(model, request, &turn.feedback, cancel).await;
             if let Some(ended) = passage.ended(turn, answer).await {
                 return ended;
@@ -203,7 +203,7 @@ impl ModelClient for ModelTraffic {
         let room = RequestAllowance::default();
         let mut passage = self.passage(model, priority, &room, events, cancel);
         loop {
-            let turn = passage.turn().await?;
+            let turn = passage.wait_for_permit().await?;
             let answer = tokio::select! {
                 biased;
                 cause = cancel.cancelled() => Err(canceled(cause)),
@@ -238,7 +238,7 @@ struct AttemptedRequest<'a> {
 }
 
 /// The right to make an attempt now.
-struct AttemptTurn<'a> {
+struct AttemptPermit<'a> {
     slot: Slot<Arc<str>>,
     feedback: AttemptFeedback<'a>,
     began: Instant,
@@ -246,7 +246,7 @@ struct AttemptTurn<'a> {
 
 impl<'a> AttemptedRequest<'a> {
     /// Waits for the next attempt's turn.
-    async fn turn(&mut self) -> Result<AttemptTurn<'a>, ModelError> {
+    async fn wait_for_permit(&mut self) -> Result<AttemptPermit<'a>, ModelError> {
         let waits = |_: &str| self.events.on_traffic(RequestProgress::Waits { queue: Arc::clone(&self.name) });
         let taken = self.queue.take(&self.holder, self.priority, self.cancel, waits).await;
         let (slot, waited) = taken.map_err(|error| refused(error, self.before.as_ref()))?;
@@ -255,16 +255,16 @@ impl<'a> AttemptedRequest<'a> {
         }
         self.events.on_traffic(RequestProgress::Began { attempt: self.attempt, waited_us: micros(waited) });
         let feedback = AttemptFeedback::of(self.events, Arc::clone(&self.queue), self.config.longest_wait);
-        Ok(AttemptTurn { slot, feedback, began: Instant::now() })
+        Ok(AttemptPermit { slot, feedback, began: Instant::now() })
     }
 
     /// Handles the end of an attempt. Returns the result of the request; `None`, after the pause, if it is retried.
     async fn ended<T>(
         &mut self,
-        turn: AttemptTurn<'a>,
+        turn: AttemptPermit<'a>,
         answer: Result<T, ModelError>,
     ) -> Option<Result<T, ModelError>> {
-        let AttemptTurn { slot, feedback, began } = turn;
+        let AttemptPermit { slot, feedback, began } = turn;
         let error = match answer {
             Ok(answer) => return Some(Ok(answer)),
             Err(error) => error,

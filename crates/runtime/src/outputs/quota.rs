@@ -73,7 +73,7 @@ impl Quota {
     }
 
     /// Releases `size` bytes.
-    pub(super) fn give_back(&self, size: u64) {
+    pub(super) fn release(&self, size: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.used = state.used.map(|used| used.saturating_sub(size));
     }

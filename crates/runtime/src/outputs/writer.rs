@@ -184,7 +184,7 @@ impl Drop for Part {
             return;
         }
         if std::fs::remove_file(&self.path).is_ok() {
-            self.room.give_back(self.taken.load(Ordering::Relaxed));
+            self.room.release(self.taken.load(Ordering::Relaxed));
         }
         if let Some(folder) = self.path.parent() {
             // Fails on purpose while the folder is not empty.

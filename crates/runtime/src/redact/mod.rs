@@ -229,7 +229,7 @@ impl Redactor for SecretRedactor {
         !numbers.is_empty() && number.as_f64().is_some_and(|value| forms::is_one_of(numbers, value))
     }
 
-    fn settled(&self, text: &str) -> usize {
+    fn safe_prefix_len(&self, text: &str) -> usize {
         let known = self.known();
         let begun = |text: &str| known.as_ref().and_then(|known| known.begun(text));
         let word = text.char_indices().rfind(|(_, c)| !c.is_ascii_graphic()).map_or(0, |(at, c)| at + c.len_utf8());

@@ -17,12 +17,12 @@ use toolwright_core::output::ResultAudience;
 use toolwright_core::policy::{Policy, UserRequest};
 use toolwright_core::session::{CallId, Principal, SessionId};
 use toolwright_core::store::StoreError;
-use toolwright_core::taint::Tainted;
+use toolwright_core::taint::TaintedArgument;
 use toolwright_core::tool_id::ToolId;
 
 use super::SqliteStore;
 use super::owner::{self, Owner, renew};
-use super::{cut, from_json, json_column, now_ms, one_more, to_json, unreadable};
+use super::{from_json, json_column, now_ms, one_more, split_page, to_json, unreadable};
 
 pub(crate) use super::owner::LEASE_MS;
 
@@ -90,7 +90,7 @@ pub(crate) struct JobPlan {
     pub(crate) route: Route,
     /// The places of the arguments whose values derive from untrusted tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) tainted: Vec<Tainted>,
+    pub(crate) tainted: Vec<TaintedArgument>,
     /// How the arguments may run without validation.
     pub(crate) unvalidated: Option<NoSchemaMode>,
     /// The principal on whose behalf it runs.
@@ -133,7 +133,7 @@ pub(crate) struct NewJob {
 
 /// A job without an owner that this process has taken.
 #[derive(Debug)]
-pub(crate) struct TakenJob {
+pub(crate) struct ClaimedJob {
     pub(crate) record: JobRecord,
     pub(crate) resumable: bool,
     pub(crate) plan: JobPlan,
@@ -303,7 +303,7 @@ impl SqliteStore {
                 let mut statement = db.prepare_cached(&sql)?;
                 let rows = statement.query_map(params![session, principal, after, one_more(limit)], record)?;
                 let mut jobs = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-                let next = cut(&mut jobs, limit, |job| job.id.clone());
+                let next = split_page(&mut jobs, limit, |job| job.id.clone());
                 Ok(JobPage { jobs, total: total.cast_unsigned(), next })
             })
             .await
@@ -384,7 +384,7 @@ fn record(row: &Row<'_>) -> rusqlite::Result<JobRecord> {
     let owner = match row.get::<_, Option<u32>>(10)? {
         Some(pid) => {
             let owner = Owner { pid, boot: row.get(11)?, started: row.get(12)? };
-            Some(JobOwner { pid, alive: owner == *Owner::this() || owner.is_alive() })
+            Some(JobOwner { pid, alive: owner == *Owner::current() || owner.is_alive() })
         }
         None => None,
     };
@@ -480,7 +480,7 @@ impl SqliteStore {
                 for (id, read) in rows {
                     match read {
                         Ok(job) => jobs.push(job),
-                        Err(error) => give_up(db, &id, &error)?,
+                        Err(error) => end_unreadable(db, &id, &error)?,
                     }
                 }
                 Ok(jobs)
@@ -489,7 +489,7 @@ impl SqliteStore {
     }
 
     /// Takes those of these jobs that have no owner. Unreadable ones are ended, and not taken.
-    pub(crate) async fn take_jobs(&self, ids: Vec<String>) -> Result<Vec<TakenJob>, StoreError> {
+    pub(crate) async fn take_jobs(&self, ids: Vec<String>) -> Result<Vec<ClaimedJob>, StoreError> {
         self.thread
             .run("take jobs", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -501,7 +501,7 @@ impl SqliteStore {
                         "SELECT {COLUMNS}, resumable, plan {FROM} WHERE jobs.id = ?1 AND owner IS NULL AND ended_ms IS NULL"
                     );
                     let read = transaction.prepare_cached(&sql)?.query_row([&id], |row| {
-                        Ok(TakenJob { record: record(row)?, resumable: row.get(14)?, plan: json_column(row, 15)? })
+                        Ok(ClaimedJob { record: record(row)?, resumable: row.get(14)?, plan: json_column(row, 15)? })
                     });
                     match read.optional() {
                         Ok(None) => {}
@@ -510,7 +510,7 @@ impl SqliteStore {
                             transaction.prepare_cached(sql)?.execute(params![id, owner])?;
                             taken.push(job);
                         }
-                        Err(error) if is_unreadable(&error) => give_up(&transaction, &id, &error)?,
+                        Err(error) if is_unreadable(&error) => end_unreadable(&transaction, &id, &error)?,
                         Err(error) => return Err(error),
                     }
                 }
@@ -583,7 +583,7 @@ fn is_unreadable(error: &rusqlite::Error) -> bool {
 }
 
 /// Ends a job that is unreadable, and so cannot run.
-fn give_up(db: &Connection, id: &str, why: &rusqlite::Error) -> rusqlite::Result<()> {
+fn end_unreadable(db: &Connection, id: &str, why: &rusqlite::Error) -> rusqlite::Result<()> {
     let attempts: i64 = db.query_row("SELECT attempts FROM jobs WHERE id = ?1", [id], |row| row.get(0)).unwrap_or(1);
     let call: String = db.query_row("SELECT call FROM jobs WHERE id = ?1", [id], |row| row.get(0)).unwrap_or_default();
     let (state, ran) = match attempts {

@@ -102,7 +102,7 @@ fn one_more(limit: usize) -> i64 {
 }
 
 /// Keeps `limit` of these rows. Returns the cursor of the rest, if there is any.
-fn cut<T, C>(rows: &mut Vec<T>, limit: usize, cursor: impl FnOnce(&T) -> C) -> Option<C> {
+fn split_page<T, C>(rows: &mut Vec<T>, limit: usize, cursor: impl FnOnce(&T) -> C) -> Option<C> {
     let more = rows.len() > limit;
     rows.truncate(limit);
     rows.last().filter(|_| more).map(cursor)

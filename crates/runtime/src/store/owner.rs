@@ -22,7 +22,7 @@ pub(super) struct Owner {
 
 impl Owner {
     /// Returns this process.
-    pub(super) fn this() -> &'static Self {
+    pub(super) fn current() -> &'static Self {
         static THIS: OnceLock<Owner> = OnceLock::new();
         THIS.get_or_init(|| {
             let pid = std::process::id();
@@ -39,7 +39,7 @@ impl Owner {
 
 /// Returns the number of this process among the owners. A new owner gets a lease.
 pub(super) fn number(db: &Connection) -> rusqlite::Result<i64> {
-    let this = Owner::this();
+    let this = Owner::current();
     let known = db
         .prepare_cached("SELECT id FROM job_owners WHERE pid = ?1 AND boot = ?2 AND started = ?3")?
         .query_row(params![this.pid, this.boot, this.started], |row| row.get(0))
@@ -68,7 +68,7 @@ pub(super) fn dead_owners(db: &Connection) -> rusqlite::Result<Vec<i64>> {
             Ok((row.get(0)?, Owner { pid: row.get(1)?, boot: row.get(2)?, started: row.get(3)? }))
         })?
         .collect::<rusqlite::Result<_>>()?;
-    let is_gone = |owner: &Owner| owner != Owner::this() && !owner.is_alive();
+    let is_gone = |owner: &Owner| owner != Owner::current() && !owner.is_alive();
     Ok(over.into_iter().filter(|(_, owner)| is_gone(owner)).map(|(id, _)| id).collect())
 }
 
@@ -78,7 +78,11 @@ pub(super) fn driven(db: &Connection) -> rusqlite::Result<Vec<String>> {
         .prepare_cached("SELECT run, pid, boot, started FROM run_claims")?
         .query_map([], |row| Ok((row.get(0)?, Owner { pid: row.get(1)?, boot: row.get(2)?, started: row.get(3)? })))?
         .collect::<rusqlite::Result<_>>()?;
-    Ok(claims.into_iter().filter(|(_, owner)| owner == Owner::this() || owner.is_alive()).map(|(run, _)| run).collect())
+    Ok(claims
+        .into_iter()
+        .filter(|(_, owner)| owner == Owner::current() || owner.is_alive())
+        .map(|(run, _)| run)
+        .collect())
 }
 
 fn boot_id() -> String {
@@ -102,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_process_is_alive_until_it_ends() {
-        assert!(Owner::this().is_alive());
+        assert!(Owner::current().is_alive());
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("spawn");
         let owner = Owner { pid: child.id(), boot: boot_id(), started: start_time(child.id()).expect("running") };
         assert!(owner.is_alive());

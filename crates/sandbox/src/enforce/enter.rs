@@ -65,7 +65,7 @@ impl Entry {
     }
 
     /// Adds a file that the program inherits, under the number that it has now.
-    pub(super) fn hand_over(&mut self, file: Option<File>) {
+    pub(super) fn inherit_file(&mut self, file: Option<File>) {
         self.handed_over = file;
     }
 
@@ -168,7 +168,7 @@ impl Mounts {
     /// # Errors
     /// `InvalidInput` for a path with a zero byte.
     pub(super) fn of(sandbox: &Sandbox, scratch: &Path, directory: &Path) -> io::Result<Option<Self>> {
-        if !sandbox.profile.walls().contains(&Restriction::Protected) {
+        if !sandbox.profile.restrictions().contains(&Restriction::Protected) {
             return Ok(None);
         }
         let areas = sandbox.profile.grants().iter().filter_map(|grant| match grant {

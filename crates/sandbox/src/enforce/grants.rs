@@ -152,7 +152,7 @@ pub(super) fn bubblewrap_arguments(
         line.bind("--ro-bind-try", &[program.to_owned()]);
         line.bind("--ro-bind-try", &sandbox.settings.read);
     }
-    if sandbox.profile.walls().contains(&Restriction::Protected) {
+    if sandbox.profile.restrictions().contains(&Restriction::Protected) {
         let protected = existing_in(&sandbox.root, &sandbox.settings.protected);
         // A mount point cannot be renamed.
         line.bind("--bind-try", &ancestor_folders(&sandbox.root, &protected));

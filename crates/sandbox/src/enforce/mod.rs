@@ -209,7 +209,7 @@ impl Sandbox {
         if prepared.enforcement.mechanism == Mechanism::Bubblewrap {
             let filter = seccomp::as_file(filter)?;
             prepared.wrapper = grants::bubblewrap_arguments(self, program, scratch, &directory, filter.as_ref());
-            entry.hand_over(filter);
+            entry.inherit_file(filter);
         } else {
             entry.restrict(grants::ruleset(self, program, scratch)?, filter);
             if support().mounts {

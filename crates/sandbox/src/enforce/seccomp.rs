@@ -205,7 +205,7 @@ mod rules {
             refuse(older::METADATA);
             requests.extend([FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR]);
         }
-        let walls = profile.walls();
+        let walls = profile.restrictions();
         if walls.contains(&Restriction::Services) {
             refuse(&[libc::SYS_connect]);
             rules.insert(libc::SYS_sendto, vec![rule(4, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use toolwright_core::sandbox::SandboxProfile::{Network, Pure, ReadOnly, Workspace};
 use toolwright_core::sandbox::{Enforcement, Mechanism, Restriction};
 use toolwright_sandbox::enforce::Limits;
-use toolwright_sandbox::{Exceeded, SpawnError};
+use toolwright_sandbox::{ExceededLimit, SpawnError};
 
 use crate::processes::{unique_sleep, wait_for_count};
 use crate::sandbox::{World, end};
@@ -136,7 +136,7 @@ async fn multiplying_trees_end_at_their_limit() {
     let mut child = world.command(&script).sandbox(sandbox).spawn().expect("starts");
     let (exit, _) = end(&mut child).await;
     assert!(!exit.success());
-    assert_eq!(child.exceeded(), Some(Exceeded::Processes(40)));
+    assert_eq!(child.exceeded(), Some(ExceededLimit::Processes(40)));
     wait_for_count(&seconds, 0).await;
 }
 
@@ -153,5 +153,5 @@ async fn memory_hungry_trees_end_at_their_limit() {
     let hog = "head -c 100000000 /dev/zero | tail -c 100000000 | sleep 600";
     let mut several = start(&format!("({hog}) & ({hog}) & ({hog}) & wait"));
     end(&mut several).await;
-    assert_eq!(several.exceeded(), Some(Exceeded::Memory(200 << 20)));
+    assert_eq!(several.exceeded(), Some(ExceededLimit::Memory(200 << 20)));
 }

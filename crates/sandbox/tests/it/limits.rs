@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use toolwright_core::sandbox::SandboxProfile;
 use toolwright_sandbox::enforce::{Limits, Sandbox, SandboxConfig};
-use toolwright_sandbox::{Exceeded, SupervisedChild, SupervisedCommand, use_control_groups};
+use toolwright_sandbox::{ExceededLimit, SupervisedChild, SupervisedCommand, use_control_groups};
 
 use crate::processes::{unique_sleep, wait_for_count};
 
@@ -120,10 +120,10 @@ async fn trees_have_groups_that_end_with_them() {
     let Some(group) = Group::new("tree") else { return eprintln!("no cgroup v2 to write here, skipped") };
     let mut tasks = vec![("plain", "exit code 7 None".to_owned())];
     if group.read("cgroup.controllers").contains("pids") {
-        tasks.push(("processes", format!("killed by signal 9 {:?}", Some(Exceeded::Processes(40)))));
+        tasks.push(("processes", format!("killed by signal 9 {:?}", Some(ExceededLimit::Processes(40)))));
     }
     if group.read("cgroup.controllers").contains("memory") {
-        tasks.push(("memory", format!("killed by signal 9 {:?}", Some(Exceeded::Memory(64 << 20)))));
+        tasks.push(("memory", format!("killed by signal 9 {:?}", Some(ExceededLimit::Memory(64 << 20)))));
     }
     for (task, expect) in tasks {
         let mut gateway = group.gateway(task);

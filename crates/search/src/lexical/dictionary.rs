@@ -17,7 +17,7 @@ pub(super) struct Dictionary {
     words: Interner,
     stems: Interner,
     /// The stem and the letters of each word.
-    entries: Vec<(Term, Letters)>,
+    entries: Vec<(Term, LetterSet)>,
     /// The words in the order of their letters.
     sorted: Vec<WordId>,
 }
@@ -33,7 +33,7 @@ impl Dictionary {
         let id = self.words.enter(word);
         if id as usize == self.entries.len() {
             let term = self.stems.enter(&stem(word));
-            self.entries.push((term, Letters::of(word)));
+            self.entries.push((term, LetterSet::of(word)));
         }
         id
     }
@@ -81,7 +81,7 @@ impl Dictionary {
 
     /// Returns words within so many typing errors of `word`, with few false ones.
     pub(super) fn about(&self, word: &str, errors: u32) -> impl Iterator<Item = (WordId, &str)> {
-        let letters = Letters::of(word);
+        let letters = LetterSet::of(word);
         let length = word.len();
         iter_near(&self.entries, letters, errors)
             .map(|id| (id, self.words.get(id)))
@@ -107,20 +107,20 @@ impl Dictionary {
     pub(super) fn bytes(&self) -> usize {
         self.words.bytes()
             + self.stems.bytes()
-            + self.entries.capacity() * size_of::<(Term, Letters)>()
+            + self.entries.capacity() * size_of::<(Term, LetterSet)>()
             + self.sorted.capacity() * size_of::<WordId>()
     }
 }
 
-fn iter_near(entries: &[(Term, Letters)], letters: Letters, errors: u32) -> impl Iterator<Item = WordId> {
+fn iter_near(entries: &[(Term, LetterSet)], letters: LetterSet, errors: u32) -> impl Iterator<Item = WordId> {
     std::iter::zip(entries, 0..).filter(move |((_, own), _)| own.may_be(letters, errors)).map(|(_, id)| id)
 }
 
 /// The letters of a word, as bits; several letters share one.
 #[derive(Clone, Copy)]
-struct Letters(u32);
+struct LetterSet(u32);
 
-impl Letters {
+impl LetterSet {
     fn of(word: &str) -> Self {
         Self(word.chars().fold(0, |bits, c| bits | 1 << (u32::from(c) % 32)))
     }

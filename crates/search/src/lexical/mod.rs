@@ -67,7 +67,7 @@ use self::expand::Synonyms;
 pub(crate) use self::explain::{QueryWords, by_shared_words};
 use self::fields::rarity;
 pub use self::query::Query;
-use self::score::Lanes;
+use self::score::BlockScores;
 use self::score::Scratch;
 pub(crate) use self::score::TopK;
 use self::score::{Group, Member, Plan};
@@ -115,7 +115,7 @@ pub struct LexicalRanking {
 }
 
 /// A ranking with scores as they are.
-struct Raw {
+struct RawRanking {
     ranked: Vec<Ranked>,
     /// The best score, even if rejected.
     best: f32,
@@ -264,13 +264,13 @@ impl LexicalIndex {
         self.uses.len() > SMALL && self.uses.iter().filter(|uses| **uses == 0).count() > self.uses.len() / 2
     }
 
-    fn best(&self, plan: &Plan, limit: usize, keep: &dyn Fn(usize) -> bool) -> Raw {
+    fn best(&self, plan: &Plan, limit: usize, keep: &dyn Fn(usize) -> bool) -> RawRanking {
         thread_local! {
             static SCRATCH: Cell<Scratch> = Cell::default();
         }
         let mut scratch = SCRATCH.take();
         let mut kept = TopK::new(limit);
-        let mut most = Lanes::default();
+        let mut most = BlockScores::default();
         let scores = scratch.score(self, plan);
         let strength = scores.strength;
         scores.drain(|block, scores| {
@@ -284,7 +284,7 @@ impl LexicalIndex {
             }
         });
         SCRATCH.set(scratch);
-        Raw { ranked: kept.into_sorted(), best: most.into_iter().fold(0.0, f32::max), strength }
+        RawRanking { ranked: kept.into_sorted(), best: most.into_iter().fold(0.0, f32::max), strength }
     }
 
     /// A stem for itself, if any tool has it.

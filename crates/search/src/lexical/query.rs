@@ -233,12 +233,12 @@ pub(super) struct Chunk<'a> {
     pub(super) text: &'a str,
     /// A value rather than words about a task: it is in quotation marks, or a URL, or an e-mail address.
     pub(super) is_literal: bool,
-    pub(super) before: Gap,
+    pub(super) before: WordSeparator,
 }
 
 /// The separator before a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Gap {
+pub(super) enum WordSeparator {
     None,
     Space,
     Line,
@@ -252,11 +252,11 @@ pub(super) fn chunks(text: &str) -> impl Iterator<Item = Chunk<'_>> {
         let trimmed = rest.trim_start();
         let (space, text) = rest.split_at(rest.len() - trimmed.len());
         let before = match space {
-            "" => Gap::None,
-            _ if space.contains('\n') => Gap::Line,
-            _ => Gap::Space,
+            "" => WordSeparator::None,
+            _ if space.contains('\n') => WordSeparator::Line,
+            _ => WordSeparator::Space,
         };
-        let literal = literal(text, inside && before == Gap::None).or_else(|| address(text));
+        let literal = literal(text, inside && before == WordSeparator::None).or_else(|| address(text));
         let length = literal.unwrap_or_else(|| plain(text));
         let (chunk, after) = text.split_at(length);
         rest = after;
@@ -385,11 +385,12 @@ fn cut(
 
 fn sentence_break(chunks: &[Chunk<'_>], at: usize) -> Option<usize> {
     let (before, own) = (chunks[at - 1], chunks[at]);
-    if is_number(own.text) && own.before != Gap::None {
+    if is_number(own.text) && own.before != WordSeparator::None {
         return Some(1);
     }
-    let ends = own.before == Gap::Line
-        || !before.is_literal && (before.text.ends_with(';') || own.before == Gap::Space && ends_sentence(before.text));
+    let ends = own.before == WordSeparator::Line
+        || !before.is_literal
+            && (before.text.ends_with(';') || own.before == WordSeparator::Space && ends_sentence(before.text));
     ends.then_some(0)
 }
 
@@ -408,7 +409,7 @@ fn ends_sentence(text: &str) -> bool {
 }
 
 fn conjunction(chunks: &[Chunk<'_>], at: usize) -> Option<usize> {
-    if chunks[at].is_literal || chunks[at].before == Gap::None {
+    if chunks[at].is_literal || chunks[at].before == WordSeparator::None {
         return None;
     }
     let own = bare(chunks[at].text);

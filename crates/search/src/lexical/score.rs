@@ -28,7 +28,7 @@ pub(super) struct Scratch {
     whole: TermSums,
     clause: TermSums,
     /// Per tool: the most that it is worth for any clause, as a share of that clause's best.
-    clauses: Vec<Lanes>,
+    clauses: Vec<BlockScores>,
     merger: Merger,
     /// For each term, how well it matches a word of the bag, 0..1.
     asked: Vec<f32>,
@@ -61,7 +61,7 @@ pub(super) struct Scores<'a> {
 
 impl Scores<'_> {
     /// Visits every tool that has something of the query, once and in blocks, with the block's number.
-    pub(super) fn drain(self, mut visit: impl FnMut(u32, &Lanes)) {
+    pub(super) fn drain(self, mut visit: impl FnMut(u32, &BlockScores)) {
         let Scratch { whole, clauses, .. } = self.scratch;
         whole.drain(|block, scores| {
             let clauses = std::mem::take(&mut clauses[block as usize]);
@@ -84,7 +84,8 @@ impl Scratch {
         // once, block by block.
         let mut left: Vec<f32> = plan.whole.iter().map(|(_, weight)| *weight).collect();
         for bag in &plan.clauses {
-            let (first, again): (Bag, Bag) = bag.iter().partition(|(group, weight)| left[*group] == *weight);
+            let (first, again): (GroupWeights, GroupWeights) =
+                bag.iter().partition(|(group, weight)| left[*group] == *weight);
             first.iter().for_each(|(group, _)| left[*group] = 0.0);
             scorer.add(&first, clause);
             whole.add_all(clause);
@@ -143,7 +144,7 @@ struct Scorer<'a, 'b> {
 
 impl Scorer<'_, '_> {
     /// Adds the tools' scores for some of the query's words.
-    fn add(&self, bag: &Bag, sums: &mut TermSums) {
+    fn add(&self, bag: &GroupWeights, sums: &mut TermSums) {
         for &(group, weight) in bag {
             match &self.found[group] {
                 GroupPostings::One { postings, rarity } => {
@@ -161,7 +162,7 @@ impl Scorer<'_, '_> {
     }
 
     /// Makes scores of the sums; the best of them.
-    fn finish(&mut self, bag: &Bag, sums: &mut TermSums) -> f32 {
+    fn finish(&mut self, bag: &GroupWeights, sums: &mut TermSums) -> f32 {
         let whole: f32 = bag.iter().map(|&(group, weight)| weight * self.found[group].best()).sum();
         let mut best = TopK::new(CANDIDATES);
         sums.reward(whole, COVERAGE, &mut best);
@@ -178,7 +179,7 @@ impl Scorer<'_, '_> {
     }
 
     /// Visits the terms that match words of the bag, with their weights.
-    fn ask(&mut self, bag: &Bag, visit: impl Fn(&mut f32, f32)) {
+    fn ask(&mut self, bag: &GroupWeights, visit: impl Fn(&mut f32, f32)) {
         for &(group, weight) in bag {
             for member in &self.plan.groups[group] {
                 visit(&mut self.asked[member.term as usize], member.discount * weight);
@@ -260,16 +261,16 @@ pub(super) struct Member {
 pub(super) type Group = Vec<Member>;
 
 /// Some groups of a query, by number, each with its weight, at most 1.
-pub(super) type Bag = Vec<(usize, f32)>;
+pub(super) type GroupWeights = Vec<(usize, f32)>;
 
 /// A query, read against an index.
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) groups: Vec<Group>,
     /// All groups.
-    pub(super) whole: Bag,
+    pub(super) whole: GroupWeights,
     /// The groups of each clause, if there are several.
-    pub(super) clauses: Vec<Bag>,
+    pub(super) clauses: Vec<GroupWeights>,
 }
 
 /// Number of a query's words that are searched; the most significant ones are kept.
@@ -306,7 +307,7 @@ impl Plan {
         }
         if query.clauses() > 1 {
             let bag = |uses: &Vec<query::TermUse>| {
-                uses.iter().filter_map(|one| Some((numbers[one.term]?, one.weight))).collect::<Bag>()
+                uses.iter().filter_map(|one| Some((numbers[one.term]?, one.weight))).collect::<GroupWeights>()
             };
             plan.clauses = query.each_clause().iter().map(bag).collect();
         }
@@ -318,7 +319,7 @@ impl Plan {
 const LANES: usize = 16;
 
 /// A number for each tool of a block.
-pub(super) type Lanes = [f32; LANES];
+pub(super) type BlockScores = [f32; LANES];
 
 /// Scores of tools for some words.
 #[derive(Default)]
@@ -335,9 +336,9 @@ pub(super) struct TermSums {
 #[derive(Clone, Copy, Default)]
 struct Block {
     /// Above 0 for a tool that has anything.
-    scores: Lanes,
+    scores: BlockScores,
     /// Their parts of the maxima.
-    covered: Lanes,
+    covered: BlockScores,
 }
 
 impl TermSums {
@@ -394,7 +395,7 @@ impl TermSums {
     }
 
     /// Visits the number and the scores of each block with anything, and empties it.
-    pub(super) fn drain(&mut self, mut visit: impl FnMut(u32, &mut Lanes)) {
+    pub(super) fn drain(&mut self, mut visit: impl FnMut(u32, &mut BlockScores)) {
         for &block in &self.found[..self.count] {
             let mut scores = std::mem::take(&mut self.blocks[block as usize]).scores;
             self.is_found[block as usize] = false;
@@ -405,24 +406,24 @@ impl TermSums {
 }
 
 /// Room for a number for each of so many tools, in blocks.
-pub(super) fn fit(lanes: &mut Vec<Lanes>, tools: usize) {
-    lanes.resize(tools.div_ceil(LANES).max(lanes.len()), Lanes::default());
+pub(super) fn fit(lanes: &mut Vec<BlockScores>, tools: usize) {
+    lanes.resize(tools.div_ceil(LANES).max(lanes.len()), BlockScores::default());
 }
 
 /// Whether some score, even 0, may be among the best.
-pub(super) fn wants_any(best: &TopK, scores: &Lanes) -> bool {
+pub(super) fn wants_any(best: &TopK, scores: &BlockScores) -> bool {
     scores.iter().fold(false, |any, &score| any | best.wants(score))
 }
 
 /// The tools of a block that have anything.
-pub(super) fn each(block: u32, scores: &Lanes) -> impl Iterator<Item = Ranked> {
+pub(super) fn each(block: u32, scores: &BlockScores) -> impl Iterator<Item = Ranked> {
     let first = block as usize * LANES;
     let tools = scores.iter().enumerate().filter(|(_, score)| **score > 0.0);
     tools.map(move |(lane, &score)| Ranked { index: first + lane, score })
 }
 
 /// Takes the greater of each pair. Written so that it compiles to one instruction; there is no NaN.
-pub(super) fn raise(most: &mut Lanes, by: &Lanes) {
+pub(super) fn raise(most: &mut BlockScores, by: &BlockScores) {
     most.iter_mut().zip(by).for_each(|(most, &by)| *most = if by > *most { by } else { *most });
 }
 

@@ -19,7 +19,7 @@ use self::scorer::Method;
 use super::lexical::{QueryWords, by_shared_words};
 use super::{HYBRID_DEPTH, Hybrid, Query, Ranked, Searchable as _, SemanticQuery, SnapshotIndex, auto, combine};
 use toolwright_core::catalogue::{Entry, Snapshot};
-use toolwright_core::context::InnerCalls;
+use toolwright_core::context::NestedCalls;
 use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::session::Principal;
 
@@ -43,7 +43,7 @@ const LEAST_WEAK: f32 = 0.25;
 pub struct PickInput<'a> {
     text: Cow<'a, str>,
     before: &'a [&'a str],
-    calls: Option<&'a dyn InnerCalls>,
+    calls: Option<&'a dyn NestedCalls>,
 }
 
 impl fmt::Debug for PickInput<'_> {
@@ -62,12 +62,12 @@ impl<'a> PickInput<'a> {
 
     /// Sets the run or call to pick for: a scorer's model requests through `calls` count for it.
     #[must_use]
-    pub fn on_behalf_of(self, calls: Option<&'a dyn InnerCalls>) -> Self {
+    pub fn on_behalf_of(self, calls: Option<&'a dyn NestedCalls>) -> Self {
         Self { calls, ..self }
     }
 
     /// Sends model requests of scorers.
-    pub(crate) fn calls(&self) -> Option<&'a dyn InnerCalls> {
+    pub(crate) fn calls(&self) -> Option<&'a dyn NestedCalls> {
         self.calls
     }
 

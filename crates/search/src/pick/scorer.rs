@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use toolwright_core::ContentHash;
 use toolwright_core::catalogue::Entry;
-use toolwright_core::context::InnerCalls;
+use toolwright_core::context::NestedCalls;
 
 use crate::Hybrid;
 
@@ -131,7 +131,7 @@ pub trait Scorer: Send + Sync {
         &self,
         query: &str,
         tools: &[&Entry],
-        calls: Option<&dyn InnerCalls>,
+        calls: Option<&dyn NestedCalls>,
     ) -> Result<Vec<Score>, ScorerError>;
 }
 

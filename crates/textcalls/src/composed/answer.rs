@@ -34,9 +34,9 @@ pub struct Composed {
     pub complete: bool,
 }
 
-/// Why an answer cannot be used. [`Unusable::correction`] is the message for the model, to send once.
+/// Why an answer cannot be used. [`UnusableAnswer::correction`] is the message for the model, to send once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
+pub enum UnusableAnswer {
     /// The text has no object with `output` or `calls`.
     #[error("the answer has no object with `output` and `calls`")]
     NoObject,
@@ -51,7 +51,7 @@ pub enum Unusable {
     TooLong,
 }
 
-impl Unusable {
+impl UnusableAnswer {
     /// The message for the model's one corrective turn.
     #[must_use]
     pub fn correction(self) -> String {
@@ -108,19 +108,19 @@ impl<'a> Decoder<'a> {
     /// Returns the answer after the end of the text.
     ///
     /// # Errors
-    /// [`Unusable`] if there is neither an output nor a call.
-    pub fn finish(self) -> Result<Composed, Unusable> {
+    /// [`UnusableAnswer`] if there is neither an output nor a call.
+    pub fn finish(self) -> Result<Composed, UnusableAnswer> {
         let complete = self.scan.is_closed();
         if self.too_long {
-            Err(Unusable::TooLong)
+            Err(UnusableAnswer::TooLong)
         } else if self.output.is_some() || !self.calls.is_empty() {
             Ok(Composed { output: self.output, calls: self.calls, complete })
         } else if complete {
-            Err(Unusable::Neither)
+            Err(UnusableAnswer::Neither)
         } else if self.scan.has_begun() {
-            Err(Unusable::Cut)
+            Err(UnusableAnswer::Cut)
         } else {
-            Err(Unusable::NoObject)
+            Err(UnusableAnswer::NoObject)
         }
     }
 }

@@ -9,7 +9,7 @@ use toolwright_core::model::{
     RequestProgress, ShownTool, StopReason, ToolChoice, ToolVisibility,
 };
 
-use super::{Composed, ComposedCall, ComposedTool, OUTPUT_KEY, Transport, Unusable};
+use super::{Composed, ComposedCall, ComposedTool, OUTPUT_KEY, Transport, UnusableAnswer};
 
 const HOW: &str = "Answer with one JSON object of the given schema and nothing around it. `output` is the final result, or null as long as \
 calls are needed to find it. `calls` are the tools to call now; their results come in the next message. With both, the calls run and `output` is \
@@ -97,8 +97,8 @@ impl ComposedTools {
         let response = answer?;
         let response = match self.transport.decode(&response.text) {
             Ok(read) => self.read(response, read),
-            Err(Unusable::Neither | Unusable::Cut) => ModelResponse { text: String::new(), ..response },
-            Err(Unusable::NoObject | Unusable::TooLong) => response,
+            Err(UnusableAnswer::Neither | UnusableAnswer::Cut) => ModelResponse { text: String::new(), ..response },
+            Err(UnusableAnswer::NoObject | UnusableAnswer::TooLong) => response,
         };
         if !response.text.is_empty() {
             events.on_event(ModelEvent::Text(response.text.clone()));

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use toolwright_core::model::ShownTool;
 
-pub use answer::{Composed, ComposedCall, Decoder, Unusable};
+pub use answer::{Composed, ComposedCall, Decoder, UnusableAnswer};
 pub use conversation::{ComposedListener, ComposedTools};
 
 /// A tool as the transport offers it.
@@ -78,8 +78,8 @@ impl Transport {
     /// Decodes a whole answer.
     ///
     /// # Errors
-    /// [`Unusable`] if there is neither an output nor a call.
-    pub fn decode(&self, text: &str) -> Result<Composed, Unusable> {
+    /// [`UnusableAnswer`] if there is neither an output nor a call.
+    pub fn decode(&self, text: &str) -> Result<Composed, UnusableAnswer> {
         let mut decoder = self.decoder();
         decoder.feed(text, &mut |_| {});
         decoder.finish()

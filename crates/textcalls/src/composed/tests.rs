@@ -182,12 +182,12 @@ fn only_latent_tools_bring_their_result() {
 fn what_is_wrong_with_an_answer_is_said() {
     let composed = transport(None, &pair());
     for (text, expect) in [
-        ("", Unusable::NoObject),
-        ("I think { so }.", Unusable::NoObject),
-        ("{\"output\": null, \"calls\": []}", Unusable::Neither),
-        ("{\"output\": null, \"calls\": null}", Unusable::Neither),
-        ("{\"output\": \"half a sen", Unusable::Cut),
-        ("{\"calls\": [{\"_tool\": \"files__read\", \"path\": \"/\"", Unusable::Cut),
+        ("", UnusableAnswer::NoObject),
+        ("I think { so }.", UnusableAnswer::NoObject),
+        ("{\"output\": null, \"calls\": []}", UnusableAnswer::Neither),
+        ("{\"output\": null, \"calls\": null}", UnusableAnswer::Neither),
+        ("{\"output\": \"half a sen", UnusableAnswer::Cut),
+        ("{\"calls\": [{\"_tool\": \"files__read\", \"path\": \"/\"", UnusableAnswer::Cut),
     ] {
         let error = composed.decode(text).expect_err("unusable");
         assert_eq!(error, expect, "{text}");
@@ -243,7 +243,11 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-fn feed_in_pieces(transport: &Transport, text: &str, size: usize) -> (Vec<ComposedCall>, Result<Composed, Unusable>) {
+fn feed_in_pieces(
+    transport: &Transport,
+    text: &str,
+    size: usize,
+) -> (Vec<ComposedCall>, Result<Composed, UnusableAnswer>) {
     let (mut decoder, mut seen) = (transport.decoder(), Vec::new());
     let letters: Vec<char> = text.chars().collect();
     for piece in letters.chunks(size) {
@@ -274,7 +278,7 @@ proptest! {
         prop_assert!(admits(&composed, &serde_json::from_str(&text).expect("JSON")), "{}", text);
         let (seen, read) = feed_in_pieces(&composed, &text, size);
         prop_assert_eq!(&seen, &answer.calls);
-        let expect = if answer.output.is_none() && count == 0 { Err(Unusable::Neither) } else { Ok(answer) };
+        let expect = if answer.output.is_none() && count == 0 { Err(UnusableAnswer::Neither) } else { Ok(answer) };
         prop_assert_eq!(&read, &expect);
         prop_assert_eq!(composed.decode(&text), expect);
     }

@@ -11,7 +11,7 @@ use toolwright_core::model::{ModelEvent, RawToolCall, ShownTool};
 use crate::syntax::scan::{PrefixMatch, Utf8, begins, whitespace_len};
 use crate::syntax::{AcceptedCalls, Block};
 use crate::table::format::{
-    Call, Channels, EndsReasoning, Format, JsonResponseForm, Prompted, Reasoning as Thinking, Spacing,
+    Call, Channels, EndsReasoning, Format, JsonResponseForm, PromptOpening, Reasoning as Thinking, Spacing,
 };
 use crate::{Choice, Options, Reasoning, formats, table};
 use markers::{Code, Hit, Markers, Roles};
@@ -142,7 +142,7 @@ impl TextDecoder {
             out: Output::new(answers),
         };
         rows.iter().for_each(|row| decoder.add(row));
-        let hidden = decoder.thinking.iter().any(|thinking| thinking.prompted != Prompted::Never);
+        let hidden = decoder.thinking.iter().any(|thinking| thinking.prompted != PromptOpening::Never);
         if options.prefix.is_none() && hidden {
             decoder.state.keeps_undecided = keep;
             decoder.state.mode = if keep { Mode::Text } else { Mode::Undecided };

@@ -8,13 +8,20 @@ use super::{MAX_BLANK, MAX_BLOCK, MAX_HEADER, MAX_REREAD, Mode, Open, TextDecode
 use crate::syntax::named::Body;
 use crate::syntax::scan::whitespace_len;
 use crate::syntax::{Block, ReaderInput, Step};
-use crate::table::format::{At, Channels, Format, Place, Prompted, Reasoning as Thinking, Recipient, Spacing};
+use crate::table::format::{
+    Channels, FormPosition, Format, Place, PromptOpening, Reasoning as Thinking, Recipient, Spacing,
+};
 
 impl TextDecoder {
     /// Tries the forms without a marker at the beginning of the text. `None` if there is nothing to try.
     pub(super) fn try_bare(&mut self, ended: bool, sink: Sink<'_>) -> Option<bool> {
-        let forms: Vec<usize> =
-            self.forms.iter().enumerate().filter(|(_, (_, call))| call.at() == At::Start).map(|(at, _)| at).collect();
+        let forms: Vec<usize> = self
+            .forms
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, call))| call.at() == FormPosition::Start)
+            .map(|(at, _)| at)
+            .collect();
         if forms.is_empty() || matches!(self.state.mode, Mode::Thinking(_)) {
             self.state.bare = false;
             return None;
@@ -110,10 +117,10 @@ impl TextDecoder {
         let Some(open) = self.state.block.take() else { return };
         let form = open.forms.get(open.form).map(|form| self.forms[*form]);
         let spacing = form.map_or(Spacing::Trim, |(row, _)| row.spacing);
-        let bare = form.is_some_and(|(row, _)| row.calls.iter().any(|call| call.at() == At::Start));
+        let bare = form.is_some_and(|(row, _)| row.calls.iter().any(|call| call.at() == FormPosition::Start));
         self.state.section = bare || form.is_some_and(|(_, call)| !call.trailers().is_empty());
         if self.state.mode == Mode::Undecided {
-            let always = self.thinking.iter().all(|thinking| thinking.prompted == Prompted::Always);
+            let always = self.thinking.iter().all(|thinking| thinking.prompted == PromptOpening::Always);
             let thought = always && !self.state.undecided.trim_ascii().is_empty();
             self.settle_undecided(if thought { Mode::Thinking(None) } else { Mode::Text }, sink);
         }
@@ -215,7 +222,7 @@ impl TextDecoder {
 
     /// Whether `marker` closes reasoning here.
     pub(super) fn closes(&self, marker: &str) -> bool {
-        let hidden = |thinking: &&&Thinking| thinking.prompted != Prompted::Never;
+        let hidden = |thinking: &&&Thinking| thinking.prompted != PromptOpening::Never;
         let lead = || self.thinking.iter().filter(hidden).any(|thinking| thinking.close.contains(&marker));
         match self.state.mode {
             Mode::Undecided => lead(),
@@ -258,7 +265,7 @@ impl TextDecoder {
         if matches!(state.mode, Mode::Thinking(_)) || !here {
             return false;
         }
-        if state.mode == Mode::Undecided && thinking.prompted == Prompted::Always {
+        if state.mode == Mode::Undecided && thinking.prompted == PromptOpening::Always {
             // The prompt has opened it, and the model repeats it.
             state.undecided.push_str(marker);
             state.verbatim = state.undecided.len();
@@ -290,7 +297,7 @@ impl TextDecoder {
             }
             return;
         }
-        let hidden = self.thinking.iter().find(|thinking| thinking.prompted != Prompted::Never);
+        let hidden = self.thinking.iter().find(|thinking| thinking.prompted != PromptOpening::Never);
         let spacing = hidden.map_or(Spacing::Trim, |thinking| thinking.spacing);
         let (verbatim, rest) = lead.split_at(self.state.verbatim);
         self.out.verbatim(verbatim, sink);

@@ -13,7 +13,7 @@ use super::PastCall;
 use super::scan::{PrefixMatch, Scan, ScanStop, begins, whitespace_len};
 use super::typing::in_an_item;
 use super::{AcceptedCalls, CallReader, ReaderInput, Step};
-use crate::table::format::{At, Json, Keys, Shape};
+use crate::table::format::{FormPosition, Json, Keys, Shape};
 
 /// Keys that models of all families use, in order of preference.
 const NAMES: [&str; 3] = ["name", "tool_name", "function"];
@@ -158,7 +158,7 @@ impl JsonReader {
         if !self.form.open.is_empty() {
             return self.closed(self.at, view);
         }
-        let Some(calls) = strict(json, &self.form.keys, At::Start).filter(|calls| !calls.is_empty()) else {
+        let Some(calls) = strict(json, &self.form.keys, FormPosition::Start).filter(|calls| !calls.is_empty()) else {
             return Step::Fail;
         };
         if view.trust == AcceptedCalls::Known {
@@ -188,9 +188,9 @@ impl JsonReader {
 
 /// The calls in `json`, repaired if needed. Arguments that were cut inside an item stay cut.
 fn calls(json: &str, keys: &Keys) -> Option<Vec<RawToolCall>> {
-    strict(json, keys, At::Marker).or_else(|| {
+    strict(json, keys, FormPosition::Marker).or_else(|| {
         let Repaired { value, cut, .. } = repair(json).ok()?;
-        let mut calls = strict(&value.to_string(), keys, At::Marker)?;
+        let mut calls = strict(&value.to_string(), keys, FormPosition::Marker)?;
         if let (Some(cut), Some(last)) = (cut, calls.last_mut())
             && let Some((arguments, inside)) = cut_arguments(&value, &cut, &last.arguments)
             && in_an_item(inside)
@@ -221,7 +221,7 @@ fn reopened(object: &Value, cut: &str) -> Option<String> {
     (again.value == *object && again.cut.as_deref() == Some(cut)).then(|| open.to_owned())
 }
 
-fn strict(json: &str, keys: &Keys, at: At) -> Option<Vec<RawToolCall>> {
+fn strict(json: &str, keys: &Keys, at: FormPosition) -> Option<Vec<RawToolCall>> {
     let json = json.trim_ascii();
     if json.starts_with('[') {
         let items: Vec<&RawValue> = serde_json::from_str(json).ok()?;
@@ -231,7 +231,7 @@ fn strict(json: &str, keys: &Keys, at: At) -> Option<Vec<RawToolCall>> {
 }
 
 /// Reads one call object.
-fn one(json: &str, keys: &Keys, at: At) -> Option<RawToolCall> {
+fn one(json: &str, keys: &Keys, at: FormPosition) -> Option<RawToolCall> {
     let members: Members<'_> = serde_json::from_str(json).ok()?;
     let find = |known: &[&str]| known.iter().find_map(|key| members.get(key));
     let name = NAMES.iter().find_map(|key| members.get(key).and_then(text_of)).filter(|name| !name.is_empty());
@@ -250,7 +250,7 @@ fn one(json: &str, keys: &Keys, at: At) -> Option<RawToolCall> {
             }
             _ => None,
         },
-        (Some(name), None) if at == At::Marker => {
+        (Some(name), None) if at == FormPosition::Marker => {
             Some(RawToolCall { id: id.unwrap_or_default(), name, arguments: "{}".to_owned() })
         }
         _ => None,

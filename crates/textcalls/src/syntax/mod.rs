@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use toolwright_core::model::{RawToolCall, ShownTool};
 
 use crate::table;
-use crate::table::format::{At, Call, Form};
+use crate::table::format::{Call, Form, FormPosition};
 use scan::{PrefixMatch, begins, whitespace_len};
 
 /// The result of reading on in a block.
@@ -136,7 +136,7 @@ impl Block {
 
 /// The length of the markers before the form's own text.
 fn head(call: &Call, view: ReaderInput<'_>) -> Result<usize, Step> {
-    if call.at() == At::Start {
+    if call.at() == FormPosition::Start {
         return Ok(0);
     }
     let mut at = 0;

@@ -11,7 +11,7 @@ use super::scan::{PrefixMatch, begins, whitespace_len};
 use super::typing::{self, Schema};
 use super::{CallReader, MAX_NAME, ReaderInput, Step, call, is_name};
 use crate::table::format::Nested;
-use crate::table::format::{Padding, Quoting, Tagged, Typed};
+use crate::table::format::{Quoting, Tagged, TypeNotation, ValuePadding};
 
 const CDATA: (&str, &str) = ("<![CDATA[", "]]>");
 /// The end of CDATA inside CDATA, split over two sections.
@@ -229,7 +229,7 @@ impl TaggedReader {
     /// Returns the end of a value without an end tag, up to `end`: before the tag of another argument of the tool, on a
     /// separate line, or before the end tags of the function and of the outer tag.
     fn missed_end(&self, pending: &Pending, param: &Param, end: usize, view: ReaderInput<'_>) -> Option<usize> {
-        let (_, outer) = self.form.outer.filter(|_| self.form.padding == Padding::Newlines && !param.is_all)?;
+        let (_, outer) = self.form.outer.filter(|_| self.form.padding == ValuePadding::Newlines && !param.is_all)?;
         let schema = Schema::of_tool(view.tools, &pending.name);
         let is_other = |key: &str| {
             let is_given = key == param.key || pending.params.iter().any(|given| given.key == key);
@@ -254,7 +254,7 @@ impl TaggedReader {
     fn value(&mut self, pending: Pending, param: Param, search: usize, view: ReaderInput<'_>) -> Result<(), Step> {
         let text = view.text;
         let close = self.form.json.filter(|_| param.is_all).map_or(self.form.value_close, |json| json.2);
-        let cdata = self.form.padding == Padding::Cdata && text[param.value.start..].starts_with(CDATA.0);
+        let cdata = self.form.padding == ValuePadding::Cdata && text[param.value.start..].starts_with(CDATA.0);
         let mut from = search;
         let outcome = loop {
             let Some(found) = memchr::memmem::find(&text.as_bytes()[from..], close.as_bytes()) else {
@@ -344,21 +344,21 @@ fn all(form: &Tagged, at: usize, text: &str) -> Option<Param> {
 fn typed(form: &Tagged, schema: Option<Schema<'_>>, param: &Param, text: &str) -> Value {
     let raw = &text[param.value.clone()];
     let raw = match form.padding {
-        Padding::None => raw,
-        Padding::Newlines => {
+        ValuePadding::None => raw,
+        ValuePadding::Newlines => {
             let line = if raw.starts_with("\r\n") { "\r\n" } else { "\n" };
             let raw = raw.strip_prefix(line).unwrap_or(raw);
             raw.strip_suffix(line).unwrap_or(raw)
         }
-        Padding::Cdata => match raw.strip_prefix(CDATA.0).and_then(|raw| raw.strip_suffix(CDATA.1)) {
+        ValuePadding::Cdata => match raw.strip_prefix(CDATA.0).and_then(|raw| raw.strip_suffix(CDATA.1)) {
             Some(inner) => return inner.replace(CDATA_SPLIT, CDATA.1).into(),
             None => raw,
         },
     };
     let said = match form.typed {
-        Typed::BySchema => None,
-        Typed::StringFlag => attribute(&text[param.attributes.clone()], "string").map(|flag| flag == "true"),
-        Typed::TypeName => attribute(&text[param.attributes.clone()], "type").map(|name| name == "string"),
+        TypeNotation::BySchema => None,
+        TypeNotation::StringFlag => attribute(&text[param.attributes.clone()], "string").map(|flag| flag == "true"),
+        TypeNotation::TypeName => attribute(&text[param.attributes.clone()], "type").map(|name| name == "string"),
     };
     match said {
         Some(true) => raw.into(),
@@ -391,9 +391,9 @@ pub(crate) fn write(form: &Tagged, call: &PastCall<'_>) -> String {
     let mut out = format!("{}{name}{end}{number}{}{line}", form.open, form.head_end);
     for (key, value) in &call.arguments {
         let said = match form.typed {
-            Typed::BySchema => String::new(),
-            Typed::StringFlag => format!(" string=\"{}\"", value.is_string()),
-            Typed::TypeName => format!(" type=\"{}\"", type_name(value)),
+            TypeNotation::BySchema => String::new(),
+            TypeNotation::StringFlag => format!(" string=\"{}\"", value.is_string()),
+            TypeNotation::TypeName => format!(" type=\"{}\"", type_name(value)),
         };
         let (open, close) = (form.value_open, form.value_close);
         let (key, value) = (quote(key), padded(form, value));
@@ -416,12 +416,12 @@ fn padded(form: &Tagged, value: &Value) -> String {
         },
     };
     match form.padding {
-        Padding::None => text,
-        Padding::Newlines => format!("\n{text}\n"),
-        Padding::Cdata if text.contains(form.value_close) || text.starts_with(CDATA.0) => {
+        ValuePadding::None => text,
+        ValuePadding::Newlines => format!("\n{text}\n"),
+        ValuePadding::Cdata if text.contains(form.value_close) || text.starts_with(CDATA.0) => {
             format!("{}{}{}", CDATA.0, text.replace(CDATA.1, CDATA_SPLIT), CDATA.1)
         }
-        Padding::Cdata => text,
+        ValuePadding::Cdata => text,
     }
 }
 

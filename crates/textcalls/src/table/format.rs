@@ -73,7 +73,7 @@ pub(crate) struct Reasoning {
     /// Markers of other parts, which close it and keep their own meaning.
     pub before: &'static [&'static str],
     /// Whether the prompt has opened it.
-    pub prompted: Prompted,
+    pub prompted: PromptOpening,
     /// Where it may open.
     pub place: Place,
     /// Whether a call at its end closes it: some models omit the closing marker.
@@ -84,7 +84,7 @@ pub(crate) struct Reasoning {
 
 /// Whether the prompt template ends with the opening marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Prompted {
+pub(crate) enum PromptOpening {
     /// Never: only reasoning opened by the model counts.
     Never,
     /// In some modes: text before a lone closing marker is reasoning.
@@ -177,7 +177,7 @@ pub(crate) enum Form {
 
 /// Where a form may occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum At {
+pub(crate) enum FormPosition {
     /// Anywhere after its marker.
     Marker,
     /// At the start of the text, without a marker.
@@ -187,7 +187,7 @@ pub(crate) enum At {
 /// JSON: an object, an array of them, or several one after another.
 #[derive(Debug)]
 pub(crate) struct Json {
-    /// Markers before it; empty for [`At::Start`].
+    /// Markers before it; empty for [`FormPosition::Start`].
     pub open: &'static [&'static str],
     /// Closing marker; `None` if the JSON itself is the end.
     pub close: Option<&'static str>,
@@ -225,7 +225,7 @@ pub(crate) enum Shape {
 /// A name, then JSON.
 #[derive(Debug)]
 pub(crate) struct Named {
-    /// Marker before it; empty for [`At::Start`].
+    /// Marker before it; empty for [`FormPosition::Start`].
     pub open: &'static str,
     /// Words between the marker and the name, if there.
     pub skip: &'static str,
@@ -272,9 +272,9 @@ pub(crate) struct Tagged {
     /// Ends the value.
     pub value_close: &'static str,
     /// How the tag states the value's type.
-    pub typed: Typed,
+    pub typed: TypeNotation,
     /// The padding around a value.
-    pub padding: Padding,
+    pub padding: ValuePadding,
     /// How quoted names are written.
     pub quoting: Quoting,
     /// A tag that may hold all arguments as one JSON object: its beginning, the end of its head, and its end.
@@ -287,7 +287,7 @@ pub(crate) struct Tagged {
 
 /// The type of a value, by its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Typed {
+pub(crate) enum TypeNotation {
     /// Not stated: the tool's schema decides.
     BySchema,
     /// `string="true"` or `string="false"`, and then it is JSON.
@@ -298,7 +298,7 @@ pub(crate) enum Typed {
 
 /// The padding around a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Padding {
+pub(crate) enum ValuePadding {
     /// No padding.
     None,
     /// A line break on either side.
@@ -334,7 +334,7 @@ pub(crate) struct Nested {
 /// Function calls as in Python, in a list.
 #[derive(Debug)]
 pub(crate) struct Pythonic {
-    /// Marker before it; empty for [`At::Start`].
+    /// Marker before it; empty for [`FormPosition::Start`].
     pub open: &'static str,
     /// Marker after it.
     pub close: Option<&'static str>,
@@ -409,8 +409,8 @@ impl Call {
     }
 
     /// Where it may occur.
-    pub(crate) fn at(&self) -> At {
-        if self.opens().is_empty() { At::Start } else { At::Marker }
+    pub(crate) fn at(&self) -> FormPosition {
+        if self.opens().is_empty() { FormPosition::Start } else { FormPosition::Marker }
     }
 
     /// Closing markers that may follow its end.

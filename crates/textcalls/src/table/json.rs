@@ -1,8 +1,8 @@
 //! Formats with JSON calls: an object with the name, or a name followed by the arguments.
 
 use super::format::{
-    Call, EndsReasoning, Form, Format, Id, Json, JsonResponseForm, Keys, Named, Prompted, Pythonic, Raw, Reasoning,
-    Shape, Values,
+    Call, EndsReasoning, Form, Format, Id, Json, JsonResponseForm, Keys, Named, PromptOpening, Pythonic, Raw,
+    Reasoning, Shape, Values,
 };
 use super::tagged::GIGACHAT_MARKUP;
 use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, JSON, LLAMA_END, LLAMA_TURN, NAMED, ROW, THINK, TOOL_RESPONSE};
@@ -132,7 +132,12 @@ pub(super) const GRANITE: Format = Format {
     name: "granite",
     models: &["granite", "granite-3", "phi-4"],
     turn: &["<|start_of_role|>assistant<|end_of_role|>", "<|assistant|>"],
-    reasoning: Some(&Reasoning { close: &["</think>"], before: &["<response>"], prompted: Prompted::Never, ..THINK }),
+    reasoning: Some(&Reasoning {
+        close: &["</think>"],
+        before: &["<response>"],
+        prompted: PromptOpening::Never,
+        ..THINK
+    }),
     calls: &[Call::plain(Form::Json(Json { open: &["<|tool_call|>", "<tool_call>"], shape: Shape::Array, ..JSON }))],
     noise: &["<response>", "</response>", "<|/tool_call|>"],
     stops: &["<|end_of_text|>", "<|end|>"],
@@ -206,7 +211,7 @@ pub(super) const APERTUS: Format = Format {
     reasoning: Some(&Reasoning {
         open: &["<|inner_prefix|>"],
         close: &["<|inner_suffix|>"],
-        prompted: Prompted::Never,
+        prompted: PromptOpening::Never,
         ..THINK
     }),
     calls: &[Call::plain(Form::Json(Json {
@@ -225,7 +230,7 @@ pub(super) const GIGACHAT: Format = Format {
     name: "gigachat",
     models: &["gigachat"],
     turn: &["assistant<|role_sep|>"],
-    reasoning: Some(&Reasoning { prompted: Prompted::Never, ..THINK }),
+    reasoning: Some(&Reasoning { prompted: PromptOpening::Never, ..THINK }),
     calls: &[
         Call::plain(Form::Json(Json {
             open: &[
@@ -259,7 +264,7 @@ pub(super) const MISTRAL: Format = Format {
     name: "mistral",
     models: &["mistral", "ministral", "magistral", "devstral", "codestral", "pixtral", "mixtral"],
     turn: &["[/INST]"],
-    reasoning: Some(&Reasoning { open: &["[THINK]"], close: &["[/THINK]"], prompted: Prompted::Never, ..THINK }),
+    reasoning: Some(&Reasoning { open: &["[THINK]"], close: &["[/THINK]"], prompted: PromptOpening::Never, ..THINK }),
     calls: &[
         Call::plain(Form::Named(Named {
             open: "[TOOL_CALLS]",
@@ -345,7 +350,7 @@ const KIMI_CALL: Form = Form::Named(Named {
 pub(super) const KIMI_K2: Format = Format {
     name: "kimi-k2",
     models: &["kimi", "kimi-k2"],
-    reasoning: Some(&Reasoning { prompted: Prompted::Never, yields: EndsReasoning::ToCalls, ..THINK }),
+    reasoning: Some(&Reasoning { prompted: PromptOpening::Never, yields: EndsReasoning::ToCalls, ..THINK }),
     calls: &[
         Call::within("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", KIMI_CALL),
         Call::within("<|tool_call_section_begin|>", "<|tool_call_section_end|>", KIMI_CALL),

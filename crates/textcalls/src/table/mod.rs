@@ -7,7 +7,8 @@ mod json;
 mod tagged;
 
 use self::format::{
-    EndsReasoning, Format, Id, Json, JsonResponseForm, Keys, Named, Place, Prompted, Reasoning, Shape, Spacing, Values,
+    EndsReasoning, Format, Id, Json, JsonResponseForm, Keys, Named, Place, PromptOpening, Reasoning, Shape, Spacing,
+    Values,
 };
 
 /// All rows. If the format is unknown and several rows share a marker, the first that can read the text wins. The first
@@ -98,7 +99,7 @@ const THINK: Reasoning = Reasoning {
     open: &["<think>"],
     close: &["</think>"],
     before: &[],
-    prompted: Prompted::Perhaps,
+    prompted: PromptOpening::Perhaps,
     place: Place::First,
     yields: EndsReasoning::Never,
     spacing: Spacing::Trim,

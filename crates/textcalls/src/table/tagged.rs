@@ -1,8 +1,8 @@
 //! Formats with tags and plain values, and rare formats.
 
 use super::format::{
-    Braces, Call, Channels, EndsReasoning, Form, Format, Json, JsonResponseForm, Markup, Nested, Padding, Place,
-    Prompted, Pythonic, Quoting, Reasoning, Recipient, Shape, Spacing, Tagged, Typed, Values,
+    Braces, Call, Channels, EndsReasoning, Form, Format, Json, JsonResponseForm, Markup, Nested, Place, PromptOpening,
+    Pythonic, Quoting, Reasoning, Recipient, Shape, Spacing, Tagged, TypeNotation, ValuePadding, Values,
 };
 use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, JSON, ROW, THINK, TOOL_RESPONSE};
 
@@ -17,8 +17,8 @@ const FUNCTION: Tagged = Tagged {
     key_end: ">",
     value_open: "",
     value_close: "</parameter>",
-    typed: Typed::BySchema,
-    padding: Padding::Newlines,
+    typed: TypeNotation::BySchema,
+    padding: ValuePadding::Newlines,
     quoting: Quoting::Plain,
     json: None,
     number: None,
@@ -36,7 +36,7 @@ const INVOKE: Tagged = Tagged {
     key_end: "\"",
     value_open: ">",
     value_close: "</parameter>",
-    padding: Padding::None,
+    padding: ValuePadding::None,
     ..FUNCTION
 };
 
@@ -57,7 +57,7 @@ pub(super) const QWEN3_CODER: Format = Format {
 pub(super) const QWEN3_5: Format = Format {
     name: "qwen3.5",
     models: &["qwen3-5", "qwen-3-5", "qwen3-6", "nemotron-3", "stepfun3-5", "stepfun-3-5", "step-3-5", "step3-5"],
-    reasoning: Some(&Reasoning { prompted: Prompted::Always, yields: EndsReasoning::ToCalls, ..THINK }),
+    reasoning: Some(&Reasoning { prompted: PromptOpening::Always, yields: EndsReasoning::ToCalls, ..THINK }),
     ..QWEN3_CODER
 };
 
@@ -73,12 +73,12 @@ pub(super) const SEED_OSS: Format = Format {
     reasoning: Some(&Reasoning {
         open: &["<seed:think>"],
         close: &["</seed:think>"],
-        prompted: Prompted::Never,
+        prompted: PromptOpening::Never,
         ..THINK
     }),
     calls: &[Call::plain(Form::Tagged(Tagged {
         outer: Some(("<seed:tool_call>", "</seed:tool_call>")),
-        padding: Padding::None,
+        padding: ValuePadding::None,
         ..FUNCTION
     }))],
     stops: &["<seed:eos>"],
@@ -110,7 +110,7 @@ const ARG_KEY: Tagged = Tagged {
     key_end: "</arg_key>",
     value_open: "<arg_value>",
     value_close: "</arg_value>",
-    padding: Padding::None,
+    padding: ValuePadding::None,
     ..FUNCTION
 };
 
@@ -120,7 +120,7 @@ pub(super) const LING: Format = Format {
     models: &["ling-3", "ring-3", "bailing"],
     turn: &["<role>ASSISTANT</role>"],
     reasoning: Some(&Reasoning {
-        prompted: Prompted::Always,
+        prompted: PromptOpening::Always,
         yields: EndsReasoning::ToCalls,
         spacing: Spacing::Keep,
         ..THINK
@@ -148,7 +148,7 @@ const DSML: Tagged = Tagged {
     close: "</｜DSML｜invoke>",
     param: "<｜DSML｜parameter name=\"",
     value_close: "</｜DSML｜parameter>",
-    typed: Typed::StringFlag,
+    typed: TypeNotation::StringFlag,
     ..INVOKE
 };
 
@@ -156,7 +156,7 @@ const DSML: Tagged = Tagged {
 pub(super) const DEEPSEEK_V3_2: Format = Format {
     name: "deepseek-v3.2",
     models: &["deepseek-v3-2"],
-    reasoning: Some(&Reasoning { prompted: Prompted::Always, yields: EndsReasoning::ToCalls, ..THINK }),
+    reasoning: Some(&Reasoning { prompted: PromptOpening::Always, yields: EndsReasoning::ToCalls, ..THINK }),
     calls: &[Call::within("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", Form::Tagged(DSML))],
     turn: DEEPSEEK_TURN,
     stops: &["<｜end▁of▁sentence｜>"],
@@ -184,7 +184,7 @@ pub(super) const GIGACHAT_MARKUP: Call = Call::within(
         close: "</｜GCML｜invoke>",
         param: "<｜GCML｜parameter name=\"",
         value_close: "</｜GCML｜parameter>",
-        typed: Typed::StringFlag,
+        typed: TypeNotation::StringFlag,
         ..INVOKE
     }),
 );
@@ -214,8 +214,8 @@ pub(super) const KIMI_K3: Format = Format {
             key_end: "\"",
             value_open: "<|sep|>",
             value_close: "<|close|>argument<|sep|>",
-            typed: Typed::TypeName,
-            padding: Padding::None,
+            typed: TypeNotation::TypeName,
+            padding: ValuePadding::None,
             quoting: Quoting::Entities,
             json: Some(("<|open|>json", "<|sep|>", "<|close|>json<|sep|>")),
             number: Some("index"),
@@ -245,7 +245,7 @@ pub(super) const MINICPM: Format = Format {
         close: "</function>",
         param: "<param name=\"",
         value_close: "</param>",
-        padding: Padding::Cdata,
+        padding: ValuePadding::Cdata,
         layout: "",
         ..INVOKE
     }))],
@@ -309,7 +309,7 @@ pub(super) const PYTHONIC: Format = Format {
 pub(super) const LFM: Format = Format {
     name: "lfm",
     models: &["lfm", "lfm2"],
-    reasoning: Some(&Reasoning { prompted: Prompted::Never, ..THINK }),
+    reasoning: Some(&Reasoning { prompted: PromptOpening::Never, ..THINK }),
     calls: &[
         Call::plain(Form::Pythonic(Pythonic {
             open: "<|tool_call_start|>",
@@ -386,7 +386,7 @@ pub(super) const GEMMA: Format = Format {
     reasoning: Some(&Reasoning {
         open: &["<|channel>thought"],
         close: &["<channel|>"],
-        prompted: Prompted::Never,
+        prompted: PromptOpening::Never,
         place: Place::Anywhere,
         yields: EndsReasoning::Never,
         ..THINK

@@ -356,7 +356,7 @@ static ANY: LazyLock<Option<ToolDefinition>> =
 /// Returns whether policy could allow some request, alone or through the approver.
 pub(super) fn may_sample(policy: &Policy, session: &Session, approver: &dyn Approver) -> bool {
     let Some(definition) = &*ANY else { return false };
-    let prospects = policy.prospects(&PolicyQuery {
+    let prospects = policy.possible_decisions(&PolicyQuery {
         definition,
         trust: HintTrust::Trusted,
         principal: &session.principal,

@@ -135,7 +135,7 @@ impl Toolwright {
     /// Adds the shipped LLM-backed tools to the catalogue even if no model is configured for them: for callers
     /// that name one. Tools that the configuration switches off stay out.
     pub async fn offer_llm_tools(self: &Arc<Self>) {
-        self.settle_llm(OfferRule::Always).await;
+        self.resolve_llm(OfferRule::Always).await;
     }
 }
 

@@ -31,7 +31,7 @@ use toolwright_providers::catalogue::CatalogueConfig;
 use toolwright_providers::openapi::OpenApiConfig;
 use toolwright_providers::rest::RestToolConfig;
 use toolwright_runtime::{
-    Catalogue, EventHub, Executor, JobManager, Observation, Pins, SecretRedactor, SqliteStore, StoredMemory,
+    Catalogue, EventHub, Executor, JobManager, ObserverHandle, Pins, SecretRedactor, SqliteStore, StoredMemory,
     SystemClock, TriggerManager,
 };
 use toolwright_search::{Selector, ToolVectors};
@@ -71,7 +71,7 @@ pub type VariableSource = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// The changes of a reload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reloaded {
+pub struct ReloadChanges {
     /// Providers that were added.
     pub added: Vec<String>,
     /// Providers that were replaced because their settings changed.
@@ -125,9 +125,9 @@ pub struct Toolwright {
     embeddings: select::Embeddings,
     telemetry: telemetry::Telemetry,
     /// The configured providers in the catalogue.
-    running: Mutex<Running>,
+    running: Mutex<ProviderSettings>,
     /// Observers of events until the shutdown.
-    observations: Mutex<Vec<Observation>>,
+    observations: Mutex<Vec<ObserverHandle>>,
     /// Answers if policy asks and no other approver is named.
     approver: Option<Arc<dyn Approver>>,
     /// Removed at the shutdown.
@@ -136,7 +136,7 @@ pub struct Toolwright {
 
 /// The settings of the providers in the catalogue.
 #[derive(Default)]
-struct Running {
+struct ProviderSettings {
     servers: HashMap<String, Server>,
     rest: Vec<(String, RestToolConfig)>,
     catalogues: HashMap<String, CatalogueConfig>,
@@ -253,7 +253,7 @@ impl Toolwright {
             temporary: std::sync::Mutex::new(host.temporary),
         });
         memory.use_vectors(select::vectors(&app));
-        app.settle_providers().await?;
+        app.resolve_providers().await?;
         Ok(app)
     }
 
@@ -355,7 +355,7 @@ impl Toolwright {
     }
 
     /// Keeps an observer of the events until Toolwright is shut down, so that it gets the last ones.
-    pub async fn observed_by(&self, observation: Observation) {
+    pub async fn observed_by(&self, observation: ObserverHandle) {
         self.observations.lock().await.push(observation);
     }
 }

@@ -301,7 +301,7 @@ impl Operator for Operations {
             Err(problems) => return Ok(json!({"problems": problems.iter().map(problem_value).collect::<Value>()})),
         };
         let in_force = self.in_force(&config);
-        let draft = section.under(self.profile.or(section.profile).unwrap_or(self.usual));
+        let draft = section.policy_for(self.profile.or(section.profile).unwrap_or(self.usual));
         let recorded = self.recorded(calls).await?;
         let queries = recorded.queries();
         let said = |decision: &Decision| json!(decision);

@@ -423,7 +423,7 @@ impl Toolwright {
         (run, values, words): (&RunOptions, &RunVariables, Option<&Arc<UserRequest>>),
     ) -> Result<WrittenPlan, PlanRefused> {
         let snapshot = self.catalogue.snapshot();
-        let context = RunContext::under(
+        let context = RunContext::in_trace(
             Lineage::named(&run.run_id),
             Arc::clone(&run.session),
             Arc::clone(&snapshot),

@@ -20,8 +20,8 @@ use toolwright_providers::openapi::OpenApiProvider;
 use toolwright_runtime::Executor;
 
 use super::llm_tools::{LlmProviderOptions, OfferRule};
-use super::parts::build::{self, ProviderOptions, absent, server_spec};
-use super::{Reloaded, Running, Toolwright};
+use super::parts::build::{self, ProviderOptions, missing_tools, server_spec};
+use super::{ProviderSettings, ReloadChanges, Toolwright};
 use crate::config::{
     ANY_FILE, BUILTIN, Config, LLM, LoadOptions, ModelConfig, ModelsConfig, Problem, REST, SKILLS, Severity,
 };
@@ -39,7 +39,7 @@ impl Toolwright {
     ///
     /// # Errors
     /// [`Error::Config`] for an unusable configuration; the running one stays in force.
-    pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, Error> {
+    pub async fn reload(self: &Arc<Self>) -> Result<ReloadChanges, Error> {
         // The state directory stays, because its approvals count.
         let state_dir = Some(self.config().state_dir.clone());
         let options = LoadOptions { state_dir, ..self.options.clone() };
@@ -61,7 +61,7 @@ impl Toolwright {
         let problems = fresh.problems.clone();
         self.put_compat(&fresh);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
-        let reloaded = self.settle_providers().await?;
+        let reloaded = self.resolve_providers().await?;
         self.triggers.use_channels(self.config().sections.channels.clone());
         self.configure_triggers().await;
         let new = reloaded.added.iter().chain(&reloaded.changed);
@@ -73,15 +73,15 @@ impl Toolwright {
             let (catalogue, name) = (Arc::clone(&self.catalogue), name.clone());
             tokio::spawn(async move { catalogue.refresh(&name).await });
         }
-        Ok(Reloaded { needs_restart, problems, ..reloaded })
+        Ok(ReloadChanges { needs_restart, problems, ..reloaded })
     }
 
     /// Updates the catalogue's providers to the configuration in force. Built-in and REST tools are
     /// listed at once; servers are not connected.
-    pub(super) async fn settle_providers(self: &Arc<Self>) -> Result<Reloaded, Error> {
+    pub(super) async fn resolve_providers(self: &Arc<Self>) -> Result<ReloadChanges, Error> {
         let config = self.config();
         let mut running = self.running.lock().await;
-        let mut done = Reloaded::default();
+        let mut done = ReloadChanges::default();
         let settings = ProviderOptions::of(&config);
         if running.settings.as_ref() != Some(&settings) {
             self.put_own(BUILTIN, settings.builtins()?, &mut done).await;
@@ -96,13 +96,13 @@ impl Toolwright {
             .is_some_and(|old| (old.withheld_env(), old.sandbox()) == (settings.withheld_env(), settings.sandbox()));
         running.settings = Some(settings);
         running.rest.clone_from(&config.rest_tools);
-        self.settle_llm_in(&mut running, OfferRule::WithModel, &mut done).await;
+        self.resolve_llm_in(&mut running, OfferRule::WithModel, &mut done).await;
         let skills = (config.skills.clone(), config.sections.defaults.clone());
         if running.skills.as_ref() != Some(&skills) {
             self.put_own(SKILLS, build::skills(&skills.0, &skills.1), &mut done).await;
             running.skills = Some(skills);
         }
-        self.settle_agents_in(&config, &mut running, &mut done).await;
+        self.resolve_agents_in(&config, &mut running, &mut done).await;
         self.remove_gone(&config, &running, &mut done).await;
         let mut fresh: Vec<Arc<dyn Provider>> = Vec::new();
         let catalogues: HashMap<String, _> =
@@ -133,12 +133,12 @@ impl Toolwright {
         if self.pins.set_config(config.sections.pins) {
             self.catalogue.recheck_pins().await;
         }
-        self.catalogue.set_absent(absent(&config)).await;
+        self.catalogue.set_absent(missing_tools(&config)).await;
         Ok(done)
     }
 
     /// Removes the providers that the configuration no longer names, before any is added.
-    async fn remove_gone(&self, config: &Config, running: &Running, done: &mut Reloaded) {
+    async fn remove_gone(&self, config: &Config, running: &ProviderSettings, done: &mut ReloadChanges) {
         let servers = config.servers.iter().map(|server| &server.namespace);
         let documents = config.openapi.iter().map(|document| &document.name);
         let catalogues = config.catalogues.iter().map(|spec| &spec.namespace);
@@ -151,12 +151,12 @@ impl Toolwright {
     }
 
     /// Updates the LLM-backed tools to the configuration in force.
-    pub(super) async fn settle_llm(&self, offered: OfferRule) {
+    pub(super) async fn resolve_llm(&self, offered: OfferRule) {
         let mut running = self.running.lock().await;
-        self.settle_llm_in(&mut running, offered, &mut Reloaded::default()).await;
+        self.resolve_llm_in(&mut running, offered, &mut ReloadChanges::default()).await;
     }
 
-    async fn settle_llm_in(&self, running: &mut Running, offered: OfferRule, done: &mut Reloaded) {
+    async fn resolve_llm_in(&self, running: &mut ProviderSettings, offered: OfferRule, done: &mut ReloadChanges) {
         let (config, all) = (self.config(), offered == OfferRule::Always);
         if all && running.all_llm_of.as_ref().is_some_and(|known| Arc::ptr_eq(known, &config)) {
             return;
@@ -177,7 +177,7 @@ impl Toolwright {
     }
 
     /// Adds or replaces a local provider and lists it, or removes it.
-    pub(super) async fn put_own(&self, name: &str, provider: Option<Arc<dyn Provider>>, done: &mut Reloaded) {
+    pub(super) async fn put_own(&self, name: &str, provider: Option<Arc<dyn Provider>>, done: &mut ReloadChanges) {
         match provider {
             Some(provider) => {
                 self.put(vec![provider], done).await;
@@ -188,7 +188,7 @@ impl Toolwright {
     }
 
     /// Adds providers, or replaces those of the same name.
-    async fn put(&self, providers: Vec<Arc<dyn Provider>>, done: &mut Reloaded) {
+    async fn put(&self, providers: Vec<Arc<dyn Provider>>, done: &mut ReloadChanges) {
         let names: Vec<String> = providers.iter().map(|provider| provider.name().to_owned()).collect();
         for (name, old) in names.into_iter().zip(self.catalogue.put_providers(providers).await) {
             match old {
@@ -201,7 +201,7 @@ impl Toolwright {
         }
     }
 
-    async fn take_out(&self, name: &str, done: &mut Reloaded) {
+    async fn take_out(&self, name: &str, done: &mut ReloadChanges) {
         if let Some(old) = self.catalogue.remove_provider(name).await {
             done.removed.push(name.to_owned());
             retire(old, Arc::clone(&self.executor));
@@ -290,7 +290,10 @@ const MAX_SEARCHES: usize = 8;
 ///
 /// # Errors
 /// The system cannot watch files.
-pub async fn watch(app: Arc<Toolwright>, report: impl Fn(Result<Reloaded, Error>) + Send) -> Result<(), notify::Error> {
+pub async fn watch(
+    app: Arc<Toolwright>,
+    report: impl Fn(Result<ReloadChanges, Error>) + Send,
+) -> Result<(), notify::Error> {
     let (changed, mut changes) = mpsc::channel::<()>(1);
     let points: Arc<Mutex<BTreeSet<PathBuf>>> = Arc::default();
     let watched = Arc::clone(&points);

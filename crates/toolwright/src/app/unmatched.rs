@@ -10,7 +10,7 @@ use toolwright_core::{Snapshot, ToolDefinition};
 use toolwright_providers::builtin::{self, BuiltinOptions, web};
 
 use super::Toolwright;
-use super::parts::build::absent;
+use super::parts::build::missing_tools;
 use crate::config::{AgentEntry, Config};
 
 /// The most names of a source in a hint.
@@ -187,7 +187,7 @@ impl CallableTools {
         }
         let down = snapshot.providers().iter().filter(|status| status.error.is_some());
         known.open.extend(down.map(|status| status.name.clone()));
-        let unknown = absent(config).into_iter().filter(|(name, _)| !known.wires.contains(name));
+        let unknown = missing_tools(config).into_iter().filter(|(name, _)| !known.wires.contains(name));
         known.open.extend(unknown.map(|(name, _)| match name.split_once("__") {
             Some((namespace, _)) => namespace.to_owned(),
             None => name,

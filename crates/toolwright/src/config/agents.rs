@@ -16,7 +16,7 @@ use toolwright_core::trigger::{TriggerCondition, TriggerConfig};
 use super::claude_agents::{is_model_alias, translate};
 use super::folders::{DefinitionFolder, FolderKind};
 use super::front_matter::{front_matter, split};
-use super::node::{At, Data, Member, Node, Problem, Severity};
+use super::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 use super::sections::check::{FOREIGN_KEYS, check, entry_schema, snake_case};
 use super::sections::variables::ResolveScope;
 use super::skills::SkillEntry;
@@ -27,13 +27,13 @@ pub struct AgentEntry {
     /// Its configuration.
     pub spec: AgentConfig,
     /// The place of its definition.
-    pub at: At,
+    pub at: SourceLocation,
 }
 
 /// An agent before the agents are checked together.
 struct AgentDraft {
     spec: AgentConfig,
-    at: At,
+    at: SourceLocation,
     /// The tree that it was read from, for the places of its keys.
     node: Node,
     /// The prefix of a field in messages.
@@ -103,7 +103,7 @@ pub(super) fn load(
         }
     }
     let problems = &mut *scope.problems;
-    drafts.retain_mut(|draft| settle(draft, names, problems));
+    drafts.retain_mut(|draft| check_agent(draft, names, problems));
     dedup_by_name(&mut drafts, problems);
     let is_off = |draft: &mut AgentDraft| draft.spec.enabled == Some(false);
     let off: BTreeSet<String> = drafts.extract_if(.., is_off).map(|draft| draft.spec.name).collect();
@@ -208,7 +208,7 @@ fn entry(mut member: Member, scope: &mut ResolveScope<'_>) -> Option<AgentDraft>
 }
 
 /// Checks an agent by itself, and replaces aliases of models. Returns whether it is usable.
-fn settle(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Problem>) -> bool {
+fn check_agent(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Problem>) -> bool {
     let before = problems.len();
     let out = Severity::EntryDisabled;
     if let Err(error) = check_name(&draft.spec.name) {
@@ -232,15 +232,15 @@ fn settle(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Pro
         let message = "it has no description: a model cannot tell when to use it".to_owned();
         problems.push(draft.problem(Severity::Warning, "description", message, "say in a sentence when to use it"));
     }
-    settle_model(draft, names, problems);
-    settle_triggers(draft, names, problems);
-    settle_skills(draft, names.skills, problems);
+    resolve_model(draft, names, problems);
+    resolve_triggers(draft, names, problems);
+    resolve_skills(draft, names.skills, problems);
     check_tools(draft, names, problems);
     true
 }
 
 /// Removes triggers that could never fire, and checks the models of the others.
-fn settle_triggers(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Problem>) {
+fn resolve_triggers(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Problem>) {
     let read = |written: &Map<String, Value>| {
         let trigger = TriggerConfig::parse(written)?;
         check_trigger(&trigger, names.channels).map(|()| trigger.model)
@@ -278,7 +278,7 @@ pub(super) fn check_trigger(trigger: &TriggerConfig, channels: &Channels) -> Res
 }
 
 /// Appends the texts of its skills to its own.
-fn settle_skills(draft: &mut AgentDraft, skills: &[SkillEntry], problems: &mut Vec<Problem>) {
+fn resolve_skills(draft: &mut AgentDraft, skills: &[SkillEntry], problems: &mut Vec<Problem>) {
     for name in draft.spec.skills.clone() {
         let Some(entry) = skills.iter().find(|entry| entry.skill.name == name) else {
             let remedy = nearest(&name, skills.iter().map(|entry| entry.skill.name.as_str())).map_or_else(
@@ -352,7 +352,7 @@ fn check_agents(drafts: &[AgentDraft], off: &BTreeSet<String>, problems: &mut Ve
     }
 }
 
-fn settle_model(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Problem>) {
+fn resolve_model(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Problem>) {
     if let Some((message, remedy)) = check_model(&mut draft.spec.model, names) {
         problems.push(draft.problem(Severity::Warning, "model", message, remedy));
     }

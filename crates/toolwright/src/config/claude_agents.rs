@@ -5,7 +5,7 @@ use serde_json::json;
 use toolwright_core::pattern::nearest;
 use toolwright_core::tool_id::server_namespace;
 
-use crate::config::node::{At, Data, Member, Node, Problem, Severity};
+use crate::config::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 
 /// Its tools, with our replacements.
 const TOOLS: [(&str, &[&str]); 23] = [
@@ -183,7 +183,7 @@ struct ToolList<'a> {
 impl ToolList<'_> {
     fn translate(&mut self, member: &mut Member) {
         let at = member.at.clone();
-        let items: Vec<(String, At)> = match &member.value.data {
+        let items: Vec<(String, SourceLocation)> = match &member.value.data {
             Data::Text(text) => split(text).into_iter().map(|item| (item, at.clone())).collect(),
             Data::List(items) if items.iter().all(|item| item.text().is_some()) => {
                 items.iter().map(|item| (item.text().unwrap_or_default().trim().to_owned(), item.at.clone())).collect()
@@ -235,7 +235,7 @@ impl ToolList<'_> {
     }
 
     /// Returns the tools for a name without a part.
-    fn toolwright_names(&mut self, name: &str, at: &At) -> Option<Vec<String>> {
+    fn toolwright_names(&mut self, name: &str, at: &SourceLocation) -> Option<Vec<String>> {
         if name == "*" {
             return Some(vec!["*".to_owned()]);
         }
@@ -271,7 +271,7 @@ impl ToolList<'_> {
         None
     }
 
-    fn warn(&mut self, at: &At, item: &str, why: &str, remedy: &str) {
+    fn warn(&mut self, at: &SourceLocation, item: &str, why: &str, remedy: &str) {
         let message = format!("`{item}` is left out: {why}");
         self.problems.push(Problem::new(Severity::Warning, at, self.key, message, remedy));
     }

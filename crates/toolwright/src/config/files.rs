@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::folders::FolderKind;
-use super::node::At;
+use super::node::SourceLocation;
 use crate::private_file::{self, OtherUsersAccess};
 
 /// Looks up a variable.
@@ -34,7 +34,7 @@ pub enum LayerKind {
     /// A project's `.mcp.json`, shared with other clients: unknown keys only warn.
     Foreign,
     /// The user's or the system's `toolwright.yaml`.
-    Standing,
+    Base,
     /// A project's folder of agent files or skills.
     ProjectFolder(FolderKind),
     /// Another folder of agent files or skills.
@@ -50,7 +50,7 @@ impl LayerKind {
 }
 
 /// Returns the user's file and the system's.
-pub(crate) fn standing(variables: Variables<'_>) -> Vec<PathBuf> {
+pub(crate) fn base_files(variables: Variables<'_>) -> Vec<PathBuf> {
     user_file(variables).into_iter().chain([PathBuf::from("/etc/toolwright/toolwright.yaml")]).collect()
 }
 
@@ -98,14 +98,14 @@ const OPENED: &str = "/proc";
 #[derive(Debug)]
 pub(crate) struct FileNames {
     /// The paths of the user's file and the system's.
-    standing: Vec<PathBuf>,
+    base_files: Vec<PathBuf>,
     names: BTreeMap<PathBuf, String>,
 }
 
 impl FileNames {
     /// Creates it without files.
-    pub(crate) fn with_base_files(standing: Vec<PathBuf>) -> Self {
-        Self { standing, names: BTreeMap::new() }
+    pub(crate) fn with_base_files(base_files: Vec<PathBuf>) -> Self {
+        Self { base_files, names: BTreeMap::new() }
     }
 
     /// Records a file that is read.
@@ -117,8 +117,8 @@ impl FileNames {
         // Some home folders are links whose target changes with each update of the home, but the searched paths stay
         // the same.
         let is_same_file = |path: &&PathBuf| *path == file || place(path, folder_of(path).ok().as_deref()) == found;
-        let standing = self.standing.iter().find(is_same_file).map(|path| path.components().collect());
-        let name: PathBuf = standing.unwrap_or(found);
+        let base = self.base_files.iter().find(is_same_file).map(|path| path.components().collect());
+        let name: PathBuf = base.unwrap_or(found);
         self.names.insert(file.to_owned(), name.to_string_lossy().into_owned());
         Ok(())
     }
@@ -129,7 +129,7 @@ impl FileNames {
     }
 
     /// Returns the name of the file in which something was written.
-    pub(crate) fn of(&self, at: &At) -> String {
+    pub(crate) fn of(&self, at: &SourceLocation) -> String {
         self.names.get(&*at.file).cloned().unwrap_or_else(|| at.file.to_string_lossy().into_owned())
     }
 }

@@ -69,7 +69,7 @@ pub(crate) struct Project {
     /// Every place that was searched, nearest first.
     pub(crate) candidates: Vec<Layer>,
     /// The files that exist, or that existed and still apply, in that order.
-    pub(crate) judged: Vec<ProjectTrust>,
+    pub(crate) trust: Vec<ProjectTrust>,
     /// These places, and those of their approvals, with their stamps from before they were read.
     pub(crate) stamps: Vec<(PathBuf, FileStamp)>,
 }
@@ -98,7 +98,7 @@ pub(crate) fn find_project(cwd: &Path, variables: Variables<'_>, store: &TrustSt
             let judged = judge(&path, store);
             let is_in_force = judged.as_ref().is_some_and(|judged| judged.in_force.is_some());
             holds |= !matches!(kind, LayerKind::ProjectFolder(_)) && is_in_force;
-            project.judged.extend(judged);
+            project.trust.extend(judged);
             project.candidates.push(Layer { path, kind });
         }
         is_found |= holds;

@@ -12,17 +12,19 @@ use toolwright_providers::openapi::Origin;
 use toolwright_telemetry::Telemetry;
 
 use super::agents::{self, KnownNames};
-use super::files::{FileNames, FileStamp, Layer, LayerKind, Variables, read_text, standing};
+use super::files::{FileNames, FileStamp, Layer, LayerKind, Variables, base_files, read_text};
 use super::folders::{DefinitionFolder, FolderKind, paths_in, user_folders};
 use super::layers::{Project, find_project, lay_under, read};
-use super::node::{At, Data, Member, Node, Problem, Severity};
+use super::node::{Data, Member, Node, Problem, Severity, SourceLocation};
+use super::resolve::{
+    check_channels, check_reach, check_views, resolve_settings, resolve_tools, resolve_triggers, telemetry,
+};
 use super::sections::check::{check, schema};
 use super::sections::file::ConfigFile;
 use super::sections::llm_tools;
 use super::sections::models::{self, CompatSource};
 use super::sections::servers::{self, ResolvedServer};
 use super::sections::variables::ResolveScope;
-use super::settle::{check_channels, check_reach, check_views, settle, settle_tools, settle_triggers, telemetry};
 use super::{Config, skills, sources};
 use crate::private_file::is_own;
 use crate::trust::{ProjectTrust, TrustStore};
@@ -62,7 +64,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         }
         (None, Some(_)) => Vec::new(),
         (None, None) => {
-            let files = standing(variables).into_iter().map(|path| (path, LayerKind::Standing));
+            let files = base_files(variables).into_iter().map(|path| (path, LayerKind::Base));
             let folders = user_folders(variables).into_iter();
             files.chain(folders.map(|(path, kind)| (path, LayerKind::StandingFolder(kind)))).collect()
         }
@@ -78,15 +80,15 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
             project.candidates.push(Layer { path, kind });
         }
     }
-    let Project { candidates: layers, judged, stamps } = project;
+    let Project { candidates: layers, trust: judged, stamps } = project;
     let mut problems: Vec<Problem> =
         judged.iter().flat_map(|judged| notice(judged).into_iter().chain(judged.faults.iter().cloned())).collect();
     let approved: BTreeMap<PathBuf, Option<String>> =
         judged.iter().filter_map(|judged| Some(judged.in_force.as_ref()?.texts(&judged.file))).flatten().collect();
     let mut files = Vec::new();
-    let mut places = FileNames::with_base_files(standing(variables));
+    let mut places = FileNames::with_base_files(base_files(variables));
     let mut root = None;
-    let nowhere = At { file: Arc::from(options.cwd.as_path()), line: 0 };
+    let nowhere = SourceLocation { file: Arc::from(options.cwd.as_path()), line: 0 };
     let mut merged = Node { at: nowhere, data: Data::Map(Vec::new()) };
     if let Some(settings) = &options.settings {
         merged = in_code(settings, &options.cwd, &mut problems);
@@ -98,14 +100,14 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
                 folders.extend(definition_folder(kind, layer, &judged, &mut problems));
                 continue;
             }
-            LayerKind::Given | LayerKind::Standing => read_text(&layer.path),
+            LayerKind::Given | LayerKind::Base => read_text(&layer.path),
             LayerKind::Project | LayerKind::Foreign => match held(&judged, &layer.path) {
                 Some(text) => Ok(text),
                 None => continue,
             },
         };
         let Some(node) = read(layer, text, &mut places, &mut problems) else { continue };
-        if root.is_none() && layer.kind != LayerKind::Standing {
+        if root.is_none() && layer.kind != LayerKind::Base {
             root = layer.path.parent().map(Path::to_path_buf);
         }
         files.push(layer.path.clone());
@@ -162,7 +164,7 @@ pub(crate) fn code_settings_path(cwd: &Path) -> PathBuf {
 }
 
 fn in_code(settings: &Value, cwd: &Path, problems: &mut Vec<Problem>) -> Node {
-    let mut node = Node::of_value(settings, &At { file: Arc::from(code_settings_path(cwd)), line: 0 });
+    let mut node = Node::of_value(settings, &SourceLocation { file: Arc::from(code_settings_path(cwd)), line: 0 });
     check(&mut node, schema(), problems);
     node
 }
@@ -270,7 +272,7 @@ fn resolve(
             ConfigFile::default()
         }
     };
-    settle(&mut sections, &merged, &config.state_dir, &mut scope);
+    resolve_settings(&mut sections, &merged, &config.state_dir, &mut scope);
     for member in queues {
         config.queues.extend(scope.read(&member, "queues").map(|queue| (member.key, queue)));
     }
@@ -359,10 +361,10 @@ fn resolve(
         skills: &skills,
     };
     config.agents = agents::load(agent_entries, folders, &names, &mut scope);
-    settle_triggers(&mut triggers, &merged, &config.agents, &names, scope.problems);
+    resolve_triggers(&mut triggers, &merged, &config.agents, &names, scope.problems);
     sections.triggers = triggers;
     let mut tools = std::mem::take(&mut sections.tools);
-    settle_tools(&mut tools, &merged, &config.agents, &names, scope.problems);
+    resolve_tools(&mut tools, &merged, &config.agents, &names, scope.problems);
     sections.tools = tools;
     config.skills = skills;
     // Files beside an unapproved configuration are untrusted too.

@@ -9,8 +9,8 @@ mod front_matter;
 mod layers;
 mod load;
 mod node;
+mod resolve;
 mod sections;
-mod settle;
 mod skills;
 mod sources;
 pub mod trust;
@@ -40,7 +40,7 @@ pub use agents::AgentEntry;
 pub use files::{Layer, LayerKind, Variables, user_file};
 pub use folders::FolderKind;
 pub use load::{LoadOptions, load, state_dir};
-pub use node::{At, Problem, Severity};
+pub use node::{Problem, Severity, SourceLocation};
 pub use sections::check::{json_schema, policy_file};
 pub use sections::delegates::DelegatesConfig;
 pub use sections::file::{self, ConfigFile, EmbeddingsConfig, PolicyConfig};
@@ -137,7 +137,7 @@ pub struct Server {
     /// The namespace of its tools.
     pub namespace: String,
     /// The place of its definition.
-    pub at: At,
+    pub at: SourceLocation,
     /// The file that contains its entry, which distinguishes its pins from those of other servers of its name.
     pub defined_in: String,
     /// Its entry, with variables expanded. `oauth` is set if Toolwright gets tokens for it.
@@ -197,7 +197,7 @@ impl Config {
     #[must_use]
     pub fn policy(&self, given: Option<Profile>, default: Profile) -> Policy {
         let policy = &self.sections.policy;
-        policy.under(given.or(policy.profile).unwrap_or(default))
+        policy.policy_for(given.or(policy.profile).unwrap_or(default))
     }
 
     /// Returns the models that judge calls, in order.

@@ -14,7 +14,7 @@ use crate::jsonc::without_comments;
 /// A value and its place.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
-    pub(crate) at: At,
+    pub(crate) at: SourceLocation,
     pub(crate) data: Data,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Data {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Member {
     pub(crate) key: String,
-    pub(crate) at: At,
+    pub(crate) at: SourceLocation,
     pub(crate) value: Node,
 }
 
@@ -44,7 +44,7 @@ impl Node {
         let json = json_without_comments(text);
         let text = json.as_deref().unwrap_or(text);
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
-            return Ok(Self { at: At { file: Arc::clone(file), line: 1 }, data: Data::Map(Vec::new()) });
+            return Ok(Self { at: SourceLocation { file: Arc::clone(file), line: 1 }, data: Data::Map(Vec::new()) });
         }
         // `yes` and `no` are text, because they are valid names of environment variables. An anchor may be used any
         // number of times (`<<: *defaults`), because its expansion is limited.
@@ -58,7 +58,7 @@ impl Node {
     }
 
     /// Converts a value that is not from a file; all of it has the place `at`.
-    pub(crate) fn of_value(value: &Value, at: &At) -> Self {
+    pub(crate) fn of_value(value: &Value, at: &SourceLocation) -> Self {
         let data = match value {
             Value::Null => Data::Null,
             Value::Bool(value) => Data::Bool(*value),
@@ -115,7 +115,7 @@ impl Node {
     }
 
     /// Returns the place of a section's key, or of this node if it is not set.
-    pub(crate) fn place(&self, section: &str, key: &str) -> &At {
+    pub(crate) fn place(&self, section: &str, key: &str) -> &SourceLocation {
         self.get(section).and_then(|section| section.value.get(key)).map_or(&self.at, |member| &member.at)
     }
 
@@ -167,7 +167,7 @@ fn syntax(error: &serde_saphyr::Error, file: &Arc<Path>) -> Problem {
     let line = error.location().map_or(0, |location| u32::try_from(location.line()).unwrap_or(0));
     let full = error.without_snippet().to_string();
     let message = full.lines().next().unwrap_or_default().to_owned();
-    let at = At { file: Arc::clone(file), line };
+    let at = SourceLocation { file: Arc::clone(file), line };
     if let serde_saphyr::Error::DuplicateMappingKey { key, .. } = error.without_snippet() {
         let key = key.as_deref().unwrap_or("this key");
         return Problem::new(Severity::Error, &at, "", format!("`{key}` is written twice"), "keep one");
@@ -256,7 +256,7 @@ impl<'de> Visitor<'de> for RawVisitor {
 }
 
 fn located(raw: Spanned<Raw>, text: &str, file: &Arc<Path>) -> Node {
-    let at = |location: serde_saphyr::Location| At {
+    let at = |location: serde_saphyr::Location| SourceLocation {
         file: Arc::clone(file),
         line: u32::try_from(location.line()).unwrap_or(0),
     };
@@ -305,7 +305,7 @@ pub enum Severity {
 
 /// The place of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct At {
+pub struct SourceLocation {
     /// The file.
     pub file: Arc<Path>,
     /// Line, from 1; 0 if unknown.
@@ -335,7 +335,7 @@ impl Problem {
     /// Creates a problem at a place.
     pub fn new(
         severity: Severity,
-        at: &At,
+        at: &SourceLocation,
         field: impl Into<String>,
         message: impl Into<String>,
         remedy: impl Into<String>,

@@ -10,7 +10,7 @@ use toolwright_core::pattern::nearest;
 
 use super::folders::{DefinitionFolder, FolderKind};
 use super::front_matter::{front_matter, split};
-use super::node::{At, Data, Node, Problem, Severity};
+use super::node::{Data, Node, Problem, Severity, SourceLocation};
 use super::sections::check::snake_case;
 
 /// Keys of front matter for other programs, which have no effect here.
@@ -41,7 +41,7 @@ pub struct SkillEntry {
     /// The skill.
     pub skill: Skill,
     /// The place of its definition.
-    pub at: At,
+    pub at: SourceLocation,
 }
 
 /// Loads the skills of the folders, sorted by name. Of skills with the same name the first is used.

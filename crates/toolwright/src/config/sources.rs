@@ -12,7 +12,7 @@ use toolwright_providers::rest::{RestError, RestOptions, RestProvider, RestToolC
 use url::Url;
 
 use super::Config;
-use super::node::{At, Data, Member, Node, Problem, Severity};
+use super::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 use super::sections::check::{entry_schema, snake_case};
 use super::sections::variables::{ResolveScope, StringUse};
 use crate::trust::ProjectTrust;
@@ -65,7 +65,7 @@ pub(super) fn rest_tool(mut member: Member, scope: &mut ResolveScope<'_>) -> Opt
 }
 
 /// Returns the place of an entry's field, or of the deepest existing part of its path.
-fn place<'m>(member: &'m Member, field: &str) -> &'m At {
+fn place<'m>(member: &'m Member, field: &str) -> &'m SourceLocation {
     let mut found = member;
     for key in field.split('.') {
         match found.value.members().iter().find(|inner| inner.key == key || snake_case(&inner.key) == key) {
@@ -256,7 +256,7 @@ pub(super) fn catalogue(
 }
 
 /// Adds the values of the variables named in `secrets`.
-fn fill_secrets(node: &mut Node, at: &At, entry: &str, scope: &mut ResolveScope<'_>) {
+fn fill_secrets(node: &mut Node, at: &SourceLocation, entry: &str, scope: &mut ResolveScope<'_>) {
     let Some(Member { value: Node { data: Data::List(names), at: here }, .. }) = node.take("secrets") else { return };
     let secrets = names.iter().filter_map(Node::text).map(|name| {
         let mut value = format!("${{{name}}}");

@@ -256,7 +256,7 @@ impl RunState {
         calls.extend(facts.map(|(n, text)| {
             call(&format!("facts-{}", n + 1), &memory_tools.extract, json!({"text": text, "max_facts": FACTS}))
         }));
-        let turns = range.clone().filter(|at| !self.stays(*at)).filter_map(|at| Some((at, self.turn_at(at)?)));
+        let turns = range.clone().filter(|at| !self.is_protected(*at)).filter_map(|at| Some((at, self.turn_at(at)?)));
         let words = turns.filter_map(|(at, turn)| match turn.message {
             Message::User { content } if turn.author == MessageAuthor::User => {
                 Some((at, content_text(content, &sources.files)))
@@ -394,19 +394,19 @@ impl RunState {
     }
 
     /// Returns whether a message is never compacted.
-    fn stays(&self, at: usize) -> bool {
+    fn is_protected(&self, at: usize) -> bool {
         self.context.task_at == Some(at)
     }
 
     /// Returns the messages of `range` without the one that stays.
     fn compactable_turns(&self, range: &Range<usize>) -> Vec<AuthoredMessage<'_>> {
-        range.clone().filter(|at| !self.stays(*at)).filter_map(|at| self.turn_at(at)).collect()
+        range.clone().filter(|at| !self.is_protected(*at)).filter_map(|at| self.turn_at(at)).collect()
     }
 
     /// Returns the same without the record of earlier turns, whose facts are kept.
     fn turns_in(&self, range: &Range<usize>) -> Vec<AuthoredMessage<'_>> {
         let record = self.context.memory.as_ref().map(|memory| memory.at);
-        let all = range.clone().filter(|at| !self.stays(*at) && record != Some(*at));
+        let all = range.clone().filter(|at| !self.is_protected(*at) && record != Some(*at));
         all.filter_map(|at| self.turn_at(at)).collect()
     }
 
@@ -423,7 +423,7 @@ impl RunState {
         let (mut task, mut loads) = (None, Vec::new());
         let removed: Vec<Message> = self.messages.drain(range).collect();
         for (at, message) in (start..).zip(removed) {
-            if self.stays(at) {
+            if self.is_protected(at) {
                 task = Some(message);
                 continue;
             }

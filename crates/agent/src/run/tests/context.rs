@@ -104,7 +104,12 @@ fn notices_and_jobs_are_not_the_users_words() {
         ended_ms: None,
         outcome: Some(done(&CallId::new("j"), "Delete all.")),
     };
-    state.tell(&[SessionNotice { seq: 7, kind: MessageKind::Job, text: job.message(), source: "job job_1".into() }]);
+    state.add_session_messages(&[SessionNotice {
+        seq: 7,
+        kind: MessageKind::Job,
+        text: job.message(),
+        source: "job job_1".into(),
+    }]);
     assert_eq!(state.last_notice(), 7);
     state.push_notice("[toolwright notice] Two turns are left.", None);
     reload(&mut state);

@@ -13,7 +13,7 @@ use toolwright_core::catalogue::{Listing, Provider, Snapshot};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{Message, ModelRequest, ModelResponse, RawToolCall, StopReason};
 use toolwright_core::policy::Policy;
-use toolwright_core::taint::{Taint, Tainted};
+use toolwright_core::taint::{Taint, TaintedArgument};
 use toolwright_core::{
     CallId, Outcome, Principal, Profile, RawArguments, RunInput, Services, Session, SessionId, ToolCall, ToolContext,
     ToolId,
@@ -84,7 +84,10 @@ async fn fixture(tools: &[(&str, Value)], answer: AnswerRequest) -> DelegateFixt
     let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root: "/work".into(), agent: None };
     let input = RunInput {
         input: json!({"tone": "kind", "secret": "xyzzy", "page": "heard", "book": "x".repeat(300 << 10)}),
-        tainted: vec![Tainted { path: "/page".into(), from: Taint::of(&ToolId::parse("web:get@1.0.0").unwrap()) }],
+        tainted: vec![TaintedArgument {
+            path: "/page".into(),
+            from: Taint::of(&ToolId::parse("web:get@1.0.0").unwrap()),
+        }],
         ..RunInput::default()
     };
     let services = executor.services();

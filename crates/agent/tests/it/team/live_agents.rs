@@ -326,7 +326,8 @@ async fn an_agent_without_its_account_goes_nowhere() {
     let second = Tree::new(dir.path(), then_writes(vec![], vec![]), agents.to_vec(), vec![tool.clone()]).await;
     // A new task of the root: the agents of the earlier one that have ended are forgotten.
     let limits = AgentLimits::default();
-    let root = NewAgent { id: "run-1".into(), parent: None, name: String::new(), limits, fresh: true, time_left: None };
+    let root =
+        NewAgent { id: "run-1".into(), parent: None, name: String::new(), limits, starts_task: true, time_left: None };
     second.store.begin_agent(root).await.unwrap();
     let (job, _) = take_over(&second).await;
     let said = job.outcome.unwrap().model_text();

@@ -33,7 +33,7 @@ fn json_of(output: &Output) -> Value {
 
 /// How the project's files stand, by a fresh look.
 fn standing(config: &Config) -> Vec<TrustState> {
-    config.trust.iter().map(|judged| judged.standing.clone()).collect()
+    config.trust.iter().map(|judged| judged.state.clone()).collect()
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn changed_policy_views_and_tokens_wait() {
         fixture.write_as_stranger(FILE, text);
         let config = fixture.load();
         assert_eq!(standing(&config), [TrustState::Changed], "{text}");
-        let waiting: Vec<&str> = config.trust[0].waits.iter().map(|change| change.path.as_str()).collect();
+        let waiting: Vec<&str> = config.trust[0].pending.iter().map(|change| change.path.as_str()).collect();
         assert_eq!(waiting, paths, "{text}");
         assert_eq!(
             (config.sections.policy.rules.len(), config.sections.views.len()),
@@ -409,7 +409,7 @@ fn a_changed_document_of_an_entry_waits() {
         fixture.write_as_stranger(file, &changed);
         let config = fixture.load();
         assert_eq!(standing(&config), [TrustState::Changed], "{file}");
-        assert_eq!(config.trust[0].waits[0].path, "documents.shop.json");
+        assert_eq!(config.trust[0].pending[0].path, "documents.shop.json");
         let said = listed(false);
         assert!(said.contains("has changed since it was approved"), "{said}");
         fixture.write_as_stranger(file, &back);

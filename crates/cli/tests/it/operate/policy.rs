@@ -66,7 +66,7 @@ fn example() -> PathBuf {
 pub(crate) fn example_policy() -> Policy {
     let file = example();
     let section = policy_file(&std::fs::read_to_string(&file).expect("the policy"), &file).expect("a policy");
-    section.under(Profile::Ask)
+    section.policy_for(Profile::Ask)
 }
 
 /// As the executor asks about a call of a foreign server that says nothing about its tools.

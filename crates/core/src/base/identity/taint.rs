@@ -57,7 +57,7 @@ impl Taint {
 
 /// A place in arguments whose value came from untrusted tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tainted {
+pub struct TaintedArgument {
     /// JSON Pointer to the value; everything below it is tainted too.
     pub path: String,
     /// The tools.
@@ -66,7 +66,7 @@ pub struct Tainted {
 
 /// The taint of arguments as a whole.
 #[must_use]
-pub fn of_all(tainted: &[Tainted]) -> Taint {
+pub fn of_all(tainted: &[TaintedArgument]) -> Taint {
     let mut all = Taint::default();
     tainted.iter().for_each(|place| all.add(&place.from));
     all
@@ -74,8 +74,8 @@ pub fn of_all(tainted: &[Tainted]) -> Taint {
 
 /// Describes in one line which places came from which tools; `None` if no place did.
 #[must_use]
-pub fn in_words(tainted: &[Tainted]) -> Option<String> {
-    let one = |place: &Tainted| {
+pub fn in_words(tainted: &[TaintedArgument]) -> Option<String> {
+    let one = |place: &TaintedArgument| {
         let path = if place.path.is_empty() { "all of it" } else { &place.path };
         format!("{path} out of {}", place.from.sources().join(", "))
     };
@@ -84,9 +84,9 @@ pub fn in_words(tainted: &[Tainted]) -> Option<String> {
 
 /// Returns the taint of arguments made from these, as a whole, because the places are unknown.
 #[must_use]
-pub fn as_whole(tainted: &[Tainted]) -> Option<Tainted> {
+pub fn as_whole(tainted: &[TaintedArgument]) -> Option<TaintedArgument> {
     let from = of_all(tainted);
-    (!from.is_empty()).then(|| Tainted { path: String::new(), from })
+    (!from.is_empty()).then(|| TaintedArgument { path: String::new(), from })
 }
 
 #[cfg(test)]
@@ -95,7 +95,10 @@ mod tests {
 
     #[test]
     fn places_are_named_with_their_tools() {
-        let at = |path: &str| Tainted { path: path.into(), from: Taint::of(&ToolId::parse("b:t@1.0.0").expect("id")) };
+        let at = |path: &str| TaintedArgument {
+            path: path.into(),
+            from: Taint::of(&ToolId::parse("b:t@1.0.0").expect("id")),
+        };
         assert_eq!(in_words(&[]), None);
         let words = in_words(&[at("/to"), at("")]);
         assert_eq!(words.as_deref(), Some("/to out of b:t@1.0.0; all of it out of b:t@1.0.0"));

@@ -32,7 +32,7 @@ pub struct Repaired {
 
 /// Why a text has no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum UnreadableJson {
     /// Only white space and comments.
     #[error("there is no value in the text")]
     Empty,
@@ -56,13 +56,13 @@ pub enum Unreadable {
 /// lines, become an array. `NaN`, infinities and `undefined` become null.
 ///
 /// # Errors
-/// [`Unreadable`] if there is no value, or it is nested too deeply.
-pub fn repair(text: &str) -> Result<Repaired, Unreadable> {
+/// [`UnreadableJson`] if there is no value, or it is nested too deeply.
+pub fn repair(text: &str) -> Result<Repaired, UnreadableJson> {
     let mut text = Cow::Borrowed(text);
     for layer in 0..=MAX_LAYERS {
         match serde_json::from_str(&text) {
             Ok(value) => return Ok(Repaired { value, repaired: layer > 0, cut: None }),
-            Err(error) if is_out_of_range(&error) => return Err(Unreadable::OutOfRange),
+            Err(error) if is_out_of_range(&error) => return Err(UnreadableJson::OutOfRange),
             Err(_) => {}
         }
         if layer == MAX_LAYERS || !is_escaped(&text) {

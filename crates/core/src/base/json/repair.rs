@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::tokens::{Cursor, StringPosition, is_blank, is_name, is_quote, literal, read_string};
-use super::{MAX_DEPTH, Unreadable, pointer};
+use super::{MAX_DEPTH, UnreadableJson, pointer};
 
 /// An open container.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(super) fn read_whole(text: &str) -> Option<Value> {
 }
 
 /// Reads the first value of `text`, and objects that follow it; also returns where the text was cut.
-pub(super) fn read(text: &str) -> Result<(Value, Option<String>), Unreadable> {
+pub(super) fn read(text: &str) -> Result<(Value, Option<String>), UnreadableJson> {
     let mut reader = Reader::new(text);
     let value = reader.root()?;
     Ok((value, reader.cut))
@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
         Self { cursor: Cursor::new(text), stack: Vec::new(), open: [0, 0], in_call: false, invented: false, cut: None }
     }
 
-    fn root(&mut self) -> Result<Value, Unreadable> {
+    fn root(&mut self) -> Result<Value, UnreadableJson> {
         let first = self.find_value()?;
         if !first.is_object() {
             return Ok(first);
@@ -94,11 +94,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips prose, fences and calls up to the first value, and reads it.
-    fn find_value(&mut self) -> Result<Value, Unreadable> {
+    fn find_value(&mut self) -> Result<Value, UnreadableJson> {
         loop {
             self.filler();
             self.cursor.within_bounds()?;
-            let Some(next) = self.cursor.peek() else { return Err(Unreadable::Empty) };
+            let Some(next) = self.cursor.peek() else { return Err(UnreadableJson::Empty) };
             let rest = self.cursor.rest();
             if matches!(next, '{' | '[') {
                 if !rest[1..].trim_start_matches(is_blank).starts_with("```") {
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A string alone, or the members of an object that lacks its braces.
-    fn quoted_root(&mut self) -> Result<Value, Unreadable> {
+    fn quoted_root(&mut self) -> Result<Value, UnreadableJson> {
         let rest = self.cursor.rest();
         let bare_members = rest.strip_prefix('"').and_then(|rest| rest.split_once('"')).is_some_and(|(name, tail)| {
             self.cursor.looked(name.len());
@@ -140,13 +140,13 @@ impl<'a> Reader<'a> {
         matches!(self.cursor.peek(), Some('{' | '[')).then(|| self.container().ok())?
     }
 
-    fn container(&mut self) -> Result<Value, Unreadable> {
+    fn container(&mut self) -> Result<Value, UnreadableJson> {
         self.enter()?;
         self.members()
     }
 
     /// Opens the container at the next bracket.
-    fn enter(&mut self) -> Result<(), Unreadable> {
+    fn enter(&mut self) -> Result<(), UnreadableJson> {
         let frame = match self.cursor.bump() {
             Some('[') => Frame::Array(Vec::new()),
             _ => Frame::Object { members: Map::new(), key: None },
@@ -154,9 +154,9 @@ impl<'a> Reader<'a> {
         self.push(frame)
     }
 
-    fn push(&mut self, frame: Frame) -> Result<(), Unreadable> {
+    fn push(&mut self, frame: Frame) -> Result<(), UnreadableJson> {
         if self.stack.len() == MAX_DEPTH {
-            return Err(Unreadable::TooDeep);
+            return Err(UnreadableJson::TooDeep);
         }
         self.open[usize::from(frame.closer() == ']')] += 1;
         self.stack.push(frame);
@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads until the outermost container is closed, by a bracket or by the end of the text.
-    fn members(&mut self) -> Result<Value, Unreadable> {
+    fn members(&mut self) -> Result<Value, UnreadableJson> {
         loop {
             self.filler();
             self.cursor.within_bounds()?;
@@ -278,7 +278,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a name.
-    fn key(&mut self, next: char) -> Result<Option<Value>, Unreadable> {
+    fn key(&mut self, next: char) -> Result<Option<Value>, UnreadableJson> {
         let name = match next {
             '{' => {
                 let in_array = self.stack.len() > 1 && matches!(self.stack[self.stack.len() - 2], Frame::Array(_));
@@ -317,7 +317,7 @@ impl<'a> Reader<'a> {
         name
     }
 
-    fn item(&mut self, next: char) -> Result<(), Unreadable> {
+    fn item(&mut self, next: char) -> Result<(), UnreadableJson> {
         if next != ':' {
             return self.value(next, StringPosition::Item);
         }
@@ -335,7 +335,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn value(&mut self, next: char, place: StringPosition) -> Result<(), Unreadable> {
+    fn value(&mut self, next: char, place: StringPosition) -> Result<(), UnreadableJson> {
         if matches!(next, '{' | '[') {
             return self.enter();
         }
@@ -347,7 +347,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a string, with strings joined by `+`.
-    fn string(&mut self, place: StringPosition) -> Result<String, Unreadable> {
+    fn string(&mut self, place: StringPosition) -> Result<String, UnreadableJson> {
         let mut text = self.quoted(place);
         if place == StringPosition::Key {
             return Ok(text);
@@ -370,7 +370,7 @@ impl<'a> Reader<'a> {
     fn quoted(&mut self, place: StringPosition) -> String {
         let mut text = read_string(&mut self.cursor, place, self.in_call);
         if !text.closed {
-            text.give_back(self.stack.iter().map(Frame::closer));
+            text.drop_closers(self.stack.iter().map(Frame::closer));
         }
         text.content
     }

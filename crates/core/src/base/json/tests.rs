@@ -92,10 +92,10 @@ fn other_notations_are_read() {
 #[test]
 fn nothing_and_too_much_are_errors() {
     for text in ["", "  \n", "// only a comment", "/* open"] {
-        assert_eq!(repair(text), Err(Unreadable::Empty), "{text}");
+        assert_eq!(repair(text), Err(UnreadableJson::Empty), "{text}");
     }
     for unit in ["[", "{\"a\":", "[{\"a\":"] {
-        assert_eq!(repair(&unit.repeat(200_000)), Err(Unreadable::TooDeep), "{unit}");
+        assert_eq!(repair(&unit.repeat(200_000)), Err(UnreadableJson::TooDeep), "{unit}");
     }
 }
 

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::Unreadable;
+use super::UnreadableJson;
 
 /// Steps that one byte of text may cost, looking ahead included.
 const STEPS_PER_BYTE: usize = 16;
@@ -67,8 +67,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// Fails if the text costs more than its length allows.
-    pub(super) fn within_bounds(&self) -> Result<(), Unreadable> {
-        if self.steps > self.text.len() * STEPS_PER_BYTE + BASE_STEPS { Err(Unreadable::TooBroken) } else { Ok(()) }
+    pub(super) fn within_bounds(&self) -> Result<(), UnreadableJson> {
+        if self.steps > self.text.len() * STEPS_PER_BYTE + BASE_STEPS { Err(UnreadableJson::TooBroken) } else { Ok(()) }
     }
 
     /// Steps so far.
@@ -204,7 +204,7 @@ pub(super) fn read_string(cursor: &mut Cursor<'_>, place: StringPosition, in_cal
         if is_pair(open, next) {
             let after = &cursor.rest()[next.len_utf8()..];
             let parted = broken || content[..solid].ends_with(',');
-            match meaning(cursor, after, place, in_call, parted) {
+            match quote_role(cursor, after, place, in_call, parted) {
                 QuoteRole::Closes => {
                     cursor.bump();
                     return QuotedString { content, closed: true };
@@ -235,7 +235,7 @@ pub(super) fn read_string(cursor: &mut Cursor<'_>, place: StringPosition, in_cal
 
 impl QuotedString {
     /// Removes brackets at the end that belong to `open` containers, outermost first.
-    pub(super) fn give_back(&mut self, open: impl Iterator<Item = char>) {
+    pub(super) fn drop_closers(&mut self, open: impl Iterator<Item = char>) {
         let mut rest = self.content.trim_end_matches(|c| is_blank(c) || c == ',');
         let mut found = false;
         for due in open {
@@ -250,7 +250,7 @@ impl QuotedString {
     }
 }
 
-fn meaning(cursor: &mut Cursor<'_>, after: &str, place: StringPosition, in_call: bool, parted: bool) -> QuoteRole {
+fn quote_role(cursor: &mut Cursor<'_>, after: &str, place: StringPosition, in_call: bool, parted: bool) -> QuoteRole {
     let following = after.trim_start_matches(is_blank);
     let blank = &after[..after.len() - following.len()];
     cursor.looked(blank.len() + 1);

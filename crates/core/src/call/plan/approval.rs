@@ -10,7 +10,7 @@ use crate::call::ValidCall;
 use crate::call::redact::shown_arguments;
 use crate::definition::CallScope;
 use crate::identity::session::CallId;
-use crate::identity::taint::Tainted;
+use crate::identity::taint::TaintedArgument;
 use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
 use crate::json::pointer::{self, is_within};
@@ -90,7 +90,7 @@ impl PlanApproval {
     }
 }
 
-fn is_covered(place: &Tainted, shown: &PlanVerdict, request: &ApprovalRequest) -> bool {
+fn is_covered(place: &TaintedArgument, shown: &PlanVerdict, request: &ApprovalRequest) -> bool {
     let is_hole = shown.holes.iter().any(|hole| is_within(&place.path, hole));
     is_hole && (request.effects.read_only || place.from.is_of(shown.tool.namespace()))
 }
@@ -161,7 +161,7 @@ mod tests {
         assert!(!asked(&|request| request.reason = "rule 1: the text is tainted".into()));
         let tainted = |path: &str, source: &str| {
             let from = Taint::of(&ToolId::parse(source).expect("id"));
-            vec![Tainted { path: path.to_owned(), from }]
+            vec![TaintedArgument { path: path.to_owned(), from }]
         };
         // To its source, or to a tool that only reads.
         assert!(asked(&|request| request.tainted = tainted("/text", "x:other@1.0.0")));

@@ -453,7 +453,7 @@ fn judged(
     let decision = policy.decide(&query);
     if decision.effect == Effect::Deny {
         // A condition on a missing value may change the decision once the value is there.
-        let prospects = policy.prospects(&query);
+        let prospects = policy.possible_decisions(&query);
         if call.pending.is_empty() || !(prospects.allows || prospects.asks) {
             let message = format!("{} is denied: {}", entry.wire_name, decision.reason);
             errors.push(issue(at(index, TOOL), IssueKind::Policy, message));

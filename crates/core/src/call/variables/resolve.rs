@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::reference::{MARK, Reference, Term, parse};
 use super::{KnownValue, VariableReader};
-use crate::identity::taint::{Taint, Tainted};
+use crate::identity::taint::{Taint, TaintedArgument};
 use crate::json::pointer;
 use crate::output::provenance::PendingReference;
 use crate::schema::Violation;
@@ -31,7 +31,7 @@ pub struct ResolvedArguments {
     /// mark removed.
     pub replaced: Vec<String>,
     /// Replaced places whose values came from untrusted tools.
-    pub tainted: Vec<Tainted>,
+    pub tainted: Vec<TaintedArgument>,
     /// References that wait for a value.
     pub pending: Vec<PendingReference>,
     /// References that will never have a value.
@@ -44,7 +44,7 @@ impl ResolvedArguments {
     fn note(&mut self, path: &str, taint: Taint) {
         self.replaced.push(path.to_owned());
         if !taint.is_empty() {
-            self.tainted.push(Tainted { path: path.to_owned(), from: taint });
+            self.tainted.push(TaintedArgument { path: path.to_owned(), from: taint });
         }
     }
 
@@ -86,23 +86,23 @@ pub fn resolve_at(
         let Some(reference) = parse(&hole.reference) else { continue };
         match (values.evaluate(&reference, completeness), value.pointer_mut(&hole.path)) {
             (_, None) => {}
-            (LookedUp::Value(put), Some(place)) => {
+            (LookupResult::Value(put), Some(place)) => {
                 *place = put.value;
                 found.note(&hole.path, put.taint);
             }
-            (LookedUp::Closed, Some(_)) => {
+            (LookupResult::Closed, Some(_)) => {
                 leave_out(value, &hole.path);
                 found.note(&hole.path, Taint::default());
             }
-            (LookedUp::Pending, Some(_)) => found.pending.push(hole.clone()),
-            (LookedUp::Absent, Some(_)) => found.missing.push(hole.clone()),
-            (LookedUp::TooLarge, Some(_)) => found.oversized.push(hole.clone()),
+            (LookupResult::Pending, Some(_)) => found.pending.push(hole.clone()),
+            (LookupResult::Absent, Some(_)) => found.missing.push(hole.clone()),
+            (LookupResult::TooLarge, Some(_)) => found.oversized.push(hole.clone()),
         }
     }
     found
 }
 
-enum LookedUp {
+enum LookupResult {
     Value(KnownValue),
     /// The gate of a value is closed.
     Closed,
@@ -118,29 +118,29 @@ struct ValueSource<'a> {
 }
 
 impl ValueSource<'_> {
-    fn evaluate(&mut self, reference: &Reference<'_>, completeness: Completeness) -> LookedUp {
-        let mut last = LookedUp::Absent;
+    fn evaluate(&mut self, reference: &Reference<'_>, completeness: Completeness) -> LookupResult {
+        let mut last = LookupResult::Absent;
         for alternative in reference {
             last = self.chain(alternative, completeness);
             match &last {
                 // An alternative that may still get a value takes precedence over later ones.
-                LookedUp::Pending | LookedUp::TooLarge => return last,
-                LookedUp::Value(known) if stands(&known.value) => return last,
+                LookupResult::Pending | LookupResult::TooLarge => return last,
+                LookupResult::Value(known) if stands(&known.value) => return last,
                 _ => {}
             }
         }
         last
     }
 
-    fn chain(&mut self, terms: &[Term<'_>], completeness: Completeness) -> LookedUp {
-        let Some((last, gates)) = terms.split_last() else { return LookedUp::Absent };
+    fn chain(&mut self, terms: &[Term<'_>], completeness: Completeness) -> LookupResult {
+        let Some((last, gates)) = terms.split_last() else { return LookupResult::Absent };
         for gate in gates {
             match self.worth(gate, completeness) {
-                LookedUp::Value(known) if stands(&known.value) => {}
-                blocked @ (LookedUp::Pending | LookedUp::TooLarge) => return blocked,
+                LookupResult::Value(known) if stands(&known.value) => {}
+                blocked @ (LookupResult::Pending | LookupResult::TooLarge) => return blocked,
                 // The call that writes the gate failed, so its value is unknown.
-                _ if self.is_lost(gate) => return LookedUp::Absent,
-                _ => return LookedUp::Closed,
+                _ if self.is_lost(gate) => return LookupResult::Absent,
+                _ => return LookupResult::Closed,
             }
         }
         self.worth(last, completeness)
@@ -151,23 +151,23 @@ impl ValueSource<'_> {
         matches!(term, Term::Variable(kind, path) if variables.is_lost(*kind, path, instance))
     }
 
-    fn worth(&mut self, term: &Term<'_>, completeness: Completeness) -> LookedUp {
+    fn worth(&mut self, term: &Term<'_>, completeness: Completeness) -> LookupResult {
         let (kind, path) = match term {
             Term::Literal(value) => {
-                return LookedUp::Value(KnownValue { value: value.clone(), taint: Taint::default() });
+                return LookupResult::Value(KnownValue { value: value.clone(), taint: Taint::default() });
             }
             Term::Variable(kind, path) => (kind, path),
         };
         if self.room == 0 {
-            return LookedUp::TooLarge;
+            return LookupResult::TooLarge;
         }
         match self.reader.variables.get(*kind, path, self.reader.instance) {
             Some(known) => {
                 self.room = self.room.saturating_sub(size(&known.value));
-                if self.room == 0 { LookedUp::TooLarge } else { LookedUp::Value(known) }
+                if self.room == 0 { LookupResult::TooLarge } else { LookupResult::Value(known) }
             }
-            None if kind.may_come() && completeness == Completeness::Open => LookedUp::Pending,
-            None => LookedUp::Absent,
+            None if kind.may_come() && completeness == Completeness::Open => LookupResult::Pending,
+            None => LookupResult::Absent,
         }
     }
 }
@@ -245,17 +245,17 @@ impl ArgumentWalk<'_> {
         let Some(reference) = parse(text) else { return MemberOutcome::Stays };
         let hole = |path: &str| PendingReference { path: path.to_owned(), reference: text.clone() };
         match self.values.evaluate(&reference, Completeness::Open) {
-            LookedUp::Value(put) => {
+            LookupResult::Value(put) => {
                 *value = put.value;
                 self.found.note(&self.path, put.taint);
             }
-            LookedUp::Closed => {
+            LookupResult::Closed => {
                 self.found.note(&self.path, Taint::default());
                 return MemberOutcome::LeftOut;
             }
-            LookedUp::Pending => self.found.pending.push(hole(&self.path)),
-            LookedUp::Absent => self.found.missing.push(hole(&self.path)),
-            LookedUp::TooLarge => self.found.oversized.push(hole(&self.path)),
+            LookupResult::Pending => self.found.pending.push(hole(&self.path)),
+            LookupResult::Absent => self.found.missing.push(hole(&self.path)),
+            LookupResult::TooLarge => self.found.oversized.push(hole(&self.path)),
         }
         MemberOutcome::Stays
     }

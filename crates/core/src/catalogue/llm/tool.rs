@@ -135,7 +135,7 @@ impl LlmTool {
         let odd = self.hooks.warning.as_ref().and_then(|hook| hook(value, &prompted.arguments));
         // Violations of the tool's own schema are reported where results are shaped.
         let own = prompted.schema.as_ref().filter(|_| self.definition.on_output_mismatch == OnOutputMismatch::Warn);
-        let own = own.filter(|own| self.definition.promised().as_ref() != Some(*own));
+        let own = own.filter(|own| self.definition.common_result_schema().as_ref() != Some(*own));
         let breach = || breaks(own?, value).err();
         let Some(warning) = cut.or(odd).or_else(breach) else { return output };
         let message = format!("{}: {warning}", self.definition.id);

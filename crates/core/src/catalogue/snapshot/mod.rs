@@ -98,7 +98,7 @@ pub struct Snapshot {
     issues: Vec<CatalogueIssue>,
     absent: Vec<(String, String)>,
     unapproved: Vec<UnapprovedTool>,
-    derived: Derived,
+    derived: DerivedValues,
 }
 
 /// Returns our own tools with code, by name: they run calls of tools of the same name without code. The first of equal
@@ -273,7 +273,7 @@ impl Snapshot {
         };
         let providers = self.providers.iter().cloned().chain([status]).collect();
         let (issues, absent, unapproved) = (self.issues.clone(), self.absent.clone(), self.unapproved.clone());
-        Self { entries, names, by_id, providers, issues, absent, unapproved, derived: Derived::default() }
+        Self { entries, names, by_id, providers, issues, absent, unapproved, derived: DerivedValues::default() }
     }
 
     /// Returns the entries that `keep` accepts; for others [`Snapshot::why_missing`] says `why_not`.
@@ -439,9 +439,9 @@ type DerivedValue = (String, Arc<dyn Any + Send + Sync>);
 
 /// Values that are derived from a snapshot, for as long as it lives: by key, the oldest first.
 #[derive(Default)]
-struct Derived(Mutex<Vec<DerivedValue>>);
+struct DerivedValues(Mutex<Vec<DerivedValue>>);
 
-impl fmt::Debug for Derived {
+impl fmt::Debug for DerivedValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Derived").finish_non_exhaustive()
     }

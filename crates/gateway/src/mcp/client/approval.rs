@@ -120,7 +120,7 @@ mod tests {
     use toolwright_core::canonical::ContentHash;
     use toolwright_core::catalogue::CallScope;
     use toolwright_core::session::{CallId, SessionId};
-    use toolwright_core::taint::{Taint, Tainted};
+    use toolwright_core::taint::{Taint, TaintedArgument};
     use toolwright_core::{Effects, ToolId};
 
     use super::*;
@@ -173,7 +173,7 @@ mod tests {
             effects: Effects::default(),
             scope: CallScope::Anywhere,
             reason: "profile ask".into(),
-            tainted: vec![Tainted { path: "/to".into(), from: Taint::of(&tool) }],
+            tainted: vec![TaintedArgument { path: "/to".into(), from: Taint::of(&tool) }],
             named: Vec::new(),
             asker: None,
             agents: Vec::new(),

@@ -149,7 +149,7 @@ pub(crate) struct OpenQuestions {
 /// Questions that were asked together.
 struct QuestionRound {
     number: u64,
-    asked: QuestionSet,
+    questions: QuestionSet,
     answered: oneshot::Sender<Vec<Value>>,
 }
 
@@ -159,7 +159,7 @@ impl OpenQuestions {
         let (answered, answers) = oneshot::channel();
         let number = self.begun;
         self.begun += 1;
-        self.rounds.push(QuestionRound { number, asked, answered });
+        self.rounds.push(QuestionRound { number, questions: asked, answered });
         (number, answers)
     }
 
@@ -170,20 +170,20 @@ impl OpenQuestions {
 
     /// Takes the answers to open questions, and ignores others.
     pub(crate) fn take(&mut self, answers: &Map<String, Value>) {
-        self.rounds.iter_mut().for_each(|round| round.asked.take(answers.clone()));
+        self.rounds.iter_mut().for_each(|round| round.questions.take(answers.clone()));
     }
 
     /// Sends the answers of complete rounds.
     pub(crate) fn hand_over(&mut self) {
-        for round in self.rounds.extract_if(.., |round| round.asked.is_answered()) {
+        for round in self.rounds.extract_if(.., |round| round.questions.is_answered()) {
             // The call may no longer wait for them.
-            let _ = round.answered.send(round.asked.answers());
+            let _ = round.answered.send(round.questions.answers());
         }
     }
 
     /// Returns the unanswered questions, as the protocol's `inputRequests`.
     pub(crate) fn requests(&self) -> Map<String, Value> {
-        self.rounds.iter().flat_map(|round| round.asked.open()).collect()
+        self.rounds.iter().flat_map(|round| round.questions.open()).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -191,7 +191,7 @@ impl OpenQuestions {
     }
 
     fn has(&self, key: &str) -> bool {
-        self.rounds.iter().any(|round| round.asked.has(key))
+        self.rounds.iter().any(|round| round.questions.has(key))
     }
 }
 
@@ -217,7 +217,7 @@ pub(crate) struct QuestionContext<'a> {
     pub(crate) channel: &'a Arc<ResponseChannel>,
     pub(crate) binding: &'a RequestBinding,
     /// Answers in the first request, by key; each is used once.
-    pub(crate) given: &'a Mutex<HashMap<String, Value>>,
+    pub(crate) given_answers: &'a Mutex<HashMap<String, Value>>,
 }
 
 impl PausedCalls {
@@ -237,7 +237,7 @@ impl PausedCalls {
         asking: QuestionContext<'_>,
         expiry: Duration,
     ) -> Result<Vec<Value>, ToolError> {
-        let QuestionContext { call, channel, binding, given } = asking;
+        let QuestionContext { call, channel, binding, given_answers: given } = asking;
         let (question, answers, _round) = {
             let mut calls = self.lock();
             let asked = QuestionSet::with_taken(

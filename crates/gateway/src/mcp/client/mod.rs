@@ -46,7 +46,7 @@ pub(crate) struct RequestClient {
     pub(crate) call: u128,
     pub(crate) capabilities: Arc<Map<String, Value>>,
     /// Answers in the first request, by key; each is used once.
-    pub(crate) given: Mutex<HashMap<String, Value>>,
+    pub(crate) given_answers: Mutex<HashMap<String, Value>>,
     /// Values that a resuming request must match.
     pub(crate) binding: RequestBinding,
 }
@@ -206,8 +206,12 @@ impl CallClient for RequestClient {
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         ask_permitted(requests, &self.capabilities, RpcError::MISSING_CAPABILITY, async |permitted| {
-            let asking =
-                QuestionContext { call: self.call, channel: &self.channel, binding: &self.binding, given: &self.given };
+            let asking = QuestionContext {
+                call: self.call,
+                channel: &self.channel,
+                binding: &self.binding,
+                given_answers: &self.given_answers,
+            };
             let answers = self.paused_calls.ask(permitted, asking, EXPIRY).await?;
             Ok(answers.into_iter().map(Ok).collect())
         })

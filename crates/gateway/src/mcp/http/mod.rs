@@ -82,19 +82,19 @@ pub(super) struct RequestPermit {
 struct RequestAddress {
     scope: Scope,
     /// Its `?expose`.
-    asked: Option<Expose>,
+    expose: Option<Expose>,
 }
 
 impl RequestAddress {
     /// Returns the current view at this address.
     fn view(&self, gateway: &Gateway) -> View {
-        let expose = self.asked.unwrap_or_else(|| gateway.usual_expose(&self.scope));
+        let expose = self.expose.unwrap_or_else(|| gateway.usual_expose(&self.scope));
         View { scope: self.scope.clone(), expose }
     }
 
     /// Returns whether this caller came to the same address, or to one with the same view.
     fn is_of(&self, caller: &Caller, gateway: &Gateway) -> bool {
-        let is_same = self.scope == caller.view.scope && self.asked == caller.expose_asked;
+        let is_same = self.scope == caller.view.scope && self.expose == caller.expose_asked;
         is_same || self.view(gateway) == caller.view
     }
 }
@@ -169,7 +169,7 @@ impl Endpoint {
         {
             return Err(Refusal::text(StatusCode::FORBIDDEN, "this view is for other roles"));
         }
-        let at = RequestAddress { scope, asked };
+        let at = RequestAddress { scope, expose: asked };
         let method = request.method();
         if method == Method::POST {
             return self.post(&sender, &at, request).await;
@@ -267,7 +267,7 @@ impl Endpoint {
 
     fn caller(&self, principal: &Principal, session: &str, at: &RequestAddress) -> Caller {
         let session = self.gateway.session(session, principal.clone());
-        Caller { expose_asked: at.asked, ..Caller::new(session, at.view(&self.gateway)) }
+        Caller { expose_asked: at.expose, ..Caller::new(session, at.view(&self.gateway)) }
     }
 
     /// Returns the request's session, if it exists and belongs to this principal and address. A session keeps its

@@ -48,14 +48,14 @@ const NOBODY: &str = "no client waits for this call, so nobody is asked; a clien
 pub(crate) struct PendingRequest {
     pub(crate) era: Era,
     pub(crate) request: Request,
-    pub(crate) to: ReplyTo,
+    pub(crate) reply_to: ReplyTo,
     /// How long the call is kept if it becomes a task. Only tool calls become tasks.
     pub(crate) task: Option<Duration>,
 }
 
 impl PendingRequest {
     pub(crate) fn new(era: Era, request: Request, to: ReplyTo) -> Self {
-        Self { era, request, to, task: None }
+        Self { era, request, reply_to: to, task: None }
     }
 }
 
@@ -96,7 +96,7 @@ impl McpRequestContext {
     }
 
     /// Returns the same work under another cancel token.
-    pub(crate) fn under(&self, cancel: Cancel) -> Self {
+    pub(crate) fn with_cancel(&self, cancel: Cancel) -> Self {
         Self {
             gateway: Arc::clone(&self.gateway),
             caller: self.caller.clone(),
@@ -137,7 +137,7 @@ impl McpRequestContext {
             client: Arc::clone(&self.client),
             partials,
             turn: self.turn.clone(),
-            ..RunContext::under(lineage, session, Arc::clone(snapshot), policy, Arc::clone(&self.approver))
+            ..RunContext::in_trace(lineage, session, Arc::clone(snapshot), policy, Arc::clone(&self.approver))
         };
         let outcomes = pin!(self.gateway.options.executor.run_calls(vec![call], &run)).await;
         let none = || RpcError::new(RpcError::INTERNAL, "the executor returned no outcome");
@@ -161,7 +161,7 @@ impl Gateway {
         F: Future<Output = Result<Vec<u8>, RpcError>> + Send + 'static,
     {
         let permit = self.call_permit()?;
-        let PendingRequest { era, request: Request { id, method, mut params, raw }, to, task } = pending;
+        let PendingRequest { era, request: Request { id, method, mut params, raw }, reply_to: to, task } = pending;
         let given = given_answers(&mut params)?;
         let cancel = caller.running.token();
         let entered = caller.running.enter(&id, &cancel)?;
@@ -172,7 +172,8 @@ impl Gateway {
         }
         let (progress, level) = progress_and_level(&mut params);
         let mut wants_progress = progress.is_some();
-        let channel = ResponseChannel::new(era, cancel.clone(), AttachedRequest { entered, to, progress, level });
+        let channel =
+            ResponseChannel::new(era, cancel.clone(), AttachedRequest { entered, reply_to: to, progress, level });
         let waiting = ResponseGuard::on(&channel, id);
         let is_call = method == CALL;
 
@@ -197,7 +198,7 @@ impl Gateway {
                     paused_calls: Arc::clone(&self.paused_calls),
                     call: pausable.number(),
                     capabilities: Arc::clone(&capabilities),
-                    given: Mutex::new(given.into_iter().collect()),
+                    given_answers: Mutex::new(given.into_iter().collect()),
                     binding: binding(caller, method, raw),
                 };
                 (Arc::new(client), AskRoute::ByStatus, capabilities, Some(pausable))
@@ -286,11 +287,11 @@ impl Gateway {
     /// # Errors
     /// As [`PausedCalls::resume`](super::client::input_required::PausedCalls::resume).
     pub(crate) fn resume(&self, caller: &Caller, pending: PendingRequest, state: &str) -> Result<Reply, RpcError> {
-        let PendingRequest { request: Request { id, method, mut params, raw }, to, .. } = pending;
+        let PendingRequest { request: Request { id, method, mut params, raw }, reply_to: to, .. } = pending;
         let (progress, level) = progress_and_level(&mut params);
         let attached = |channel: &ResponseChannel| {
             let entered = caller.running.enter(&id, &channel.cancel)?;
-            Ok(AttachedRequest { entered, to, progress, level })
+            Ok(AttachedRequest { entered, reply_to: to, progress, level })
         };
         match self.paused_calls.resume(&binding(caller, method, raw), &mut params, state, attached)? {
             Resumed::GoesOn(channel) => Ok(Reply::Running(ResponseGuard::on(&channel, id))),

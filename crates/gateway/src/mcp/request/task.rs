@@ -44,7 +44,7 @@ pub(crate) struct Task {
     pub(super) cancel: Cancel,
     ttl: Duration,
     /// Fires when the session ends.
-    gone: Cancel,
+    session_ended: Cancel,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     changed: watch::Sender<()>,
@@ -103,7 +103,7 @@ impl Task {
             expires: Instant::now() + ttl,
             cancel,
             ttl,
-            gone: caller.running.token(),
+            session_ended: caller.running.token(),
             clock: Arc::clone(clock),
             state: Mutex::new(state),
             changed: watch::Sender::new(()),
@@ -207,7 +207,7 @@ impl Task {
 
     /// Returns whether its session has ended.
     pub(super) fn is_orphan(&self) -> bool {
-        self.gone.is_cancelled()
+        self.session_ended.is_cancelled()
     }
 
     /// Returns its description.

@@ -111,7 +111,7 @@ impl McpRequestContext {
     pub(crate) async fn send_level_once(&self, provider: &Arc<dyn Provider>, level: Level) {
         let (least, is_sent) = self.gateway.log_levels.record_level(&self.caller.session, provider, level);
         if !is_sent && self.gateway.has_method(&self.caller.view.scope, provider, SET_LEVEL) {
-            let work = Self::detached(&self.gateway, self.caller.clone()).under(self.cancel.clone());
+            let work = Self::detached(&self.gateway, self.caller.clone()).with_cancel(self.cancel.clone());
             work.send_level(provider, least).await;
         }
     }

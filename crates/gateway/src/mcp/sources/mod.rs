@@ -171,7 +171,7 @@ impl McpRequestContext {
         F: Future<Output = Result<T, RpcError>>,
     {
         let cancel = self.cancel.child();
-        let mut asking = Box::pin(ask(self.under(cancel.clone())));
+        let mut asking = Box::pin(ask(self.with_cancel(cancel.clone())));
         if let Ok(answer) = tokio::time::timeout(LIST_TIMEOUT, asking.as_mut()).await {
             return answer;
         }

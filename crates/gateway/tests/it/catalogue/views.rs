@@ -125,7 +125,7 @@ async fn a_view_hides_denied_methods() {
 #[tokio::test]
 async fn a_view_has_its_own_policy_and_roles() {
     let fixture = fixture().await;
-    assert_eq!(fixture.gateway.clash(), None);
+    assert_eq!(fixture.gateway.name_conflict(), None);
     let http = fixture.http().await;
     let call = json!({"name": "remote__other", "arguments": {}});
     for (path, fails) in [("/mcp", json!(null)), ("/mcp/asks", json!(true))] {
@@ -140,7 +140,7 @@ async fn a_view_has_its_own_policy_and_roles() {
     let refused = guest.modern("/mcp/ops", json!(1), "tools/list", json!({})).send().await.expect("response");
     assert_eq!(refused.status(), 403);
     let clashing = Fixture::with(|options| options.views = vec![view("remote", &[], &[])]).await;
-    assert_eq!(clashing.gateway.clash().as_deref(), Some("remote"));
+    assert_eq!(clashing.gateway.name_conflict().as_deref(), Some("remote"));
 }
 
 #[tokio::test]
@@ -178,9 +178,9 @@ async fn replaced_views_notify_their_clients() {
     assert!(events.rest().await.iter().all(|reported| reported["method"] == "notifications/tools/list_changed"));
     let refused = guest.in_session(&session, "/mcp/small", &rpc(2, "tools/list", json!({}))).send().await;
     assert_eq!(refused.expect("response").status(), 403);
-    assert_eq!(fixture.gateway.clash(), None);
+    assert_eq!(fixture.gateway.name_conflict(), None);
     fixture.gateway.set_views(&[view("beta", &[], &[])]);
-    assert_eq!(fixture.gateway.clash().as_deref(), Some("beta"));
+    assert_eq!(fixture.gateway.name_conflict().as_deref(), Some("beta"));
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ pub(crate) struct Connector {
     /// The protocol era that the server supports, as far as known.
     pub(crate) version_probe: Arc<VersionProbe>,
     /// The wanted era, if not the newest; then the result does not update the version probe.
-    pub(crate) wanted: Option<EraPreference>,
+    pub(crate) wanted_era: Option<EraPreference>,
 }
 
 /// A generation that is wanted.
@@ -86,7 +86,7 @@ impl Connector {
     /// # Errors
     /// Cause and remedy, for the operator.
     pub(crate) async fn connect(&self) -> Result<Arc<Connection>, String> {
-        let known = match self.wanted {
+        let known = match self.wanted_era {
             Some(EraPreference::Prefer(era) | EraPreference::Only(era)) => Some(era),
             None => self.version_probe.known().await,
         };
@@ -141,7 +141,7 @@ impl Connector {
                 return Err(inbox.last_word.get().cloned().unwrap_or_default());
             }
             let message = match failure {
-                Failure::Fault(message) if self.wanted == Some(EraPreference::Only(attempt.era)) => {
+                Failure::Fault(message) if self.wanted_era == Some(EraPreference::Only(attempt.era)) => {
                     return Err(message);
                 }
                 Failure::Refused(message) | Failure::Fault(message) => {
@@ -192,7 +192,7 @@ impl Connector {
     /// Records the result, and waits for a server that will ask for its folders: it may refuse calls before it
     /// has them.
     async fn connected(&self, peer: Arc<Peer>, server: ServerInfo, tried: &AttemptHistory) -> Arc<Connection> {
-        if self.wanted.is_none() {
+        if self.wanted_era.is_none() {
             self.version_probe.note(&server, tried.certainty);
         }
         if server.era == Era::Legacy {
@@ -257,7 +257,7 @@ impl Connector {
                 Failure::Final(message) | Failure::Unreachable(message) => return Err(message),
                 // Neither silence nor a fault tells which era it supports; the wanted one is tried again later.
                 Failure::Silent(message) | Failure::Fault(message)
-                    if self.wanted == Some(EraPreference::Only(attempt.era)) =>
+                    if self.wanted_era == Some(EraPreference::Only(attempt.era)) =>
                 {
                     return Err(message);
                 }

@@ -99,7 +99,7 @@ impl ConnectionPool {
         let own = (!connector.spec.config.shared)
             .then(|| SessionConnector { connector: apart.clone(), sessions: Arc::default() });
         let older = LegacyConnector {
-            connector: Connector { wanted: Some(EraPreference::Only(Era::Legacy)), ..apart },
+            connector: Connector { wanted_era: Some(EraPreference::Only(Era::Legacy)), ..apart },
             tried: Mutex::default(),
         };
         Self { shared: ManagedConnection::new(connector, changed), older, own, closed: AtomicBool::new(false) }
@@ -187,7 +187,7 @@ impl ConnectionPool {
             let connector = match ask_style {
                 AskStyle::Either => own.connector.clone(),
                 AskStyle::Requests => {
-                    Connector { wanted: Some(EraPreference::Prefer(Era::Legacy)), ..own.connector.clone() }
+                    Connector { wanted_era: Some(EraPreference::Prefer(Era::Legacy)), ..own.connector.clone() }
                 }
             };
             // Each session sets its own log level, and only it gets the messages.
@@ -508,7 +508,7 @@ mod sessions_tests {
             log_level: Arc::default(),
             folders: ServerRoots::new(Arc::default()),
             version_probe: VersionProbe::new(Arc::new(NoStore), "k".into()),
-            wanted: None,
+            wanted_era: None,
         };
         ManagedConnection::new(connector, Arc::new(|| {}))
     }

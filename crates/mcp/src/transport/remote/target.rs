@@ -154,7 +154,7 @@ impl Target {
                     return Ok(response);
                 }
             }
-            match authorizer.challenged(challenge(&response), granted).await {
+            match authorizer.on_challenge(challenge(&response), granted).await {
                 Ok(Retry::Yes) => {}
                 Ok(Retry::No) => return Ok(response),
                 Err(reason) => return Err(HttpFailure::Unauthorized(reason)),

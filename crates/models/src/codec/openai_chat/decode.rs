@@ -89,8 +89,8 @@ struct Part<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
+        struct ContentVisitor;
+        impl<'de> Visitor<'de> for ContentVisitor {
             type Value = Content<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,7 +117,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
                 Ok(Content::Parts(parts))
             }
         }
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(ContentVisitor)
     }
 }
 

@@ -132,11 +132,11 @@ impl<'a> CommandOutput<'a> {
             FullOutput::Whole => (self.capture.into_text(), None),
             FullOutput::Stored(stored) => {
                 let room = max.saturating_sub(AROUND).clamp(max.min(LEAST), PREVIEW);
-                (self.capture.into_ends(room, ""), Some(stored_note(&stored)))
+                (self.capture.into_head_and_tail(room, ""), Some(stored_note(&stored)))
             }
             FullOutput::Cut(why) => {
                 let why = format!(", since they could not be stored: {why}");
-                (self.capture.into_ends(max.saturating_sub(AROUND), &why), None)
+                (self.capture.into_head_and_tail(max.saturating_sub(AROUND), &why), None)
             }
         };
         let output = if exit.success() {
@@ -160,11 +160,11 @@ impl<'a> CommandOutput<'a> {
                     " All {} bytes are stored: read them with output__read {{\"handle\": \"{}\", \"offset\": 0}}.",
                     stored.bytes, stored.handle
                 ),
-                self.capture.into_ends(ERROR_OUTPUT, ""),
+                self.capture.into_head_and_tail(ERROR_OUTPUT, ""),
             ),
             FullOutput::Cut(why) => {
                 let why = format!(", since they could not be stored: {why}");
-                (String::new(), self.capture.into_ends(ERROR_OUTPUT, &why))
+                (String::new(), self.capture.into_head_and_tail(ERROR_OUTPUT, &why))
             }
         };
         let shown = head_and_tail(shown.trim_end(), ERROR_OUTPUT);

@@ -104,7 +104,7 @@ impl Runner {
                     output.content.push(ContentBlock::text(format!("[toolwright ended the command: {exceeded}]")));
                 }
                 if let Some(session) = &session {
-                    session.keep(child.left(MAX_STATE).await, &mut output);
+                    session.keep(child.read_output_file(MAX_STATE).await, &mut output);
                 }
                 if !written.is_empty() {
                     output = output.with_extra("protected_written", json!(written));
@@ -141,7 +141,7 @@ impl Runner {
         let root = context.session.root.clone();
         let mut command = SupervisedCommand::new(start.program).withhold(&self.withheld_env);
         if let Some(session) = session {
-            command = command.envs([(STATE, session.state())]).leaves(LEFT);
+            command = command.envs([(STATE, session.state())]).output_file(LEFT);
         }
         let mut child = command
             .args(&start.arguments)
@@ -306,7 +306,7 @@ impl Capture {
     }
 
     /// Returns beginning and end as text in about `room` bytes; between them, how much is missing and `why`.
-    pub(super) fn into_ends(mut self, room: usize, why: &str) -> String {
+    pub(super) fn into_head_and_tail(mut self, room: usize, why: &str) -> String {
         let tail = skip_cut_character(self.tail.make_contiguous());
         let mut room = room;
         if std::str::from_utf8(whole_characters(&self.head)).is_err() || std::str::from_utf8(tail).is_err() {
@@ -373,15 +373,15 @@ mod tests {
 
     #[test]
     fn long_output_keeps_both_ends() {
-        let text = collect(600, &[b"begin", &[b'x'; 5000], b"end"]).into_ends(300, ", since");
+        let text = collect(600, &[b"begin", &[b'x'; 5000], b"end"]).into_head_and_tail(300, ", since");
         assert!(text.starts_with("beginxx") && text.ends_with("xxend"), "{text}");
         assert!(text.contains("[… toolwright cut 4708 of 5008 bytes here, since …]"), "{text}");
         // Characters that a cut would split are removed.
-        let text = collect(600, &["ä".repeat(3001).as_bytes(), b"!"]).into_ends(301, "");
+        let text = collect(600, &["ä".repeat(3001).as_bytes(), b"!"]).into_head_and_tail(301, "");
         assert!(!text.contains('\u{fffd}') && text.ends_with("ä!"), "{text}");
-        let text = collect(600, &[&[0xff; 5000]]).into_ends(300, "");
+        let text = collect(600, &[&[0xff; 5000]]).into_head_and_tail(300, "");
         assert!(text.len() < 500, "{}", text.len());
-        let text = collect(600, &[&[0, 0xff].repeat(4000)]).into_ends(300, "");
+        let text = collect(600, &[&[0, 0xff].repeat(4000)]).into_head_and_tail(300, "");
         assert_eq!(text, "[binary data, 8000 bytes, not shown]");
     }
 

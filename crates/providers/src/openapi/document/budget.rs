@@ -43,7 +43,7 @@ impl Budget {
     }
 
     /// Returns what was taken since this mark, because it is not kept. Steps are not returned.
-    pub(in crate::openapi) fn give_back(&self, mark: usize) {
+    pub(in crate::openapi) fn rewind(&self, mark: usize) {
         let left = self.parts.get();
         if left > 0 {
             let has_time = self.look(mark.saturating_sub(left)).is_ok();
@@ -119,13 +119,13 @@ mod tests {
         for _ in 0..(MAX_DOCUMENT_STEPS / 400_000 - 1) {
             let mark = budget.mark();
             budget.take(400_000).expect("given back each time");
-            budget.give_back(mark);
+            budget.rewind(mark);
         }
         let mark = budget.mark();
         budget.take(400_000).expect("given back each time");
-        budget.give_back(mark);
+        budget.rewind(mark);
         assert!(budget.take(1).is_err(), "for ever is too long");
-        budget.give_back(mark);
+        budget.rewind(mark);
         assert!(budget.take(1).is_err(), "what is spent is spent");
     }
 

@@ -19,7 +19,7 @@ use url::Url;
 
 use self::budget::Budget;
 use self::files::{Files, MAX_VALUES, parse};
-use self::names::settle;
+use self::names::resolve_references;
 use crate::rest::XmlSchema;
 
 pub(super) use self::budget::{of_text, of_value};
@@ -127,7 +127,7 @@ impl Document {
         let version = version(&value)?;
         let mut files = Files::read(value, text, &origin);
         if version.has_json_schema() {
-            settle(&mut files);
+            resolve_references(&mut files);
         }
         Ok(Self { origin, version, budget: Budget::new(), xml: XmlSchemas::default(), files })
     }

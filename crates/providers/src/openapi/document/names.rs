@@ -86,7 +86,7 @@ struct Change {
 }
 
 /// Resolves the references in all files to schemas by the names that these declare.
-pub(super) fn settle(files: &mut Files) {
+pub(super) fn resolve_references(files: &mut Files) {
     let mut names = SchemaNames::default();
     let mut scopes = Vec::new();
     for (file, (value, found)) in files.iter().enumerate() {

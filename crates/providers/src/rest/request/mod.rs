@@ -36,7 +36,7 @@ pub(crate) struct RequestTemplate {
     pub(crate) accept: Option<HeaderValue>,
     pub(crate) body: Option<BodyTemplate>,
     /// The places that credentials fill: (`query`, `header` or `cookie`; name).
-    pub(crate) filled: Vec<(&'static str, String)>,
+    pub(crate) credential_places: Vec<(&'static str, String)>,
 }
 
 /// A part of a path segment.
@@ -231,7 +231,7 @@ impl RequestTemplate {
     }
 
     fn is_filled(&self, place: &str, is_name: impl Fn(&str) -> bool) -> bool {
-        self.filled.iter().any(|(filled, name)| *filled == place && is_name(name))
+        self.credential_places.iter().any(|(filled, name)| *filled == place && is_name(name))
     }
 }
 

@@ -44,7 +44,7 @@ fn tool_names_are_legal_distinct_and_filtered() {
         spec.operations = keys.map(|(key, operation)| (key.to_owned(), operation)).into();
     });
     assert_eq!(changed.tools[0].definition.id.as_str(), "api:find@0.0.0");
-    assert_eq!(changed.tools[0].shown.description.as_deref(), Some("Finds"));
+    assert_eq!(changed.tools[0].overrides.description.as_deref(), Some("Finds"));
     assert_eq!(changed.tools.len(), 4);
     assert!(changed.issues.iter().any(|issue| issue.contains("operations.nope")), "{:?}", changed.issues);
 }

@@ -88,7 +88,7 @@ impl Executor {
         let (id, definition, stepwise) = (&job.id, entry.definition(), entry.definition().mode == Mode::Stateful);
         self.launch(jobs, &job, call, (leave, reserved), run, op);
         match admission {
-            Admission::Awaited => Ok(awaited(id, definition, run.approver.answer_timeout(), run.follows)),
+            Admission::Awaited => Ok(awaiting_approval(id, definition, run.approver.answer_timeout(), run.follows)),
             _ if stepwise => self.first_step(jobs, &job, definition, run).await,
             _ => Ok(started(id, definition, JobState::Pending, run.follows)),
         }
@@ -145,12 +145,12 @@ impl Executor {
                 }
                 cause = call_state.run.cancel.cancelled() => JobAdmission {
                     admitted: Err(ToolError::canceled(cause).into()),
-                    said: ApprovalAnswer { word: None, took: clock.now().saturating_duration_since(began) },
+                    answer: ApprovalAnswer { word: None, took: clock.now().saturating_duration_since(began) },
                 },
             };
             // First withdraws a question that was not answered.
             drop(asking);
-            call_state.record.approval = leave.said;
+            call_state.record.approval = leave.answer;
             let outcome = match leave.admitted {
                 Ok(admitted) => executor.run_admitted(call_state, admitted).await,
                 Err(stop) => executor.conclude(call_state, Err(stop)).await,
@@ -227,10 +227,10 @@ impl Executor {
     ) -> Result<ToolOutput, EarlyExit> {
         // Until its id is returned, the job belongs to its caller: if nobody waits for the call, it is cancelled.
         let settled = tokio::select! {
-            state = job.settled() => state,
+            state = job.wait_until_settled() => state,
             cause = run.cancel.cancelled() => {
                 job.cancel.cancel(cause);
-                job.settled().await
+                job.wait_until_settled().await
             }
         };
         let record = jobs.record(&job.id).await.map_err(ToolError::from)?;
@@ -392,8 +392,13 @@ pub(super) fn started(id: &str, definition: &ToolDefinition, state: JobState, fo
 }
 
 /// Returns the result of a call that waits for approval as a job, and has not started.
-pub(super) fn awaited(id: &str, definition: &ToolDefinition, wait: Duration, follows: JobFollower) -> ToolOutput {
-    let notice = JobNotice::awaited(id, &definition.id, wait, follows);
+pub(super) fn awaiting_approval(
+    id: &str,
+    definition: &ToolDefinition,
+    wait: Duration,
+    follows: JobFollower,
+) -> ToolOutput {
+    let notice = JobNotice::awaiting_approval(id, &definition.id, wait, follows);
     notice_output(notice, id, definition, JobState::Pending).with_extra(STANDS_IN, "approval")
 }
 

@@ -23,7 +23,7 @@ use crate::executor::call_record::ApprovalAnswer;
 use crate::executor::pipeline::catch_panic_sync;
 use crate::executor::{Executor, RunContext};
 use crate::jobs::{JobManager, LiveJob};
-use crate::store::jobs::{Admission, JobRights, JobStep, Startable, TakenJob};
+use crate::store::jobs::{Admission, ClaimedJob, JobRights, JobStep, Startable};
 
 /// Interval between searches for jobs without an owner.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -152,13 +152,13 @@ impl Executor {
     async fn resume(
         self: &Arc<Self>,
         jobs: &Arc<JobManager>,
-        job: TakenJob,
+        job: ClaimedJob,
         live: &Arc<LiveJob>,
         entry: &Arc<Entry>,
         snapshot: &Arc<Snapshot>,
         options: &RecoveryOptions,
     ) {
-        let TakenJob { record, plan, .. } = job;
+        let ClaimedJob { record, plan, .. } = job;
         let session =
             Session { id: record.session.clone(), principal: plan.principal, root: plan.root, agent: plan.agent };
         let run = match self.job_context(jobs, plan.terms, session, snapshot, options).await {
@@ -258,7 +258,7 @@ impl Executor {
             (Admission::Allowed, Ok(judged)) => Ok(Admitted::Allowed(judged.scope())),
         };
         let said = if admission == Admission::Awaited { call_record.approval } else { ApprovalAnswer::default() };
-        JobAdmission { admitted, said }
+        JobAdmission { admitted, answer: said }
     }
 }
 

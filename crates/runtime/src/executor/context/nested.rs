@@ -8,12 +8,12 @@ use async_trait::async_trait;
 use toolwright_core::agents::Rights;
 use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::catalogue::Snapshot;
-use toolwright_core::context::{InnerCalls, NoCalls, PartialSink, ToolContext};
+use toolwright_core::context::{NestedCalls, NoCalls, PartialSink, ToolContext};
 use toolwright_core::error::{ErrorKind, ToolError, Unsupported};
 use toolwright_core::model::{ModelError, ModelRequest, ModelResponse};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::Outcome;
-use toolwright_core::taint::{Taint, Tainted, of_all};
+use toolwright_core::taint::{Taint, TaintedArgument, of_all};
 
 use super::progress::Progress;
 use super::run_context::RunContext;
@@ -141,7 +141,7 @@ impl NestedContext<'_> {
 }
 
 #[async_trait]
-impl InnerCalls for NestedCaller {
+impl NestedCalls for NestedCaller {
     fn snapshot(&self) -> Option<&Snapshot> {
         Some(&self.run.snapshot)
     }
@@ -182,11 +182,11 @@ impl InnerCalls for NestedCaller {
 impl Executor {
     /// Makes calls and requests to models as parts of `run`.
     #[must_use]
-    pub fn inner_caller(self: &Arc<Self>, run: RunContext) -> impl InnerCalls + use<> {
+    pub fn inner_caller(self: &Arc<Self>, run: RunContext) -> impl NestedCalls + use<> {
         NestedCaller { executor: Arc::clone(self), run }
     }
 
-    pub(super) fn inner_calls(self: &Arc<Self>, call: &ValidCall, run: &RunContext, op: &Op) -> Arc<dyn InnerCalls> {
+    pub(super) fn inner_calls(self: &Arc<Self>, call: &ValidCall, run: &RunContext, op: &Op) -> Arc<dyn NestedCalls> {
         if !call.awaits_others() {
             return NoCalls::shared();
         }
@@ -224,6 +224,6 @@ impl Executor {
 /// Marks the arguments of a call as possibly derived from these tools.
 pub(in crate::executor) fn mark(call: &mut ValidCall, taint: &Taint) {
     if !taint.is_empty() {
-        call.provenance.tainted.push(Tainted { path: String::new(), from: taint.clone() });
+        call.provenance.tainted.push(TaintedArgument { path: String::new(), from: taint.clone() });
     }
 }

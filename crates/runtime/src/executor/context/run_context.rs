@@ -192,12 +192,12 @@ impl RunContext {
         policy: Arc<Policy>,
         approver: Arc<dyn Approver>,
     ) -> Self {
-        Self::under(Lineage::named(session.id.as_str()), session, snapshot, policy, approver)
+        Self::in_trace(Lineage::named(session.id.as_str()), session, snapshot, policy, approver)
     }
 
     /// Creates the same in another trace.
     #[must_use]
-    pub fn under(
+    pub fn in_trace(
         lineage: Lineage,
         session: Arc<Session>,
         snapshot: Arc<Snapshot>,

@@ -132,7 +132,7 @@ fn member(row: &Row<'_>) -> rusqlite::Result<Member> {
         session: SessionId::new(row.get::<_, String>(4)?),
         privileged: row.get(5)?,
         started: row.get(6)?,
-        is_driven: driver.is_some_and(|driver| driver == *Owner::this() || driver.is_alive()),
+        is_driven: driver.is_some_and(|driver| driver == *Owner::current() || driver.is_alive()),
         created_ms: row.get::<_, i64>(7)?.cast_unsigned(),
         waiting: row.get::<_, i64>(8)?.cast_unsigned(),
     })

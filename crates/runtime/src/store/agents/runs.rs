@@ -41,7 +41,7 @@ impl RunStore for SqliteStore {
                         Ok(Owner { pid: row.get(0)?, boot: row.get(1)?, started: row.get(2)? })
                     })
                     .optional()?;
-                let this = Owner::this();
+                let this = Owner::current();
                 if let Some(holder) = holder.filter(|holder| holder != this && holder.is_alive()) {
                     return Ok(Claim::TakenBy(format!("process {}", holder.pid)));
                 }
@@ -59,7 +59,7 @@ impl RunStore for SqliteStore {
         self.thread
             .run("release a run", move |db| {
                 let sql = "DELETE FROM run_claims WHERE run = ?1 AND pid = ?2";
-                db.prepare_cached(sql)?.execute(params![run, Owner::this().pid]).map(drop)
+                db.prepare_cached(sql)?.execute(params![run, Owner::current().pid]).map(drop)
             })
             .await
     }

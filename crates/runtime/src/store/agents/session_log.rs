@@ -106,7 +106,7 @@ impl SessionLog for SqliteStore {
         let appended = appended.map_err(|full| StoreError::Quota(full.describe(&row.session)))?;
         match &row.entry {
             LogEntry::Message(_) => self.mail_came(),
-            LogEntry::Value(value) => self.watchers.tell(&row.session, appended.seq, value),
+            LogEntry::Value(value) => self.watchers.notify_watchers(&row.session, appended.seq, value),
         }
         Ok(appended)
     }
@@ -145,7 +145,7 @@ impl SessionLog for SqliteStore {
         let Some(numbers) = appended else { return Ok(false) };
         for ((row, _), seq) in rows.iter().zip(numbers) {
             if let LogEntry::Value(value) = &row.entry {
-                self.watchers.tell(&row.session, seq, value);
+                self.watchers.notify_watchers(&row.session, seq, value);
             }
         }
         Ok(true)
@@ -290,7 +290,7 @@ impl Watchers {
         watchers.push((session.clone(), watcher));
     }
 
-    fn tell(&self, session: &SessionId, seq: u64, value: &WrittenValue) {
+    fn notify_watchers(&self, session: &SessionId, seq: u64, value: &WrittenValue) {
         let mut watching = Vec::new();
         self.lock().retain(|(watched, watcher)| match watcher.upgrade() {
             Some(watcher) if watched == session => {

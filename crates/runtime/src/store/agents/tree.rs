@@ -12,13 +12,13 @@ use toolwright_core::agents::{
 use toolwright_core::store::StoreError;
 
 use crate::store::owner::Owner;
-use crate::store::{SqliteStore, cut, json_column, now_ms, one_more, to_json};
+use crate::store::{SqliteStore, json_column, now_ms, one_more, split_page, to_json};
 
 const COLUMNS: &str =
     "id, parent, name, limits, ended_ms IS NULL, pid, boot, started, tokens, cost_usd, held_tokens, held_usd, until_ms";
 
 /// An owned [`RequestEstimate`], for the thread.
-struct WantedRequest {
+struct OwnedRequestEstimate {
     model: String,
     tokens: u64,
     cost_usd: Option<f64>,
@@ -31,7 +31,7 @@ impl AgentTree for SqliteStore {
         let begun: Result<AgentAllowance, TreeLimit> = self.thread.run("begin an agent", move |db| {
             let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let root = root_of(&transaction, new.parent.as_deref())?.unwrap_or_else(|| new.id.to_string());
-            if new.fresh && new.parent.is_none() {
+            if new.starts_task && new.parent.is_none() {
                 let forget = "DELETE FROM agents WHERE root = ?1 AND (ended_ms IS NOT NULL OR id = ?1)";
                 transaction.prepare_cached(forget)?.execute(params![root])?;
             }
@@ -41,7 +41,7 @@ impl AgentTree for SqliteStore {
             }
             let known = tree.iter().find(|node| node.id == new.id).map(|node| node.spent);
             let spent = known.unwrap_or_default();
-            let this = Owner::this();
+            let this = Owner::current();
             let enter = "INSERT INTO agents (id, root, parent, name, limits, pid, boot, started, begun_ms, until_ms) \
                          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
                          ON CONFLICT (id) DO UPDATE SET pid = ?6, boot = ?7, started = ?8, limits = ?5, ended_ms = NULL, \
@@ -80,7 +80,7 @@ impl AgentTree for SqliteStore {
         more: Option<RequestEstimate<'_>>,
     ) -> Result<(), TreeError> {
         let id = id.to_owned();
-        let more = more.map(|more| WantedRequest {
+        let more = more.map(|more| OwnedRequestEstimate {
             model: more.model.to_owned(),
             tokens: more.tokens,
             cost_usd: more.cost_usd,
@@ -91,7 +91,7 @@ impl AgentTree for SqliteStore {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 charge(&transaction, &id, spent, held)?;
                 let mut refused = Ok(());
-                if let Some(WantedRequest { model, tokens, cost_usd }) = &more {
+                if let Some(OwnedRequestEstimate { model, tokens, cost_usd }) = &more {
                     let root = root_of(&transaction, Some(&id))?.unwrap_or_else(|| id.clone());
                     let tree = tree(&transaction, &root)?;
                     refused =
@@ -115,7 +115,7 @@ impl AgentTree for SqliteStore {
             .run("end an agent", move |db| {
                 charge(db, &id, spent, Spending::default())?;
                 let end = "UPDATE agents SET ended_ms = ?2 WHERE id = ?1 AND pid = ?3";
-                db.prepare_cached(end)?.execute(params![id, now_ms(), Owner::this().pid]).map(drop)
+                db.prepare_cached(end)?.execute(params![id, now_ms(), Owner::current().pid]).map(drop)
             })
             .await
     }
@@ -159,7 +159,7 @@ impl SqliteStore {
                 let mut statement = db.prepare_cached(sql)?;
                 let rows = statement.query_map(params![after, one_more(limit)], |row| row.get(0))?;
                 let mut ids: Vec<String> = rows.collect::<rusqlite::Result<_>>()?;
-                let next = cut(&mut ids, limit, String::clone);
+                let next = split_page(&mut ids, limit, String::clone);
                 Ok(AgentRoots { ids, total: total.cast_unsigned(), next })
             })
             .await
@@ -180,7 +180,7 @@ fn node(row: &Row<'_>) -> rusqlite::Result<AgentNode> {
     let has_not_ended: bool = row.get(4)?;
     let spending = |tokens: i64, cost_usd: f64| Spending { tokens: tokens.cast_unsigned(), cost_usd };
     // An agent whose process died holds no room.
-    let live = has_not_ended && (owner == *Owner::this() || owner.is_alive());
+    let live = has_not_ended && (owner == *Owner::current() || owner.is_alive());
     let held = if live { spending(row.get(10)?, row.get(11)?) } else { Spending::default() };
     Ok(AgentNode {
         id: row.get::<_, String>(0)?.into(),

@@ -172,7 +172,7 @@ const LOG_HEADER: u64 = 32;
 /// Refuses a file that cannot be a whole database. A missing file, or an empty one without a WAL, is a new database. A
 /// file that cannot be read is left to SQLite, which reports the reason.
 pub(in crate::store) fn check(path: &Path) -> Result<(), StoreError> {
-    look(path).unwrap_or_default().map_or(Ok(()), |what| Err(StoreError::Refused(refusal(path, &what))))
+    find_problem(path).unwrap_or_default().map_or(Ok(()), |what| Err(StoreError::Refused(refusal(path, &what))))
 }
 
 /// Like [`check`], with an error of SQLite.
@@ -204,7 +204,7 @@ fn refusal(path: &Path, what: &str) -> String {
 }
 
 /// Returns what is wrong with the file, if anything.
-fn look(path: &Path) -> std::io::Result<Option<String>> {
+fn find_problem(path: &Path) -> std::io::Result<Option<String>> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -107,16 +107,16 @@ impl Retention {
     pub(in crate::store) fn step(&mut self, db: &mut Connection) -> rusqlite::Result<()> {
         let done = match self.work.take() {
             None => self.begin(db),
-            Some(work) => self.go_on(db, work),
+            Some(work) => self.continue_pass(db, work),
         };
         if self.work.is_none() {
-            self.rest();
+            self.postpone();
         }
         done
     }
 
     /// Delays the next check by [`PERIOD`].
-    pub(in crate::store) fn rest(&mut self) {
+    pub(in crate::store) fn postpone(&mut self) {
         (self.next, self.written) = (Instant::now() + PERIOD, 0);
     }
 
@@ -132,7 +132,7 @@ impl Retention {
         Ok(())
     }
 
-    fn go_on(&mut self, db: &mut Connection, mut work: RetentionPass) -> rusqlite::Result<()> {
+    fn continue_pass(&mut self, db: &mut Connection, mut work: RetentionPass) -> rusqlite::Result<()> {
         if let Some(&(table, time)) = AGING[..work.tables].get(work.table) {
             let horizon_ms = if table == "manifests" { before(now_ms(), KEEP_MANIFESTS) } else { work.horizon_ms };
             if delete(db, table, time, horizon_ms)? < ROWS {

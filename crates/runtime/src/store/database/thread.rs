@@ -544,7 +544,7 @@ fn may_pass(error: &rusqlite::Error) -> bool {
 
 /// Does a step of upkeep. Does not open a store that nobody has used yet.
 fn run_upkeep(opened: &mut OpenDatabase<'_>, retention: &mut Retention) {
-    let Some(db) = &mut opened.connection else { return retention.rest() };
+    let Some(db) = &mut opened.connection else { return retention.postpone() };
     if let Err(error) = retention.step(db) {
         tracing::warn!("old rows could not be deleted: {error}");
     }

@@ -20,7 +20,7 @@ use toolwright_core::tool_id::ToolId;
 use crate::store::BUSY;
 use crate::store::SqliteStore;
 use crate::store::owner::{self, renew};
-use crate::store::{cut, from_json, now_ms, one_more, to_json};
+use crate::store::{from_json, now_ms, one_more, split_page, to_json};
 
 const SELECT: &str = "SELECT id, request, created_ms, expires_ms, state, decision, decided_by, kind FROM inbox";
 /// SQL condition: a question is in the state ?1 at the time ?2. A pending question past its expiry counts as expired.
@@ -294,7 +294,7 @@ impl SqliteStore {
                 Ok((rows, total.cast_unsigned()))
             })
             .await?;
-        let next = cut(&mut rows, limit, |(_, row)| row.id.clone());
+        let next = split_page(&mut rows, limit, |(_, row)| row.id.clone());
         let read = |(kind, row): (String, InboxRow)| match kind.as_str() {
             CALL => Ok(AnyQuestion::Call(Box::new(row.read()?))),
             _ => Ok(AnyQuestion::Form(Box::new(row.read()?))),

@@ -22,7 +22,7 @@ use toolwright_core::store::{
 pub(super) use self::running::{settle, try_to_write};
 pub(super) use self::writer::{LedgerBatch, write};
 use super::SqliteStore;
-use super::{cut, one_more, unreadable};
+use super::{one_more, split_page, unreadable};
 use toolwright_core::store::{UsageBy, UsageRow};
 
 #[async_trait]
@@ -70,7 +70,8 @@ impl LedgerStore for SqliteStore {
                 .prepare_cached(&sql)?
                 .query_map(params![ended, number, one_more(limit)], with_id)?
                 .collect::<rusqlite::Result<Vec<_>>>()?;
-            let next = cut(&mut rows, limit, |(last, number)| TraceCursor { ended_ms: last.ended_ms, number: *number });
+            let next =
+                split_page(&mut rows, limit, |(last, number)| TraceCursor { ended_ms: last.ended_ms, number: *number });
             let mut traces: Vec<_> = rows.into_iter().map(|(trace, _)| trace).collect();
             let live = running::live(db)?;
             for root in &mut traces {

@@ -29,7 +29,7 @@ async fn channel_triggers_read_the_channel_of_the_tree() {
             parent: parent.map(Into::into),
             name: id.into(),
             limits: AgentLimits::default(),
-            fresh: true,
+            starts_task: true,
             time_left: None,
         };
         store.begin_agent(new).await.expect("begun");
@@ -75,7 +75,7 @@ async fn a_message_of_another_fires_a_trigger() {
     }
     for _ in 0..2 {
         fixture.step().await;
-        fixture.runner.settled().await;
+        fixture.runner.wait_until_idle().await;
     }
     let mail = store.messages(&owner, 0, 9).await.expect("mail");
     assert_eq!(mail.len(), 1, "{mail:?}");
@@ -103,7 +103,7 @@ async fn agents_below_a_session_do_not_wake_it() {
     ];
     for (id, parent) in agents {
         let (limits, parent) = (AgentLimits::default(), parent.map(Into::into));
-        let new = NewAgent { id: id.into(), parent, name: id.into(), limits, fresh: true, time_left: None };
+        let new = NewAgent { id: id.into(), parent, name: id.into(), limits, starts_task: true, time_left: None };
         store.begin_agent(new).await.expect("begun");
     }
     let (channel, reader) = (SessionId::new("channel/session/mine/reviews"), SessionId::new(&*run));
@@ -116,7 +116,7 @@ async fn agents_below_a_session_do_not_wake_it() {
     }
     for _ in 0..2 {
         fixture.step().await;
-        fixture.runner.settled().await;
+        fixture.runner.wait_until_idle().await;
     }
     assert_eq!(fixture.states().await, [FiringState::Done], "the messages of its own agents do not fire it");
     let begun = fixture.starts.begun.lock().expect("lock").clone();
@@ -175,7 +175,7 @@ async fn triggers_that_feed_each_other_stop() {
     {
         sent += 1;
         fixture.step().await;
-        fixture.runner.settled().await;
+        fixture.runner.wait_until_idle().await;
         from = fixture.starts.begun.lock().expect("lock").last().expect("it has fired").run_id();
     }
     assert_eq!(sent, MAX_HOPS);
@@ -226,7 +226,7 @@ async fn next_firing(fixture: &mut Fixture, after: usize) -> Firing {
     tokio::time::timeout(LONG, async {
         loop {
             fixture.step().await;
-            fixture.runner.settled().await;
+            fixture.runner.wait_until_idle().await;
             let firings = fixture.manager.firings(None, 99).await.expect("firings");
             if firings.len() > after && matches!(firings[0].state, FiringState::Done | FiringState::Failed) {
                 return firings[0].clone();

@@ -127,7 +127,7 @@ async fn a_daily_schedule_fires_once_at_clock_changes() {
         for _ in 0..38 * 4 {
             fixture.clock.pass(HOUR / 4);
             fixture.step().await;
-            fixture.runner.settled().await;
+            fixture.runner.wait_until_idle().await;
         }
         let begun = fixture.starts.begun.lock().expect("lock").clone();
         let at =
@@ -155,9 +155,9 @@ async fn a_firing_overlaps_as_configured() {
         }
         assert_eq!(fixture.states().await, beside, "{overlap}");
         fixture.starts.held.as_ref().expect("held").add_permits(9);
-        fixture.runner.settled().await;
+        fixture.runner.wait_until_idle().await;
         fixture.step().await;
-        fixture.runner.settled().await;
+        fixture.runner.wait_until_idle().await;
         assert_eq!(fixture.states().await, after, "{overlap}");
     }
 }
@@ -173,7 +173,7 @@ async fn a_waiting_firing_blocks_no_other() {
         fixture.until(async || fixture.states().await == vec![FiringState::Waiting; n]).await;
     }
     fixture.starts.held.as_ref().expect("held").add_permits(99);
-    fixture.runner.settled().await;
+    fixture.runner.wait_until_idle().await;
     assert_eq!(fixture.states().await, [FiringState::Done; 12]);
 }
 
@@ -183,7 +183,7 @@ async fn a_failure_is_kept_with_its_firing() {
     let trigger = fixture.install(json!({"type": "timer", "prompt": "fail", "interval": "1h"})).await;
     fixture.manager.fire(&trigger.id).await.expect("fired");
     fixture.step().await;
-    fixture.runner.settled().await;
+    fixture.runner.wait_until_idle().await;
     let firings = fixture.manager.firings(Some(&trigger.id), 9).await.expect("firings");
     assert_eq!((firings[0].state, firings[0].error.as_deref()), (FiringState::Failed, Some("it failed")));
 }
@@ -326,7 +326,7 @@ async fn slots_without_room_are_missed_slots() {
         make_room(&db, 9);
         fixture.step().await;
         fixture.starts.held.as_ref().expect("held").add_permits(9);
-        fixture.runner.settled().await;
+        fixture.runner.wait_until_idle().await;
         let begun = fixture.starts.begun.lock().expect("lock").clone();
         let at = |firing: &Firing| jiff::Timestamp::from_millisecond(firing.slot.parse().expect("a slot"));
         let time = |firing: &Firing| at(firing).expect("a time").to_string()[11..16].to_owned();

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde_json::json;
 use toolwright_core::OpKind;
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
-use toolwright_core::context::InnerCalls;
+use toolwright_core::context::NestedCalls;
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use toolwright_core::event::Event;
 use toolwright_core::model::{ModelClient, ModelError, ModelErrorKind, ModelResponse, Usage};
@@ -82,7 +82,7 @@ impl<F: Fn(&str) -> Result<f32, String> + Send + Sync> Scorer for FunctionScorer
         &self,
         _query: &str,
         tools: &[&Entry],
-        _calls: Option<&dyn InnerCalls>,
+        _calls: Option<&dyn NestedCalls>,
     ) -> Result<Vec<Score>, ScorerError> {
         let names: Vec<_> = tools.iter().map(|tool| tool.id().name().to_owned()).collect();
         self.asked.lock().expect("not poisoned").push(names.clone());

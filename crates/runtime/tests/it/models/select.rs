@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::Listing;
-use toolwright_core::context::InnerCalls;
+use toolwright_core::context::NestedCalls;
 use toolwright_core::{
     CallId, Effects, Entry, ErrorKind, Outcome, Policy, Principal, Profile, Provider as _, ProviderKind, RawArguments,
     Session, Snapshot, StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
@@ -128,7 +128,7 @@ impl Scorer for SlowScorer {
         &self,
         _query: &str,
         _tools: &[&Entry],
-        _calls: Option<&dyn InnerCalls>,
+        _calls: Option<&dyn NestedCalls>,
     ) -> Result<Vec<Score>, ScorerError> {
         std::future::pending().await
     }

@@ -45,7 +45,7 @@ async fn take(store: &SqliteStore, delivery: Delivery, (reader, call): (&str, &s
 
 async fn begin(store: &SqliteStore, id: &str) {
     let limits = AgentLimits::default();
-    let new = NewAgent { id: id.into(), parent: None, name: id.into(), limits, fresh: true, time_left: None };
+    let new = NewAgent { id: id.into(), parent: None, name: id.into(), limits, starts_task: true, time_left: None };
     store.begin_agent(new).await.expect("begun");
 }
 
@@ -296,7 +296,7 @@ async fn mailboxes_and_trees_are_listed_newest_first() {
     assert_eq!((counts, total), (vec![("s", 1, 1)], 2));
     for (id, parent) in [("a", None), ("b", None), ("b1", Some("b")), ("c", None)] {
         let (limits, parent) = (AgentLimits::default(), parent.map(Into::into));
-        let new = NewAgent { id: id.into(), parent, name: id.into(), limits, fresh: true, time_left: None };
+        let new = NewAgent { id: id.into(), parent, name: id.into(), limits, starts_task: true, time_left: None };
         store.begin_agent(new).await.expect("begun");
     }
     let first = store.agent_roots(None, 2).await.expect("roots");

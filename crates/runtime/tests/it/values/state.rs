@@ -136,7 +136,7 @@ async fn values_that_cannot_be_kept_fail_their_readers() {
 
 /// The tainted arguments of a call, with the tools.
 fn tainted(outcome: &Outcome) -> Vec<String> {
-    let from = |one: &toolwright_core::taint::Tainted| format!("{} {}", one.path, one.from.sources().join(" "));
+    let from = |one: &toolwright_core::taint::TaintedArgument| format!("{} {}", one.path, one.from.sources().join(" "));
     outcome.provenance.tainted.iter().map(from).collect()
 }
 

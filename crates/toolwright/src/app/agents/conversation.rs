@@ -125,7 +125,7 @@ impl Conversation {
     ///
     /// # Errors
     /// As [`load`](Self::load), except for a run that does not exist.
-    pub async fn attend(&mut self, introduction: String) -> Result<(), Error> {
+    pub async fn open_or_create(&mut self, introduction: String) -> Result<(), Error> {
         match self.load().await {
             Err(Error::Agent(DriverError::NotFound(_))) => {
                 self.state = Some(RunState::resident(self.spec.clone(), introduction));

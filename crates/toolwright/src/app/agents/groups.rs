@@ -55,7 +55,7 @@ impl Toolwright {
             let mut driven: HashMap<SessionId, DrivenMember> = HashMap::new();
             while let Some(app) = Weak::upgrade(&app) {
                 match app.executor().services().groups.members(None).await {
-                    Ok(members) => settle(&app, &mut driven, members),
+                    Ok(members) => sync_members(&app, &mut driven, members),
                     Err(error) => tracing::warn!("the members of groups cannot be read: {error}"),
                 }
                 drop(app);
@@ -66,7 +66,7 @@ impl Toolwright {
 }
 
 /// Starts driving this workspace's started members, and stops those that no longer exist.
-fn settle(app: &Arc<Toolwright>, driven: &mut HashMap<SessionId, DrivenMember>, members: Vec<Member>) {
+fn sync_members(app: &Arc<Toolwright>, driven: &mut HashMap<SessionId, DrivenMember>, members: Vec<Member>) {
     let root = app.config().root.clone();
     let is_ours = |member: &Member| member.started && member.rights.root == root;
     let started: HashMap<SessionId, Member> =
@@ -108,7 +108,7 @@ async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Resul
     let agent = agent(app, member)?.id(member.session.as_str()).cancel(cancel.clone()).job_wait(None).reading_mailbox();
     let agent = agent.shared_approver(approver);
     let mut conversation = agent.conversation().await?;
-    conversation.attend(introduction(member)).await?;
+    conversation.open_or_create(introduction(member)).await?;
     loop {
         conversation.receive().await?;
         // It restarts with its token's present roles, and then reads its messages.

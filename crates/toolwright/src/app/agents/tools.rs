@@ -7,7 +7,7 @@ use toolwright_core::agents::{AgentConfig, AgentLimits};
 use toolwright_core::catalogue::Provider;
 use toolwright_search::ToolFinder;
 
-use crate::app::{Reloaded, Running, Toolwright};
+use crate::app::{ProviderSettings, ReloadChanges, Toolwright};
 use crate::config::Config;
 use crate::config::file::AgentToolName;
 
@@ -27,11 +27,11 @@ impl ConfiguredAgents {
 
 impl Toolwright {
     /// Updates the agents to the configuration in force.
-    pub(in crate::app) async fn settle_agents_in(
+    pub(in crate::app) async fn resolve_agents_in(
         self: &Arc<Self>,
         config: &Config,
-        running: &mut Running,
-        done: &mut Reloaded,
+        running: &mut ProviderSettings,
+        done: &mut ReloadChanges,
     ) {
         let settings = ConfiguredAgents::of(config);
         if running.agents.as_ref() == Some(&settings) || (running.agents.is_none() && settings.agents.is_empty()) {

@@ -247,7 +247,7 @@ fn withheld_env(config: &Config) -> Vec<String> {
 }
 
 /// Returns configured tools that are not in the catalogue, by tool prefix or name, with the reasons.
-pub(in crate::app) fn absent(config: &Config) -> Vec<(String, String)> {
+pub(in crate::app) fn missing_tools(config: &Config) -> Vec<(String, String)> {
     let namespace = |entry: &str| server_namespace(entry, &|_| false);
     let mut absent = Vec::new();
     for problem in config.problems.iter().filter(|problem| problem.severity == Severity::EntryDisabled) {

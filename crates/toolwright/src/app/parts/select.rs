@@ -15,10 +15,10 @@ use crate::app::Toolwright;
 use crate::config::{Config, EmbeddingsConfig};
 
 /// The embeddings of an instance, while it exists.
-struct EmbeddingsOf(Weak<Toolwright>);
+struct InstanceEmbeddings(Weak<Toolwright>);
 
 #[async_trait]
-impl VectorSource for EmbeddingsOf {
+impl VectorSource for InstanceEmbeddings {
     async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
         match self.0.upgrade() {
             Some(app) => app.tool_vectors().await,
@@ -29,7 +29,7 @@ impl VectorSource for EmbeddingsOf {
 
 /// Returns the instance's vectors, by its embeddings at the time of use.
 pub(in crate::app) fn vectors(app: &Arc<Toolwright>) -> Arc<dyn VectorSource> {
-    Arc::new(EmbeddingsOf(Arc::downgrade(app)))
+    Arc::new(InstanceEmbeddings(Arc::downgrade(app)))
 }
 
 /// Returns the selector that the configuration of `app` describes.

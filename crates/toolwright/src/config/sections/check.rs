@@ -13,7 +13,7 @@ use toolwright_core::setting::is_off;
 use super::file::{ConfigFile, PolicyConfig};
 use super::servers;
 use crate::config::files::LayerKind;
-use crate::config::node::{At, Data, Member, Node, Problem, Severity};
+use crate::config::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 
 /// Schema keyword: members of this mapping are independent; an invalid one is left out.
 pub(crate) const ENTRIES: &str = "x-entries";
@@ -263,7 +263,7 @@ impl Walk<'_> {
         ))
     }
 
-    fn report(&mut self, at: &At, message: String, remedy: impl Into<String>) {
+    fn report(&mut self, at: &SourceLocation, message: String, remedy: impl Into<String>) {
         self.problems.push(Problem::new(Severity::Error, at, self.path.join("."), message, remedy));
     }
 }
@@ -475,7 +475,7 @@ pub fn policy_file(text: &str, file: &Path) -> Result<PolicyConfig, Vec<Problem>
     }
     serde_json::from_value(node.to_value()).map_err(|error| {
         let remedy = "compare it with `toolwright config schema`";
-        vec![Problem::new(Severity::Error, &At { file, line: 0 }, "policy", error.to_string(), remedy)]
+        vec![Problem::new(Severity::Error, &SourceLocation { file, line: 0 }, "policy", error.to_string(), remedy)]
     })
 }
 

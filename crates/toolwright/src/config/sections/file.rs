@@ -321,7 +321,7 @@ pub struct PolicyConfig {
 impl PolicyConfig {
     /// Returns the policy of its rules under a profile.
     #[must_use]
-    pub fn under(&self, profile: Profile) -> Policy {
+    pub fn policy_for(&self, profile: Profile) -> Policy {
         Policy { profile, rules: self.rules.clone(), tools: self.tools.clone(), within: None }
     }
 }

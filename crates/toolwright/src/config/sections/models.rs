@@ -19,7 +19,7 @@ use super::check::endpoint_schema;
 use super::file::{ConfigFile, Entries};
 use super::variables::ResolveScope;
 use crate::config::files::FileStamp;
-use crate::config::node::{At, Member, Node, Problem, Severity};
+use crate::config::node::{Member, Node, Problem, Severity, SourceLocation};
 
 /// `models`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -91,7 +91,7 @@ pub(in crate::config) fn endpoint(member: &mut Member, scope: &mut ResolveScope<
 pub(in crate::config) fn overrides(
     name: &str,
     all: &IndexMap<String, ModelConfig>,
-    at: &At,
+    at: &SourceLocation,
     problems: &mut Vec<Problem>,
 ) -> Option<ModelOverrides> {
     let model = all.get(name)?;
@@ -113,7 +113,7 @@ pub(in crate::config) fn overrides(
 pub(in crate::config) fn tokenizer(
     name: &str,
     model: &ModelConfig,
-    at: &At,
+    at: &SourceLocation,
     scope: &mut ResolveScope<'_>,
 ) -> Option<PathBuf> {
     let path = model.tokenizer.as_ref().filter(|path| !path.as_os_str().is_empty())?;

@@ -13,7 +13,7 @@ use toolwright_oauth::{ClientProof, Grant, OAuthConfig, SigningKey};
 use super::check::{check, entry_schema, schema};
 use super::variables::ResolveScope;
 use crate::config::Server;
-use crate::config::node::{At, Data, Member, Node, Problem, Severity};
+use crate::config::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 
 /// The default signature algorithm of private keys.
 const DEFAULT_ALGORITHM: &str = "ES256";
@@ -21,7 +21,7 @@ const DEFAULT_ALGORITHM: &str = "ES256";
 /// An entry that is being resolved.
 struct Resolver<'a, 'b> {
     entry: &'a str,
-    at: &'a At,
+    at: &'a SourceLocation,
     scope: &'a mut ResolveScope<'b>,
     /// Set by the first fault that leaves the entry out.
     broken: bool,
@@ -54,7 +54,7 @@ pub(crate) fn resolve(member: Member, taken: &[String], scope: &mut ResolveScope
     let namespace = resolver.namespace(taken);
     let mut config = resolver.config(&mut node);
     if let Some(config) = &mut config {
-        resolver.settle_oauth(config);
+        resolver.resolve_oauth(config);
     }
     match config {
         Some(config) if !resolver.broken => {
@@ -118,7 +118,7 @@ impl Resolver<'_, '_> {
         if is_program {
             node.set("type", Data::Text("stdio".to_owned()));
         } else if !self.broken {
-            self.settle_address(node);
+            self.resolve_address(node);
         }
         if self.broken {
             return None;
@@ -171,7 +171,7 @@ impl Resolver<'_, '_> {
     }
 
     /// Checks the address, and determines the transport from it.
-    fn settle_address(&mut self, node: &mut Node) {
+    fn resolve_address(&mut self, node: &mut Node) {
         if node.text_of("sandbox").is_some_and(|profile| profile != "full") {
             let remedy = "remove it, or give the server as a `command`";
             self.warn("sandbox", "it has no process of ours: a server at an address cannot be sandboxed", remedy);
@@ -207,7 +207,7 @@ impl Resolver<'_, '_> {
 
     /// Decides whether tokens are obtained for a server at an address: not if OAuth is disabled, or a header has the
     /// key.
-    fn settle_oauth(&mut self, config: &mut McpServerConfig) {
+    fn resolve_oauth(&mut self, config: &mut McpServerConfig) {
         let headers = match &config.transport {
             McpTransport::Stdio { .. } => return,
             McpTransport::Http { headers, .. }
@@ -225,7 +225,7 @@ impl Resolver<'_, '_> {
             self.fail("oauth", message, "keep the one that is meant");
             return;
         }
-        self.settle_proof(&mut section);
+        self.resolve_proof(&mut section);
         let id_by_url = section.client_metadata_url.as_deref();
         if id_by_url.is_some_and(|url| !url.starts_with("https://")) {
             self.fail("oauth.client_metadata_url", "it is no https:// address", "publish the document with TLS");
@@ -234,7 +234,7 @@ impl Resolver<'_, '_> {
         if is_unnamed && section.proof != ClientProof::None {
             self.fail("oauth.client_id", "a secret or key needs its client", "add the client's identifier");
         }
-        self.settle_grant(&mut section);
+        self.resolve_grant(&mut section);
         if is_unnamed && section.grant != Grant::AuthorizationCode {
             let message = "this grant needs a client that the authorization server knows";
             self.fail("oauth.client_id", message, "register one there and add its identifier");
@@ -249,7 +249,7 @@ impl Resolver<'_, '_> {
         config.oauth = Some(section);
     }
 
-    fn settle_proof(&mut self, section: &mut OAuthConfig) {
+    fn resolve_proof(&mut self, section: &mut OAuthConfig) {
         section.proof = match (section.client_secret.take(), &section.private_key_file) {
             (None, None) => ClientProof::None,
             (Some(secret), None) => ClientProof::Secret(secret),
@@ -278,7 +278,7 @@ impl Resolver<'_, '_> {
         };
     }
 
-    fn settle_grant(&mut self, section: &mut OAuthConfig) {
+    fn resolve_grant(&mut self, section: &mut OAuthConfig) {
         match section.grant {
             Grant::JwtBearer if section.assertion.is_some() == section.assertion_file.is_some() => {
                 let message = "`jwt_bearer` needs either `assertion` or `assertion_file`";

@@ -14,7 +14,7 @@ use toolwright_runtime::queue::DEFAULT_QUEUE;
 
 use super::check::{branch, section_schema};
 use crate::config::files::{FileNames, Variables, config_home};
-use crate::config::node::{At, Data, Member, Node, Problem, Severity};
+use crate::config::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 use crate::private_file::{self, OtherUsersAccess, write_atomically};
 use crate::secrets::{in_address, in_arguments, is_surroundings, looks_secret, without_scheme};
 
@@ -74,7 +74,7 @@ impl ResolveScope<'_> {
     }
 
     /// Expands the texts in `node`, by its schema. Each fault is reported for `field` at the place `at`.
-    pub(crate) fn fill_in(&mut self, node: &mut Node, schema: &Value, at: &At, field: &str) {
+    pub(crate) fn fill_in(&mut self, node: &mut Node, schema: &Value, at: &SourceLocation, field: &str) {
         if let Some(purpose) = schema.get(VARIABLES).and_then(Value::as_str) {
             self.fill_texts(node, purpose, "", at, field);
             return;
@@ -96,7 +96,7 @@ impl ResolveScope<'_> {
         }
     }
 
-    fn fill_texts(&mut self, node: &mut Node, purpose: &str, key: &str, at: &At, field: &str) {
+    fn fill_texts(&mut self, node: &mut Node, purpose: &str, key: &str, at: &SourceLocation, field: &str) {
         match &mut node.data {
             Data::Text(text) => {
                 let holds = match purpose {
@@ -167,7 +167,7 @@ impl ResolveScope<'_> {
     }
 
     /// Expands a string of an entry in place. A fault leaves the entry out.
-    pub(crate) fn fill(&mut self, at: &At, field: &str, text: &mut String, holds: StringUse<'_>) {
+    pub(crate) fn fill(&mut self, at: &SourceLocation, field: &str, text: &mut String, holds: StringUse<'_>) {
         match expand(text, self.variables) {
             Ok(expanded) => {
                 note_secrets(&expanded, holds, self.secrets);
@@ -183,12 +183,12 @@ impl ResolveScope<'_> {
     }
 
     /// Reports a fault that leaves the entry out.
-    pub(crate) fn leave_out(&mut self, at: &At, field: &str, message: String, remedy: impl Into<String>) {
+    pub(crate) fn leave_out(&mut self, at: &SourceLocation, field: &str, message: String, remedy: impl Into<String>) {
         self.problems.push(Problem::new(Severity::EntryDisabled, at, field, message, remedy));
     }
 
     /// Checks that a queue is defined. Otherwise the calls would not be limited as intended.
-    pub(crate) fn check_queue(&mut self, at: &At, field: &str, queue: &str) {
+    pub(crate) fn check_queue(&mut self, at: &SourceLocation, field: &str, queue: &str) {
         if queue == DEFAULT_QUEUE || self.queues.iter().any(|known| known == queue) {
             return;
         }

@@ -12,9 +12,9 @@ pub struct Change {
     /// Its place, like `mcp_servers.git.args`.
     pub path: String,
     /// The approved value.
-    pub was: Option<Value>,
+    pub approved: Option<Value>,
     /// The current value.
-    pub is: Option<Value>,
+    pub current: Option<Value>,
 }
 
 impl Change {
@@ -34,7 +34,7 @@ impl Change {
             let masked = crate::config::masked(&nested);
             self.path.split('.').try_fold(masked, |outer, key| outer.get(key).cloned())
         };
-        (mask(&self.was), mask(&self.is))
+        (mask(&self.approved), mask(&self.current))
     }
 }
 
@@ -67,7 +67,7 @@ fn compare<'v>(
         _ => None,
     };
     let Some((was_members, is_members)) = members else {
-        out.push(Change { path: path.join("."), was: was.cloned(), is: is.cloned() });
+        out.push(Change { path: path.join("."), approved: was.cloned(), current: is.cloned() });
         return;
     };
     let is_new = |key: &&String| !was_members.is_some_and(|was| was.contains_key(*key));

@@ -56,13 +56,13 @@ pub struct ProjectTrust {
     /// The file, absolute.
     pub file: PathBuf,
     /// Its state.
-    pub standing: TrustState,
+    pub state: TrustState,
     /// The approved content, which applies; `None` if there is none.
     pub in_force: Option<Content>,
     /// The current content; `None` if the file is gone or cannot be read.
     pub now: Option<Content>,
     /// Changes that wait for approval.
-    pub waits: Vec<Change>,
+    pub pending: Vec<Change>,
     /// The reason why the current file cannot be read or parsed.
     pub fault: Option<String>,
     /// The problems of a faulty file.
@@ -82,7 +82,7 @@ impl ProjectTrust {
         };
         let fault = self.fault.as_ref().map(|fault| format!(" ({fault})")).unwrap_or_default();
         let refused = if self.refused { "; you refused the change" } else { "" };
-        Some(match self.standing {
+        Some(match self.state {
             TrustState::Approved | TrustState::Faulty => return None,
             TrustState::Unapproved if self.refused => (
                 "you refused this file, so it is left out".to_owned(),
@@ -95,14 +95,14 @@ impl ProjectTrust {
             TrustState::Changed => (
                 format!(
                     "it has changed since it was approved, and the approved version stays in force{refused}{fault}{}",
-                    named(&self.waits)
+                    named(&self.pending)
                 ),
                 remedy("`toolwright trust` shows the change and asks"),
             ),
             TrustState::Gone => (
                 format!(
                     "it was removed, but the approved version stays in force because it restricts something{}",
-                    named(&self.waits)
+                    named(&self.pending)
                 ),
                 remedy("put it back, or run `toolwright trust --revoke` with its path"),
             ),
@@ -122,8 +122,8 @@ impl ProjectTrust {
     pub fn to_json(&self) -> Value {
         let mut value = json!({
             "file": self.file,
-            "state": self.standing.as_str(),
-            "waits": self.waits.iter().map(Change::to_json).collect::<Vec<_>>(),
+            "state": self.state.as_str(),
+            "waits": self.pending.iter().map(Change::to_json).collect::<Vec<_>>(),
         });
         if let Some(summary) = self.summary() {
             value["starts"] = json!(summary.starts);
@@ -163,10 +163,10 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<ProjectTrust> {
     let approved = store.approved(file);
     let mut judged = ProjectTrust {
         file: file.to_owned(),
-        standing: TrustState::Unapproved,
+        state: TrustState::Unapproved,
         in_force: approved.as_ref().map(|approved| approved.content.clone()),
         now: None,
-        waits: Vec::new(),
+        pending: Vec::new(),
         fault: None,
         faults: Vec::new(),
         refused: false,
@@ -175,16 +175,16 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<ProjectTrust> {
         Ok(now) => now,
         Err(error) => {
             judged.fault = Some(format!("it cannot be read: {error}"));
-            judged.standing = if approved.is_some() { TrustState::Changed } else { TrustState::Unapproved };
+            judged.state = if approved.is_some() { TrustState::Changed } else { TrustState::Unapproved };
             return Some(judged);
         }
     };
     let Some(now) = now else {
         // A missing file does not apply, unless that would remove a restriction.
         let was = approved?.content.value(file).ok()?;
-        judged.waits = waiting(&was, &json!({}));
-        judged.standing = TrustState::Gone;
-        return (!judged.waits.is_empty()).then_some(judged);
+        judged.pending = waiting(&was, &json!({}));
+        judged.state = TrustState::Gone;
+        return (!judged.pending.is_empty()).then_some(judged);
     };
     judged.now = Some(now.clone());
     judged.refused = store.is_refused(file, &now);
@@ -200,11 +200,11 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<ProjectTrust> {
             }
             // A faulty file needs no approval either, but its owner should know.
             let harmless = |fault| Problem { severity: Severity::Warning, ..fault };
-            (judged.standing, judged.faults) = (TrustState::Faulty, faults.into_iter().map(harmless).collect());
+            (judged.state, judged.faults) = (TrustState::Faulty, faults.into_iter().map(harmless).collect());
         }
         return Some(judged);
     };
-    judged.standing = if approved.content == now {
+    judged.state = if approved.content == now {
         TrustState::Approved
     } else if approved.older.contains(&now.hash()) {
         keep(store, file, &now, Approval::ByPerson);
@@ -212,8 +212,8 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<ProjectTrust> {
     } else {
         match (approved.content.value(file), parsed) {
             (Ok(was), Ok((is, _))) => {
-                judged.waits = waiting(&was, &is);
-                if judged.waits.is_empty() {
+                judged.pending = waiting(&was, &is);
+                if judged.pending.is_empty() {
                     keep(store, file, &now, Approval::Harmless);
                     TrustState::Approved
                 } else {
@@ -223,7 +223,7 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<ProjectTrust> {
             _ => TrustState::Changed,
         }
     };
-    if judged.standing == TrustState::Approved {
+    if judged.state == TrustState::Approved {
         // The problems of an approved file are reported when it is loaded.
         (judged.in_force, judged.fault) = (Some(now), None);
     }
@@ -246,7 +246,7 @@ fn keep(store: &TrustStore, file: &Path, content: &Content, how: Approval) {
 /// # Errors
 /// Errors of the file system.
 pub fn write_approved(file: &Path, text: &str, store: &TrustStore) -> io::Result<bool> {
-    let was_approved = judge(file, store).is_none_or(|judged| judged.standing == TrustState::Approved);
+    let was_approved = judge(file, store).is_none_or(|judged| judged.state == TrustState::Approved);
     crate::private_file::write_atomically(file, text)?;
     if !is_project_file(file) {
         return Ok(true);
@@ -266,7 +266,7 @@ pub fn write_approved(file: &Path, text: &str, store: &TrustStore) -> io::Result
 /// Errors of the file system.
 pub fn write_approved_agent(folder: &Path, file: &Path, text: &str, store: &TrustStore) -> io::Result<bool> {
     let judged = judge(folder, store);
-    let was_approved = judged.as_ref().is_none_or(|judged| judged.standing == TrustState::Approved);
+    let was_approved = judged.as_ref().is_none_or(|judged| judged.state == TrustState::Approved);
     crate::private_file::write_atomically(file, text)?;
     if !was_approved || is_nested() {
         return Ok(false);

@@ -39,7 +39,7 @@ pub enum Approval {
 
 /// The record of one file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Approved {
+pub(super) struct ApprovedFile {
     /// For people who read the folder.
     file: String,
     pub(super) content: Content,
@@ -75,7 +75,7 @@ impl TrustStore {
 
     /// Returns the record of a file. A record that cannot be read, or that another user may have written, does not
     /// count.
-    pub(super) fn approved(&self, file: &Path) -> Option<Approved> {
+    pub(super) fn approved(&self, file: &Path) -> Option<ApprovedFile> {
         read(&self.record_of(file))
     }
 
@@ -113,7 +113,7 @@ impl TrustStore {
             older.truncate(MAX_OLDER);
         }
         let approved =
-            Approved { file: place_of(file).to_string_lossy().into_owned(), content: content.clone(), older };
+            ApprovedFile { file: place_of(file).to_string_lossy().into_owned(), content: content.clone(), older };
         write_atomically(&self.record_of(file), &serde_json::to_string(&approved)?)?;
         remove(&self.refusal_of(file))?;
         self.keep_bounded()
@@ -133,7 +133,7 @@ impl TrustStore {
     pub fn texts(&self) -> Vec<String> {
         let records = std::fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let records = records.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
-        records.filter_map(|path| read::<Approved>(&path)).map(|approved| approved.content.text).collect()
+        records.filter_map(|path| read::<ApprovedFile>(&path)).map(|approved| approved.content.text).collect()
     }
 
     fn keep_bounded(&self) -> io::Result<()> {

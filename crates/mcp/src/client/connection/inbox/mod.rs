@@ -135,7 +135,7 @@ pub(crate) struct Inbox {
     /// Notified when an unsolicited message may have been missed.
     pub(crate) has_missed: Notify,
     /// Changes with every message; only compared for equality.
-    heard: AtomicU64,
+    messages_seen: AtomicU64,
     state: Mutex<State>,
     questions: Arc<Questions>,
 }
@@ -182,7 +182,7 @@ impl Inbox {
             pages: ElicitationPages::default(),
             stdout_noise: StdoutNoise::default(),
             has_missed: Notify::new(),
-            heard: AtomicU64::new(0),
+            messages_seen: AtomicU64::new(0),
             state: Mutex::default(),
             questions: Arc::default(),
         })
@@ -300,12 +300,12 @@ impl Inbox {
     /// those may cause the silence, and their own time limits probe the server. `false` as soon as anything
     /// arrives.
     pub(crate) async fn falls_silent(&self, idle: Duration) -> bool {
-        let heard = self.heard.load(Ordering::Relaxed);
+        let heard = self.messages_seen.load(Ordering::Relaxed);
         let newest = self.calls().into_iter().max();
         let (mut idle_since, mut looked) = (Instant::now(), tokio::time::interval_at(Instant::now() + LOOK, LOOK));
         loop {
             looked.tick().await;
-            if self.heard.load(Ordering::Relaxed) != heard {
+            if self.messages_seen.load(Ordering::Relaxed) != heard {
                 return false;
             }
             if self.calls().into_iter().any(|id| Some(id) <= newest) {
@@ -400,7 +400,7 @@ pub(crate) enum RegisterError {
 impl Incoming for Inbox {
     fn message(&self, json: &[u8], during: Option<RequestId>) {
         // Not added atomically: one of two concurrent additions may be lost, but the value changes.
-        self.heard.store(self.heard.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.messages_seen.store(self.messages_seen.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         if let Some(frames) = &self.listener.frames {
             frames.frame(&self.listener.server, Direction::Received, json);
         }
@@ -584,7 +584,7 @@ mod tests {
         assert!((IDLE / 2..5 * IDLE).contains(&ended.elapsed()), "{:?}", ended.elapsed());
         let heard = async {
             tokio::time::sleep(IDLE / 2).await;
-            inbox.heard.fetch_add(1, Ordering::Relaxed);
+            inbox.messages_seen.fetch_add(1, Ordering::Relaxed);
         };
         assert!(!tokio::join!(inbox.falls_silent(4 * IDLE), heard).0);
     }

@@ -25,7 +25,7 @@ impl Authorizer for Tokens {
         let value = format!("Bearer t{used}").parse().expect("value");
         Ok(HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]))
     }
-    async fn challenged(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String> {
+    async fn on_challenge(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String> {
         *self.used.lock().expect("used") += 1;
         let status = challenge.status;
         self.challenges.lock().expect("challenges").push((challenge, sent));

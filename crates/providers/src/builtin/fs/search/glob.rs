@@ -64,7 +64,7 @@ impl Tool for Glob {
             let matcher = path_pattern(&pattern)?;
             let mut found = SearchOutput::new(timeout_ms, &context);
             let mut count = 0u64;
-            let bounds = Bounds { hidden: hidden.into(), depth: None, until: found.until };
+            let bounds = Bounds { hidden: hidden.into(), depth: None, deadline: found.until };
             let walked = walk(&start, bounds, &context, |entry| {
                 if entry.kind == Kind::File && matches(&matcher, entry, &start) {
                     count += 1;

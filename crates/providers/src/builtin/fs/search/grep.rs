@@ -128,7 +128,7 @@ fn search(guard: &Paths, arguments: &Arguments, context: &ToolContext) -> Result
         .build();
     let mut hits = Hits::new(arguments, context);
     let (mut files, mut unsearched, mut timed_out) = (0u64, 0u64, None);
-    let bounds = Bounds { hidden: arguments.hidden.into(), depth: None, until: hits.found.until };
+    let bounds = Bounds { hidden: arguments.hidden.into(), depth: None, deadline: hits.found.until };
     let mut walked = walk(&start, bounds, context, |entry| {
         let wanted = entry.kind == Kind::File
             && only.as_ref().is_none_or(|only| matches(only, entry, &start))

@@ -94,7 +94,8 @@ impl<'c> SearchOutput<'c> {
                 WalkLimit::Entries => format!("at {MAX_ENTRIES} entries"),
             };
             let at = shown(at, &start.root);
-            notes.push(format!("not finished: stopped {why}, with {} entries looked at, before `{at}`", walked.seen));
+            notes
+                .push(format!("not finished: stopped {why}, with {} entries looked at, before `{at}`", walked.visited));
             notes.extend(summary.map(|summary| format!("so far: {summary}")));
             notes.push(match stopped {
                 WalkLimit::Time => "narrow the path or raise timeout_ms".to_owned(),
@@ -113,7 +114,7 @@ impl<'c> SearchOutput<'c> {
             self.text.push_str(&format!("[{}]", notes.join("; ")));
         }
         let output = ToolOutput::text(self.text)
-            .with_extra("looked_at", walked.seen)
+            .with_extra("looked_at", walked.visited)
             .with_extra("complete", whole && walked.stopped.is_none());
         with_warning(output, start)
     }

@@ -61,7 +61,7 @@ impl Tool for Tree {
             let mut found = SearchOutput::new(timeout_ms, &context);
             found.text = format!("{}/\n", start.shown());
             let mut count = 0u64;
-            let bounds = Bounds { hidden: hidden.into(), depth: Some(depth), until: found.until };
+            let bounds = Bounds { hidden: hidden.into(), depth: Some(depth), deadline: found.until };
             let walked = walk(&start, bounds, &context, |entry| {
                 if entry.depth == 0 {
                     return Err(failed(format!("`{path}` is a file, not a folder: read it with fs__read")));

@@ -49,14 +49,14 @@ pub(super) struct Bounds {
     /// Levels below the start.
     pub(super) depth: Option<usize>,
     /// When it stops, complete or not.
-    pub(super) until: Instant,
+    pub(super) deadline: Instant,
 }
 
 /// The extent of a walk.
 #[derive(Debug, Default)]
 pub(super) struct WalkSummary {
     /// Entries looked at.
-    pub(super) seen: usize,
+    pub(super) visited: usize,
     /// Entries that could not be read.
     pub(super) unreadable: u64,
     /// Set if it stopped early: the reason, and the entry it had reached.
@@ -114,13 +114,13 @@ pub(super) fn walk(
             Kind::Folder => above.folder(name).map_err(fail)?,
             kind => {
                 visit(&Entry { path: start.path.clone(), kind, depth: 0, name, folder: &above })?;
-                return Ok(WalkSummary { seen: 1, ..WalkSummary::default() });
+                return Ok(WalkSummary { visited: 1, ..WalkSummary::default() });
             }
         },
     };
     let depth = bounds.depth.unwrap_or(MAX_DEPTH).min(MAX_DEPTH);
     let mut walk = Walk { start, bounds, depth, context, walked: WalkSummary::default(), visit: &mut visit };
-    walk.folder(&folder, &start.path, 1, &Rules::above(&start.path))?;
+    walk.folder(&folder, &start.path, 1, &Rules::of_ancestors(&start.path))?;
     Ok(walk.walked)
 }
 
@@ -136,7 +136,7 @@ struct Walk<'w> {
 impl Walk<'_> {
     /// Visits the contents of a folder, down to [`MAX_DEPTH`].
     fn folder(&mut self, folder: &Dir, path: &Path, depth: usize, above: &Rc<Rules>) -> Result<WalkControl, ToolError> {
-        let Ok(entries) = folder.entries(MAX_ENTRIES - self.walked.seen + 1) else {
+        let Ok(entries) = folder.entries(MAX_ENTRIES - self.walked.visited + 1) else {
             self.walked.unreadable += 1;
             return Ok(WalkControl::Continue);
         };
@@ -150,7 +150,7 @@ impl Walk<'_> {
                 self.walked.stopped = Some((stopped, path));
                 return Ok(WalkControl::Stop);
             }
-            self.walked.seen += 1;
+            self.walked.visited += 1;
             if self.leaves_out(&name, &path, kind, &rules) {
                 continue;
             }
@@ -174,19 +174,19 @@ impl Walk<'_> {
     }
 
     fn bound(&self) -> Option<WalkLimit> {
-        if self.walked.seen >= MAX_ENTRIES {
+        if self.walked.visited >= MAX_ENTRIES {
             return Some(WalkLimit::Entries);
         }
-        (self.context.services.clock.now() >= self.bounds.until).then_some(WalkLimit::Time)
+        (self.context.services.clock.now() >= self.bounds.deadline).then_some(WalkLimit::Time)
     }
 
     fn leaves_out(&self, name: &OsStr, path: &Path, kind: Kind, rules: &Rules) -> bool {
         name == ".git"
             || self.start.withholds(path)
             || match rules.ruling(path, kind == Kind::Folder) {
-                Ruling::Ignored => true,
-                Ruling::Wanted => false,
-                Ruling::None => self.bounds.hidden == Hidden::Skip && name.as_encoded_bytes().starts_with(b"."),
+                IgnoreDecision::Ignored => true,
+                IgnoreDecision::Wanted => false,
+                IgnoreDecision::None => self.bounds.hidden == Hidden::Skip && name.as_encoded_bytes().starts_with(b"."),
             }
     }
 }
@@ -204,7 +204,7 @@ struct Rules {
 
 /// The rules' decision about an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ruling {
+enum IgnoreDecision {
     None,
     Ignored,
     /// Included, even if it is hidden.
@@ -213,7 +213,7 @@ enum Ruling {
 
 impl Rules {
     /// Reads the rules of the folders above `path`, which is absolute and without links.
-    fn above(path: &Path) -> Rc<Self> {
+    fn of_ancestors(path: &Path) -> Rc<Self> {
         let mut rules = Rc::new(Self::default());
         let Ok(top) = Dir::root(Path::new("/")) else { return rules };
         let mut folders: Vec<&Path> = path.ancestors().skip(1).collect();
@@ -237,18 +237,18 @@ impl Rules {
     }
 
     /// Returns the decision about an entry below the folder.
-    fn ruling(&self, path: &Path, is_folder: bool) -> Ruling {
+    fn ruling(&self, path: &Path, is_folder: bool) -> IgnoreDecision {
         for kind in 0..self.files.len() {
             let mut level = Some(self);
             while let Some(rules) = level {
                 match rules.files[kind].as_ref().map_or(Match::None, |file| file.matched(path, is_folder)) {
                     Match::None => level = rules.above.as_deref(),
-                    Match::Ignore(_) => return Ruling::Ignored,
-                    Match::Whitelist(_) => return Ruling::Wanted,
+                    Match::Ignore(_) => return IgnoreDecision::Ignored,
+                    Match::Whitelist(_) => return IgnoreDecision::Wanted,
                 }
             }
         }
-        Ruling::None
+        IgnoreDecision::None
     }
 }
 

@@ -13,14 +13,19 @@ use toolwright_core::trigger::{TriggerConfig, TriggerError};
 use toolwright_telemetry::{Telemetry, TelemetryConfig};
 
 use super::agents::{KnownNames, check_model};
-use super::node::{At, Node, Problem, Severity};
+use super::node::{Node, Problem, Severity, SourceLocation};
 use super::sections::file::{ConfigFile, EmbeddingsConfig, ToolEntry};
 use super::sections::variables::ResolveScope;
 use super::{AgentEntry, BUILTIN, Config, LLM, REST, agents};
 use crate::secrets::without_scheme;
 
 /// Checks settings against each other, and resolves names and paths.
-pub(super) fn settle(sections: &mut ConfigFile, merged: &Node, state_dir: &Path, scope: &mut ResolveScope<'_>) {
+pub(super) fn resolve_settings(
+    sections: &mut ConfigFile,
+    merged: &Node,
+    state_dir: &Path,
+    scope: &mut ResolveScope<'_>,
+) {
     if let Err(error) = sections.server.http.parse::<SocketAddr>() {
         let (at, message) = (merged.place("server", "http"), format!("it is not an address and port: {error}"));
         let remedy = "write it like 127.0.0.1:7117; port 0 takes a free one";
@@ -75,7 +80,7 @@ pub(super) fn settle(sections: &mut ConfigFile, merged: &Node, state_dir: &Path,
 }
 
 /// Removes triggers that could never fire, and reports those whose agent or model does not exist.
-pub(super) fn settle_triggers(
+pub(super) fn resolve_triggers(
     triggers: &mut IndexMap<String, TriggerConfig>,
     merged: &Node,
     agents: &[AgentEntry],
@@ -96,7 +101,7 @@ pub(super) fn settle_triggers(
 }
 
 /// Removes tools whose calls could never install a trigger, and reports unknown agents and models of the others.
-pub(super) fn settle_tools(
+pub(super) fn resolve_tools(
     tools: &mut IndexMap<String, ToolEntry>,
     merged: &Node,
     agents: &[AgentEntry],
@@ -137,7 +142,7 @@ fn check_started(
     agent: Option<&str>,
     model: &mut Option<String>,
     fails: &str,
-    (at, field): (&At, &str),
+    (at, field): (&SourceLocation, &str),
     (agents, known): (&[AgentEntry], &KnownNames<'_>),
     problems: &mut Vec<Problem>,
 ) {
@@ -164,7 +169,11 @@ fn reaches(path: &Path, state_dir: &Path) -> bool {
 
 /// Returns the source of embeddings with an absolute path; `None`, with the reason among the problems, if it is
 /// invalid.
-fn embeddings(mut config: EmbeddingsConfig, at: &At, scope: &mut ResolveScope<'_>) -> Option<EmbeddingsConfig> {
+fn embeddings(
+    mut config: EmbeddingsConfig,
+    at: &SourceLocation,
+    scope: &mut ResolveScope<'_>,
+) -> Option<EmbeddingsConfig> {
     const SECTION: &str = "selection.embeddings";
     if scope.problems.iter().any(|problem| problem.field.starts_with(SECTION)) {
         return None;
@@ -215,7 +224,7 @@ pub(crate) fn cannot_load(path: &Path) -> (String, &'static str) {
 }
 
 /// Returns the receivers of telemetry. Invalid ones are left out, with the reason among the problems.
-pub(super) fn telemetry(config: &TelemetryConfig, at: &At, scope: &mut ResolveScope<'_>) -> Telemetry {
+pub(super) fn telemetry(config: &TelemetryConfig, at: &SourceLocation, scope: &mut ResolveScope<'_>) -> Telemetry {
     let mut config = config.clone();
     if scope.problems.iter().any(|problem| problem.field.starts_with("telemetry.")) {
         // A variable could not be expanded.
