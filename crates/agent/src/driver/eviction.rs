@@ -15,7 +15,7 @@ use toolwright_core::event::{CompactionLayer, Event};
 use toolwright_core::model::{CallResult, Usage};
 use toolwright_core::output::{DEFAULT_MAX_BYTES, OutputReaders};
 use toolwright_core::store::{StoreError, StoredOutput};
-use toolwright_runtime::executor::readers;
+use toolwright_runtime::executor::output_readers;
 
 use super::tool_view::RequestTools;
 use super::{Driver, RunOptions};
@@ -92,7 +92,7 @@ impl Driver {
             state.postpone_compaction();
             plan = state.plan_without_model(tools);
         }
-        let readers = readers(&self.run_context(state, snapshot, options));
+        let readers = output_readers(&self.run_context(state, snapshot, options));
         ContextTrimmer { driver: self, options, tools, readers, snapshot }.make(state, plan).await;
         true
     }

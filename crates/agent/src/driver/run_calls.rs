@@ -67,7 +67,7 @@ impl Driver {
             let apart = RunContext { usage: Some(Arc::clone(&repairs) as _), ..run.clone() };
             let checked = self.executor.check_calls(calls, &repairs_before, &apart).await;
             state.on_cost(repairs.take().1);
-            if state.on_checked(checked.usage, checked.mended()) {
+            if state.on_checked(checked.usage, checked.model_repairs()) {
                 self.save(state, options).await?;
             }
             Ok::<_, DriverError>(self.executor.run_checked(checked.calls, &run).await)

@@ -378,7 +378,7 @@ impl Gateway {
             return;
         }
         if let Some(jobs) = jobs {
-            let handed_over = executor.hand_over(HAND_OVER).await;
+            let handed_over = executor.convert_calls_to_jobs(HAND_OVER).await;
             if handed_over > 0 {
                 tracing::info!("{handed_over} running calls are left as jobs to the next process");
             }

@@ -363,7 +363,7 @@ impl Executor {
     /// Calls every interceptor in order, until one skips the call.
     async fn intercept(&self, call: &mut Arc<ValidCall>, run: &RunContext) -> Result<(), EarlyExit> {
         for interceptor in &self.options.interceptors {
-            match heard(interceptor.name(), run, interceptor.before(call, run)).await? {
+            match answer_in_time(interceptor.name(), run, interceptor.before(call, run)).await? {
                 InterceptorDecision::Continue => {}
                 InterceptorDecision::Skip(mut output) => {
                     // A text result from an interceptor is not checked against the tool's output schema.
@@ -388,7 +388,9 @@ impl Executor {
         run: &RunContext,
     ) -> Result<ToolOutput, ToolError> {
         for interceptor in self.options.interceptors.iter().rev() {
-            if let Some(mut other) = heard(interceptor.name(), run, interceptor.after(tool, &output, run)).await? {
+            if let Some(mut other) =
+                answer_in_time(interceptor.name(), run, interceptor.after(tool, &output, run)).await?
+            {
                 // A placeholder whose text was replaced is still a placeholder.
                 if let Some(what) = output.extras.remove(STANDS_IN).filter(|_| other.structured.is_none()) {
                     other.extras.entry(STANDS_IN).or_insert(what);
@@ -464,7 +466,7 @@ impl Executor {
 }
 
 /// What an interceptor says in time, unless the call is cancelled.
-async fn heard<T>(name: &str, run: &RunContext, asked: impl Future<Output = T>) -> Result<T, ToolError> {
+async fn answer_in_time<T>(name: &str, run: &RunContext, asked: impl Future<Output = T>) -> Result<T, ToolError> {
     tokio::select! {
         biased;
         answer = asked => Ok(answer),

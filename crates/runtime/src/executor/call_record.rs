@@ -78,7 +78,7 @@ pub(super) struct ApprovalAnswer {
 
 impl CallRecord {
     /// Copies the attempts and waits of a tool that has ended.
-    pub(super) fn ran(&mut self, progress: &CallProgress) {
+    pub(super) fn copy_attempts(&mut self, progress: &CallProgress) {
         (self.attempts, self.person) = (progress.attempts(), progress.person_took());
     }
 

@@ -36,7 +36,7 @@ impl CheckedCalls {
     /// Returns the calls that a model has repaired. With these records [`Executor::check_calls`] checks the same
     /// candidates again without another request.
     #[must_use]
-    pub fn mended(&self) -> Vec<(CallId, RepairRecord)> {
+    pub fn model_repairs(&self) -> Vec<(CallId, RepairRecord)> {
         let record = |call: &ValidCall| Some((call.id.clone(), (**call.provenance.repair.as_ref()?).clone()));
         self.calls.iter().flatten().filter_map(record).collect()
     }

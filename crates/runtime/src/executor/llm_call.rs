@@ -284,7 +284,7 @@ impl LlmCall {
     ) -> Services {
         let mut run = self.run.clone();
         run.llm.variant = variant;
-        let client = AccountedClient { executor: Arc::clone(&self.executor), run, used: Arc::clone(usage) };
+        let client = AttemptClient { executor: Arc::clone(&self.executor), run, used: Arc::clone(usage) };
         Services {
             tokens: counter.unwrap_or_else(|| Arc::clone(&services.tokens)),
             model: Arc::new(client),
@@ -446,14 +446,14 @@ impl LlmAttempt<'_> {
 }
 
 /// The model client of one attempt. Reports and records each request as an operation inside the call.
-struct AccountedClient {
+struct AttemptClient {
     executor: Arc<Executor>,
     run: RunContext,
     used: Arc<CallUsage>,
 }
 
 #[async_trait]
-impl ModelClient for AccountedClient {
+impl ModelClient for AttemptClient {
     async fn complete(
         &self,
         model: &str,

@@ -53,7 +53,7 @@ pub use self::context::{
     ModelRecommender, NestedCallLimits, NestedContext, PartialsFor, PromotedTo, Promotion, RepairOptions, RunContext,
 };
 pub use self::flow::EndedCall;
-pub use self::result::{BUDGET_EXCEEDED, is_denied, readers};
+pub use self::result::{BUDGET_EXCEEDED, is_denied, output_readers};
 pub use crate::models::{AuxiliaryRequests, ModelAsk, ModelCallRecord, ModelQuestion};
 pub use crate::outputs::budget::ContextBudget;
 pub use crate::outputs::cache::ResponseCache;
@@ -324,9 +324,9 @@ struct CallInFlight {
 
 impl CallInFlight {
     /// Allows turning the call into a job until the guard is dropped.
-    fn promotable(&self) -> Promotable<'_> {
+    fn promotable(&self) -> PromotionGuard<'_> {
         self.is_promotable.store(true, Ordering::Release);
-        Promotable(self)
+        PromotionGuard(self)
     }
 
     fn is_promotable(&self) -> bool {
@@ -335,16 +335,16 @@ impl CallInFlight {
 }
 
 /// A call that can become a job.
-struct Promotable<'a>(&'a CallInFlight);
+struct PromotionGuard<'a>(&'a CallInFlight);
 
-impl Promotable<'_> {
+impl PromotionGuard<'_> {
     /// Waits until the call should become a job.
     async fn wanted(&self) {
         self.0.wanted.notified().await;
     }
 }
 
-impl Drop for Promotable<'_> {
+impl Drop for PromotionGuard<'_> {
     fn drop(&mut self) {
         self.0.is_promotable.store(false, Ordering::Release);
     }
@@ -431,7 +431,7 @@ impl Executor {
 
     /// Turns every running call that another process may repeat into a job, for a process that is ending. The callers
     /// get the jobs' ids. Waits at most `limit`. Returns how many calls became jobs.
-    pub async fn hand_over(&self, limit: Duration) -> usize {
+    pub async fn convert_calls_to_jobs(&self, limit: Duration) -> usize {
         let wanted = self.in_flight.promote(|call| call.is_repeatable);
         let until = Instant::now() + limit;
         loop {

@@ -195,7 +195,7 @@ impl Executor {
 
     /// Stores text over its limit, and returns the message that replaces it.
     async fn stored(&self, text: &str, max: usize, output: &mut ToolOutput, run: &RunContext) -> String {
-        let readers = readers(run);
+        let readers = output_readers(run);
         if readers.is_empty() {
             output.extras.insert(CUT_BYTES.to_owned(), text.len().into());
             return cut_message(text, max, NO_READER);
@@ -218,7 +218,7 @@ impl Executor {
 
 /// Replaces the tool's text, a preview, with the message about the output that the tool has stored.
 fn describe_stored(stored: &StoredOutput, output: &mut ToolOutput, max: usize, run: &RunContext) {
-    let (preview, readers) = (countable_text(&output.content), readers(run));
+    let (preview, readers) = (countable_text(&output.content), output_readers(run));
     let shown = if readers.is_empty() {
         cut_message(&preview, max, NO_READER)
     } else {
@@ -230,7 +230,7 @@ fn describe_stored(stored: &StoredOutput, output: &mut ToolOutput, max: usize, r
 
 /// Returns the tools with which the caller can read stored outputs, by the caller's names.
 #[must_use]
-pub fn readers(run: &RunContext) -> OutputReaders {
+pub fn output_readers(run: &RunContext) -> OutputReaders {
     let open = |id: &str| {
         let entry = run.snapshot.get(id)?;
         let name = run.names.as_ref().map_or_else(|| Some(entry.wire_name.clone()), |names| names(entry))?;
@@ -345,7 +345,7 @@ impl Executor {
             reserved.keep();
             return outcome;
         }
-        let left = budget.left();
+        let left = budget.free_tokens();
         let kept = self.store_whole(&mut outcome, run).await;
         if kept.is_empty()
             && let Some(reserved) = budget.reserve(needed, Compact::Yes)
@@ -362,7 +362,7 @@ impl Executor {
             handle: kept.first().map(str::to_owned),
         });
         if !kept.is_empty() {
-            let message = vec![ContentBlock::text(kept.message(&readers(run)))];
+            let message = vec![ContentBlock::text(kept.message(&output_readers(run)))];
             if let Some(reserved) = budget.reserve(message.iter().map(ContentBlock::tokens).sum(), Compact::Yes) {
                 reserved.keep();
                 outcome.content = message;
@@ -376,7 +376,7 @@ impl Executor {
     /// Stores everything of an outcome that a model would see and that is not stored yet: text, images and other files.
     /// If a part cannot be stored, the outcome counts as not stored.
     async fn store_whole(&self, outcome: &mut Outcome, run: &RunContext) -> StoredOutcome {
-        if readers(run).is_empty() {
+        if output_readers(run).is_empty() {
             return StoredOutcome::default();
         }
         match self.try_store_whole(outcome, run).await {

@@ -93,7 +93,7 @@ impl Executor {
         let stopped = tokio::select! {
             biased;
             ended = &mut running => {
-                record.ran(&progress);
+                record.copy_attempts(&progress);
                 return ended;
             }
             cause = run.cancel.cancelled() => ToolError::canceled(cause),
@@ -116,7 +116,7 @@ impl Executor {
         // The tool may have to keep running until its source has processed the cancel.
         let cancelled_and_ended = async { tokio::join!(entry.provider.cancel(&call.id), &mut running).1 };
         let ended = Box::pin(tokio::time::timeout(grace, cancelled_and_ended)).await;
-        record.ran(&progress);
+        record.copy_attempts(&progress);
         match ended {
             Ok(Ok(output)) => Ok(output.with_extra("stopped", stopped.kind().as_str())),
             Ok(Err(own)) => Err(last_word(stopped, own)),
@@ -290,13 +290,13 @@ impl<'a> Wait<'a> {
     fn begins(&self, queue: &str) {
         if self.begun.set((queue.to_owned(), Instant::now())).is_ok() {
             self.events.emit_routine(|| {
-                let (op, call, tool) = self.about();
+                let (op, call, tool) = self.ids();
                 Event::ToolWait { op, call, tool, queue: queue.to_owned() }
             });
         }
     }
 
-    fn about(&self) -> (Op, CallId, ToolId) {
+    fn ids(&self) -> (Op, CallId, ToolId) {
         (self.op.clone(), self.call.id.clone(), self.call.entry.id().clone())
     }
 
@@ -325,7 +325,7 @@ impl<'a> Wait<'a> {
     }
 
     fn ended<T>(self, taken: Result<T, ToolError>, record: &mut CallRecord) -> Result<T, ToolError> {
-        let about = self.about();
+        let about = self.ids();
         if let Some((queue, since)) = self.begun.into_inner() {
             let (waited, ok) = (since.elapsed(), taken.is_ok());
             record.waited += waited;

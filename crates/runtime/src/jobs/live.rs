@@ -128,7 +128,7 @@ impl LiveJob {
     }
 
     /// Notifies waiters in this process that it has given the job up.
-    pub(super) fn left(&self, state: JobState) {
+    pub(super) fn mark_released(&self, state: JobState) {
         self.left.store(true, Ordering::Release);
         self.state.send_replace(state);
     }

@@ -186,7 +186,7 @@ impl JobManager {
 
     /// Ends a job of this process or releases it. If the state cannot be committed, it is retried later. If this
     /// process ends first, the job is settled as that of a dead process.
-    pub(crate) async fn leave(&self, live: &Arc<LiveJob>, step: JobStep) {
+    pub(crate) async fn end_or_release(&self, live: &Arc<LiveJob>, step: JobStep) {
         if let Err(step) = self.try_leave(live, step).await {
             self.unkept().push((Arc::clone(live), step));
         }
@@ -196,7 +196,7 @@ impl JobManager {
     async fn retry_commits(&self) {
         let unkept = std::mem::take(&mut *self.unkept());
         for (live, step) in unkept {
-            self.leave(&live, step).await;
+            self.end_or_release(&live, step).await;
         }
     }
 
@@ -207,7 +207,7 @@ impl JobManager {
         };
         match live.step(&step, state).await {
             Ok(()) => {
-                live.left(state);
+                live.mark_released(state);
                 if matches!(step, JobStep::Ended(..))
                     && let Err(error) = self.return_unread(&live.id).await
                 {
@@ -217,7 +217,7 @@ impl JobManager {
             // It is over, or another process owns it.
             Err(StoreError::NotFound(_)) => {
                 live.events.end_not_stored(JobState::Unknown);
-                live.left(JobState::Unknown);
+                live.mark_released(JobState::Unknown);
             }
             Err(error) => {
                 tracing::error!(job = live.id, "the end of a job is not kept yet: {error}");

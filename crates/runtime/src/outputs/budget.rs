@@ -58,7 +58,7 @@ impl ContextBudget {
     }
 
     /// Returns the free tokens if no older result is removed.
-    pub(crate) fn left(&self) -> usize {
+    pub(crate) fn free_tokens(&self) -> usize {
         let room = self.room();
         room.limit.saturating_sub(room.current.saturating_add(room.pending))
     }

@@ -202,7 +202,7 @@ impl PausableSlot {
     }
 
     /// Records an open question, and releases the slot until no question is open.
-    pub(crate) fn asks(&self) {
+    pub(crate) fn question_opened(&self) {
         let mut held = self.held();
         held.asking += 1;
         // Dropping may pass the slot on at once.

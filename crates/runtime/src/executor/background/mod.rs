@@ -82,7 +82,7 @@ impl Executor {
             Ok(JobBeginning::Known(id)) => {
                 release(reserved).await;
                 let record = jobs.record(&id).await.map_err(ToolError::from)?;
-                return Ok(known(&record, entry.definition(), run.follows));
+                return Ok(existing_output(&record, entry.definition(), run.follows));
             }
         };
         let (id, definition, stepwise) = (&job.id, entry.definition(), entry.definition().mode == Mode::Stateful);
@@ -236,7 +236,7 @@ impl Executor {
         let record = jobs.record(&job.id).await.map_err(ToolError::from)?;
         if settled == JobState::Pending {
             // The job was left to another process before its first step.
-            return Ok(left(&record, definition));
+            return Ok(released_output(&record, definition));
         }
         if settled.is_over() {
             // This result already tells the caller.
@@ -322,7 +322,7 @@ fn follow(jobs: &Arc<JobManager>, job: &Arc<LiveJob>, call: CallId, mut work: Jo
         } else {
             JobStep::Ended(JobState::of(&outcome), outcome)
         };
-        jobs.leave(&job, step).await;
+        jobs.end_or_release(&job, step).await;
     });
 }
 
@@ -403,15 +403,15 @@ pub(super) fn awaiting_approval(
 }
 
 /// Returns the result of a call that already has a job.
-pub(super) fn known(job: &JobRecord, definition: &ToolDefinition, follows: JobFollower) -> ToolOutput {
+pub(super) fn existing_output(job: &JobRecord, definition: &ToolDefinition, follows: JobFollower) -> ToolOutput {
     if job.state.is_over() {
-        return left(job, definition);
+        return released_output(job, definition);
     }
     started(&job.id, definition, job.state, follows)
 }
 
 /// Returns the current result of a call whose job was left to another process.
-pub(super) fn left(job: &JobRecord, definition: &ToolDefinition) -> ToolOutput {
+pub(super) fn released_output(job: &JobRecord, definition: &ToolDefinition) -> ToolOutput {
     let next = "job__wait gives its result, if it has one.".to_owned();
     notice_output(JobNotice { status: "job", message: job.line(), next }, &job.id, definition, job.state)
 }

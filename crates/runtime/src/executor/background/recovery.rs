@@ -118,7 +118,7 @@ impl Executor {
                     self.resume(jobs, job, &live, entry, &snapshot, options).await;
                 }
                 // The tool has changed in this moment.
-                _ => jobs.leave(&live, JobStep::Released).await,
+                _ => jobs.end_or_release(&live, JobStep::Released).await,
             }
         }
         Ok(lost)
@@ -165,11 +165,11 @@ impl Executor {
             Ok(Ok(run)) => run,
             Ok(Err(error)) => {
                 let outcome = Outcome::failed(record.call, error);
-                return jobs.leave(live, JobStep::Ended(JobState::Error, outcome)).await;
+                return jobs.end_or_release(live, JobStep::Ended(JobState::Error, outcome)).await;
             }
             Err(error) => {
                 tracing::warn!(job = record.id, "the terms of a job could not be read: {error}");
-                return jobs.leave(live, JobStep::Released).await;
+                return jobs.end_or_release(live, JobStep::Released).await;
             }
         };
         // The result is limited for its original caller, as if no process had died.
@@ -191,7 +191,7 @@ impl Executor {
         let leave: PendingAdmission = if record.attempts < MAX_ATTEMPTS {
             let (executor, call, run, jobs) = (Arc::clone(self), Arc::clone(&call), run.clone(), Arc::clone(jobs));
             let (admission, reason) = (plan.admission, plan.reason);
-            Box::pin(async move { executor.readmit(&jobs, record, admission, reason, &call, &run).await })
+            Box::pin(async move { executor.may_restart(&jobs, record, admission, reason, &call, &run).await })
         } else {
             let message = format!("it was started {MAX_ATTEMPTS} times, and its process died each time");
             Box::pin(async { Err(ToolError::new(ErrorKind::LimitExceeded, message).into()).into() })
@@ -224,7 +224,7 @@ impl Executor {
 
     /// Decides whether a taken job may run. Current policy denials apply. A job that was waiting for a person still
     /// waits, even if policy would now allow it, because a guard or a stricter policy may have asked.
-    async fn readmit(
+    async fn may_restart(
         &self,
         jobs: &Arc<JobManager>,
         job: JobRecord,

@@ -140,7 +140,7 @@ impl CallProgress {
     }
 
     /// Records that a question to the call's client is open. The call's limits are paused.
-    pub(super) fn asks(&self, person: bool) {
+    pub(super) fn question_opened(&self, person: bool) {
         let mut asking = self.asking();
         asking.all.opens();
         if person {
@@ -177,7 +177,7 @@ impl CallProgress {
 
     /// Returns the time until the call reaches a limit, and which one; `None` if it has no limit. Waits for the call's
     /// client do not count; during one, call this again after the returned time.
-    pub(super) fn left(&self, limits: &CallTimeLimits) -> Option<(Duration, ReachedLimit)> {
+    pub(super) fn time_left(&self, limits: &CallTimeLimits) -> Option<(Duration, ReachedLimit)> {
         let ((waited, asks), ran) = (self.waited(), self.began.elapsed());
         let absolute = limits.absolute.map(|limit| (limit + waited).saturating_sub(ran));
         let absolute = absolute.map(|left| if asks && !left.is_zero() { left.max(ASKING_STEP) } else { left });

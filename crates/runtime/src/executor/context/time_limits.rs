@@ -54,7 +54,7 @@ impl CallTimeLimits {
     /// Waits until the call has reached a limit.
     pub(in crate::executor) async fn wait_for_limit(&self, entry: &Entry, progress: &CallProgress) -> ToolError {
         let reached = loop {
-            match progress.left(self) {
+            match progress.time_left(self) {
                 None => std::future::pending().await,
                 Some((Duration::ZERO, reached)) => break reached,
                 Some((left, _)) => tokio::time::sleep(left).await,

@@ -68,12 +68,12 @@ impl PausingClient {
         asking: impl Future<Output = T> + Send,
     ) -> Result<T, ToolError> {
         if let Some(place) = &self.place {
-            place.asks();
+            place.question_opened();
         }
         if let Some(turn) = &self.turn {
             turn.leave_order();
         }
-        self.progress.asks(person);
+        self.progress.question_opened(person);
         let paused = PausedCall { place: self.place.clone(), progress: Arc::clone(&self.progress), person };
         let ended = tokio::time::timeout(LONGEST, asking).await.map_err(|_| {
             let text = format!("nobody answered what the tool asks within {}", duration::format(LONGEST));

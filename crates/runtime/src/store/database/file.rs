@@ -97,7 +97,7 @@ fn prepare(mut db: Connection) -> rusqlite::Result<Connection> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     create_or_check(&mut db)?;
     check_tables(&db)?;
-    if let Err(error) = ledger::settle(&mut db) {
+    if let Err(error) = ledger::close_dead_operations(&mut db) {
         tracing::debug!("what other processes have left was not entered in the ledger: {error}");
     }
     Ok(db)

@@ -123,7 +123,7 @@ impl Retention {
     fn begin(&mut self, db: &mut Connection) -> rusqlite::Result<()> {
         let now = now_ms();
         clear_expired(db, now)?;
-        ledger::settle(db)?;
+        ledger::close_dead_operations(db)?;
         db.prepare_cached("DELETE FROM session_log WHERE session = ?1 AND at_ms < ?2")?
             .execute(params![WRITES, before(now, KEEP_WRITES)])?;
         if self.is_too_large(db)? || claim(db, now)? {

@@ -19,7 +19,7 @@ use toolwright_core::store::{
     TraceSummary, TraceSums,
 };
 
-pub(super) use self::running::{settle, try_to_write};
+pub(super) use self::running::{close_dead_operations, try_to_write};
 pub(super) use self::writer::{LedgerBatch, write};
 use super::SqliteStore;
 use super::{one_more, split_page, unreadable};
@@ -124,7 +124,7 @@ impl SqliteStore {
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let settled = |db: &mut Connection| {
-            if let Err(error) = settle(db) {
+            if let Err(error) = close_dead_operations(db) {
                 tracing::debug!("what other processes have left was not entered in the ledger: {error}");
             }
             read(db)
@@ -142,7 +142,7 @@ fn totals(db: &Connection) -> rusqlite::Result<LedgerTotals> {
         let (kind, status, count) = row?;
         *by_status.entry(kind).or_default().entry(status).or_default() += count;
     }
-    for entry in running::left(db)? {
+    for entry in running::remaining_operations(db)? {
         let (kind, status) = (entry.kind.as_str().to_owned(), entry.status.into_owned());
         *by_status.entry(kind).or_default().entry(status).or_default() += 1;
     }
@@ -247,7 +247,7 @@ fn operations(db: &Connection, of: &TraceSummary, limit: usize) -> rusqlite::Res
     };
     // The last come first.
     let ended = entries::operations(&moment, trace, of, limit)?;
-    let mut begun: Vec<_> = running::left(&moment)?;
+    let mut begun: Vec<_> = running::remaining_operations(&moment)?;
     begun.retain(|entry| {
         entry.session == of.session && entry.op.lineage.run == of.run && entry.principal == of.principal
     });

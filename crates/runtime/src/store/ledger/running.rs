@@ -42,7 +42,7 @@ fn key(op: OpId) -> i64 {
 }
 
 /// Returns the remaining operations: running, or with an unknown outcome if their process is gone.
-pub(super) fn left(db: &Connection) -> rusqlite::Result<Vec<LedgerEntry>> {
+pub(super) fn remaining_operations(db: &Connection) -> rusqlite::Result<Vec<LedgerEntry>> {
     let gone = owner::dead_owners(db)?;
     db.prepare_cached("SELECT entry, owner, owner IN (SELECT id FROM job_owners) FROM begun ORDER BY op")?
         .query_map([], |row| {
@@ -58,14 +58,15 @@ pub(super) fn left(db: &Connection) -> rusqlite::Result<Vec<LedgerEntry>> {
 /// Returns the runs that a process drives, and the runs and sessions of running operations.
 pub(super) fn live(db: &Connection) -> rusqlite::Result<HashSet<String>> {
     let of = |entry: &LedgerEntry| entry.op.lineage.run.as_deref().unwrap_or(entry.session.as_str()).to_owned();
-    let begun = left(db)?.into_iter().filter(|entry| entry.status == RUNNING);
+    let begun = remaining_operations(db)?.into_iter().filter(|entry| entry.status == RUNNING);
     Ok(begun.map(|entry| of(&entry)).chain(owner::driven(db)?).collect())
 }
 
 /// Records the unfinished operations of dead processes with an unknown outcome.
-pub(in super::super) fn settle(db: &mut Connection) -> rusqlite::Result<()> {
+pub(in super::super) fn close_dead_operations(db: &mut Connection) -> rusqlite::Result<()> {
     let dead_entries = |db: &Connection| {
-        left(db).map(|left| left.into_iter().filter(|entry| entry.status == UNKNOWN_OUTCOME).collect::<Vec<_>>())
+        remaining_operations(db)
+            .map(|left| left.into_iter().filter(|entry| entry.status == UNKNOWN_OUTCOME).collect::<Vec<_>>())
     };
     let journals = db.path().map(|path| dead_journals(Path::new(path))).unwrap_or_default();
     if journals.is_empty() && dead_entries(db)?.is_empty() {

@@ -197,10 +197,10 @@ async fn an_earlier_repair_is_checked_and_reused() {
     let (fixture, mender) = mending(Ok("{\"n\": 3}")).await;
     let written = || vec![call("a", "echo", json!({"n": "three"})), call("b", "echo", json!({"n": 1}))];
     let first = fixture.executor.check_calls(written(), &[], &fixture.run).await;
-    let mended = first.mended();
+    let mended = first.model_repairs();
     assert_eq!((mended.len(), mended[0].0.as_str()), (1, "a"));
     let again = fixture.executor.check_calls(written(), &mended, &fixture.run).await;
-    assert_eq!((again.mended(), again.usage.input_tokens), (mended.clone(), 0));
+    assert_eq!((again.model_repairs(), again.usage.input_tokens), (mended.clone(), 0));
     assert_eq!(again.calls[0].as_ref().expect("valid").arguments, json!({"n": 3}));
     assert_eq!(mender.requests(), 1);
     let mut stale = mended;
