@@ -96,7 +96,7 @@ impl Gateway {
                     caller.notified(&method, &params);
                     taken.notified.push(method);
                 }
-                Ok(Message::Response(response)) => caller.client.settle(response),
+                Ok(Message::Response(response)) => caller.client.take_response(response),
                 Err(RefusedMessage { id, error }) => {
                     taken.has_requests |= id.is_some();
                     let answer = message::error(id.as_ref(), &error);
@@ -216,7 +216,7 @@ impl Gateway {
 }
 
 /// Returns the first notification of a subscription, which names what was granted.
-pub(crate) fn acknowledged(granted: &GrantedSubscription) -> Bytes {
+pub(crate) fn subscription_acknowledgement(granted: &GrantedSubscription) -> Bytes {
     let params = WithSubscriptionId::new(&granted.id, json!({"notifications": granted.filter}));
     notification("notifications/subscriptions/acknowledged", Some(&params))
 }

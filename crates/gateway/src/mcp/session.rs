@@ -284,7 +284,7 @@ impl ClientState {
     }
 
     /// Takes a client's response. A response that nobody waits for is dropped.
-    pub(crate) fn settle(&self, response: Response) {
+    pub(crate) fn take_response(&self, response: Response) {
         let waiting = response.id.as_ref().and_then(|id| self.lock().open.remove(id));
         if let Some(waiting) = waiting {
             // The call may have ended meanwhile.
@@ -331,7 +331,7 @@ impl ClientState {
     }
 
     /// Drops all subscriptions and accepts no more, because its session has ended.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn close_subscriptions(&self) {
         let mut state = self.lock();
         state.has_left = true;
         let subscriptions = std::mem::take(&mut state.subscriptions);

@@ -16,7 +16,7 @@ use toolwright_core::session::Principal;
 use toolwright_mcp::asking::ROOTS;
 use toolwright_mcp::batch::is_batch;
 
-use super::dispatch::{acknowledged, has_instructions};
+use super::dispatch::{has_instructions, subscription_acknowledgement};
 use super::message::{self, Filter, Id, Message, RefusedMessage, Request, RpcError};
 use super::protocol::{Era, check_modern, era_of};
 use super::response::{Reply, ReplyTo};
@@ -183,7 +183,7 @@ impl Connection {
                 None
             }
             Ok(Message::Response(response)) => {
-                self.caller.client.settle(response);
+                self.caller.client.take_response(response);
                 None
             }
             Err(refused) => Some(message::error(refused.id.as_ref(), &refused.error)),
@@ -239,7 +239,7 @@ impl Connection {
             let _entered = entered;
             // Asking sources takes a while, and other messages must not wait for it.
             let granted = gateway.grant(&caller, id, asked).await;
-            let first = acknowledged(&granted);
+            let first = subscription_acknowledgement(&granted);
             let changes = Notifications::of_subscription(&gateway, &caller, granted);
             if outbox.send(first).await.is_ok() {
                 forward(changes.stream(), outbox.clone(), cancel).await;
@@ -315,7 +315,7 @@ impl Connection {
         self.batches.close();
         let all = async { tokio::join!(self.watchers.wait(), self.batches.wait()) };
         tokio::time::timeout(FLUSH_LIMIT, all).await.ok();
-        self.caller.client.leave();
+        self.caller.client.close_subscriptions();
     }
 }
 

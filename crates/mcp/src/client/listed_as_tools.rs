@@ -7,7 +7,7 @@ use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 
 use super::exchange::{Exchange, OutgoingRequest, transport};
-use super::listing::StandsFor;
+use super::listing::WrappedMethod;
 use super::reply::block;
 
 /// Raw names of the tools for resources.
@@ -24,18 +24,18 @@ pub(crate) struct ListedTool {
     /// Its definition, as a server would list it.
     pub(crate) fields: Map<String, Value>,
     /// The prompt or resource method behind it.
-    pub(crate) stands_for: StandsFor,
+    pub(crate) wrapped_method: WrappedMethod,
 }
 
 impl ListedTool {
-    fn new(name: String, tool: Value, stands_for: StandsFor) -> Self {
+    fn new(name: String, tool: Value, wrapped_method: WrappedMethod) -> Self {
         let mut fields = match tool {
             Value::Object(fields) => fields,
             _ => Map::new(),
         };
         fields.insert("name".to_owned(), name.as_str().into());
         fields.insert("annotations".to_owned(), json!({"readOnlyHint": true}));
-        Self { name, fields, stands_for }
+        Self { name, fields, wrapped_method }
     }
 }
 
@@ -54,8 +54,8 @@ pub(crate) fn resources() -> Vec<ListedTool> {
         }},
     });
     vec![
-        ListedTool::new(LIST.to_owned(), list, StandsFor::Resources),
-        ListedTool::new(READ.to_owned(), read, StandsFor::Resource),
+        ListedTool::new(LIST.to_owned(), list, WrappedMethod::Resources),
+        ListedTool::new(READ.to_owned(), read, WrappedMethod::Resource),
     ]
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn prompts(listed: &[Value]) -> Vec<ListedTool> {
         if let Some(title) = prompt.get("title").filter(|title| title.is_string()) {
             tool["title"] = title.clone();
         }
-        Some(ListedTool::new(format!("{PROMPT}{name}"), tool, StandsFor::Prompt(name.to_owned())))
+        Some(ListedTool::new(format!("{PROMPT}{name}"), tool, WrappedMethod::Prompt(name.to_owned())))
     };
     listed.iter().filter_map(shown).collect()
 }
@@ -94,15 +94,15 @@ pub(crate) fn prompts(listed: &[Value]) -> Vec<ListedTool> {
 /// As [`Exchange::run`].
 pub(crate) async fn run(
     exchange: Exchange<'_>,
-    stands_for: &StandsFor,
+    wrapped_method: &WrappedMethod,
     call: ProviderCall<'_>,
 ) -> Result<ToolOutput, ToolError> {
     let arguments = match call.arguments {
         Value::Object(arguments) => arguments,
         _ => Map::new(),
     };
-    let content = match stands_for {
-        StandsFor::Resources => {
+    let content = match wrapped_method {
+        WrappedMethod::Resources => {
             let is_first = !arguments.contains_key("cursor");
             let listed = ask(&exchange, "resources/list", None, arguments).await?;
             let mut content: Vec<_> = entries(&exchange, &listed, "resources")?.iter().map(link).collect();
@@ -122,13 +122,13 @@ pub(crate) async fn run(
             }
             content
         }
-        StandsFor::Resource => {
+        WrappedMethod::Resource => {
             let uri = arguments.get("uri").and_then(Value::as_str).unwrap_or_default().to_owned();
             let read = ask(&exchange, "resources/read", Some(&uri), arguments).await?;
             let resource = |resource: &Value| ContentBlock::Resource { resource: resource.clone(), extra: Map::new() };
             entries(&exchange, &read, "contents")?.iter().map(resource).collect()
         }
-        StandsFor::Prompt(name) => {
+        WrappedMethod::Prompt(name) => {
             let params =
                 Map::from_iter([("name".to_owned(), name.as_str().into()), ("arguments".to_owned(), arguments.into())]);
             let prompt = ask(&exchange, "prompts/get", Some(name), params).await?;
@@ -192,8 +192,8 @@ mod tests {
         let shown = prompts(&listed);
         assert_eq!(shown.len(), 1);
         assert_eq!(
-            (shown[0].name.as_str(), &shown[0].stands_for),
-            ("prompt_review", &StandsFor::Prompt("review".into()))
+            (shown[0].name.as_str(), &shown[0].wrapped_method),
+            ("prompt_review", &WrappedMethod::Prompt("review".into()))
         );
         let expect = json!({
             "type": "object", "required": ["code"],

@@ -159,9 +159,13 @@ pub(crate) fn build(spec: &McpServerOptions, raw: ListInput<'_>) -> Result<Liste
             }
         }
     }
-    for ListedTool { name, fields, stands_for } in &raw.shown {
+    for ListedTool { name, fields, wrapped_method } in &raw.shown {
         if names.insert(name) {
-            sound.push((name, fields, Some(ToolFact { stands_for: Some(stands_for.clone()), ..ToolFact::default() })));
+            sound.push((
+                name,
+                fields,
+                Some(ToolFact { wrapped_method: Some(wrapped_method.clone()), ..ToolFact::default() }),
+            ));
         } else {
             listed.withheld.push(WithheldTool::new(name, "the server has a tool of this name itself"));
         }
@@ -200,7 +204,7 @@ fn fact(tool: &Map<String, Value>, marks: HeaderMarks) -> Result<Option<ToolFact
     };
     let task = tool.get("execution").and_then(|execution| execution.get("taskSupport")).and_then(Value::as_str);
     let wants_task = task == Some("required");
-    Ok((wants_task || !mirrored.is_empty()).then_some(ToolFact { mirrored, wants_task, stands_for: None }))
+    Ok((wants_task || !mirrored.is_empty()).then_some(ToolFact { mirrored, wants_task, wrapped_method: None }))
 }
 
 /// The name and fields of a tool that can be offered.
@@ -342,12 +346,12 @@ pub(crate) struct ToolFact {
     /// It cannot be called but as a task (up to 2025-11-25).
     pub(crate) wants_task: bool,
     /// Set if it is not a tool of the server, but a prompt or resource method.
-    pub(crate) stands_for: Option<StandsFor>,
+    pub(crate) wrapped_method: Option<WrappedMethod>,
 }
 
 /// The prompt or resource method behind one of our tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum StandsFor {
+pub(crate) enum WrappedMethod {
     /// `resources/list` and `resources/templates/list`.
     Resources,
     /// `resources/read`.

@@ -221,7 +221,7 @@ const BOUNDS: Bounds = Bounds { pages: 100, entries: 10_000 };
 const MAX_KEPT: usize = 1 << 20;
 
 /// Lists prompts, resources and templates of a server, over the connection that lists its tools.
-pub(crate) struct OtherLists {
+pub(crate) struct NonToolLists {
     source: Arc<Source>,
     credential_scope: ContentHash,
     manifests: Arc<dyn ManifestCache>,
@@ -229,7 +229,7 @@ pub(crate) struct OtherLists {
     warned: Mutex<[Option<String>; 3]>,
 }
 
-impl OtherLists {
+impl NonToolLists {
     /// The lists of `source`; those of a lazy one are stored in `manifests`, so that it need not be started for them
     /// again.
     pub(crate) fn new(source: Arc<Source>, manifests: Arc<dyn ManifestCache>) -> Self {

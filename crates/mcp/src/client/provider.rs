@@ -30,7 +30,7 @@ use super::connection::pool::ConnectionPool;
 use super::exchange::{Exchange, call_tool};
 use super::listed_as_tools;
 use super::listing::{self, ListedTools as Built, Manifest, RawList};
-use super::methods::{McpMethods, OtherLists};
+use super::methods::{McpMethods, NonToolLists};
 use super::source::{Announcement, ChangeAnnouncer, ConnectionChoice, ListAttempt, ListRetry, Source};
 
 /// Time limit for a whole list, unless calls have less. It is below the catalogue's own limit, so that
@@ -44,7 +44,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(50);
 pub struct McpProvider {
     source: Arc<Source>,
     methods: Arc<McpMethods>,
-    other_lists: OtherLists,
+    other_lists: NonToolLists,
     deps: McpOptions,
     manifest_key: String,
     credential_scope: ContentHash,
@@ -105,7 +105,7 @@ impl McpProvider {
         let source = Source::new(spec, pool, listener, followed);
         Arc::new(Self {
             methods: McpMethods::new(Arc::clone(&source)),
-            other_lists: OtherLists::new(Arc::clone(&source), Arc::clone(&deps.manifests)),
+            other_lists: NonToolLists::new(Arc::clone(&source), Arc::clone(&deps.manifests)),
             source,
             deps,
             manifest_key,
@@ -301,8 +301,8 @@ impl Provider for McpProvider {
             if context.client.capabilities().is_empty() { AskStyle::Either } else { context.client.ask_style() };
         let work = |connection| async move {
             let exchange = Exchange { server, connection: &connection, context };
-            match fact.and_then(|fact| fact.stands_for.as_ref()) {
-                Some(stands_for) => Box::pin(listed_as_tools::run(exchange, stands_for, call)).await,
+            match fact.and_then(|fact| fact.wrapped_method.as_ref()) {
+                Some(wrapped_method) => Box::pin(listed_as_tools::run(exchange, wrapped_method, call)).await,
                 // Pinned, here and below: a future that is awaited by value is copied first.
                 None => pin!(call_tool(exchange, call, fact)).await,
             }
@@ -394,7 +394,7 @@ impl Provider for McpProvider {
 impl Drop for McpProvider {
     fn drop(&mut self) {
         self.relist.close();
-        self.source.pool.give_up();
+        self.source.pool.close_for_good();
     }
 }
 

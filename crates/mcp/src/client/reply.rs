@@ -106,7 +106,7 @@ impl Reply for CallReply {
 }
 
 /// A type that is read from JSON of any type.
-trait FromAny<'de>: Sized {
+trait FromAnyJson<'de>: Sized {
     /// From a scalar.
     fn from_scalar<E: Error>(value: Value) -> Result<Self, E>;
     /// From a list.
@@ -116,9 +116,9 @@ trait FromAny<'de>: Sized {
 }
 
 /// Visitor for any JSON type. Its own errors do not quote the server, whose texts may be long.
-struct Any<T>(PhantomData<T>);
+struct AnyJsonVisitor<T>(PhantomData<T>);
 
-impl<'de, T: FromAny<'de>> Visitor<'de> for Any<T> {
+impl<'de, T: FromAnyJson<'de>> Visitor<'de> for AnyJsonVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -161,9 +161,9 @@ impl<'de, T: FromAny<'de>> Visitor<'de> for Any<T> {
 /// A `T`, read from JSON of any type.
 struct Lenient<T>(T);
 
-impl<'de, T: FromAny<'de>> Deserialize<'de> for Lenient<T> {
+impl<'de, T: FromAnyJson<'de>> Deserialize<'de> for Lenient<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Any(PhantomData)).map(Self)
+        deserializer.deserialize_any(AnyJsonVisitor(PhantomData)).map(Self)
     }
 }
 
@@ -184,7 +184,7 @@ impl<'de> Deserialize<'de> for CallReply {
     }
 }
 
-impl<'de> FromAny<'de> for CallReply {
+impl<'de> FromAnyJson<'de> for CallReply {
     fn from_scalar<E: Error>(_: Value) -> Result<Self, E> {
         Err(E::custom("an answer to tools/call is an object"))
     }
@@ -213,7 +213,7 @@ impl<'de> FromAny<'de> for CallReply {
     }
 }
 
-impl<'de> FromAny<'de> for Content {
+impl<'de> FromAnyJson<'de> for Content {
     fn from_scalar<E: Error>(value: Value) -> Result<Self, E> {
         Ok(if value.is_null() { Self::Null } else { Self::NoList })
     }
@@ -240,7 +240,7 @@ enum BlockField {
     Other(String),
 }
 
-impl<'de> FromAny<'de> for ContentBlock {
+impl<'de> FromAnyJson<'de> for ContentBlock {
     fn from_scalar<E: Error>(value: Value) -> Result<Self, E> {
         Ok(block(value))
     }

@@ -105,7 +105,7 @@ pub(crate) async fn finish(
             }
             // It answers when the task has ended, and may ask before that.
             "completed" | "failed" | "input_required" if is_legacy => {
-                let result = look(exchange, "tasks/result", what, &id, pause(&task)).await;
+                let result = poll_task(exchange, "tasks/result", what, &id, pause(&task)).await;
                 unfinished.is_open = false;
                 return result;
             }
@@ -141,7 +141,7 @@ pub(crate) async fn finish(
             }
         }
         tokio::time::sleep(pause(&task)).await;
-        task = look(exchange, "tasks/get", what, &id, pause(&task)).await?;
+        task = poll_task(exchange, "tasks/get", what, &id, pause(&task)).await?;
     }
 }
 
@@ -151,7 +151,7 @@ pub(crate) async fn finish(
 ///
 /// # Errors
 /// The server refuses, the connection of the task has ended, or a retry would not help.
-async fn look(
+async fn poll_task(
     exchange: &Exchange<'_>,
     method: &str,
     what: RequestLabel<'_>,
@@ -168,11 +168,11 @@ async fn look(
     }
 }
 
-/// Sends answers to a task's questions, retried as in [`look`]: a server ignores repeated answers ("Task Input
+/// Sends answers to a task's questions, retried as in [`poll_task`]: a server ignores repeated answers ("Task Input
 /// Requests" of the extension).
 ///
 /// # Errors
-/// As [`look`].
+/// As [`poll_task`].
 async fn deliver(
     exchange: &Exchange<'_>,
     what: RequestLabel<'_>,

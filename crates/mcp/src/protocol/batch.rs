@@ -48,9 +48,9 @@ pub fn each_of_batch<'a>(
     bytes: &'a [u8],
     each: impl FnMut(&'a RawValue) -> Result<(), String>,
 ) -> Result<(), serde_json::Error> {
-    struct Each<F>(F);
+    struct BatchVisitor<F>(F);
 
-    impl<'de, F: FnMut(&'de RawValue) -> Result<(), String>> Visitor<'de> for Each<F> {
+    impl<'de, F: FnMut(&'de RawValue) -> Result<(), String>> Visitor<'de> for BatchVisitor<F> {
         type Value = ();
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,7 +66,7 @@ pub fn each_of_batch<'a>(
     }
 
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    json.deserialize_seq(Each(each))?;
+    json.deserialize_seq(BatchVisitor(each))?;
     json.end()
 }
 

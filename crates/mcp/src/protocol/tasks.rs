@@ -216,7 +216,7 @@ impl StateKey {
 
     /// The state as text.
     #[must_use]
-    pub fn seal(&self, state: &RequestState) -> String {
+    pub fn sign(&self, state: &RequestState) -> String {
         let mut bytes = Vec::with_capacity(BODY + TAG);
         bytes.push(FORM);
         bytes.extend_from_slice(&state.call.to_be_bytes());
@@ -230,7 +230,7 @@ impl StateKey {
         BASE64.encode(bytes)
     }
 
-    /// Returns the call and round of a text that [`StateKey::seal`] made for this request, at `now` in seconds since
+    /// Returns the call and round of a text that [`StateKey::sign`] made for this request, at `now` in seconds since
     /// the Unix epoch.
     ///
     /// # Errors
@@ -328,7 +328,7 @@ mod tests {
         let key = StateKey::new([7; 32]);
         let binding = ContentHash::of_bytes(b"mine");
         let state = RequestState { call: 1 << 100, round: 3, expires: 1000, binding };
-        let text = key.seal(&state);
+        let text = key.sign(&state);
         let check = |key: &StateKey, text: &str, binding, now, expect| {
             assert_eq!(key.open(text, binding, now), expect, "{text} at {now}");
         };

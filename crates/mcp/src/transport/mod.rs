@@ -95,7 +95,7 @@ impl OutgoingKind<'_> {
 
 /// Receives messages. Never blocks. Answers to requests that are answered or abandoned are
 /// ignored, so a transport need not know whether an answer came: at the end of a response it may always call
-/// [`Incoming::lost`].
+/// [`Incoming::request_failed`].
 pub(crate) trait Incoming: Send + Sync {
     /// A message. `during` is our request whose response stream it came in, if the transport knows.
     fn message(&self, json: &[u8], during: Option<RequestId>);
@@ -103,7 +103,7 @@ pub(crate) trait Incoming: Send + Sync {
     /// flight fails, because the answered one is unknown. Returns whether any failed.
     fn unreadable(&self, json: &[u8]) -> bool;
     /// The answer to this request will not arrive.
-    fn lost(&self, id: RequestId, error: SendError);
+    fn request_failed(&self, id: RequestId, error: SendError);
     /// Data that is no message, or is too large; reported to the operator.
     fn unreadable_message(&self, what: &str);
     /// The server has forgotten the session; no request was told so.
@@ -111,10 +111,10 @@ pub(crate) trait Incoming: Send + Sync {
     /// The server may have forgotten the session: the next request must start another.
     fn session_doubted(&self);
     /// Unsolicited messages may have been missed; the stream works again.
-    fn missed(&self);
+    fn messages_missed(&self);
     /// The connection ended at a message over its bound, with this reason. If only one request waits, it was its
     /// answer.
-    fn burst(&self, too_large: String);
+    fn message_too_large(&self, too_large: String);
     /// Nothing more will arrive or can be sent.
     fn ended(&self, reason: String);
 }
@@ -126,10 +126,10 @@ pub(crate) trait PipeIncoming: Incoming {
     /// Number of requests that the server has to answer, including unsent ones; without subscriptions.
     fn in_flight(&self) -> usize;
     /// A line that is no message, or that cannot be read.
-    fn garbled(&self, line: &[u8], problem: &str);
+    fn unreadable_line(&self, line: &[u8], problem: &str);
     /// A line over the bound was skipped, with this reason; `head` is its beginning. If it was meant as a message, the
     /// request that it answers fails, or every request in flight if `head` does not identify it.
-    fn skipped(&self, too_long: String, head: &[u8]);
+    fn line_too_long(&self, too_long: String, head: &[u8]);
     /// Output of the server that is no message.
     fn stdout_noise(&self) -> &StdoutNoise;
     /// The first reason given to [`Incoming::ended`].
@@ -142,7 +142,7 @@ pub(crate) trait PipeIncoming: Incoming {
 #[async_trait]
 pub(crate) trait Transport: Send + Sync {
     /// Sends a message. On a pipe it is queued after all earlier messages when this returns; if a request cannot be
-    /// written, [`Incoming::lost`] is called. Over HTTP each message is sent independently, and a request runs in its
+    /// written, [`Incoming::request_failed`] is called. Over HTTP each message is sent independently, and a request runs in its
     /// caller's task: its answer has been passed to [`Incoming`] when this returns. Dropping the future abandons the
     /// request.
     ///

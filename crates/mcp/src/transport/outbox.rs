@@ -165,7 +165,7 @@ impl Outbox {
         self.more.notify_one();
         self.room.notify_one();
         for id in waiting {
-            inbox.lost(id, SendError::NotSent(reason.to_owned()));
+            inbox.request_failed(id, SendError::NotSent(reason.to_owned()));
         }
     }
 
@@ -218,9 +218,9 @@ impl Outbox {
             match written {
                 _ if end <= written => {}
                 _ if start < written => {
-                    inbox.lost(id, SendError::Broken(format!("the server's input broke ({error})")));
+                    inbox.request_failed(id, SendError::Broken(format!("the server's input broke ({error})")));
                 }
-                _ => inbox.lost(id, SendError::NotSent(closed.clone())),
+                _ => inbox.request_failed(id, SendError::NotSent(closed.clone())),
             }
         }
         closed

@@ -137,7 +137,7 @@ impl Reader {
                 Frame::Rest(rest) if serde_json::from_slice::<IgnoredAny>(&rest).is_err() => {}
                 Frame::Rest(rest) => self.line(&rest),
                 Frame::TooLong(head) => {
-                    self.inbox.skipped(format!("{TOO_LARGE} ({})", self.max), &head);
+                    self.inbox.line_too_long(format!("{TOO_LARGE} ({})", self.max), &head);
                 }
                 Frame::End => return self.end("the server closed its standard output".to_owned()),
             }
@@ -166,7 +166,7 @@ impl Reader {
             Ok(())
         };
         if let Err(error) = each_of_batch(line, one) {
-            self.inbox.garbled(line, &error.to_string());
+            self.inbox.unreadable_line(line, &error.to_string());
         }
     }
 }

@@ -174,7 +174,7 @@ impl OpenQuestions {
     }
 
     /// Sends the answers of complete rounds.
-    pub(crate) fn hand_over(&mut self) {
+    pub(crate) fn send_complete_rounds(&mut self) {
         for round in self.rounds.extract_if(.., |round| round.questions.is_answered()) {
             // The call may no longer wait for them.
             let _ = round.answered.send(round.questions.answers());
@@ -312,7 +312,7 @@ impl PausedCalls {
         params: &mut Params,
         state: &str,
         attached: impl FnOnce(&ResponseChannel) -> Result<AttachedRequest, RpcError>,
-    ) -> Result<Resumed, RpcError> {
+    ) -> Result<ResumeOutcome, RpcError> {
         let void = |error: StateError| RpcError::invalid_params(error.to_string());
         let (call, round) = self.key.open(state, binding.hash(), now()).map_err(void)?;
         let answers = given_answers(params)?;
@@ -320,7 +320,7 @@ impl PausedCalls {
         let paused = match calls.get_mut(&call) {
             Some(TrackedCall::Paused(paused)) => paused,
             Some(TrackedCall::Ended { .. }) => match calls.remove(&call) {
-                Some(TrackedCall::Ended { result, .. }) => return Ok(Resumed::Ended(result)),
+                Some(TrackedCall::Ended { result, .. }) => return Ok(ResumeOutcome::Ended(result)),
                 _ => return Err(spent()),
             },
             None => return Err(spent()),
@@ -333,11 +333,11 @@ impl PausedCalls {
             paused.channel.attach(attached(&paused.channel)?);
         }
         paused.round += 1;
-        paused.open.hand_over();
+        paused.open.send_complete_rounds();
         if paused.open.is_empty() {
-            return Ok(Resumed::GoesOn(Arc::clone(&paused.channel)));
+            return Ok(ResumeOutcome::GoesOn(Arc::clone(&paused.channel)));
         }
-        Ok(Resumed::AskedAgain(self.question(call, paused)))
+        Ok(ResumeOutcome::AskedAgain(self.question(call, paused)))
     }
 
     fn question(&self, call: u128, paused: &PausedCall) -> Vec<u8> {
@@ -346,7 +346,7 @@ impl PausedCalls {
         to_json(&json!({
             "resultType": "input_required",
             "inputRequests": paused.open.requests(),
-            "requestState": self.key.seal(&state),
+            "requestState": self.key.sign(&state),
             "_meta": {SERVER_INFO: self.server_info},
         }))
     }
@@ -428,7 +428,7 @@ impl Drop for PausableCall {
 }
 
 /// The effect of a request that resumes a call.
-pub(crate) enum Resumed {
+pub(crate) enum ResumeOutcome {
     /// The call continues.
     GoesOn(Arc<ResponseChannel>),
     /// Some answers are missing; contains the result with the open questions.

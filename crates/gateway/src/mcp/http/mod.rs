@@ -25,7 +25,7 @@ use self::event_buffer::{EventId, StreamKind};
 use self::headers::Accepts;
 use self::sessions::{HttpSession, Sessions};
 use self::sse::{Events, Refusal, ResponseHold, event_stream, frame_stream, json};
-use super::dispatch::{acknowledged, has_instructions, no_batches};
+use super::dispatch::{has_instructions, no_batches, subscription_acknowledgement};
 use super::message::{self, Filter, Id, Message, Params, Request, RpcError};
 use super::protocol::{BATCHING, Era, check_modern, era_of};
 use super::response::{Event, Reply, ReplyTo};
@@ -211,7 +211,7 @@ impl Endpoint {
             }
             Ok(Message::Response(response)) => {
                 if headers::may_be_legacy(&parts.headers) {
-                    self.session(principal, at, &parts.headers, None)?.caller.client.settle(response);
+                    self.session(principal, at, &parts.headers, None)?.caller.client.take_response(response);
                 }
                 return Ok(StatusCode::ACCEPTED.into_response());
             }
@@ -455,7 +455,7 @@ impl Endpoint {
         let held = permit(&self.streams, TOO_MANY_STREAMS)?;
         let last = stream::iter([message::result(&id, &self.gateway.listen_result(&id))]);
         let granted = self.gateway.grant(caller, id, asked).await;
-        let first = stream::iter([acknowledged(&granted)]);
+        let first = stream::iter([subscription_acknowledgement(&granted)]);
         let notifications = Notifications::of_subscription(&self.gateway, caller, granted).stream();
         let (shutdown, gateway, caller) = (self.shutdown.clone(), Arc::clone(&self.gateway), caller.clone());
         let ended = async move {

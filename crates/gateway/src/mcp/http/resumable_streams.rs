@@ -65,7 +65,7 @@ impl ResumableStreams {
                 () = kept.run(messages, &replay.room) => {}
                 _ = replay.ended.cancelled() => {}
             }
-            kept.give_up();
+            kept.end_without_client();
             replay.lock().retain(|other| !Arc::ptr_eq(other, &kept));
         });
         frames
@@ -77,12 +77,12 @@ impl ResumableStreams {
         let mut all = self.lock();
         if kind == StreamKind::Session {
             // A client that opens a second stream has lost the first and will not resume it.
-            all.extract_if(.., |kept| kept.kind == StreamKind::Session).for_each(|kept| kept.give_up());
+            all.extract_if(.., |kept| kept.kind == StreamKind::Session).for_each(|kept| kept.end_without_client());
         }
         if all.len() >= STREAMS
             && let Some(over) = all.iter().position(|kept| kept.state.borrow().is_over)
         {
-            all.remove(over).give_up();
+            all.remove(over).end_without_client();
         }
         let has_room = all.len() < STREAMS;
         let kept = Arc::new(ResumableStream::new(kind, number, if has_room { GRACE } else { Duration::ZERO }));
@@ -183,7 +183,7 @@ impl ResumableStream {
         state.sent >= state.next && state.left.is_some()
     }
 
-    fn give_up(&self) {
+    fn end_without_client(&self) {
         self.state.send_modify(|state| state.is_gone = true);
     }
 
@@ -243,11 +243,11 @@ impl ReplayBudget {
         if missing > 0 {
             return None;
         }
-        evicted.iter().for_each(|kept| room.give_back(kept));
+        evicted.iter().for_each(|kept| room.release_room(kept));
         room.left -= bytes;
         room.kept.push((Arc::clone(of), bytes));
         drop(room);
-        evicted.iter().for_each(|kept| kept.give_up());
+        evicted.iter().for_each(|kept| kept.end_without_client());
         Some(StreamShare { budget: self, of: Arc::clone(of) })
     }
 
@@ -258,7 +258,7 @@ impl ReplayBudget {
 
 impl ReplayRoom {
     /// Releases the room of a stream, unless it was already dropped to make room.
-    fn give_back(&mut self, of: &Arc<ResumableStream>) {
+    fn release_room(&mut self, of: &Arc<ResumableStream>) {
         if let Some(at) = self.kept.iter().position(|(kept, _)| Arc::ptr_eq(kept, of)) {
             self.left += self.kept.remove(at).1;
         }
@@ -267,7 +267,7 @@ impl ReplayRoom {
 
 impl Drop for StreamShare<'_> {
     fn drop(&mut self) {
-        self.budget.lock().give_back(&self.of);
+        self.budget.lock().release_room(&self.of);
     }
 }
 

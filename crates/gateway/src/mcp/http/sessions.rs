@@ -99,9 +99,9 @@ impl Sessions {
 
 impl HttpSession {
     /// Keeps the session from expiring while a request or stream is open.
-    pub(crate) fn enter(self: &Arc<Self>) -> Busy {
+    pub(crate) fn enter(self: &Arc<Self>) -> SessionInUse {
         self.lock().busy += 1;
-        Busy(Arc::clone(self))
+        SessionInUse(Arc::clone(self))
     }
 
     /// Sets the cancel token of the session's notification stream, and ends the previous one: a client that opens a
@@ -129,7 +129,7 @@ impl HttpSession {
     fn end(&self) {
         self.ended.cancel(CancelCause::User);
         self.caller.running.cancel_all();
-        self.caller.client.leave();
+        self.caller.client.close_subscriptions();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -138,16 +138,16 @@ impl HttpSession {
 }
 
 /// Keeps a session in use until dropped.
-pub(crate) struct Busy(Arc<HttpSession>);
+pub(crate) struct SessionInUse(Arc<HttpSession>);
 
-impl Busy {
+impl SessionInUse {
     /// Returns the session.
     pub(super) fn session(&self) -> &Arc<HttpSession> {
         &self.0
     }
 }
 
-impl Drop for Busy {
+impl Drop for SessionInUse {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.busy -= 1;

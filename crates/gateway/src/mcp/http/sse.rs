@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::RequestPermit;
-use super::sessions::{Busy, HttpSession};
+use super::sessions::{HttpSession, SessionInUse};
 use crate::mcp::message::{self, ErrorAuthor, Id, RpcError};
 use crate::mcp::protocol::Era;
 use crate::mcp::response::{Event, ResponseGuard, whole};
@@ -72,7 +72,7 @@ pub(super) fn json(message: Bytes) -> Response {
 }
 
 /// Resources that a request holds until its response has been sent.
-pub(super) type ResponseHold = (RequestPermit, Option<Busy>);
+pub(super) type ResponseHold = (RequestPermit, Option<SessionInUse>);
 
 /// The events of a running request.
 pub(super) struct Events {

@@ -30,7 +30,7 @@ use toolwright_runtime::queue::WorkspaceTurn;
 use self::task::Task;
 use self::tasks::{AskRoute, TaskClient, TaskProgress};
 use super::client::approval::ClientApprover;
-use super::client::input_required::{PausableCall, RequestBinding, Resumed, given_answers};
+use super::client::input_required::{PausableCall, RequestBinding, ResumeOutcome, given_answers};
 use super::client::{DetachedClient, NamedSource, RequestClient, SessionClient};
 use super::message::{Params, Request, RpcError};
 use super::protocol::{Era, Level};
@@ -294,9 +294,9 @@ impl Gateway {
             Ok(AttachedRequest { entered, reply_to: to, progress, level })
         };
         match self.paused_calls.resume(&binding(caller, method, raw), &mut params, state, attached)? {
-            Resumed::GoesOn(channel) => Ok(Reply::Running(ResponseGuard::on(&channel, id))),
-            Resumed::AskedAgain(result) => Ok(Reply::Result(result)),
-            Resumed::Ended(result) => result.map(Reply::Result),
+            ResumeOutcome::GoesOn(channel) => Ok(Reply::Running(ResponseGuard::on(&channel, id))),
+            ResumeOutcome::AskedAgain(result) => Ok(Reply::Result(result)),
+            ResumeOutcome::Ended(result) => result.map(Reply::Result),
         }
     }
 }

@@ -334,7 +334,7 @@ impl Task {
     pub(super) fn take(&self, answers: &Map<String, Value>) {
         let mut state = self.lock();
         state.open.take(answers);
-        state.open.hand_over();
+        state.open.send_complete_rounds();
         self.touch(state);
     }
 

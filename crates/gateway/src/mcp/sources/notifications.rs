@@ -136,7 +136,7 @@ impl Notifications {
             }
             noticed = self.notices.recv() => match noticed {
                 Ok(Notice { provider, notice }) => Some(self.noticed(&provider, notice).into_iter().collect()),
-                Err(RecvError::Lagged(_)) => Some(self.missed()),
+                Err(RecvError::Lagged(_)) => Some(self.all_changed()),
                 Err(RecvError::Closed) => None,
             },
         }
@@ -182,7 +182,7 @@ impl Notifications {
     }
 
     /// Returns the notifications after notices were missed: every subscribed resource may have changed.
-    fn missed(&self) -> Vec<Bytes> {
+    fn all_changed(&self) -> Vec<Bytes> {
         let subscribed = match &self.listener {
             Listener::Session => self.caller.client.subscribed(),
             Listener::Subscription(granted) => granted.resources.iter().map(|(shown, _)| shown.clone()).collect(),
@@ -308,7 +308,7 @@ impl Gateway {
         // The client waits for this, so its approver may be asked.
         let work = McpRequestContext::detached(self, caller.clone()).asking(&self.options.approver);
         let asked = asked.resource_subscriptions.into_iter().take(MAX_GRANTED);
-        let asking: Vec<_> = asked.map(|uri| async { (work.interest_in_time(&uri).await, uri) }).collect();
+        let asking: Vec<_> = asked.map(|uri| async { (work.subscribe_in_time(&uri).await, uri) }).collect();
         let mut asking = stream::iter(asking).buffered(AT_ONCE);
         let mut resources = Vec::new();
         while let Some((interest, uri)) = asking.next().await {

@@ -153,7 +153,7 @@ impl McpRequestContext {
     }
 
     /// Subscribes to one of several resources, without waiting for a silent source.
-    pub(crate) async fn interest_in_time(&self, uri: &str) -> Result<Subscription, RpcError> {
+    pub(crate) async fn subscribe_in_time(&self, uri: &str) -> Result<Subscription, RpcError> {
         let owned = self.subscribable(uri).await?;
         let provider = self.provider(&owned.server)?;
         self.in_time(&provider, SUBSCRIBE, |work| async move { work.subscribe_at_source(owned).await }).await
@@ -270,7 +270,7 @@ mod tests {
         let caller = Caller::new(Arc::new(session), view);
         let subscribe = || caller.client.subscribe("a://one", Subscription::new(owned(), |_| {}));
         assert_eq!((subscribe(), caller.client.followed().len()), (Some(()), 1));
-        caller.client.leave();
+        caller.client.close_subscriptions();
         assert_eq!((subscribe(), caller.client.followed().len()), (Some(()), 0));
     }
 

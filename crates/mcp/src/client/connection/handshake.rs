@@ -168,7 +168,7 @@ async fn initialize(peer: &Peer) -> Result<ServerInfo, Failure> {
         .into_iter()
         .find(|version| *version == said)
         .ok_or_else(|| no_common_version(&[said.to_owned()]))?;
-    peer.speak(version);
+    peer.set_version(version);
     let info = info(&mut result, Era::Legacy, version);
     peer.notify("notifications/initialized", None).await.map_err(unsent)?;
     peer.transport.established(Era::Legacy, version);
@@ -197,7 +197,7 @@ fn discovered(peer: &Peer, asked: Result<Value, AskError>) -> Result<ServerInfo,
         let versions: Vec<_> = versions.iter().filter_map(Value::as_str).map(str::to_owned).collect();
         return Err(no_common_version(&versions));
     }
-    peer.speak(version);
+    peer.set_version(version);
     peer.transport.established(Era::Modern, version);
     Ok(info(&mut result, Era::Modern, version))
 }

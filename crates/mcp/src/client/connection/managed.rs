@@ -99,11 +99,11 @@ impl ManagedConnection {
         {
             return Ok(connection);
         }
-        Box::pin(self.awaited(wait)).await
+        Box::pin(self.wait_connected(wait)).await
     }
 
     /// Waits for the connection.
-    async fn awaited(self: &Arc<Self>, wait: WaitPolicy) -> Result<Arc<Connection>, String> {
+    async fn wait_connected(self: &Arc<Self>, wait: WaitPolicy) -> Result<Arc<Connection>, String> {
         let _lister = (wait == WaitPolicy::WaitToList).then(|| PendingLister::new(self));
         let mut state = self.state.subscribe();
         loop {
@@ -163,7 +163,7 @@ impl ManagedConnection {
     }
 
     /// Closes the connection for good, without waiting.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn close_for_good(&self) {
         for connection in self.closed() {
             connection.close_now();
         }

@@ -156,7 +156,7 @@ impl Connection {
         tokio::spawn(async move {
             let mut last = None;
             loop {
-                let sent = tokio::time::timeout(TELL_BOUND, level.tell(&peer, &server, &mut last));
+                let sent = tokio::time::timeout(TELL_BOUND, level.send_level(&peer, &server, &mut last));
                 tokio::select! {
                     sent = sent => if sent.is_err() {
                         tracing::debug!(server = &*peer.inbox.listener.server, "it answers no log level");

@@ -106,7 +106,7 @@ impl Peer {
     }
 
     /// Notes the revision that both ends agreed on.
-    pub(crate) fn speak(&self, version: &'static str) {
+    pub(crate) fn set_version(&self, version: &'static str) {
         // A connection has one handshake that succeeds.
         let _ = self.inbox.version.set(version);
     }
@@ -202,7 +202,7 @@ impl Drop for InFlight<'_> {
         if !self.is_open {
             return inbox.forget(self.id);
         }
-        inbox.give_up(self.id);
+        inbox.abandon(self.id);
         if !inbox.over.is_cancelled() {
             self.peer.cancel(self.id);
         }

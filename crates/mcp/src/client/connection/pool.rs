@@ -196,7 +196,7 @@ impl ConnectionPool {
         })?;
         if self.closed.load(Ordering::Acquire) {
             // The connection reports it.
-            in_use.managed.give_up();
+            in_use.managed.close_for_good();
         }
         Ok(in_use)
     }
@@ -207,9 +207,9 @@ impl ConnectionPool {
     }
 
     /// Closes all for good, without waiting.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn close_for_good(&self) {
         for managed in self.all() {
-            managed.give_up();
+            managed.close_for_good();
         }
     }
 
@@ -238,7 +238,7 @@ impl LegacyConnector {
         }
         let managed = self.managed()?;
         if closed.load(Ordering::Acquire) {
-            managed.give_up();
+            managed.close_for_good();
         }
         let connection = managed.connection(WaitPolicy::FailFast).await;
         match &connection {
@@ -276,7 +276,7 @@ impl LegacyConnector {
     /// Drops a failed connection: it would retry for ever, though no call may need it. Over
     /// HTTP a failure may be temporary; a process that ends or hangs is not restarted just to learn its era.
     fn drop_failed(&self, managed: &Arc<ManagedConnection>, failure: SecondFailure) {
-        managed.give_up();
+        managed.close_for_good();
         let is_process = matches!(self.connector.spec.config.transport, McpTransport::Stdio { .. });
         let with = self.connector.version_probe.found();
         let mut tried = self.legacy_attempts();
@@ -391,7 +391,7 @@ impl Sessions {
                 return Err(format!("{MAX_SESSIONS} sessions have a connection of their own already, all in use"));
             };
             if let Some(entry) = sessions.remove(&longest) {
-                entry.managed.give_up();
+                entry.managed.close_for_good();
             }
         }
         if sessions.is_empty() {
@@ -432,7 +432,7 @@ impl Sessions {
         sessions.retain(|_, entry| {
             let is_over = entry.used().is_over(now);
             if is_over {
-                entry.managed.give_up();
+                entry.managed.close_for_good();
             }
             !is_over
         });

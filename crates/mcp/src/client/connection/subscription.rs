@@ -130,7 +130,7 @@ async fn catch_up(peer: &Peer, server: &ServerInfo, followed: &FollowedResources
     loop {
         let since = Instant::now();
         peer.inbox.has_missed.notified().await;
-        missed(peer, server, followed);
+        announce_missed(peer, server, followed);
         tokio::time::sleep(next_pause(CATCH_UP, &mut pauses, since.elapsed())).await;
     }
 }
@@ -206,7 +206,7 @@ async fn listen(peer: &Peer, server: &ServerInfo, followed: &FollowedResources) 
 }
 
 /// Announces everything that may have been missed.
-fn missed(peer: &Peer, server: &ServerInfo, followed: &FollowedResources) {
+fn announce_missed(peer: &Peer, server: &ServerInfo, followed: &FollowedResources) {
     let listener = &peer.inbox.listener;
     if server.offers("tools.listChanged") {
         listener.tools_changed();
@@ -327,7 +327,7 @@ impl LogLevel {
 
     /// Sends the level to a new session of an older server; again while there is a newer one than
     /// `last`, the number of the level sent last. Ends with the answer.
-    pub(crate) async fn tell(&self, peer: &Peer, server: &ServerInfo, last: &mut Option<u64>) {
+    pub(crate) async fn send_level(&self, peer: &Peer, server: &ServerInfo, last: &mut Option<u64>) {
         if server.era != Era::Legacy || !server.offers("logging") {
             return;
         }

@@ -172,12 +172,12 @@ mod tests {
         fn unreadable(&self, _json: &[u8]) -> bool {
             false
         }
-        fn lost(&self, _id: RequestId, _error: SendError) {}
+        fn request_failed(&self, _id: RequestId, _error: SendError) {}
         fn unreadable_message(&self, _what: &str) {}
         fn expired(&self) {}
         fn session_doubted(&self) {}
-        fn missed(&self) {}
-        fn burst(&self, _too_large: String) {}
+        fn messages_missed(&self) {}
+        fn message_too_large(&self, _too_large: String) {}
         fn ended(&self, _reason: String) {}
     }
 

@@ -145,7 +145,7 @@ impl Reader {
         match self.found.take() {
             // The receiver may be gone.
             Some(found) => drop(found.send(Err(end))),
-            None if matches!(end, HttpFailure::TooLarge(_)) => self.incoming.burst(end.to_string()),
+            None if matches!(end, HttpFailure::TooLarge(_)) => self.incoming.message_too_large(end.to_string()),
             None => self.incoming.ended(end.to_string()),
         }
     }

@@ -91,7 +91,7 @@ impl Transport for StreamableHttp {
         match message.kind {
             OutgoingKind::Request { id, .. } => self.inner.request(id, message).await,
             OutgoingKind::Notification { .. } | OutgoingKind::Response => {
-                let notified = tokio::time::timeout(NOTIFY_BOUND, self.inner.tell(message)).await;
+                let notified = tokio::time::timeout(NOTIFY_BOUND, self.inner.send_notification(message)).await;
                 let timed_out = || HttpFailure::Other("it does not take messages: no response within 10 s".to_owned());
                 Ok(notified.unwrap_or_else(|_| Err(timed_out()))?)
             }
@@ -196,7 +196,7 @@ impl Inner {
     }
 
     /// A message that gets no answer.
-    async fn tell(&self, message: Outgoing<'_>) -> Result<(), HttpFailure> {
+    async fn send_notification(&self, message: Outgoing<'_>) -> Result<(), HttpFailure> {
         let headers = self.headers_of(&message);
         let in_session = headers.contains_key(SESSION);
         let response = self.target.request(Method::POST, &self.target.url, headers, Some(message.json.into())).await?;
@@ -365,7 +365,7 @@ impl Inner {
                 Ok(mut response) if response.status() == StatusCode::OK && kind(&response) == Kind::Events => {
                     if is_gap && place.id.is_none() {
                         // A server without event ids does not repeat events.
-                        self.incoming.missed();
+                        self.incoming.messages_missed();
                     }
                     was_open = true;
                     let mut events = Events::new(self.target.max);

@@ -138,7 +138,7 @@ async fn read(mut stream: SplitStream<Socket>, incoming: Arc<dyn Incoming>, max:
                 );
             }
             Some(Err(Error::Capacity(CapacityError::MessageTooLong { .. }))) => {
-                return incoming.burst(HttpFailure::TooLarge(max).to_string());
+                return incoming.message_too_large(HttpFailure::TooLarge(max).to_string());
             }
             Some(Err(error)) => break format!("the WebSocket broke: {error}"),
         }

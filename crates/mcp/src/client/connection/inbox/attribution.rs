@@ -120,7 +120,7 @@ impl UnansweredCall {
 
 impl RecentCalls {
     /// Records an abandoned call that the server has not answered.
-    pub(super) fn give_up(&mut self, id: RequestId, caller: &Caller, now: Instant) {
+    pub(super) fn record_abandoned(&mut self, id: RequestId, caller: &Caller, now: Instant) {
         self.abandoned.retain(|one| now.duration_since(one.since) < ABANDONED_BOUND);
         if self.abandoned.len() >= MAX {
             // A principal with many abandoned calls displaces its own.
@@ -191,7 +191,7 @@ mod recent_calls_tests {
         let (al, also_al, bo) = (of("al", "1"), of("al", "2"), of("bo", "3"));
         let now = Instant::now();
         let mut recent_calls = RecentCalls::default();
-        recent_calls.give_up(7, &al, now);
+        recent_calls.record_abandoned(7, &al, now);
         for (caller, expect) in [(&al, false), (&also_al, true), (&bo, true)] {
             assert_eq!(recent_calls.may_belong_to_other(caller, now), expect, "another session is another client");
         }
@@ -204,7 +204,7 @@ mod recent_calls_tests {
         {
             assert_eq!(recent_calls.may_belong_to_other(caller, now + later), expect, "{later:?}");
         }
-        recent_calls.give_up(9, &al, now + ENDED);
+        recent_calls.record_abandoned(9, &al, now + ENDED);
         recent_calls.forget(9);
         assert!(!recent_calls.may_belong_to_other(&bo, now + ENDED), "it was never sent");
     }
@@ -214,9 +214,9 @@ mod recent_calls_tests {
         let (al, bo) = (of("al", "1"), of("bo", "2"));
         let now = Instant::now();
         let mut recent_calls = RecentCalls::default();
-        recent_calls.give_up(0, &al, now);
+        recent_calls.record_abandoned(0, &al, now);
         for id in 1..1000 {
-            recent_calls.give_up(id, &bo, now);
+            recent_calls.record_abandoned(id, &bo, now);
         }
         assert!(recent_calls.has(0) && recent_calls.has(999) && recent_calls.abandoned.len() == MAX);
         for principal in 0..1000 {

@@ -241,7 +241,7 @@ impl Inbox {
     }
 
     /// Abandons a request; a late answer is ignored.
-    pub(crate) fn give_up(&self, id: RequestId) {
+    pub(crate) fn abandon(&self, id: RequestId) {
         self.leave(id, true);
     }
 
@@ -260,7 +260,7 @@ impl Inbox {
             if let Some(InFlightRequest { purpose: RequestPurpose::Call(caller), .. }) = &waiting {
                 // The answer may have come just before.
                 if is_open && is_abandoned {
-                    recent_calls.give_up(id, caller, Instant::now());
+                    recent_calls.record_abandoned(id, caller, Instant::now());
                 } else {
                     recent_calls.end(&caller.session, Instant::now());
                 }
@@ -340,7 +340,7 @@ impl Inbox {
         state.waiting.values_mut().filter_map(|waiting| waiting.answer.take()).collect()
     }
 
-    fn settle(&self, id: RequestId, answer: RequestOutcome) {
+    fn complete_request(&self, id: RequestId, answer: RequestOutcome) {
         let sender = {
             let mut state = self.lock();
             state.is_at_work |= self.version.get().is_some();
@@ -361,7 +361,7 @@ impl Inbox {
     }
 
     /// Handles unreadable input, in the response stream of `during` if known.
-    fn garbled(&self, json: &[u8], during: Option<RequestId>, problem: &str) {
+    fn unreadable_line(&self, json: &[u8], during: Option<RequestId>, problem: &str) {
         if !self.fail_for(json, during, problem) {
             self.stdout_noise.add(json);
             self.listener.count_garbage(json);
@@ -377,7 +377,7 @@ impl Inbox {
         let is_json = serde_json::from_slice::<IgnoredAny>(json).is_ok();
         let what = if is_json { UNREADABLE } else { "the server's answer is not a valid message" };
         if let Some(id) = during.or_else(|| self.only()) {
-            self.settle(id, RequestOutcome::Lost(SendError::Broken(format!("{what}: {problem}"))));
+            self.complete_request(id, RequestOutcome::Lost(SendError::Broken(format!("{what}: {problem}"))));
             return true;
         }
         self.fail_all(&format!("{what}, or that to another request in flight: {problem}")) > 0
@@ -407,7 +407,7 @@ impl Incoming for Inbox {
         let room = OnceCell::new();
         let envelope = match read::<Envelope<'_>>(json, &room) {
             Ok(envelope) => envelope,
-            Err(error) => return self.garbled(json, during, &error.to_string()),
+            Err(error) => return self.unreadable_line(json, during, &error.to_string()),
         };
         if envelope.method.is_some() || envelope.result.is_some() || envelope.error.is_some() {
             self.stdout_noise.interrupted();
@@ -434,14 +434,16 @@ impl Incoming for Inbox {
                     RpcError::new(RpcError::INTERNAL, format!("a broken error object ({problem}): {error}"))
                 });
                 self.pages.refused(id, &error);
-                self.settle(id, RequestOutcome::Error(error));
+                self.complete_request(id, RequestOutcome::Error(error));
             }
             Envelope { result: Some(result), id: Some(id), .. } => {
                 if let Some(id) = own_id(id.get()) {
-                    self.settle(id, RequestOutcome::Result(result.to_owned()));
+                    self.complete_request(id, RequestOutcome::Result(result.to_owned()));
                 }
             }
-            Envelope { id, .. } => self.garbled(json, id.and_then(|id| own_id(id.get())).or(during), NO_MESSAGE),
+            Envelope { id, .. } => {
+                self.unreadable_line(json, id.and_then(|id| own_id(id.get())).or(during), NO_MESSAGE)
+            }
         }
     }
 
@@ -452,11 +454,11 @@ impl Incoming for Inbox {
         }
     }
 
-    fn lost(&self, id: RequestId, error: SendError) {
+    fn request_failed(&self, id: RequestId, error: SendError) {
         if error == SendError::Expired {
             self.expire();
         }
-        self.settle(id, RequestOutcome::Lost(error));
+        self.complete_request(id, RequestOutcome::Lost(error));
     }
 
     fn unreadable_message(&self, what: &str) {
@@ -473,16 +475,16 @@ impl Incoming for Inbox {
         self.expire();
     }
 
-    fn missed(&self) {
+    fn messages_missed(&self) {
         self.has_missed.notify_one();
     }
 
-    fn burst(&self, too_large: String) {
+    fn message_too_large(&self, too_large: String) {
         let others = format!(
             "the connection was closed for one message, which may be the answer to another request: {too_large}"
         );
         if let Some(id) = self.only() {
-            self.settle(id, RequestOutcome::Lost(SendError::Broken(too_large)));
+            self.complete_request(id, RequestOutcome::Lost(SendError::Broken(too_large)));
         }
         self.ended(others);
     }
@@ -506,14 +508,14 @@ impl PipeIncoming for Inbox {
         self.lock().open
     }
 
-    fn garbled(&self, line: &[u8], problem: &str) {
-        self.garbled(line, None, problem);
+    fn unreadable_line(&self, line: &[u8], problem: &str) {
+        self.unreadable_line(line, None, problem);
     }
 
-    fn skipped(&self, too_long: String, head: &[u8]) {
+    fn line_too_long(&self, too_long: String, head: &[u8]) {
         self.listener.warn("mcp_message_too_long", &too_long);
         if let Some(id) = id_of_head(head) {
-            return self.settle(id, RequestOutcome::Lost(SendError::Broken(too_long)));
+            return self.complete_request(id, RequestOutcome::Lost(SendError::Broken(too_long)));
         }
         // The request is unknown: the id may be at the end, a gigabyte later.
         if may_be_message(head) {

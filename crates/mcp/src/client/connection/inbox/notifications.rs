@@ -84,7 +84,7 @@ impl Inbox {
                 .get(&id)
                 .is_some_and(|waiting| matches!(waiting.purpose, RequestPurpose::Subscription(_)));
             if is_subscription {
-                self.settle(id, RequestOutcome::Result(RawValue::NULL.to_owned()));
+                self.complete_request(id, RequestOutcome::Result(RawValue::NULL.to_owned()));
             }
         }
     }

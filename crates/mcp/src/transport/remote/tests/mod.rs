@@ -41,7 +41,7 @@ impl Incoming for Log {
     fn unreadable(&self, _json: &[u8]) -> bool {
         false
     }
-    fn lost(&self, id: RequestId, error: SendError) {
+    fn request_failed(&self, id: RequestId, error: SendError) {
         panic!("request {id} is lost: {error:?}");
     }
     fn unreadable_message(&self, what: &str) {
@@ -53,10 +53,10 @@ impl Incoming for Log {
     fn session_doubted(&self) {
         self.reported.lock().expect("log").push("doubted");
     }
-    fn missed(&self) {
+    fn messages_missed(&self) {
         self.reported.lock().expect("log").push("missed");
     }
-    fn burst(&self, too_large: String) {
+    fn message_too_large(&self, too_large: String) {
         self.ended.lock().expect("log").push(too_large);
     }
     fn ended(&self, reason: String) {
