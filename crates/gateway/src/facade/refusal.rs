@@ -19,7 +19,7 @@ impl Refusal {
     }
 
     /// Returns the refusal with the name of the request field that caused it.
-    pub(super) fn about(self, field: impl Into<String>) -> Self {
+    pub(super) fn with_field(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
     }
 
@@ -41,6 +41,6 @@ impl Refusal {
 
 impl From<RequestError> for Refusal {
     fn from(error: RequestError) -> Self {
-        Self::new(Fault::Invalid, error.to_string()).about(error.field)
+        Self::new(Fault::Invalid, error.to_string()).with_field(error.field)
     }
 }
