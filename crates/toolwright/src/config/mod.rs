@@ -52,11 +52,11 @@ pub use skills::SkillEntry;
 pub(crate) use files::{project_kind, read_text};
 pub(crate) use folders::{ANY as ANY_FILE, contents, summary as folder_summary};
 pub(crate) use load::code_settings_path;
+#[cfg(not(feature = "embeddings"))]
+pub(crate) use resolve::cannot_load;
 pub(crate) use sections::check::{checked, snake_case};
 pub(crate) use sections::servers::{is_understood, timeout};
 pub(crate) use sections::variables::environment;
-#[cfg(not(feature = "embeddings"))]
-pub(crate) use settle::cannot_load;
 
 /// Name of the provider of built-in tools.
 pub(crate) const BUILTIN: &str = "builtin";
