@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use serde_json::{Value, json};
+use toolwright::Error;
 use toolwright::core::ErrorKind;
 use toolwright::core::store::StoreError;
 
@@ -110,6 +111,13 @@ impl From<std::io::Error> for Failure {
             std::io::ErrorKind::BrokenPipe => Self { exit: Exit::Ok, message: String::new() },
             _ => Self::failed(format!("cannot write: {error}")),
         }
+    }
+}
+
+/// An operation of the library failed.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::failed(error)
     }
 }
 

@@ -227,7 +227,7 @@ impl Builder {
     /// # Errors
     /// [`Error::Config`] for unusable settings; the file may lose single entries, which
     /// [`Config::problems`](crate::config::Config::problems) reports. [`Error::Tool`] and [`Error::Duplicate`] for
-    /// tools; [`Error::Store`] and [`Error::Io`] for the state directory and the current folder.
+    /// tools; [`Error::StateDir`] and [`Error::Io`] for the state directory and the current folder.
     pub async fn build(mut self) -> Result<Arc<Toolwright>, Error> {
         let mut options = std::mem::take(&mut self.options);
         options.cwd = std::env::current_dir().map_err(Error::io("the current folder cannot be used"))?;

@@ -2,6 +2,7 @@
 
 use toolwright_agent::DriverError;
 use toolwright_core::Outcome;
+use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::error::labelled;
 use toolwright_core::model::ModelError;
 use toolwright_core::plan::PlanCheck;
@@ -18,6 +19,9 @@ pub enum Error {
     Config(Vec<Problem>),
     /// The state directory cannot be used.
     #[error("{0}; choose another with --state-dir or TOOLWRIGHT_STATE_DIR")]
+    StateDir(#[source] StoreError),
+    /// Stored data cannot be read or written.
+    #[error("{0}")]
     Store(#[from] StoreError),
     /// A fault of Toolwright: a built-in tool violates the rules of registration.
     #[error("the built-in tools cannot be registered: {0}")]
@@ -43,6 +47,9 @@ pub enum Error {
     /// The answer to a request cannot be used, for this reason.
     #[error("the model gave no answer that can be used: {0}")]
     Answer(String),
+    /// The embedding model cannot be used.
+    #[error(transparent)]
+    Embedding(#[from] EmbeddingError),
     /// A plan did not run, or was not written.
     #[error(transparent)]
     Plan(#[from] PlanRefused),
@@ -73,13 +80,10 @@ pub enum PlanRefused {
     NotFound(String),
     /// Its state could not be read or stored.
     #[error("the plan cannot be kept: {0}")]
-    Store(#[from] StoreError),
-    /// It could not be driven.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
+    Store(#[source] StoreError),
     /// The model could not be asked for a plan.
     #[error("the model wrote no plan: {0}")]
-    Model(#[from] ModelError),
+    Model(#[source] ModelError),
     /// The model's answer contains no plan, for this reason.
     #[error("the model wrote no plan: {0}")]
     Unreadable(String),

@@ -93,8 +93,7 @@ pub(crate) struct Record {
 /// Starts recording requests to models, if requested.
 pub(crate) fn record(app: &Toolwright, record: &Record) -> Result<(), Failure> {
     let Some(file) = &record.to else { return Ok(()) };
-    let refused = |error| Failure::usage(format!("--record {}: {error}", file.display()));
-    app.record_models(file).map_err(refused)
+    app.record_models(file).map_err(|error| Failure::usage(format!("--record {error}")))
 }
 
 /// Returns the approver. `remedy` is the advice if nobody can answer.

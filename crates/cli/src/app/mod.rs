@@ -117,7 +117,7 @@ pub(crate) async fn open_with(
     variables: VariableSource,
 ) -> Result<Arc<Toolwright>, Failure> {
     let app = Toolwright::open(options, config, variables).await.map_err(|error| match error {
-        Error::Config(_) | Error::Store(_) => Failure::usage(error),
+        Error::Config(_) | Error::StateDir(_) => Failure::usage(error),
         _ => Failure::failed(error),
     })?;
     redact_with(app.redactor());

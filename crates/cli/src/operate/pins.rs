@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
-use toolwright::Toolwright;
 use toolwright::config::Config;
 use toolwright::core::canonical::ContentHash;
 use toolwright::core::duration;
 use toolwright::core::pattern::nearest;
 use toolwright::core::pins::{Change, ChangeSeverity, Pin, PinMark, PinSource, diff, renamed};
-use toolwright::core::store::{PinContracts, PinDecision, PinStore, StoreError};
+use toolwright::core::store::{PinContracts, PinDecision, PinStore};
 use toolwright::core::tool_id::wire_candidate;
+use toolwright::{Error, Toolwright};
 
 use crate::app::{GlobalOptions, not_nested, now_ms, open_config, usable};
 use crate::exit::{CommandResult, Exit, Failure};
@@ -111,7 +111,7 @@ struct ConfiguredPins {
 impl ConfiguredPins {
     /// Reads the pins of its sources, and of entries in its files that are not sources at present: they may be
     /// disabled, or lack a variable that is set where the gateway runs.
-    async fn read(&mut self, app: &Toolwright) -> Result<(), StoreError> {
+    async fn read(&mut self, app: &Toolwright) -> Result<(), Error> {
         self.pins = app.pins_of(self.sources.clone()).await?;
         let mut others = app.pins().pins(None).await?;
         others.retain(|pin| self.files.contains(&pin.source.scope) && !self.has(&pin.source.provider));

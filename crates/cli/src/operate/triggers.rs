@@ -106,7 +106,7 @@ async fn answer(global: &GlobalOptions, command: &TriggersCommand, app: &Toolwri
                 document["firings"] = latest.iter().map(Firing::to_json).collect();
                 document["next"] = times(&triggers.next(trigger, 1));
                 if let Err(why) = app.principal_now(&trigger.rights.principal) {
-                    document["issue"] = why.into();
+                    document["issue"] = why.to_string().into();
                 }
                 document
             });

@@ -11,9 +11,9 @@ use toolwright::app::CallOptions;
 use toolwright::core::canonical::ContentHash;
 use toolwright::core::model::{Message, ModelClient, ModelError, ModelEvents, ModelRequest, ModelResponse};
 use toolwright::core::pins::PinUpdate;
-use toolwright::core::store::{PinDecision, PinWrite, StoreError};
+use toolwright::core::store::{PinDecision, PinWrite};
 use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, CallId, Cancel, Profile, RawArguments, ToolCall};
-use toolwright::{Ask, Toolwright};
+use toolwright::{Ask, Error, Toolwright};
 
 use super::demo::{Answer, PROVIDER, open_sample, result, text, written};
 use crate::exit::{CommandResult, Exit, Failure};
@@ -105,7 +105,7 @@ pub(super) async fn serve(address: SocketAddr, show: bool) -> CommandResult {
 
 /// Pins a less destructive definition of a tool, as if from an earlier start, so that the present one waits for
 /// approval.
-async fn withhold(app: &Toolwright) -> Result<(), StoreError> {
+async fn withhold(app: &Toolwright) -> Result<(), Error> {
     let pins = app.pins_in_force().await?;
     let Some(pin) = pins.iter().find(|pin| pin.source.provider == "notes" && pin.tool == "write") else {
         return Ok(());

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use toolwright::Toolwright;
 use toolwright::agent::Status;
 use toolwright::app::{PlanOptions, PlanRefused, PlanWriter, PlannedOutcome};
 use toolwright::core::approval::NoApprover;
 use toolwright::core::plan::{CheckedPlanCall, DependencyKind, PlanCheck, PlanDocument, PlanIssue, unreadable};
 use toolwright::core::policy::Effect;
 use toolwright::core::{Cancel, Profile, RunInput};
+use toolwright::{Error, Toolwright};
 
 use super::call::LIST_WAIT;
 use super::report::exit;
@@ -222,12 +222,12 @@ async fn opened(global: &GlobalOptions) -> Result<Arc<Toolwright>, Failure> {
     Ok(app)
 }
 
-fn not_run(error: PlanRefused) -> Failure {
+fn not_run(error: Error) -> Failure {
     match error {
-        PlanRefused::NotFound(_) => Failure::not_found(error),
-        PlanRefused::Store(error) => error.into(),
-        PlanRefused::Model(_) => Failure::usage(error),
-        _ => Failure::failed(error),
+        Error::Plan(PlanRefused::NotFound(_)) => Failure::not_found(error),
+        Error::Plan(PlanRefused::Store(error)) => error.into(),
+        Error::Plan(PlanRefused::Model(_)) => Failure::usage(error),
+        _ => error.into(),
     }
 }
 
@@ -258,7 +258,7 @@ async fn save(
     match app.save_plan(plan, &options).await {
         Ok(id) if global.json => print_json(&json!({"plan": id, "digest": plan.digest().to_string()}))?,
         Ok(id) => print_text(&id)?,
-        Err(PlanRefused::Check(check)) => return refused(global, &check.to_json(), &check.errors),
+        Err(Error::Plan(PlanRefused::Check(check))) => return refused(global, &check.to_json(), &check.errors),
         Err(error) => return Err(not_run(error)),
     }
     Ok(Exit::Ok)
@@ -411,14 +411,16 @@ async fn run(
     };
     let mut report = match ran {
         Ok(report) => report,
-        Err(PlanRefused::Check(check)) => return refused(global, &plan_not_started(check.to_json()), &check.errors),
+        Err(Error::Plan(PlanRefused::Check(check))) => {
+            return refused(global, &plan_not_started(check.to_json()), &check.errors);
+        }
         Err(error) => return Err(not_run(error)),
     };
     if let Some(writer) = writer.filter(|_| matches!(report.status, Status::Partial | Status::Failure)) {
         // Calls have run, so their report is printed even if the repair fails.
         match app.repair_plan(&report, &writer, options).await {
             Ok(repaired) => report = repaired,
-            Err(PlanRefused::Check(check)) => {
+            Err(Error::Plan(PlanRefused::Check(check))) => {
                 say_error("the model planned nothing that can run in place of what failed:");
                 check.errors.iter().for_each(|issue| say_error(&sanitize(&issue.to_string())));
             }

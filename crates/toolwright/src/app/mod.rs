@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 use toolwright_core::approval::Approver;
-use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::model::ModelClient;
 use toolwright_core::roots::Roots;
 use toolwright_gateway::MetricsSource;
@@ -191,8 +190,8 @@ impl Toolwright {
         let redactor = Arc::new(SecretRedactor::default());
         redactor.add(config.secrets.iter().cloned());
         let store = match &host.temporary {
-            Some(_) => SqliteStore::in_memory()?,
-            None => SqliteStore::open(&config.state_dir)?,
+            Some(_) => SqliteStore::in_memory().map_err(Error::StateDir)?,
+            None => SqliteStore::open(&config.state_dir).map_err(Error::StateDir)?,
         };
         let http = HttpModelClient::new(build::endpoints(&config, &*variables));
         let models = Arc::new(Models::new(http, Arc::clone(&redactor) as _));
@@ -317,8 +316,8 @@ impl Toolwright {
     ///
     /// # Errors
     /// The file cannot be written, or requests are already being recorded.
-    pub fn record_models(&self, file: &Path) -> std::io::Result<()> {
-        self.executor.models().recorder().start(file)
+    pub fn record_models(&self, file: &Path) -> Result<(), Error> {
+        self.executor.models().recorder().start(file).map_err(Error::io(file.display().to_string()))
     }
 
     /// Returns the selector of tools, with the embeddings that are configured when it is used, and the judge that was
@@ -333,8 +332,8 @@ impl Toolwright {
     ///
     /// # Errors
     /// See [`embedder`].
-    pub async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
-        self.embeddings.of(self, &self.config()).await
+    pub async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, Error> {
+        Ok(self.embeddings.of(self, &self.config()).await?)
     }
 
     /// Ends jobs and other running work properly (see [`Executor::shut_down`]), then the providers.

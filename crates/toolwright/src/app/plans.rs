@@ -8,7 +8,6 @@ use toolwright_agent::{
     read_plan, replan_request,
 };
 use toolwright_core::approval::Approver;
-use toolwright_core::error::StoreError;
 use toolwright_core::model::Usage;
 use toolwright_core::outcome::value_of_text;
 use toolwright_core::plan::{
@@ -22,7 +21,7 @@ use toolwright_runtime::executor::ENDED_MS;
 use toolwright_runtime::{RunContext, RunVariables};
 
 use super::{ClientOptions, Toolwright};
-use crate::error::PlanRefused;
+use crate::error::{Error, PlanRefused};
 
 /// Replaces the user's request in a plan that was written before.
 const NO_REQUEST: &str = "Run this plan.";
@@ -231,12 +230,8 @@ impl Toolwright {
     /// With many inputs, a plan that names no instance is repeated for each of them, in a run for each hundred.
     ///
     /// # Errors
-    /// The check, if it finds errors; or errors of the store.
-    pub async fn save_plan(
-        self: &Arc<Self>,
-        plan: &PlanDocument,
-        options: &PlanOptions,
-    ) -> Result<String, PlanRefused> {
+    /// [`Error::Plan`]: the check, if it finds errors; or errors of the store.
+    pub async fn save_plan(self: &Arc<Self>, plan: &PlanDocument, options: &PlanOptions) -> Result<String, Error> {
         let id = format!("plan-{}", uuid::Uuid::new_v4());
         let repeats = plan.repeats(&options.input);
         // All inputs are checked before anything is stored, and again, with the state of their run, before it starts.
@@ -245,7 +240,7 @@ impl Toolwright {
         let (check, mut approval) =
             self.checked((plan, 0), None, (&run.session, &run.policy, &values), options.max_cost);
         if !check.is_valid() {
-            return Err(PlanRefused::Check(Box::new(check)));
+            return Err(PlanRefused::Check(Box::new(check)).into());
         }
         let batches = if repeats { options.input.batches() } else { vec![options.input.clone()] };
         for (batch, input) in batches.iter().enumerate() {
@@ -268,23 +263,28 @@ impl Toolwright {
     /// Returns the plan stored under `id`, as written, with its input.
     ///
     /// # Errors
-    /// [`PlanRefused::NotFound`], or errors of the store.
-    pub async fn saved_plan(&self, id: &str) -> Result<(PlanDocument, RunInput), PlanRefused> {
+    /// [`Error::Plan`] with [`PlanRefused::NotFound`], or errors of the store.
+    pub async fn saved_plan(&self, id: &str) -> Result<(PlanDocument, RunInput), Error> {
         let state = self.saved_state(id).await?.0;
         let (plan, mut input) = (plan_of(id, &state)?, state.spec().input.clone());
         let Some(once) = plan.repeated().filter(|once| once.over(&input) == plan) else { return Ok((plan, input)) };
         for batch in 1.. {
             match self.saved_state(&batch_id(id, batch)).await {
                 Ok((state, _)) => input.instances.extend(state.spec().input.instances.clone()),
-                Err(PlanRefused::NotFound(_)) => break,
+                Err(Error::Plan(PlanRefused::NotFound(_))) => break,
                 Err(error) => return Err(error),
             }
         }
         Ok((once, input))
     }
 
-    async fn saved_state(&self, id: &str) -> Result<(RunState, Vec<Outcome>), PlanRefused> {
-        let saved = self.runs().run(id).await?.ok_or_else(|| PlanRefused::NotFound(id.to_owned()))?;
+    async fn saved_state(&self, id: &str) -> Result<(RunState, Vec<Outcome>), Error> {
+        let saved = self
+            .runs()
+            .run(id)
+            .await
+            .map_err(PlanRefused::Store)?
+            .ok_or_else(|| PlanRefused::NotFound(id.to_owned()))?;
         let outcomes = saved.calls.into_iter().filter_map(|(_, outcome)| outcome).collect();
         Ok((RunState::from_json(saved.state).map_err(DriverError::from)?, outcomes))
     }
@@ -294,9 +294,9 @@ impl Toolwright {
     /// tool is read-only or idempotent. References are replaced for tools of every origin.
     ///
     /// # Errors
-    /// [`PlanRefused::NotFound`]; the check of a plan that did not begin, if the catalogue has changed; or errors of
-    /// the store.
-    pub async fn resume_plan(self: &Arc<Self>, id: &str, options: PlanOptions) -> Result<PlanReport, PlanRefused> {
+    /// [`Error::Plan`] with [`PlanRefused::NotFound`]; the check of a plan that did not begin, if the catalogue has
+    /// changed; or errors of the store.
+    pub async fn resume_plan(self: &Arc<Self>, id: &str, options: PlanOptions) -> Result<PlanReport, Error> {
         let mut whole = self.resume_batch(id, 0, &options).await?;
         for batch in 1.. {
             if options.cancel.is_cancelled() {
@@ -304,7 +304,7 @@ impl Toolwright {
             }
             match self.resume_batch(id, batch, &options).await {
                 Ok(next) => whole.join(next),
-                Err(PlanRefused::NotFound(_)) => break,
+                Err(Error::Plan(PlanRefused::NotFound(_))) => break,
                 Err(error) => return Err(error),
             }
         }
@@ -317,7 +317,7 @@ impl Toolwright {
         id: &str,
         batch: usize,
         options: &PlanOptions,
-    ) -> Result<PlanReport, PlanRefused> {
+    ) -> Result<PlanReport, Error> {
         let id = batch_id(id, batch);
         let id = id.as_str();
         let (mut state, _) = self.saved_state(id).await?;
@@ -332,7 +332,7 @@ impl Toolwright {
             let written = (&written, batch * MAX_INSTANCES);
             let (check, approval) = self.checked(written, None, (&run.session, &run.policy, &values), options.max_cost);
             if !check.is_valid() {
-                return Err(PlanRefused::Check(Box::new(check)));
+                return Err(PlanRefused::Check(Box::new(check)).into());
             }
             state = driver.load(&run).await?;
             if options.approved && state.plan().is_some_and(|plan| plan.approval().is_none()) {
@@ -350,11 +350,7 @@ impl Toolwright {
     ///
     /// # Errors
     /// As for these two. If the check finds errors, nothing has run.
-    pub async fn run_plan(
-        self: &Arc<Self>,
-        plan: &PlanDocument,
-        options: PlanOptions,
-    ) -> Result<PlanReport, PlanRefused> {
+    pub async fn run_plan(self: &Arc<Self>, plan: &PlanDocument, options: PlanOptions) -> Result<PlanReport, Error> {
         let id = self.save_plan(plan, &options).await?;
         self.resume_plan(&id, options).await
     }
@@ -369,23 +365,24 @@ impl Toolwright {
         ended: &PlanReport,
         writer: &PlanWriter,
         options: PlanOptions,
-    ) -> Result<PlanReport, PlanRefused> {
+    ) -> Result<PlanReport, Error> {
         let id = ended.id.as_str();
         let run = self.plan_run(id, &options);
         let (state, _) = self.saved_state(id).await?;
         let input = state.spec().input.clone();
         if ended.calls.len() > plan_of(id, &state)?.calls.len() {
-            return Err(PlanRefused::Unreadable(format!(
+            let why = format!(
                 "a plan over more than {MAX_INSTANCES} inputs is not repaired: run it again for the inputs whose \
                  calls failed"
-            )));
+            );
+            return Err(PlanRefused::Unreadable(why).into());
         }
         let values = self.plan_values(&run, &input).await?;
         let calls: Vec<Value> = ended.calls.iter().map(PlannedOutcome::summary).collect();
         let request = replan_request(&calls, &values.state(None));
         let written = self.write(&request, writer, (&run, &values, None)).await?;
         if !written.check.is_valid() {
-            return Err(PlanRefused::Check(Box::new(written.check)));
+            return Err(PlanRefused::Check(Box::new(written.check)).into());
         }
         let driver = self.driver();
         let mut state = driver.load(&run).await?;
@@ -399,9 +396,9 @@ impl Toolwright {
     /// Lets a model write a plan for a request. If its check finds errors, the model may correct it once.
     ///
     /// # Errors
-    /// [`PlanRefused::Model`] and [`PlanRefused::Unreadable`]. A readable but invalid plan is not an error; its check
-    /// reports it.
-    pub async fn write_plan(self: &Arc<Self>, request: &str, writer: &PlanWriter) -> Result<WrittenPlan, PlanRefused> {
+    /// [`Error::Plan`] with [`PlanRefused::Model`] or [`PlanRefused::Unreadable`]. A readable but invalid plan is not an
+    /// error; its check reports it.
+    pub async fn write_plan(self: &Arc<Self>, request: &str, writer: &PlanWriter) -> Result<WrittenPlan, Error> {
         let options = PlanOptions {
             profile: writer.profile,
             input: writer.input.clone(),
@@ -421,7 +418,7 @@ impl Toolwright {
         request: &str,
         writer: &PlanWriter,
         (run, values, words): (&RunOptions, &RunVariables, Option<&Arc<UserRequest>>),
-    ) -> Result<WrittenPlan, PlanRefused> {
+    ) -> Result<WrittenPlan, Error> {
         let snapshot = self.catalogue.snapshot();
         let context = RunContext::in_trace(
             Lineage::named(&run.run_id),
@@ -434,7 +431,8 @@ impl Toolwright {
         let mut usage = Usage::default();
         let mut is_last = false;
         loop {
-            let answer = self.executor.ask_model(&writer.model, &asked, None, &context).await?;
+            let answer = self.executor.ask_model(&writer.model, &asked, None, &context).await;
+            let answer = answer.map_err(PlanRefused::Model)?;
             usage.add(answer.usage);
             let faults = match read_plan(&answer) {
                 Ok(document) => {
@@ -447,7 +445,7 @@ impl Toolwright {
                 }
                 Err(faults) if is_last => {
                     let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-                    return Err(PlanRefused::Unreadable(faults.join("; ")));
+                    return Err(PlanRefused::Unreadable(faults.join("; ")).into());
                 }
                 Err(faults) => faults,
             };
@@ -471,13 +469,14 @@ impl Toolwright {
         RunOptions::new(Arc::from(id), session, policy, approver, client, options.cancel.clone())
     }
 
-    async fn plan_values(&self, run: &RunOptions, input: &RunInput) -> Result<Arc<RunVariables>, StoreError> {
+    async fn plan_values(&self, run: &RunOptions, input: &RunInput) -> Result<Arc<RunVariables>, Error> {
         let services = self.executor.services();
-        RunVariables::open(&*services.log, &*services.outputs, &run.session.id, for_all_tools(input)).await
+        let opened = RunVariables::open(&*services.log, &*services.outputs, &run.session.id, for_all_tools(input));
+        Ok(opened.await.map_err(PlanRefused::Store)?)
     }
 
     /// Returns the report of a plan, from its journal.
-    async fn plan_report(&self, id: &str, ran: &RunReport, values: &RunVariables) -> Result<PlanReport, PlanRefused> {
+    async fn plan_report(&self, id: &str, ran: &RunReport, values: &RunVariables) -> Result<PlanReport, Error> {
         let (state, outcomes) = self.saved_state(id).await?;
         let calls = plan_of(id, &state)?.calls.into_iter().enumerate().map(|(index, call)| {
             let id = call_id(index);
@@ -509,9 +508,9 @@ impl PlannedOutcome {
 }
 
 /// Returns the plan of a saved run.
-fn plan_of(id: &str, state: &RunState) -> Result<PlanDocument, PlanRefused> {
+fn plan_of(id: &str, state: &RunState) -> Result<PlanDocument, Error> {
     let document = state.plan().ok_or_else(|| PlanRefused::NotFound(id.to_owned()))?.document.clone();
-    PlanDocument::from_saved(document).map_err(|faults| PlanRefused::Unreadable(unreadable(&faults).to_string()))
+    Ok(PlanDocument::from_saved(document).map_err(|faults| PlanRefused::Unreadable(unreadable(&faults).to_string()))?)
 }
 
 /// Returns the name of the run for a batch of inputs of the plan stored under `id`.

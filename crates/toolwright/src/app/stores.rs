@@ -7,12 +7,13 @@ use toolwright_core::approval::{AnswerSource, Approver, EXPIRY, NoApprover};
 use toolwright_core::inbox::{FormQuestion, InboxStore, Question};
 use toolwright_core::pins::{Pin, PinSource};
 use toolwright_core::session::{Session, SessionId};
-use toolwright_core::store::{ApprovalStore, ObjectStore, PinStore, RunStore, StoreError};
+use toolwright_core::store::{ApprovalStore, ObjectStore, PinStore, RunStore};
 use toolwright_core::{Policy, Profile};
 use toolwright_runtime::{FormInbox, FormInboxOptions, Inbox, InboxOptions, JobManager, RecoveryOptions, RunContext};
 
 use super::Toolwright;
 use super::agents::PARKED;
+use crate::error::Error;
 
 /// How often other processes' decisions about pins are looked for.
 const POLL: Duration = Duration::from_secs(1);
@@ -47,8 +48,8 @@ impl Toolwright {
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn forget_catalogue(&self, name: &str) -> Result<bool, StoreError> {
-        toolwright_providers::catalogue::forget(&*self.store, name).await
+    pub async fn forget_catalogue(&self, name: &str) -> Result<bool, Error> {
+        Ok(toolwright_providers::catalogue::forget(&*self.store, name).await?)
     }
 
     /// Creates an approver that asks through the inbox. It calls `on_question` with each question once the inbox has
@@ -136,7 +137,7 @@ impl Toolwright {
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn pins_in_force(&self) -> Result<Vec<Pin>, StoreError> {
+    pub async fn pins_in_force(&self) -> Result<Vec<Pin>, Error> {
         self.pins_of(self.catalogue.sources().iter().map(|provider| PinSource::of(&**provider)).collect()).await
     }
 
@@ -145,7 +146,7 @@ impl Toolwright {
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn pins_of(&self, mut sources: Vec<PinSource>) -> Result<Vec<Pin>, StoreError> {
+    pub async fn pins_of(&self, mut sources: Vec<PinSource>) -> Result<Vec<Pin>, Error> {
         sources.sort();
         sources.dedup();
         let mut all = Vec::new();

@@ -104,7 +104,7 @@ async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Resul
     let inbox = || Arc::new(app.ask_inbox_for(PARKED, AnswerSource::Elsewhere, |_| ())) as Arc<dyn Approver>;
     let asked = app.own_approver().unwrap_or_else(inbox);
     let approver = Arc::new(MemberApprover { member: member.name.clone(), asked });
-    let principal = app.principal_now(&member.rights.principal);
+    let principal = app.principal_now(&member.rights.principal).ok();
     let agent = agent(app, member)?.id(member.session.as_str()).cancel(cancel.clone()).job_wait(None).reading_mailbox();
     let agent = agent.shared_approver(approver);
     let mut conversation = agent.conversation().await?;
@@ -112,7 +112,7 @@ async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Resul
     loop {
         conversation.receive().await?;
         // It restarts with its token's present roles, and then reads its messages.
-        if app.principal_now(&member.rights.principal) != principal {
+        if app.principal_now(&member.rights.principal).ok() != principal {
             return Ok(());
         }
         let report = conversation.proceed().await?;

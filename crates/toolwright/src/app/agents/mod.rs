@@ -399,7 +399,7 @@ impl Agent {
     /// budget.
     fn check_principal(&self) -> Result<(), Error> {
         let Some(Rights { principal, .. }) = self.rights.as_deref() else { return Ok(()) };
-        self.app.principal_now(principal).map(drop).map_err(|why| usage(&why))
+        self.app.principal_now(principal).map(drop)
     }
 
     async fn begun(self) -> Conversation {

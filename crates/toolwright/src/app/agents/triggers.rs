@@ -115,17 +115,17 @@ impl Toolwright {
     /// Returns a principal with its present configuration, but with no more roles than it had then.
     ///
     /// # Errors
-    /// A message if its token no longer exists, so that nothing may be started on its behalf.
-    pub fn principal_now(&self, then: &Principal) -> Result<Principal, String> {
+    /// [`Error::Usage`] if its token no longer exists, so that nothing may be started on its behalf.
+    pub fn principal_now(&self, then: &Principal) -> Result<Principal, Error> {
         if then.owner {
             return Ok(then.clone());
         }
         let config = self.config();
         let token = config.sections.server.tokens.get(&then.id).ok_or_else(|| {
             let name = &then.id;
-            format!(
+            Error::Usage(format!(
                 "it would run for `{name}`, and `server.tokens` has no such token any more: put it back, or remove what it made"
-            )
+            ))
         })?;
         let roles = then.roles.iter().filter(|role| token.roles.contains(role)).cloned().collect();
         Ok(Principal { roles, ..then.clone() })
@@ -175,7 +175,7 @@ fn agent(app: &Arc<Toolwright>, trigger: &Trigger, firing: &Firing) -> Result<Ag
 #[async_trait]
 impl FiringTarget for AgentRunner {
     fn admit(&self, trigger: &Trigger) -> Result<(), String> {
-        self.app()?.principal_now(&trigger.rights.principal).map(drop)
+        self.app()?.principal_now(&trigger.rights.principal).map(drop).map_err(|error| error.to_string())
     }
 
     async fn begin(&self, trigger: &Trigger, firing: &Firing) -> Result<(), String> {

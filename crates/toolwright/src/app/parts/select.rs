@@ -21,7 +21,7 @@ struct InstanceEmbeddings(Weak<Toolwright>);
 impl VectorSource for InstanceEmbeddings {
     async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
         match self.0.upgrade() {
-            Some(app) => app.tool_vectors().await,
+            Some(app) => app.embeddings.of(&app, &app.config()).await,
             None => Ok(None),
         }
     }
