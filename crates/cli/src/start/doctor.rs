@@ -90,7 +90,7 @@ pub(crate) async fn command(global: &GlobalOptions) -> CommandResult {
     let snapshot = app.catalogue().snapshot();
     let models = probe_models(&app).await;
     let (default_model, unusable) = default_model(&app, &models).await;
-    let unmatched = app.unmatched().await;
+    let unmatched = app.unmatched();
     let unrun = idle_triggers(&app).await;
     // Before the shutdown, whose messages are not interesting.
     let logged = logging::warnings();

@@ -42,7 +42,6 @@ use self::client::fallback_client::FallbackClient;
 use self::client::input_required::PausedCalls;
 use self::request::call::BrokenOutputSchemas;
 use self::request::tasks::Tasks;
-use self::sources::capabilities::SourceMethods;
 use self::sources::lists::{MergedLists, ResourceLinks};
 use self::sources::log_levels::LogLevels;
 use self::sources::subscriptions::Subscribers;
@@ -180,7 +179,6 @@ fn shared(views: &[ViewConfig]) -> Arc<[Arc<ViewConfig>]> {
 pub struct Gateway {
     pub(crate) options: GatewayOptions,
     pub(crate) lists: ToolLists,
-    pub(crate) source_methods: SourceMethods,
     pub(crate) log_levels: LogLevels,
     pub(crate) merged: MergedLists,
     pub(crate) resource_links: ResourceLinks,
@@ -233,7 +231,6 @@ impl Gateway {
         let server_info = serde_json::to_value(&options.info).unwrap_or_default();
         Arc::new(Self {
             lists: ToolLists::default(),
-            source_methods: SourceMethods::default(),
             log_levels: LogLevels::default(),
             merged: MergedLists::default(),
             resource_links: ResourceLinks::default(),

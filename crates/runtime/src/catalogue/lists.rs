@@ -1,4 +1,4 @@
-//! Caches a provider's lists other than tools, and runs the tasks that keep them fresh.
+//! Caches a provider's lists other than tools, and runs the tasks that keep them fresh. Its methods are listed once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolwright_core::backoff::Backoff;
-use toolwright_core::catalogue::{ListKind, Provider, SourceNotice};
+use toolwright_core::catalogue::{ListKind, Listing, Provider, Snapshot, SourceNotice};
 
 use super::Catalogue;
 use super::provider_slot::ProviderSlot;
@@ -82,6 +82,8 @@ impl DueLists {
 /// The lists of one provider in the live catalogue.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
+    /// The methods of its source, if it has any.
+    pub(super) methods: Option<Arc<Snapshot>>,
     pub(super) last: [LastList; 3],
     pub(super) due: Arc<DueLists>,
     /// The provider's announced capabilities when it was listed. The object differs for each connection.
@@ -91,9 +93,18 @@ pub(super) struct Lists {
 }
 
 impl Lists {
+    /// Lists the methods of the provider's source, and nothing else yet.
+    pub(super) async fn new(provider: &dyn Provider) -> Self {
+        let Some(provider) = provider.methods() else { return Self::default() };
+        let failed = |error| tracing::debug!("{}: its methods are not known: {error}", provider.name());
+        let tools = provider.list().await.map_err(failed).unwrap_or_default();
+        let listing = Listing { provider, tools, error: None, withheld: Vec::new() };
+        Self { methods: Some(Arc::new(Snapshot::build(&[listing]))), ..Self::default() }
+    }
+
     /// Starts listing for the first time, or again after the connection has changed.
     pub(super) fn refresh(&mut self, catalogue: &Arc<Catalogue>, provider: &Arc<dyn Provider>) {
-        if provider.methods().is_none() {
+        if self.methods.is_none() {
             return;
         }
         let announced = provider.capabilities();
@@ -141,6 +152,7 @@ async fn keep_listed(catalogue: Weak<Catalogue>, provider: Arc<dyn Provider>, ki
 #[derive(Clone)]
 pub struct SourceLists {
     provider: Arc<dyn Provider>,
+    methods: Arc<Snapshot>,
     last: [LastList; 3],
     due: Arc<DueLists>,
     /// Whether its tools could not be listed, so that nothing is requested of it.
@@ -148,19 +160,27 @@ pub struct SourceLists {
 }
 
 impl SourceLists {
-    pub(super) fn of(slot: &ProviderSlot) -> Self {
-        Self {
+    /// Returns the lists in this slot; `None` if its source has no methods and thus no such lists.
+    pub(super) fn of(slot: &ProviderSlot) -> Option<Self> {
+        Some(Self {
             provider: Arc::clone(&slot.provider),
+            methods: Arc::clone(slot.lists.methods.as_ref()?),
             last: slot.lists.last.clone(),
             due: Arc::clone(&slot.lists.due),
             has_failed: slot.error.is_some(),
-        }
+        })
     }
 
     /// Returns their provider.
     #[must_use]
     pub fn provider(&self) -> &Arc<dyn Provider> {
         &self.provider
+    }
+
+    /// Returns the methods of its source, as tools for the executor: see [`Provider::methods`].
+    #[must_use]
+    pub fn methods(&self) -> &Arc<Snapshot> {
+        &self.methods
     }
 
     /// Returns the last list of this kind; empty before the first. A failed list leaves it unchanged.

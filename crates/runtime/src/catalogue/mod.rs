@@ -149,8 +149,8 @@ impl Catalogue {
         self.current.sources().unlisted
     }
 
-    /// Returns the providers' lists other than tools, in registration order. The same object until a list changes.
-    /// Lists are empty unless [`Catalogue::keep_lists`] was called.
+    /// Returns the providers' methods and their lists other than tools, in registration order. The same object until a
+    /// list changes. Lists other than methods are empty unless [`Catalogue::keep_lists`] was called.
     #[must_use]
     pub fn lists(&self) -> Arc<[SourceLists]> {
         self.current.sources().lists

@@ -32,10 +32,11 @@ pub(super) struct ProviderSlot {
 }
 
 impl ProviderSlot {
-    /// Creates a slot with its cached list of an earlier run.
+    /// Creates a slot with its cached list of an earlier run and its source's methods.
     pub(super) async fn new(provider: Arc<dyn Provider>) -> Self {
         let cached = provider.cached().await;
         Self {
+            lists: Lists::new(&*provider).await,
             provider,
             is_listed: cached.is_some(),
             listed: cached.unwrap_or_default(),
@@ -43,7 +44,6 @@ impl ProviderSlot {
             withheld_tools: Vec::new(),
             error: None,
             begun: 0,
-            lists: Lists::default(),
             finished: 0,
         }
     }

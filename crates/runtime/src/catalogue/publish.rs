@@ -46,8 +46,7 @@ impl Sources {
     fn of(slots: &[ProviderSlot], before: &Self) -> Self {
         let provider = |slot: &ProviderSlot| Arc::clone(&slot.provider);
         let unlisted = slots.iter().filter(|slot| !slot.is_listed);
-        let with_lists = slots.iter().filter(|slot| slot.provider.methods().is_some());
-        let lists: Arc<[_]> = with_lists.map(SourceLists::of).collect();
+        let lists: Arc<[_]> = slots.iter().filter_map(SourceLists::of).collect();
         let is_same = lists.len() == before.lists.len()
             && lists.iter().zip(&*before.lists).all(|(now, before)| now.is_same(before));
         Self {

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -103,6 +104,25 @@ async fn sources_that_are_put_together_are_seen_together() {
     let before = *catalogue.changes().borrow();
     assert!(catalogue.put_providers(Vec::new()).await.is_empty());
     assert_eq!(*catalogue.changes().borrow(), before, "nothing was put");
+}
+
+#[tokio::test]
+async fn the_methods_of_a_source_are_listed_once() {
+    let catalogue = catalogue();
+    let made = Arc::new(AtomicUsize::new(0));
+    let of_methods = Arc::clone(&made);
+    let provider = FakeProvider::new("a", ProviderKind::Mcp, tools("a", 1)).with_methods(move || {
+        of_methods.fetch_add(1, Ordering::Relaxed);
+        Arc::new(FakeProvider::new("a", ProviderKind::Mcp, tools("a", 2)))
+    });
+    catalogue.add_provider(Arc::new(provider)).await.expect("added");
+    catalogue.add_provider(source("b", 1)).await.expect("added");
+    let lists = catalogue.lists();
+    assert_eq!(lists.iter().map(|source| source.provider().name()).collect::<Vec<_>>(), ["a"], "b has no methods");
+    assert_eq!(lists[0].methods().list().len(), 2);
+    catalogue.refresh_all(8).await;
+    assert!(Arc::ptr_eq(&catalogue.lists(), &lists));
+    assert_eq!(made.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 //! Finds patterns and names in the configuration that match no tool. Most are misspelled, and none has an effect.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use toolwright_core::catalogue::{ProviderStatus, WithheldTool};
+use toolwright_core::catalogue::{Entry, ProviderStatus, WithheldTool};
 use toolwright_core::pattern::{glob_match, nearest};
 use toolwright_core::policy::Selector;
 use toolwright_core::tool_id::{ToolId, wire_candidate};
@@ -22,18 +23,16 @@ const UNLISTED: [&str; 11] =
 impl Toolwright {
     /// Returns a sentence for each name or pattern of the configuration that matches no tool: its place, and a
     /// suggestion. Skips those that may be for a source that is down, left out or disabled. List the catalogue before.
-    pub async fn unmatched(&self) -> Vec<String> {
+    pub fn unmatched(&self) -> Vec<String> {
         let builtins =
             builtin::tools(&BuiltinOptions::default()).into_iter().chain(web::tools(&web::WebConfig::default()));
         let mut builtins: Vec<ToolDefinition> = builtins.map(|tool| tool.definition()).collect();
         // Listed only if there are search engines.
         builtins.extend(ToolId::parse("web:search@1.0.0").map(|id| ToolDefinition::new(id, "", None)));
         let mut methods = Vec::new();
-        for provider in self.catalogue().providers().await {
-            let Some(source) = provider.methods() else { continue };
-            // A source that does not list its methods is down, which is reported elsewhere.
-            let listed = source.list().await.unwrap_or_default();
-            methods.extend(listed.iter().map(|method| (method.raw_name().to_owned(), method.definition().clone())));
+        for source in self.catalogue().lists().iter() {
+            let method = |entry: &Arc<Entry>| (entry.tool.raw_name().to_owned(), entry.tool.definition().clone());
+            methods.extend(source.methods().list().iter().map(method));
         }
         unmatched(&self.config(), &self.catalogue().snapshot(), &builtins, &methods)
     }

@@ -1,12 +1,10 @@
 //! The methods of sources beside tools: as calls for the executor, and the capabilities announced for them.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use serde_json::{Map, Value, json};
-use toolwright_core::catalogue::{Entry, Health, Listing, Provider, RegisteredTool, Snapshot};
+use toolwright_core::catalogue::{Entry, Health, Provider, Snapshot};
 use toolwright_core::tool_id::wire_candidate;
 use toolwright_mcp::convert::{has_method, server_capabilities};
 
@@ -47,46 +45,12 @@ impl Methods {
     }
 }
 
-/// The methods made for each provider.
-#[derive(Default)]
-pub(crate) struct SourceMethods(Mutex<HashMap<String, CachedMethods>>);
-
-struct CachedMethods {
-    owner: Arc<dyn Provider>,
-    tools: Vec<Arc<RegisteredTool>>,
-    methods: Arc<Methods>,
-}
-
 impl Gateway {
-    /// Returns the current methods of a source; `None` if it has none or they are unknown.
-    pub(crate) fn methods_of(&self, owner: &Arc<dyn Provider>) -> Option<Arc<Methods>> {
-        let provider = owner.methods()?;
-        let tools = match provider.list().now_or_never() {
-            Some(Ok(tools)) => tools,
-            other => {
-                tracing::debug!("{}: its methods are not known: {:?}", owner.name(), other.and_then(Result::err));
-                return None;
-            }
-        };
-        let capabilities = owner.capabilities();
-        let is_same = |made: &CachedMethods| {
-            Arc::ptr_eq(&made.owner, owner)
-                && made.methods.capabilities == capabilities
-                && made.tools.len() == tools.len()
-                && made.tools.iter().zip(&tools).all(|(one, other)| one.hash() == other.hash())
-        };
-        let mut all = self.source_methods.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = all.get(owner.name()).filter(|made| is_same(made)) {
-            return Some(Arc::clone(&made.methods));
-        }
-        let listing = Listing { provider, tools: tools.clone(), error: None, withheld: Vec::new() };
-        let methods = Arc::new(Methods { snapshot: Arc::new(Snapshot::build(&[listing])), capabilities });
-        let known = self.options.catalogue.sources();
-        // Methods of removed providers are dropped.
-        all.retain(|_, made| known.iter().any(|provider| Arc::ptr_eq(provider, &made.owner)));
-        let made = CachedMethods { owner: Arc::clone(owner), tools, methods: Arc::clone(&methods) };
-        all.insert(owner.name().to_owned(), made);
-        Some(methods)
+    /// Returns the current methods of a source; `None` if it has none, or is not in the catalogue any more.
+    pub(crate) fn methods_of(&self, owner: &Arc<dyn Provider>) -> Option<Methods> {
+        let lists = self.options.catalogue.lists();
+        let source = lists.iter().find(|source| Arc::ptr_eq(source.provider(), owner))?;
+        Some(Methods { snapshot: Arc::clone(source.methods()), capabilities: owner.capabilities() })
     }
 
     /// Returns the providers of a scope, in registration order.
