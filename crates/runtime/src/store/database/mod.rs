@@ -1,5 +1,6 @@
 //! The database: its file, the thread that works on it, and the deletion of old rows.
 
+mod backlog;
 mod begun_journal;
 mod file;
 mod retention;

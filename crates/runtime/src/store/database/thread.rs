@@ -1,201 +1,28 @@
 //! The thread that owns the SQLite connection, so that SQLite does not block the async runtime.
 
 use std::any::Any;
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rusqlite::{Connection, ErrorCode};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use toolwright_core::operation::OpId;
 use toolwright_core::store::{AppendStatus, LedgerEntry, LedgerHealth, StoreError};
 
-use super::begun_journal::{self, BegunJournal};
+use super::backlog::{Batch, DatabaseWork, HIGH_WATER, NextStep, Shared};
+use super::begun_journal;
 use super::file::OpenDatabase;
 use super::retention::Retention;
 use crate::store::ledger::{self, LedgerBatch};
 
 /// Most queued requests; further callers wait for room.
 const MAX_WAITING: usize = 1024;
-/// Age at which queued ledger entries are written.
-const MAX_AGE: Duration = Duration::from_millis(40);
-/// Delay before entries that could not be written are tried again.
-const AGAIN: Duration = Duration::from_millis(500);
-/// Shortest time between two log messages that the ledger cannot be written.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
-/// Number of queued entries that wakes the thread before [`MAX_AGE`].
-const MAX_BATCH: usize = 2048;
-/// Queued entries from which appenders are asked to wait: some 20 MB.
-const HIGH_WATER: usize = 32_768;
 
-type ReplySender<T> = oneshot::Sender<Result<T, Arc<rusqlite::Error>>>;
-
-type DatabaseWork = Box<dyn FnOnce(&mut OpenDatabase<'_>) + Send>;
 type AnyValue = Box<dyn Any + Send>;
 type AnyWork = Box<dyn FnOnce(&mut OpenDatabase<'_>) -> Result<AnyValue, Arc<rusqlite::Error>> + Send>;
-
-/// The work queued for the thread.
-struct Backlog {
-    entries: Vec<LedgerEntry>,
-    /// Operations that have begun and are in the journal. Those that have not ended by the next batch get a row.
-    journalled: Vec<LedgerEntry>,
-    journal: BegunJournal,
-    /// Whether the ledger has been written, so that the journal alone may record a beginning.
-    has_written: bool,
-    /// Operations that begin once their rows are written, and their waiting callers. Those that arrive during a write
-    /// share the next commit.
-    begun: Vec<(LedgerEntry, ReplySender<()>)>,
-    /// When the oldest entry was queued, or put back.
-    since: Option<Instant>,
-    /// Whether the thread wakes within [`MAX_AGE`] by itself, so that entries need not wake it.
-    is_watched: bool,
-    /// Whether the last write of the entries failed. Requests run before the next try.
-    kept: bool,
-    /// Why the last write of the ledger failed, and when that was logged.
-    failing: Option<(String, Instant)>,
-    work: VecDeque<DatabaseWork>,
-    closed: bool,
-    /// Whether the thread has ended and accepts nothing.
-    ended: bool,
-}
-
-impl Backlog {
-    fn new(path: &Path) -> Self {
-        Self {
-            entries: Vec::new(),
-            journalled: Vec::new(),
-            journal: BegunJournal::of(path),
-            has_written: false,
-            begun: Vec::new(),
-            since: None,
-            is_watched: false,
-            kept: false,
-            failing: None,
-            work: VecDeque::new(),
-            closed: false,
-            ended: false,
-        }
-    }
-
-    /// Returns the number of entries that the next batch writes.
-    fn in_line(&self) -> usize {
-        self.entries.len() + self.journalled.len()
-    }
-
-    /// Notes that an entry was queued. Returns whether that wakes the thread: the first entry starts its timer, and a
-    /// full batch is written at once.
-    fn wakes(&mut self) -> bool {
-        self.since.get_or_insert_with(Instant::now);
-        let in_line = self.in_line();
-        (in_line == 1 && !self.is_watched) || in_line == MAX_BATCH
-    }
-}
-
-struct Shared {
-    path: Arc<Path>,
-    backlog: Mutex<Backlog>,
-    /// Wakes the thread for new work.
-    filled: Condvar,
-    /// Wakes callers that wait for room.
-    emptied: Notify,
-    /// Entries that could not be written, or came after the thread had ended.
-    lost: AtomicU64,
-    /// Failed writes of the ledger.
-    failures: AtomicU64,
-}
-
-impl Shared {
-    fn new(path: Arc<Path>) -> Self {
-        Self {
-            backlog: Mutex::new(Backlog::new(&path)),
-            path,
-            filled: Condvar::new(),
-            emptied: Notify::new(),
-            lost: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-        }
-    }
-
-    fn backlog(&self) -> MutexGuard<'_, Backlog> {
-        self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn record_lost(&self, count: usize, why: impl std::fmt::Display) {
-        self.backlog().kept = false;
-        self.lost.fetch_add(count as u64, Ordering::Relaxed);
-        self.failed(&why.to_string());
-    }
-
-    /// Logs that the ledger could not be written, at most once per [`TELL_AGAIN`].
-    fn failed(&self, why: &str) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
-        let now = Instant::now();
-        let (warned, waiting) = {
-            let mut backlog = self.backlog();
-            let warned = backlog
-                .failing
-                .take()
-                .map(|(_, warned)| warned)
-                .filter(|warned| now.duration_since(*warned) < TELL_AGAIN);
-            backlog.failing = Some((why.to_owned(), warned.unwrap_or(now)));
-            (warned, backlog.entries.len())
-        };
-        if warned.is_none() {
-            let lost = self.lost.load(Ordering::Relaxed);
-            tracing::error!(
-                "the ledger cannot be written ({}): {why}; {waiting} entries wait in memory, {lost} are lost; see that its disk \
-                 has room and can be written",
-                self.path.display()
-            );
-        }
-    }
-
-    /// Records that the ledger was written.
-    fn succeeded(&self) {
-        let failing = {
-            let mut backlog = self.backlog();
-            backlog.kept = false;
-            backlog.failing.take()
-        };
-        if failing.is_some() {
-            tracing::error!("the ledger is written again ({})", self.path.display());
-        }
-    }
-
-    /// Records that a batch was committed. Without `has_journalled` it had only operations whose callers wait.
-    fn committed(&self, has_journalled: bool) {
-        let mut backlog = self.backlog();
-        backlog.has_written = true;
-        if has_journalled {
-            backlog.journal.committed();
-        }
-        drop(backlog);
-        self.succeeded();
-    }
-
-    /// Puts entries back at the front of the queue for another try. Past the high-water mark and while the store closes
-    /// they are lost, because neither memory nor a wait may grow without bound; the journal keeps what has begun.
-    fn keep(&self, mut entries: Vec<LedgerEntry>, mut journalled: Vec<LedgerEntry>, why: &rusqlite::Error) {
-        let mut backlog = self.backlog();
-        if !backlog.closed {
-            journalled.append(&mut backlog.journalled);
-            backlog.journalled = journalled;
-            backlog.since = Some(Instant::now());
-        }
-        if backlog.closed || entries.len() + backlog.entries.len() >= HIGH_WATER {
-            drop(backlog);
-            return self.record_lost(entries.len(), why);
-        }
-        entries.append(&mut backlog.entries);
-        backlog.entries = entries;
-        backlog.kept = true;
-        drop(backlog);
-        self.failed(&why.to_string());
-    }
-}
 
 pub(in crate::store) struct StoreThread {
     shared: Arc<Shared>,
@@ -394,15 +221,6 @@ impl Drop for StoreThread {
     }
 }
 
-/// The next step of the thread.
-enum NextStep {
-    Write(Batch),
-    Run(DatabaseWork),
-    /// Nothing waits: do upkeep.
-    Idle,
-    End,
-}
-
 /// Tells waiting callers that the thread has ended, even after a panic.
 struct ThreadEndGuard<'a>(&'a Shared);
 
@@ -431,7 +249,7 @@ fn serve(shared: &Shared, mut opened: OpenDatabase<'_>, mut retention: Retention
     let mut wrote = false;
     loop {
         let was_open = opened.connection.is_some();
-        let next = next(shared, retention.due(), wrote);
+        let next = shared.next(retention.due(), wrote);
         wrote = matches!(next, NextStep::Write(_));
         if matches!(next, NextStep::End) {
             let mut backlog = shared.backlog();
@@ -466,14 +284,6 @@ fn serve(shared: &Shared, mut opened: OpenDatabase<'_>, mut retention: Retention
         }
         shared.emptied.notify_waiters();
     }
-}
-
-/// Operations that begin and operations that have ended, to be written in one commit.
-struct Batch {
-    begun: Vec<(LedgerEntry, ReplySender<()>)>,
-    /// `None` if only callers that wait are served.
-    journalled: Option<Vec<LedgerEntry>>,
-    entries: Vec<LedgerEntry>,
 }
 
 /// Writes a batch. If the error may pass, keeps the entries for the next try.
@@ -547,54 +357,5 @@ fn run_upkeep(opened: &mut OpenDatabase<'_>, retention: &mut Retention) {
     let Some(db) = &mut opened.connection else { return retention.postpone() };
     if let Err(error) = retention.step(db) {
         tracing::warn!("old rows could not be deleted: {error}");
-    }
-}
-
-/// Waits until entries must be written, an operation begins, a request comes, or upkeep is due. Entries go before the
-/// requests that came after them. After a write, the thread soon wakes by itself, so that the next entries need not
-/// wake it.
-fn next(shared: &Shared, due: Duration, wrote: bool) -> NextStep {
-    let mut backlog = shared.backlog();
-    let (start, mut looks_soon, mut looked) = (Instant::now(), wrote, false);
-    loop {
-        let age = backlog.since.map(|since| since.elapsed());
-        let old = if backlog.kept { AGAIN } else { MAX_AGE };
-        let is_due = (backlog.in_line() >= MAX_BATCH || looked) && !backlog.kept;
-        let ripe = is_due || age.is_some_and(|age| age >= old);
-        let writes = backlog.in_line() > 0 && (ripe || backlog.closed || !(backlog.work.is_empty() || backlog.kept));
-        // Callers wait for begun operations and for requests, so these take turns.
-        let begins = !backlog.begun.is_empty() && (backlog.work.is_empty() || !wrote);
-        if writes || begins {
-            let begun = std::mem::take(&mut backlog.begun);
-            // Entries whose write failed are not tried again with each operation that begins.
-            if !writes && backlog.kept {
-                return NextStep::Write(Batch { begun, journalled: None, entries: Vec::new() });
-            }
-            backlog.since = None;
-            backlog.journal.cut();
-            let journalled = Some(std::mem::take(&mut backlog.journalled));
-            return NextStep::Write(Batch { begun, journalled, entries: std::mem::take(&mut backlog.entries) });
-        }
-        if let Some(work) = backlog.work.pop_front() {
-            return NextStep::Run(work);
-        }
-        if backlog.closed {
-            return NextStep::End;
-        }
-        let idle = due.saturating_sub(start.elapsed());
-        if backlog.in_line() == 0 && idle.is_zero() {
-            return NextStep::Idle;
-        }
-        let wait = match age {
-            Some(age) => old.saturating_sub(age),
-            None if looks_soon => idle.min(MAX_AGE),
-            None => idle,
-        };
-        backlog.is_watched = looks_soon;
-        let (woken, timeout) = shared.filled.wait_timeout(backlog, wait).unwrap_or_else(PoisonError::into_inner);
-        backlog = woken;
-        backlog.is_watched = false;
-        looked = looks_soon && timeout.timed_out();
-        looks_soon &= !looked;
     }
 }
