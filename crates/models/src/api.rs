@@ -1,4 +1,4 @@
-//! The model APIs, and an encoded request to one of them.
+//! The model APIs, and an encoded request to one of them with the parts that it leaves out.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use toolwright_core::model::{Effort, Message, ModelRequest, ToolChoice};
 
-use crate::codec::losses::RequestPart;
 use crate::dialect::Dialect;
 
 /// A model API that Toolwright speaks.
@@ -60,6 +60,85 @@ impl Api {
 impl fmt::Display for Api {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// A part of a request that a model or its API may lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RequestPart {
+    /// The token limit as high as asked.
+    MaxTokens,
+    /// `temperature`.
+    Temperature,
+    /// `top_p`.
+    TopP,
+    /// `top_k`.
+    TopK,
+    /// `seed`.
+    Seed,
+    /// Stop sequences.
+    Stop,
+    /// The effort of reasoning.
+    Effort,
+    /// Thinking at all.
+    Thinking,
+    /// The budget of thinking, as asked.
+    Budget,
+    /// A forced call.
+    ToolChoice,
+    /// Whether there may be several calls.
+    ParallelCalls,
+    /// Thinking that another API signed.
+    ThinkingBlocks,
+}
+
+impl RequestPart {
+    /// Its name in responses.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MaxTokens => "max_tokens",
+            Self::Temperature => "temperature",
+            Self::TopP => "top_p",
+            Self::TopK => "top_k",
+            Self::Seed => "seed",
+            Self::Stop => "stop",
+            Self::Effort => "reasoning_effort",
+            Self::Thinking => "thinking",
+            Self::Budget => "thinking.budget_tokens",
+            Self::ToolChoice => "tool_choice",
+            Self::ParallelCalls => "parallel_tool_calls",
+            Self::ThinkingBlocks => "thinking blocks",
+        }
+    }
+
+    /// Returns the parameter of this name, if a client can ask for it.
+    pub(crate) fn of_parameter(name: &str) -> Option<Self> {
+        let parts = [Self::Temperature, Self::TopP, Self::TopK, Self::Seed, Self::Stop, Self::ParallelCalls];
+        parts.into_iter().find(|part| part.name() == name)
+    }
+
+    /// Whether `request` has it.
+    pub(crate) fn is_asked(self, request: &ModelRequest) -> bool {
+        let settings = &request.settings;
+        let has_budget = settings.thinking_tokens.is_some_and(|tokens| tokens > 0);
+        match self {
+            Self::MaxTokens => request.max_tokens.is_some(),
+            Self::Temperature => request.temperature.is_some(),
+            Self::TopP => settings.top_p.is_some(),
+            Self::TopK => settings.top_k.is_some(),
+            Self::Seed => settings.seed.is_some(),
+            Self::Stop => !settings.stop.is_empty(),
+            Self::Effort => settings.effort.is_some_and(|effort| effort > Effort::None),
+            Self::Thinking => has_budget || settings.asks_thinking == Some(true),
+            Self::Budget => has_budget,
+            Self::ToolChoice => request.tool_choice != ToolChoice::Auto,
+            Self::ParallelCalls => request.parallel_calls.is_some(),
+            Self::ThinkingBlocks => request
+                .messages
+                .iter()
+                .any(|message| matches!(message, Message::Assistant { opaque, .. } if !opaque.is_empty())),
+        }
     }
 }
 

@@ -15,9 +15,8 @@ mod rate_limits;
 mod replay;
 pub mod served;
 
-pub use api::{Api, EncodedRequest};
+pub use api::{Api, EncodedRequest, RequestPart};
 pub use client::Models;
-pub use codec::losses::RequestPart;
 pub use codec::{Decoder, EncodedTools, EncodedToolsCache, decode_whole, encode, encode_with, tools_json};
 pub use http::discover::{
     default_model, default_variables, endpoints_from_env, key_variable, list_models, named_model,

@@ -1,12 +1,12 @@
-//! Decodes responses, streamed or whole: picks the decoder of the API and reports how the response ended.
+//! Decodes responses, streamed or whole, and reports how the response ended.
 
 use std::sync::Arc;
 
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelResponse, Usage};
 
+use super::decoder;
 use super::framing::{DONE, Framing, MAX_ANSWER, is_cut};
 use super::response::ApiDecoder;
-use super::{anthropic, gemini, ollama, openai_chat, openai_responses};
 use crate::api::Api;
 use crate::dialect::Toolset;
 use crate::failure;
@@ -60,14 +60,15 @@ impl Decoder {
     }
 
     fn framed(api: Api, framing: Framing) -> Self {
-        let assembly: Box<dyn ApiDecoder> = match api {
-            Api::OpenAiChat => Box::<openai_chat::ChatDecoder>::default(),
-            Api::OpenAiResponses => Box::<openai_responses::ResponsesDecoder>::default(),
-            Api::Anthropic => Box::<anthropic::AnthropicDecoder>::default(),
-            Api::Gemini => Box::<gemini::GeminiDecoder>::default(),
-            Api::Ollama => Box::<ollama::OllamaDecoder>::default(),
-        };
-        Self { api, framing, assembly, fed: 0, seen: StreamState::default(), complete: false, failure: None }
+        Self {
+            api,
+            framing,
+            assembly: decoder(api),
+            fed: 0,
+            seen: StreamState::default(),
+            complete: false,
+            failure: None,
+        }
     }
 
     /// Reads the next bytes and passes completed pieces to `sink`. An error is kept for

@@ -24,9 +24,9 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use toolwright_core::model::{ModelRequest, ShownTool, ToolChoice, ToolVisibility};
 
-use self::losses::RequestPart;
 use self::request::{set, tools_place};
-use crate::api::{Api, EncodedRequest};
+use self::response::ApiDecoder;
+use crate::api::{Api, EncodedRequest, RequestPart};
 use crate::dialect::{Toolset, translate};
 pub use decode::{Decoder, decode_whole};
 
@@ -57,6 +57,17 @@ pub fn encode_with(request: &ModelRequest, model: &str, tools: &EncodedTools) ->
         Api::Anthropic => anthropic::encode(request, model, tools),
         Api::Gemini => gemini::encode(request, model, tools),
         Api::Ollama => ollama::encode(request, model, tools),
+    }
+}
+
+/// Returns the decoder of the responses of `api`.
+fn decoder(api: Api) -> Box<dyn ApiDecoder> {
+    match api {
+        Api::OpenAiChat => Box::<openai_chat::ChatDecoder>::default(),
+        Api::OpenAiResponses => Box::<openai_responses::ResponsesDecoder>::default(),
+        Api::Anthropic => Box::<anthropic::AnthropicDecoder>::default(),
+        Api::Gemini => Box::<gemini::GeminiDecoder>::default(),
+        Api::Ollama => Box::<ollama::OllamaDecoder>::default(),
     }
 }
 

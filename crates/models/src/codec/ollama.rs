@@ -12,9 +12,8 @@ use toolwright_core::model::{
     Message, ModelError, ModelRequest, OutputFormat, RawToolCall, StopReason, ToolChoice, Usage,
 };
 
-use crate::api::{Api, EncodedRequest};
+use crate::api::{Api, EncodedRequest, RequestPart};
 use crate::codec::history::{Image, Part, Turn, legal_turns, parts};
-use crate::codec::losses::RequestPart;
 use crate::codec::request::{SamplingNames, output_schema, set, tools_place, with_instruction, write_sampling};
 use crate::codec::response::{ApiDecoder, ResponseBuilder, Sink, Text, arguments, lenient, parse, value};
 use crate::codec::{EncodedTools, reasoning};

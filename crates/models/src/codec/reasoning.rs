@@ -7,8 +7,7 @@
 use serde_json::{Value, json};
 use toolwright_core::model::{Effort, ModelSettings, RequestSettings};
 
-use super::losses::RequestPart;
-use crate::api::Api;
+use crate::api::{Api, RequestPart};
 use crate::codec::request::{ClaudeFamily, ModelFamily, ModelKind};
 
 /// Returns `wanted` if it is in `known`, which is ascending, else the next higher, else the highest.

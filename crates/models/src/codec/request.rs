@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelRequest, OutputFormat, PromptCache, PromptReuse, ShownTool};
 
-use super::losses::RequestPart;
+use crate::api::RequestPart;
 use crate::dialect::{self, Dialect, translate};
 
 /// The schema of structured output as a dialect has it.

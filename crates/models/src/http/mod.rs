@@ -25,9 +25,9 @@ use toolwright_core::redact::is_secret_key;
 use toolwright_textcalls::TextTools;
 use toolwright_textcalls::composed::ComposedTools;
 
-use crate::api::{Api, EncodedRequest};
+use crate::api::{Api, EncodedRequest, RequestPart};
 use crate::codec::framing::MAX_ANSWER;
-use crate::codec::losses::{RequestPart, losses};
+use crate::codec::losses::losses;
 use crate::codec::{Decoder, EncodedToolsCache, anthropic, encode_with, ollama};
 use crate::failure;
 use crate::rate_limits::limits;

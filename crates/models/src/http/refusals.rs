@@ -16,9 +16,8 @@ use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, ModelSett
 
 use super::refusal_table::{self, PARAMETERS, avoid_format, patterns_in_words};
 pub(crate) use super::refusal_table::{SentRequest, ThinkingAllowance, Workaround};
-use crate::api::{Api, EncodedRequest};
+use crate::api::{Api, EncodedRequest, RequestPart};
 use crate::codec::anthropic;
-use crate::codec::losses::RequestPart;
 use crate::codec::request::with_instruction;
 
 /// Bound on models with workarounds; beyond it all are dropped and learned again.

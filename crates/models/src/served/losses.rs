@@ -4,8 +4,7 @@ use serde_json::json;
 use toolwright_core::model::{ModelRequest, ModelSettings, ShownTool, ToolChoice};
 
 use super::{ServedApi, ServedRequest};
-use crate::api::Api;
-use crate::codec::losses::RequestPart;
+use crate::api::{Api, RequestPart};
 
 /// Reasoning as its API signs or encrypts it.
 pub const SIGNATURES: &str = "signatures of reasoning";

@@ -5,13 +5,12 @@ use serde_json::{Map, Value, json};
 use toolwright_core::model::{ModelRequest, PromptCache, PromptReuse, RequestSettings, ToolChoice, ToolVisibility};
 
 use super::{API, VERSION};
-use crate::api::EncodedRequest;
+use crate::api::{EncodedRequest, RequestPart};
 use crate::codec::EncodedTools;
 use crate::codec::history::{
     AlternatingMessages, AssistantPiece, Document, Image, LegalCall, LegalResult, NOTHING, PDF, Part, Turn,
     legal_turns, pieces, user_parts,
 };
-use crate::codec::losses::RequestPart;
 use crate::codec::reasoning::{self, Thinking, ToolForcing, refuses_forced_calls};
 use crate::codec::request::{
     ModelFamily, SamplingNames, output_schema, set, tools_place, with_instruction, write_sampling,

@@ -6,12 +6,11 @@ use serde_json::{Map, Value, json};
 use toolwright_core::model::{ModelRequest, ToolChoice};
 
 use super::API;
-use crate::api::EncodedRequest;
+use crate::api::{EncodedRequest, RequestPart};
 use crate::codec::history::{
     AlternatingMessages, AssistantPiece, Document, Image, LegalCall, LegalResult, NOTHING, PDF, Part, Turn,
     legal_turns, pieces, user_parts,
 };
-use crate::codec::losses::RequestPart;
 use crate::codec::request::{
     ModelFamily, SamplingNames, output_schema, set, tools_place, with_instruction, write_sampling,
 };
