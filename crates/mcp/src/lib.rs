@@ -1,8 +1,10 @@
 //! The Model Context Protocol: messages and conversions that both sides share, and the client.
 //!
-//! `protocol` is pure; `transport` carries messages to a server and back; `client` is the provider over both.
+//! `protocol` is pure; `transport` carries messages to a server and back; `client` is the provider over both,
+//! as `config` sets it.
 
 pub mod client;
+mod config;
 pub mod protocol;
 mod transport;
 

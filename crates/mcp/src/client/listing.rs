@@ -13,12 +13,12 @@ use toolwright_core::definition::{Effects, Mode, ToolDefinition};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::pattern::allowed_by;
 
-use super::config::{AsTools, McpServerOptions, McpTransport};
 use super::connection::Connection;
 use super::connection::handshake::{ProbeResult, ServerInfo};
 use super::connection::peer::AskError;
 use super::listed_as_tools;
 use super::listed_as_tools::ListedTool;
+use crate::config::{AsTools, McpServerOptions, McpTransport};
 use crate::protocol::headers::MirroredParameter;
 use crate::protocol::message::RpcError;
 use crate::protocol::revision::MODERN_VERSIONS;

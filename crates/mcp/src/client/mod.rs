@@ -29,7 +29,6 @@
 //! the question is refused; `shared: false` gives each session its own connection. If a server turns a call into a
 //! task, the call follows it to its end (`tasks`).
 
-pub(crate) mod config;
 pub(crate) mod connection;
 mod exchange;
 mod listed_as_tools;
@@ -41,8 +40,7 @@ mod source;
 mod tasks;
 mod url_elicitation;
 
+pub use crate::config::{AsTools, McpOptions, McpServerConfig, McpServerOptions, McpTransport};
 pub use crate::transport::traced::{Direction, FrameSink};
-pub use config::{AsTools, McpServerConfig, McpTransport};
-pub use config::{McpOptions, McpServerOptions};
 pub use provider::McpProvider;
 pub use toolwright_sandbox::DEPTH_VARIABLE;

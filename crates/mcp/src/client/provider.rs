@@ -20,7 +20,6 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::session::{Principal, SessionId};
 
-use super::config::{AsTools, McpOptions, McpServerOptions};
 use super::connection::connect::Connector;
 use super::connection::handshake::VersionProbe;
 use super::connection::inbox::listener::{Listener, ServerRoots};
@@ -32,6 +31,7 @@ use super::listed_as_tools;
 use super::listing::{self, ListedTools as Built, Manifest, RawList};
 use super::methods::{McpMethods, NonToolLists};
 use super::source::{Announcement, ChangeAnnouncer, ConnectionChoice, ListAttempt, ListRetry, Source};
+use crate::config::{AsTools, McpOptions, McpServerOptions};
 
 /// Time limit for a whole list, unless calls have less. It is below the catalogue's own limit, so that
 /// a server that does not answer is noticed here, where it can be probed.

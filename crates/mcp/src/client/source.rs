@@ -15,7 +15,6 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
 use toolwright_core::event::McpPeer;
 
-use super::config::McpServerOptions;
 use super::connection::Connection;
 use super::connection::inbox::listener::Listener;
 use super::connection::managed::{BACKOFF, WaitPolicy};
@@ -23,6 +22,7 @@ use super::connection::pool::{ConnectionLease, ConnectionPool};
 use super::connection::subscription::FollowedResources;
 use super::exchange::transport;
 use super::listing::ToolFacts;
+use crate::config::McpServerOptions;
 
 /// How long announcements of a changed list are collected before one is passed on.
 const DEBOUNCE: Duration = Duration::from_millis(100);

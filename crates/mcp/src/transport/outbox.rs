@@ -253,9 +253,9 @@ mod tests {
     use toolwright_core::event::NoEvents;
 
     use super::*;
-    use crate::client::config::AsTools;
     use crate::client::connection::inbox::listener::Listener;
     use crate::client::connection::inbox::{Inbox, RequestOutcome, RequestPurpose};
+    use crate::config::AsTools;
 
     const SHORT: Duration = Duration::from_millis(50);
 

@@ -17,7 +17,7 @@ use super::inbox::Inbox;
 use super::inbox::listener::{Listener, ServerRoots};
 use super::peer::Peer;
 use super::subscription::{FollowedResources, LogLevel};
-use crate::client::config::{McpServerOptions, McpTransport};
+use crate::config::{McpServerOptions, McpTransport};
 use crate::protocol::revision::Era;
 use crate::transport::child_process::{Process, with_last_words};
 use crate::transport::remote::{self, RemoteKind, Target, header_map};

@@ -13,7 +13,7 @@ use super::Connection;
 use super::connect::Connector;
 use super::inbox::LAST_CALLS;
 use super::subscription::LogLevel;
-use crate::client::config::McpTransport;
+use crate::config::McpTransport;
 
 /// Pauses before reconnecting.
 pub(crate) const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(60) };

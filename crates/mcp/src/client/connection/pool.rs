@@ -16,7 +16,7 @@ use super::Connection;
 use super::connect::{Connector, EraPreference};
 use super::handshake::ProbeResult;
 use super::managed::{ManagedConnection, WaitPolicy};
-use crate::client::config::McpTransport;
+use crate::config::McpTransport;
 use crate::protocol::revision::Era;
 
 /// Pauses before a failed connection of the older era is retried: a call waits for every attempt, for up to
@@ -494,8 +494,8 @@ mod sessions_tests {
     use super::super::inbox::listener::{Listener, ServerRoots};
     use super::super::managed::WaitPolicy;
     use super::*;
-    use crate::client::config::McpServerOptions;
-    use crate::client::config::{AsTools, McpTransport};
+    use crate::config::McpServerOptions;
+    use crate::config::{AsTools, McpTransport};
 
     /// A connection that was not made yet.
     fn managed() -> Arc<ManagedConnection> {

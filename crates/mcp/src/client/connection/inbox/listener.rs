@@ -11,7 +11,7 @@ use toolwright_core::event::{Event, EventSink};
 use toolwright_core::roots::Roots;
 use toolwright_core::session::SessionId;
 
-use crate::client::config::AsTools;
+use crate::config::AsTools;
 use crate::transport::traced::FrameSink;
 
 /// Characters shown of a line that is not a message.

@@ -561,7 +561,7 @@ mod tests {
     use toolwright_core::session::{Principal, SessionId};
 
     use super::*;
-    use crate::client::config::AsTools;
+    use crate::config::AsTools;
 
     fn caller() -> Caller {
         let principal = Principal { id: "p".into(), owner: true, roles: Vec::new() };
