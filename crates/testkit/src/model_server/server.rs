@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::check::{Checked, ensure};
 use super::sending::{json_response, send};
-use super::{Fault, RecordedRequest, Reply, Script, WireApi, gemini};
+use super::{Fault, RecordedRequest, Reply, Script, WireApi};
 
 /// The largest request in bytes (Anthropic's limit).
 const MAX_BODY: usize = 32 << 20;
@@ -169,7 +169,7 @@ async fn ask(State(shared): Served, uri: Uri, headers: HeaderMap, bytes: Bytes) 
         "/v1/messages" => WireApi::Anthropic,
         "/api/chat" => WireApi::Ollama,
         path if path.ends_with(":generateContent") || path.ends_with(":streamGenerateContent") => WireApi::Gemini,
-        _ => return json_response(404, &gemini::error_body(404, "", "no such method")),
+        _ => return json_response(404, &WireApi::Gemini.error_body(404, "", "no such method")),
     };
     answer(&shared, api, uri.to_string(), headers, bytes).await
 }
