@@ -31,6 +31,8 @@ pub use self::memory::StoredMemory;
 
 /// The file's name in the state directory.
 const FILE: &str = "toolwright.sqlite3";
+/// The path of a database in memory.
+const MEMORY: &str = ":memory:";
 /// How long to wait while another process holds the file.
 const BUSY: Duration = Duration::from_secs(10);
 
@@ -44,6 +46,11 @@ pub struct SqliteStore {
     mail: watch::Sender<u64>,
     /// Notified of the values that this process writes.
     watchers: agents::Watchers,
+}
+
+/// Returns whether the database at this path is in memory.
+fn is_in_memory(path: &Path) -> bool {
+    path == Path::new(MEMORY)
 }
 
 impl SqliteStore {
@@ -66,7 +73,7 @@ impl SqliteStore {
     /// # Errors
     /// Its thread cannot be started.
     pub fn in_memory() -> Result<Arc<Self>, StoreError> {
-        let path = PathBuf::from(database::MEMORY);
+        let path = PathBuf::from(MEMORY);
         let thread = StoreThread::start(path.clone(), Retention::default())?;
         Ok(Arc::new(Self { thread, path, mail: watch::Sender::new(0), watchers: agents::Watchers::default() }))
     }
@@ -493,7 +500,7 @@ mod tests {
         assert_eq!(one.manifest("k").await.expect("read"), Some(json!(1)), "closing keeps what is in it");
         assert_eq!(one.totals().await.expect("totals").tool_calls, 1);
         assert_eq!(other.manifest("k").await.expect("read"), None);
-        assert!(!Path::new(database::MEMORY).exists());
+        assert!(!Path::new(MEMORY).exists());
     }
 
     #[tokio::test]

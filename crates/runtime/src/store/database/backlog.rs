@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 use toolwright_core::store::LedgerEntry;
 
-use super::begun_journal::BegunJournal;
 use super::file::OpenDatabase;
+use crate::store::ledger::begun_journal::BegunJournal;
 
 /// Age at which queued ledger entries are written.
 const MAX_AGE: Duration = Duration::from_millis(40);

@@ -15,13 +15,10 @@ use toolwright_core::operation::OpId;
 use toolwright_core::store::StoreError;
 
 use super::retention;
-use crate::store::BUSY;
-use crate::store::ledger;
+use crate::store::{BUSY, is_in_memory, ledger};
 
 /// WAL size, in bytes, above which [`OpenDatabase::close`] closes the file.
 const LONG_LOG: u64 = 512 << 10;
-/// The path of a database in memory.
-pub(in crate::store) const MEMORY: &str = ":memory:";
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of [`SCHEMA`], kept as SQLite's `user_version`.
@@ -58,11 +55,6 @@ impl<'a> OpenDatabase<'a> {
             tracing::debug!("{} was not closed: {error}", self.path.display());
         }
     }
-}
-
-/// Returns whether the database at this path is in memory.
-pub(super) fn is_in_memory(path: &Path) -> bool {
-    path == Path::new(MEMORY)
 }
 
 /// Returns the path of the file's WAL.

@@ -13,10 +13,9 @@ use toolwright_core::operation::OpId;
 use toolwright_core::store::{AppendStatus, LedgerEntry, LedgerHealth, StoreError};
 
 use super::backlog::{Batch, DatabaseWork, HIGH_WATER, NextStep, Shared};
-use super::begun_journal;
 use super::file::OpenDatabase;
 use super::retention::Retention;
-use crate::store::ledger::{self, LedgerBatch};
+use crate::store::ledger::{self, LedgerBatch, begun_journal};
 
 /// Most queued requests; further callers wait for room.
 const MAX_WAITING: usize = 1024;

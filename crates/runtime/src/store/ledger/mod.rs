@@ -1,5 +1,6 @@
 //! Stores the ledger in SQLite.
 
+pub(super) mod begun_journal;
 mod entries;
 mod running;
 mod sums;

@@ -7,9 +7,9 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use toolwright_core::operation::OpId;
 use toolwright_core::store::{LedgerEntry, RUNNING, UNKNOWN_OUTCOME};
 
-use super::super::database::{DeadJournal, dead_journals};
 use super::super::json_column;
 use super::super::owner;
+use super::begun_journal::{DeadJournal, dead_journals};
 use super::writer::{self, LedgerBatch};
 
 /// Bytes of a test write: more than the file has free by chance.
@@ -124,8 +124,8 @@ mod tests {
     use toolwright_core::store::LedgerStore as _;
 
     use super::super::super::SqliteStore;
-    use super::super::super::database::{BegunJournal, line};
     use super::super::super::now_ms;
+    use super::super::begun_journal::{BegunJournal, line};
     use super::*;
 
     fn entry(id: u64) -> LedgerEntry {

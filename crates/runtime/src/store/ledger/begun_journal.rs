@@ -15,7 +15,7 @@ use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
 use toolwright_core::session::{CallId, SessionId};
 use toolwright_core::store::{LedgerEntry, RUNNING};
 
-use super::file::is_in_memory;
+use crate::store::is_in_memory;
 
 /// The folder of the journals, beside the database.
 const FOLDER: &str = "begun";
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_database_in_memory_has_no_journal() {
-        let memory = Path::new(super::super::MEMORY);
+        let memory = Path::new(crate::store::MEMORY);
         let mut journal = BegunJournal::of(memory);
         journal.append(&line(memory, &entry(1)).expect("line")).expect("taken");
         assert!(journal.files.is_none());
