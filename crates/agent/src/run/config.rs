@@ -13,7 +13,7 @@ use toolwright_core::duration;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{RequestSettings, Usage};
 
-use super::{ClientRunOptions, ContextOptions};
+use super::ClientRunOptions;
 use crate::tools::{AgentTools, HandoffTool};
 
 /// The default number of model answers in one task.
@@ -186,6 +186,29 @@ pub enum Dispatch {
     // A call that starts has a schema and no references, and is within the limits. If the answer breaks off, started
     // calls end and their results are kept.
     Streaming,
+}
+
+/// How `run` and `chat` make room in a conversation that comes near its model's window (`models.<name>.window`): old
+/// results give way to handles, then the oldest turns to a summary and facts, then the next turn is the last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ContextOptions {
+    /// Whether a model may summarise the oldest turns, with `llm:summarize` and `llm:fact-extract`.
+    pub summarize: bool,
+    /// The model that summarises, `provider/model`. Default: the model of the run.
+    // The conversation is sent to no other model unless it is named here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// How much is kept when a conversation is shortened, as a share of what a request may hold. With a smaller share
+    /// it is shortened less often, so that the provider's prompt cache stays valid for longer.
+    #[schemars(range(min = 0.2, max = 0.8))]
+    pub target: f64,
+}
+
+impl Default for ContextOptions {
+    fn default() -> Self {
+        Self { summarize: true, model: None, target: 0.5 }
+    }
 }
 
 /// Limits of one task, which is the work on one message of the user.

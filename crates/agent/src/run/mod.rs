@@ -35,13 +35,13 @@ use toolwright_core::store::MessageKind;
 use crate::report::{FinalReport, ProducedFile, ReportedCall, RunResult, Status, UnfinishedChild};
 use call_outcomes::LoopGuard;
 pub use client::ClientRunOptions;
-pub use config::{DEFAULT_PICK_SIZE, Dispatch, Limits, RunConfig};
+pub use config::{ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Limits, RunConfig};
 use context::ContextState;
 pub(crate) use context::{
     BinaryHandles, CompactionSources, Evicted, EvictionPlan, MAX_NOTE_FILES, MemoryTools, ResultPosition,
     StoredResults, StoredText, content_beyond, content_text, has_text,
 };
-pub use context::{CompactionCall, CompactionCounts, CompactionState, ContextOptions};
+pub use context::{CompactionCall, CompactionCounts, CompactionState};
 use exposure::ExposureState;
 pub(crate) use exposure::{instance_field, show_field};
 pub use plan::{AfterPlan, RunPlan};

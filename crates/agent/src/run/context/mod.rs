@@ -10,7 +10,6 @@ mod user_messages;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::ContentBlock;
 use toolwright_core::agents::handoff::Conversation;
@@ -46,29 +45,6 @@ const MEMORY: usize = 18;
 const MAX_RECORD: usize = 64 << 10;
 /// The new limit after an unexpected overflow, in quarters of the conversation.
 const AFTER_OVERFLOW: usize = 3;
-
-/// How `run` and `chat` make room in a conversation that comes near its model's window (`models.<name>.window`): old
-/// results give way to handles, then the oldest turns to a summary and facts, then the next turn is the last.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ContextOptions {
-    /// Whether a model may summarise the oldest turns, with `llm:summarize` and `llm:fact-extract`.
-    pub summarize: bool,
-    /// The model that summarises, `provider/model`. Default: the model of the run.
-    // The conversation is sent to no other model unless it is named here.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// How much is kept when a conversation is shortened, as a share of what a request may hold. With a smaller share
-    /// it is shortened less often, so that the provider's prompt cache stays valid for longer.
-    #[schemars(range(min = 0.2, max = 0.8))]
-    pub target: f64,
-}
-
-impl Default for ContextOptions {
-    fn default() -> Self {
-        Self { summarize: true, model: None, target: 0.5 }
-    }
-}
 
 /// How often room was made, and the usage for it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
