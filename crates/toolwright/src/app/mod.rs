@@ -3,7 +3,6 @@
 mod agents;
 mod client;
 mod fallback_client;
-mod llm_tools;
 mod operate;
 mod parts;
 mod plans;
@@ -40,7 +39,7 @@ use crate::config::file::Defaults;
 use crate::config::{Config, LoadOptions, Problem, Server, SkillEntry};
 use crate::error::Error;
 
-use self::parts::{build, select, telemetry};
+use self::parts::{build, llm_tools, select, telemetry};
 
 pub use crate::error::PlanRefused;
 pub(crate) use agents::Facades;

@@ -19,8 +19,8 @@ use toolwright_providers::catalogue::CatalogueProvider;
 use toolwright_providers::openapi::OpenApiProvider;
 use toolwright_runtime::Executor;
 
-use super::llm_tools::{LlmProviderOptions, OfferRule};
 use super::parts::build::{self, ProviderOptions, missing_tools, server_spec};
+use super::parts::llm_tools::{LlmProviderOptions, OfferRule};
 use super::{ProviderSettings, ReloadChanges, Toolwright};
 use crate::config::{
     ANY_FILE, BUILTIN, Config, LLM, LoadOptions, ModelConfig, ModelsConfig, Problem, REST, SKILLS, Severity,

@@ -12,9 +12,10 @@ use toolwright_core::{Policy, Profile};
 use toolwright_runtime::{FormInbox, FormInboxOptions, Inbox, InboxOptions, JobManager, RecoveryOptions, RunContext};
 
 use super::Toolwright;
-use super::agents::PARKED;
 use crate::error::Error;
 
+/// How long questions of a firing, a group member or a job taken over wait for a person, who may be away.
+pub(super) const PARKED: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often other processes' decisions about pins are looked for.
 const POLL: Duration = Duration::from_secs(1);
 

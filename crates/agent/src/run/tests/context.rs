@@ -5,8 +5,7 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::job::{JobRecord, JobState};
 
 use super::*;
-use crate::run::ContextOptions;
-use crate::run::SessionNotice;
+use crate::run::{ContextOptions, SessionNotice};
 
 /// Creates a run in a window of 4000 tokens with an answer of 100, so that a request may have 3700.
 fn windowed(context: ContextOptions) -> RunState {

@@ -14,8 +14,8 @@ use toolwright_core::store::group::Member;
 use toolwright_core::store::{Claim, RunStore as _};
 
 use super::Agent;
-use super::triggers::PARKED;
 use crate::app::Toolwright;
+use crate::app::stores::PARKED;
 use crate::error::Error;
 
 /// How often the members are looked up.

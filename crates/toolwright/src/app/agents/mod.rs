@@ -33,7 +33,6 @@ pub use conversation::{Conversation, Events};
 pub(crate) use facades::Facades;
 pub use groups::DrivenGroups;
 pub(super) use tools::ConfiguredAgents;
-pub(in crate::app) use triggers::PARKED;
 pub use triggers::RunningTriggers;
 
 /// How long a run that has answered waits for its background jobs.

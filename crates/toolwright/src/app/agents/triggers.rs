@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::task::JoinHandle;
@@ -17,11 +16,9 @@ use toolwright_runtime::triggers::{FiringEnd, FiringSuspension, FiringTarget};
 use toolwright_runtime::{TriggerManager, TriggerRunner};
 
 use super::Agent;
+use crate::app::stores::PARKED;
 use crate::app::{LIST_WAIT, Toolwright};
 use crate::error::Error;
-
-/// How long questions of a firing, a group member or a job taken over wait for a person, who may be away.
-pub(in crate::app) const PARKED: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Keeps this process's triggers running until it is dropped.
 #[derive(Debug)]

@@ -35,8 +35,8 @@ use toolwright_sandbox::withheld_by_default;
 use url::Url;
 
 use super::frames::frames;
+use super::llm_tools::{CompatCell, recommends};
 use crate::app::agents::delegates::Documents;
-use crate::app::llm_tools::{CompatCell, recommends};
 use crate::config::file::{AgentToolName, Defaults, ToolEntry};
 use crate::config::{
     BUILTIN, Config, LLM, Layer, LayerKind, LlmEntry, REST, SKILLS, Server, Severity, SkillEntry, environment,

@@ -2,5 +2,6 @@
 
 pub(super) mod build;
 mod frames;
+pub(super) mod llm_tools;
 pub(super) mod select;
 pub(super) mod telemetry;

@@ -13,12 +13,12 @@ use toolwright_eval::compat::Compat;
 use toolwright_models::{Endpoints, named_model};
 use toolwright_runtime::executor::ModelRecommender;
 
-use super::Toolwright;
+use crate::app::Toolwright;
 use crate::config::{Config, LLM, LlmEntry};
 
 /// The settings of the provider of these tools.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct LlmProviderOptions {
+pub(in crate::app) struct LlmProviderOptions {
     declared: Vec<LlmEntry>,
     /// The names of the shipped tools to offer.
     shipped: Vec<String>,
@@ -26,7 +26,7 @@ pub(super) struct LlmProviderOptions {
 
 /// Whether a shipped tool is in the catalogue if no model is known to answer it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OfferRule {
+pub(in crate::app) enum OfferRule {
     /// No: each tool costs tokens in every request that shows it.
     WithModel,
     /// Yes: the caller names a model.
@@ -35,7 +35,7 @@ pub(super) enum OfferRule {
 
 impl LlmProviderOptions {
     /// Reads the settings. `answers` returns whether a model is known for a shipped tool as configured.
-    pub(super) fn of(config: &Config, answers: &dyn Fn(&LlmDefinition) -> bool) -> Self {
+    pub(in crate::app) fn of(config: &Config, answers: &dyn Fn(&LlmDefinition) -> bool) -> Self {
         let defaults = &config.sections.defaults;
         let is_offered = |tool: &LlmTool| {
             let id = &tool.source().id;
@@ -50,7 +50,7 @@ impl LlmProviderOptions {
     }
 
     /// Returns the provider; `None` if it has no tools. A declared tool replaces or tunes the shipped tool of its name.
-    pub(super) fn provider(&self) -> Option<Arc<dyn Provider>> {
+    pub(in crate::app) fn provider(&self) -> Option<Arc<dyn Provider>> {
         let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
         for tool in shipped().iter().filter(|tool| self.shipped.iter().any(|name| name == tool.source().id.name())) {
             let Some(definition) = configured(tool, &self.declared) else { continue };
@@ -96,7 +96,7 @@ fn configured(tool: &LlmTool, declared: &[LlmEntry]) -> Option<LlmDefinition> {
 }
 
 /// Returns the model of LLM-backed tools without a preference: `models.default`, else that of the environment.
-pub(super) fn default_model(
+pub(in crate::app) fn default_model(
     config: &Config,
     variables: &dyn Fn(&str) -> Option<String>,
     endpoints: &Endpoints,
@@ -140,14 +140,14 @@ impl Toolwright {
 }
 
 /// The compat table in force: which models work well with which tools.
-pub(super) type CompatCell = Arc<RwLock<Arc<Compat>>>;
+pub(in crate::app) type CompatCell = Arc<RwLock<Arc<Compat>>>;
 
-pub(super) fn compat_cell(config: &Config) -> CompatCell {
+pub(in crate::app) fn compat_cell(config: &Config) -> CompatCell {
     Arc::new(RwLock::new(Arc::clone(&config.compat.compat)))
 }
 
 /// Returns the executor's view of the compat table.
-pub(super) fn recommends(cell: &CompatCell) -> ModelRecommender {
+pub(in crate::app) fn recommends(cell: &CompatCell) -> ModelRecommender {
     let cell = Arc::clone(cell);
     Arc::new(move |tool: &ToolId| current(&cell).recommended(tool.as_str()).to_vec())
 }
@@ -174,7 +174,7 @@ impl Toolwright {
         recommended.chain(others).map(str::to_owned).collect()
     }
 
-    pub(super) fn put_compat(&self, config: &Config) {
+    pub(in crate::app) fn put_compat(&self, config: &Config) {
         *self.compat.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&config.compat.compat);
     }
 }
