@@ -14,9 +14,9 @@ use toolwright_core::store::channel::Channels;
 use toolwright_core::trigger::{TriggerCondition, TriggerConfig};
 
 use super::claude_agents::{is_model_alias, translate};
-use super::folders::{DefinitionFolder, FolderKind};
-use super::front_matter::{front_matter, split};
-use super::node::{Data, Member, Node, Problem, Severity, SourceLocation};
+use super::files::folders::{DefinitionFolder, FolderKind};
+use super::files::front_matter::{front_matter, split};
+use super::files::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 use super::sections::check::{FOREIGN_KEYS, check, entry_schema, snake_case};
 use super::sections::variables::ResolveScope;
 use super::skills::SkillEntry;

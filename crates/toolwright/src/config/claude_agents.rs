@@ -5,7 +5,7 @@ use serde_json::json;
 use toolwright_core::pattern::nearest;
 use toolwright_core::tool_id::server_namespace;
 
-use crate::config::node::{Data, Member, Node, Problem, Severity, SourceLocation};
+use crate::config::files::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 
 /// Its tools, with our replacements.
 const TOOLS: [(&str, &[&str]); 23] = [

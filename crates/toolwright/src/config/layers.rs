@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::files::folders::{paths_in, project_folders};
+use super::files::node::{Data, Node, Problem, Severity};
 use super::files::{FileNames, FileStamp, Layer, LayerKind, NAMES, Variables, home};
-use super::folders::{paths_in, project_folders};
-use super::node::{Data, Node, Problem, Severity};
 use super::sections::check::checked;
 use crate::trust::{ProjectTrust, TrustStore, judge};
 

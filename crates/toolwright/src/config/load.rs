@@ -12,10 +12,10 @@ use toolwright_providers::openapi::Origin;
 use toolwright_telemetry::Telemetry;
 
 use super::agents::{self, KnownNames};
+use super::files::folders::{DefinitionFolder, FolderKind, paths_in, user_folders};
+use super::files::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 use super::files::{FileNames, FileStamp, Layer, LayerKind, Variables, base_files, read_text};
-use super::folders::{DefinitionFolder, FolderKind, paths_in, user_folders};
 use super::layers::{Project, find_project, lay_under, read};
-use super::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 use super::resolve::{
     check_channels, check_reach, check_views, resolve_settings, resolve_tools, resolve_triggers, telemetry,
 };

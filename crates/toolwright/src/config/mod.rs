@@ -4,11 +4,8 @@
 mod agents;
 mod claude_agents;
 mod files;
-mod folders;
-mod front_matter;
 mod layers;
 mod load;
-mod node;
 mod resolve;
 mod sections;
 mod skills;
@@ -37,10 +34,10 @@ use crate::secrets::mask;
 use crate::trust::ProjectTrust;
 
 pub use agents::AgentEntry;
+pub use files::folders::FolderKind;
+pub use files::node::{Problem, Severity, SourceLocation};
 pub use files::{Layer, LayerKind, Variables, user_file};
-pub use folders::FolderKind;
 pub use load::{LoadOptions, load, state_dir};
-pub use node::{Problem, Severity, SourceLocation};
 pub use sections::check::{json_schema, policy_file};
 pub use sections::delegates::DelegatesConfig;
 pub use sections::file::{self, ConfigFile, EmbeddingsConfig, PolicyConfig};
@@ -49,8 +46,8 @@ pub use sections::models::{CompatSource, ModelConfig, ModelsConfig, read_compat}
 pub use sections::variables::{forget_secrets, keep_secrets, names_variable, secret_file, variable};
 pub use skills::SkillEntry;
 
+pub(crate) use files::folders::{ANY as ANY_FILE, contents, summary as folder_summary};
 pub(crate) use files::{project_kind, read_text};
-pub(crate) use folders::{ANY as ANY_FILE, contents, summary as folder_summary};
 pub(crate) use load::code_settings_path;
 #[cfg(not(feature = "embeddings"))]
 pub(crate) use resolve::cannot_load;
@@ -280,7 +277,7 @@ fn merge_over_defaults(defaults: &mut Value, written: Value) {
 
 /// Parses a document of another program to a plain value.
 pub(crate) fn parse_value(text: &str, file: &std::sync::Arc<std::path::Path>) -> Result<serde_json::Value, Problem> {
-    node::Node::parse(text, file).map(|node| node.to_value())
+    files::node::Node::parse(text, file).map(|node| node.to_value())
 }
 
 /// Returns the value for display, with actual and possible secrets masked: header, environment and query values,

@@ -13,7 +13,7 @@ use toolwright_core::trigger::{TriggerConfig, TriggerError};
 use toolwright_telemetry::{Telemetry, TelemetryConfig};
 
 use super::agents::{KnownNames, check_model};
-use super::node::{Node, Problem, Severity, SourceLocation};
+use super::files::node::{Node, Problem, Severity, SourceLocation};
 use super::sections::file::{ConfigFile, EmbeddingsConfig, ToolEntry};
 use super::sections::variables::ResolveScope;
 use super::{AgentEntry, BUILTIN, Config, LLM, REST, agents};

@@ -8,9 +8,9 @@ use toolwright_core::catalogue::Skill;
 use toolwright_core::catalogue::prompt_part::{MAX_SKILL_DESCRIPTION, MAX_SKILL_NAME, MAX_SKILL_TEXT};
 use toolwright_core::pattern::nearest;
 
-use super::folders::{DefinitionFolder, FolderKind};
-use super::front_matter::{front_matter, split};
-use super::node::{Data, Node, Problem, Severity, SourceLocation};
+use super::files::folders::{DefinitionFolder, FolderKind};
+use super::files::front_matter::{front_matter, split};
+use super::files::node::{Data, Node, Problem, Severity, SourceLocation};
 use super::sections::check::snake_case;
 
 /// Keys of front matter for other programs, which have no effect here.

@@ -12,7 +12,7 @@ use toolwright_providers::rest::{RestError, RestOptions, RestProvider, RestToolC
 use url::Url;
 
 use super::Config;
-use super::node::{Data, Member, Node, Problem, Severity, SourceLocation};
+use super::files::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 use super::sections::check::{entry_schema, snake_case};
 use super::sections::variables::{ResolveScope, StringUse};
 use crate::trust::ProjectTrust;

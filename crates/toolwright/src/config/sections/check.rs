@@ -13,7 +13,7 @@ use toolwright_core::setting::is_off;
 use super::file::{ConfigFile, PolicyConfig};
 use super::servers;
 use crate::config::files::LayerKind;
-use crate::config::node::{Data, Member, Node, Problem, Severity, SourceLocation};
+use crate::config::files::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 
 /// Schema keyword: members of this mapping are independent; an invalid one is left out.
 pub(crate) const ENTRIES: &str = "x-entries";

@@ -16,9 +16,9 @@ use toolwright_core::tool_id::ToolId;
 
 use super::check::snake_case;
 use super::variables::ResolveScope;
+use crate::config::files::front_matter::split;
+use crate::config::files::node::{Data, Member, Node};
 use crate::config::files::read_text;
-use crate::config::front_matter::split;
-use crate::config::node::{Data, Member, Node};
 
 const NAMESPACE: &str = "llm";
 const COMPARE: &str = "compare it with `toolwright config schema`";

@@ -19,7 +19,7 @@ use super::check::endpoint_schema;
 use super::file::{ConfigFile, Entries};
 use super::variables::ResolveScope;
 use crate::config::files::FileStamp;
-use crate::config::node::{Member, Node, Problem, Severity, SourceLocation};
+use crate::config::files::node::{Member, Node, Problem, Severity, SourceLocation};
 
 /// `models`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -13,7 +13,7 @@ use toolwright_oauth::{ClientProof, Grant, OAuthConfig, SigningKey};
 use super::check::{check, entry_schema, schema};
 use super::variables::ResolveScope;
 use crate::config::Server;
-use crate::config::node::{Data, Member, Node, Problem, Severity, SourceLocation};
+use crate::config::files::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 
 /// The default signature algorithm of private keys.
 const DEFAULT_ALGORITHM: &str = "ES256";

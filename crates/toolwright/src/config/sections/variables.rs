@@ -13,8 +13,8 @@ use serde_json::Value;
 use toolwright_runtime::queue::DEFAULT_QUEUE;
 
 use super::check::{branch, section_schema};
+use crate::config::files::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 use crate::config::files::{FileNames, Variables, config_home};
-use crate::config::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 use crate::private_file::{self, OtherUsersAccess, write_atomically};
 use crate::secrets::{in_address, in_arguments, is_surroundings, looks_secret, without_scheme};
 

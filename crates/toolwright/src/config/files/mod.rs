@@ -1,12 +1,16 @@
 //! The files of a configuration: where they are searched, how they are read and named, and when they changed.
 
+pub(in crate::config) mod folders;
+pub(in crate::config) mod front_matter;
+pub(in crate::config) mod node;
+
 use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::folders::FolderKind;
-use super::node::SourceLocation;
+use self::folders::FolderKind;
+use self::node::SourceLocation;
 use crate::private_file::{self, OtherUsersAccess};
 
 /// Looks up a variable.
@@ -65,7 +69,7 @@ pub(crate) fn home(variables: Variables<'_>) -> Option<PathBuf> {
     variables("HOME").map(PathBuf::from).filter(|home| home.is_absolute())
 }
 
-pub(super) fn config_home(variables: Variables<'_>) -> Option<PathBuf> {
+pub(in crate::config) fn config_home(variables: Variables<'_>) -> Option<PathBuf> {
     let absolute = |path: PathBuf| path.is_absolute().then_some(path);
     variables("XDG_CONFIG_HOME")
         .and_then(|path| absolute(path.into()))
@@ -79,7 +83,7 @@ pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
 }
 
 /// The files of a project, by name.
-pub(super) const NAMES: [(&str, LayerKind); 2] =
+pub(in crate::config) const NAMES: [(&str, LayerKind); 2] =
     [("toolwright.yaml", LayerKind::Project), (".mcp.json", LayerKind::Foreign)];
 
 /// Returns the kind of the project file with this name, if any.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::files::{Variables, config_home, home, read_text};
 use super::front_matter::{front_matter, split};
+use super::{Variables, config_home, home, read_text};
 
 /// The most files of one folder, including subfolders.
 const MAX_FILES: usize = 256;
@@ -68,7 +68,7 @@ impl FolderKind {
     }
 
     /// Returns whether a file only documents the others beside it.
-    pub(super) fn is_document(self, path: &Path, text: &str) -> bool {
+    pub(in crate::config) fn is_document(self, path: &Path, text: &str) -> bool {
         let is_readme = path.file_stem().is_some_and(|stem| stem.eq_ignore_ascii_case("readme"));
         self == Self::Agents && is_readme && split(text).is_err()
     }
@@ -85,9 +85,9 @@ impl FolderKind {
 /// A folder of definition files.
 #[derive(Debug)]
 pub(crate) struct DefinitionFolder {
-    pub(super) kind: FolderKind,
+    pub(in crate::config) kind: FolderKind,
     /// The files, each with its text or its error.
-    pub(super) files: Vec<(PathBuf, Result<String, String>)>,
+    pub(in crate::config) files: Vec<(PathBuf, Result<String, String>)>,
 }
 
 impl DefinitionFolder {
