@@ -24,7 +24,7 @@ pub use config::{
 };
 pub use http::{ApiStores, HttpError, HttpOptions, LookUpPeer, MetricsSource, SecretSource, Token, WebhookOptions};
 pub use mcp::client::fallback_client::{FallbackClient, FallbackContext};
-pub use mcp::stdio::{serve_connection, serve_stdio};
+pub use mcp::transport::stdio::{serve_connection, serve_stdio};
 pub use mcp::{Elicitation, Gateway, GatewayOptions, ServerInfo};
 pub use operator::{Operator, PinAction};
 pub use serve::{HttpServer, serve_http};

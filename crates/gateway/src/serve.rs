@@ -24,7 +24,7 @@ use crate::http::connections::{self, ConnectionLimits};
 use crate::http::guard::{self, Guard};
 use crate::http::page_tokens::PageTokens;
 use crate::http::{ApiError, HttpError, HttpOptions, Identity, MetricsSource, facade_api, webhooks};
-use crate::mcp::http::{Endpoint, mcp_part, mcp_whole};
+use crate::mcp::transport::http::{Endpoint, mcp_part, mcp_whole};
 
 /// How often idle sessions are ended.
 const SWEEP: Duration = Duration::from_secs(30);

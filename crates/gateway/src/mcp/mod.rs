@@ -1,7 +1,7 @@
 //! The MCP server: one protocol core under two transports. This module defines the [`Gateway`] that all clients share:
 //! the views and policies in force, and the drain at shutdown.
 //!
-//! A request comes in by `stdio` or `http`; `dispatch` answers it at once or starts work on it (`request`), whose
+//! A request comes in by a `transport`, whose `dispatch` answers it at once or starts work on it (`request`). Its
 //! `response` ends it. `request::call` does the work of `tools/call`, `sources` that of all other methods of servers.
 //! `client` represents the client that sent the request, so that a tool's source can ask it.
 //!
@@ -11,16 +11,13 @@
 //! each request.
 
 pub(crate) mod client;
-mod dispatch;
-pub(crate) mod http;
 mod protocol;
 pub(crate) mod request;
 mod response;
 mod session;
 pub(crate) mod sources;
-pub(crate) mod stdio;
-mod stdio_streams;
 pub(crate) mod tools;
+pub(crate) mod transport;
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};

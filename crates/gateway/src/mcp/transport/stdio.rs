@@ -17,14 +17,14 @@ use toolwright_mcp::asking::ROOTS;
 use toolwright_mcp::batch::is_batch;
 
 use super::dispatch::{has_instructions, subscription_acknowledgement};
-use super::message::{self, Filter, Id, Message, RefusedMessage, Request, RpcError};
-use super::protocol::{Era, check_modern, era_of};
-use super::response::{Reply, ReplyTo};
-use super::session::Caller;
-use super::sources::notifications::Notifications;
 use super::stdio_streams::{Line, Lines, input, output, write_messages};
 use crate::Gateway;
 use crate::mcp::STOP_LIMIT;
+use crate::mcp::message::{self, Filter, Id, Message, RefusedMessage, Request, RpcError};
+use crate::mcp::protocol::{Era, check_modern, era_of};
+use crate::mcp::response::{Reply, ReplyTo};
+use crate::mcp::session::Caller;
+use crate::mcp::sources::notifications::Notifications;
 use crate::view::{Scope, View};
 
 /// Messages that wait for the client to read. Beyond this, responses wait and progress is dropped.

@@ -26,13 +26,13 @@ use self::headers::Accepts;
 use self::sessions::{HttpSession, Sessions};
 use self::sse::{Events, Refusal, ResponseHold, event_stream, frame_stream, json};
 use super::dispatch::{has_instructions, no_batches, subscription_acknowledgement};
-use super::message::{self, Filter, Id, Message, Params, Request, RpcError};
-use super::protocol::{BATCHING, Era, check_modern, era_of};
-use super::response::{Event, Reply, ReplyTo};
-use super::session::{Asker, Caller};
-use super::sources::notifications::Notifications;
 use crate::http::body::{BodyError, BodyLimits, BodyPermit};
 use crate::http::{Connection, Identity};
+use crate::mcp::message::{self, Filter, Id, Message, Params, Request, RpcError};
+use crate::mcp::protocol::{BATCHING, Era, check_modern, era_of};
+use crate::mcp::response::{Event, Reply, ReplyTo};
+use crate::mcp::session::{Asker, Caller};
+use crate::mcp::sources::notifications::Notifications;
 use crate::view::{Expose, Scope, View};
 use crate::{Gateway, HttpOptions};
 

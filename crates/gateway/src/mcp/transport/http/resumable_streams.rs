@@ -319,7 +319,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::mcp::http::event_buffer::EVENTS;
+    use crate::mcp::transport::http::event_buffer::EVENTS;
 
     struct Fixture {
         replay: Arc<ResumableStreams>,

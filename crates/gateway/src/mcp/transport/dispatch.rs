@@ -9,14 +9,14 @@ use tokio::sync::mpsc;
 use toolwright_mcp::batch::batch;
 use toolwright_mcp::tasks::announce;
 
-use super::message::{self, Id, Message, Params, RefusedMessage, Request, RpcError, notification, to_json};
-use super::protocol::{BATCHING, Era, MODERN_VERSIONS, SERVER_INFO, era_of, negotiate};
-use super::request::{CALL, McpRequestContext, PendingRequest, tasks};
-use super::response::{Event, Reply, ReplyTo, ResponseGuard, whole};
-use super::session::Caller;
-use super::sources::is_forwarded;
-use super::sources::notifications::{GrantedSubscription, WithSubscriptionId};
 use crate::Gateway;
+use crate::mcp::message::{self, Id, Message, Params, RefusedMessage, Request, RpcError, notification, to_json};
+use crate::mcp::protocol::{BATCHING, Era, MODERN_VERSIONS, SERVER_INFO, era_of, negotiate};
+use crate::mcp::request::{CALL, McpRequestContext, PendingRequest, tasks};
+use crate::mcp::response::{Event, Reply, ReplyTo, ResponseGuard, whole};
+use crate::mcp::session::Caller;
+use crate::mcp::sources::is_forwarded;
+use crate::mcp::sources::notifications::{GrantedSubscription, WithSubscriptionId};
 
 /// How long a modern client may cache the answer to `server/discover`, in milliseconds.
 const DISCOVER_TTL_MS: u64 = 3_600_000;
