@@ -62,12 +62,25 @@ impl OpenedDocument {
         Ok(Self { target, bytes, metadata, document })
     }
 
-    pub(super) fn to_read(paths: &Paths, path: &str, context: &ToolContext) -> Result<Self, ToolError> {
-        let target = paths.admit(&context.session, path)?;
-        let (bytes, metadata) = existing(&target)?;
-        let opened = Self::of(target, bytes, metadata)?;
-        read::note(context, &opened.target.path, ContentHash::of_bytes(&opened.bytes), Some(&opened.metadata));
-        Ok(opened)
+    /// Reads the file and returns what `show` finds in it, with the file's hash. Notes that the file was read. `show`
+    /// fails with the reason.
+    pub(super) async fn read(
+        paths: &Paths,
+        path: String,
+        context: &ToolContext,
+        show: impl FnOnce(&Document) -> Result<ToolOutput, String> + Send + 'static,
+    ) -> Result<ToolOutput, ToolError> {
+        let (paths, context) = (paths.clone(), context.clone());
+        blocking(move || {
+            let target = paths.admit(&context.session, &path)?;
+            let (bytes, metadata) = existing(&target)?;
+            let opened = Self::of(target, bytes, metadata)?;
+            let hash = ContentHash::of_bytes(&opened.bytes);
+            read::note(&context, &opened.target.path, hash, Some(&opened.metadata));
+            let output = show(&opened.document).map_err(|why| failed(format!("`{path}`: {why}")))?;
+            Ok(with_warning(output.with_extra("sha256", hash.to_hex()), &opened.target))
+        })
+        .await
     }
 
     pub(super) fn to_write(
@@ -132,16 +145,9 @@ impl Tool for JsonRead {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let ReadArguments { path, pointer } = parse(arguments)?;
-        let (paths, context) = (self.0.clone(), context.clone());
-        blocking(move || {
-            let opened = OpenedDocument::to_read(&paths, &path, &context)?;
-            let steps = steps(&pointer).map_err(failed)?;
-            let node = opened.document.find(&steps).map_err(|why| failed(format!("`{path}`: {why}")))?;
-            let output =
-                ToolOutput::text(node.to_string()).with_extra("sha256", ContentHash::of_bytes(&opened.bytes).to_hex());
-            Ok(with_warning(output, &opened.target))
-        })
-        .await
+        let steps = steps(&pointer).map_err(failed)?;
+        let show = move |document: &Document| Ok(ToolOutput::text(document.find(&steps)?.to_string()));
+        OpenedDocument::read(&self.0, path, context, show).await
     }
 
     fn scope(&self, arguments: &Value, session: &Session) -> CallScope {

@@ -20,7 +20,7 @@ use toolwright_core::tool::Tool;
 use super::guard::{Paths, WriteGuard};
 use super::json::OpenedDocument;
 use super::json_document::{Document, input, replace};
-use super::{expected_hash_schema, path_schema, with_warning};
+use super::{expected_hash_schema, path_schema};
 use crate::builtin::{blocking, define, failed, parse};
 
 /// The most bytes of an output that are shown.
@@ -56,13 +56,11 @@ impl Tool for NotebookRead {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let ReadArguments { path, cell, outputs } = parse(arguments)?;
-        let (paths, context) = (self.0.clone(), context.clone());
-        blocking(move || {
-            let opened = OpenedDocument::to_read(&paths, &path, &context)?;
-            let notebook = Notebook::of(&opened.document).map_err(|why| failed(format!("`{path}`: {why}")))?;
+        let show = move |document: &Document| {
+            let notebook = Notebook::of(document)?;
             let cells = notebook.cells.elements();
             let chosen = match cell {
-                Some(cell) => vec![notebook.find(&cell).map_err(|why| failed(format!("`{path}`: {why}")))?],
+                Some(cell) => vec![notebook.find(&cell)?],
                 None => (0..cells.len()).collect(),
             };
             let mut text = format!("{} cells, nbformat 4.{}\n", cells.len(), notebook.minor);
@@ -70,12 +68,9 @@ impl Tool for NotebookRead {
                 let value = cells[at].to_serde_value().unwrap_or_default();
                 text.push_str(&shown(at, &value, outputs));
             }
-            let output = ToolOutput::text(text)
-                .with_extra("sha256", ContentHash::of_bytes(&opened.bytes).to_hex())
-                .with_extra("cells", cells.len());
-            Ok(with_warning(output, &opened.target))
-        })
-        .await
+            Ok(ToolOutput::text(text).with_extra("cells", cells.len()))
+        };
+        OpenedDocument::read(&self.0, path, context, show).await
     }
 
     fn scope(&self, arguments: &Value, session: &Session) -> CallScope {
