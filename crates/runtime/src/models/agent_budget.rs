@@ -13,8 +13,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{ModelClient, ModelRequest, PriceTable, Usage};
 use toolwright_core::store::StoreError;
 
-/// Assumed tokens of an answer if its model has no known limit.
-const USUAL_ANSWER: u32 = 4096;
+use super::budgets::USUAL_ANSWER;
 
 /// The budget of an agent that runs in this process.
 pub struct AgentBudget {

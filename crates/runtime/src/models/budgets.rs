@@ -10,8 +10,8 @@ use toolwright_core::model::{
 use toolwright_core::session::Principal;
 use toolwright_core::store::{BudgetPeriod, BudgetStore, BudgetedRequest, StoreError};
 
-/// Tokens reserved for an answer without a limit.
-const USUAL_ANSWER: u32 = 8192;
+/// Tokens reserved for an answer whose model has no known limit.
+pub(super) const USUAL_ANSWER: u32 = 4096;
 
 /// The limits on principals' spending for models, and the store of their spending.
 #[derive(Clone)]
