@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from harness import NODE, NODE_MODULES, ROOT, SCRIPTED_MODEL, TOOLWRIGHT, Process, eventually
+from harness import BENCH, NODE, NODE_MODULES, ROOT, SCRIPTED_MODEL, TOOLWRIGHT, Process, eventually
 
 # Seconds for what a block leaves running.
 END_TIMEOUT = 60
@@ -108,6 +108,71 @@ for line in sys.stdin:
 """
 
 
+def login(place):
+    """A server `docs` that wants a login, and a browser whose user lets it in."""
+    server = place.stack.enter_context(Process([*place.enter, "python3", "-c", LOGIN_SERVER], r"(http://\S+)"))
+    place.own_configuration(mcpServers={"docs": {"url": f"{server.ready[1]}/mcp"}})
+    place.program("xdg-open", 'exec curl -sfL "$1"')
+
+
+LOGIN_SERVER = """
+import http.server, json, urllib.parse
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        address = urllib.parse.urlsplit(self.path)
+        asked = dict(urllib.parse.parse_qsl(address.query))
+        status, headers, answer = 200, {}, {}
+        match address.path:
+            case "/.well-known/oauth-protected-resource/mcp":
+                answer = {"resource": f"{base}/mcp", "authorization_servers": [base]}
+            case "/.well-known/oauth-authorization-server":
+                ends = {"registration": "register", "authorization": "authorize", "token": "token", "revocation": "revoke"}
+                answer = {"issuer": base, "code_challenge_methods_supported": ["S256"], "response_types_supported": ["code"]}
+                answer |= {f"{name}_endpoint": f"{base}/{path}" for name, path in ends.items()}
+                answer["token_endpoint_auth_methods_supported"] = ["none"]
+            case "/register":
+                status, answer = 201, {**json.loads(body), "client_id": "c"}
+            case "/authorize":
+                code = urllib.parse.urlencode({"code": "a-code", "state": asked["state"]})
+                status, headers = 302, {"location": asked["redirect_uri"] + "?" + code}
+            case "/token":
+                answer = {"access_token": "a-token", "token_type": "Bearer", "expires_in": 3600}
+            case "/mcp":
+                metadata = f"{base}/.well-known/oauth-protected-resource/mcp"
+                status, headers = 401, {"www-authenticate": f'Bearer resource_metadata="{metadata}"'}
+            case "/revoke":
+                pass
+            case _:
+                status = 404
+        text = json.dumps(answer).encode()
+        self.send_response(status)
+        for name, value in {**headers, "content-type": "application/json", "content-length": len(text)}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_POST = do_GET
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+base = f"http://127.0.0.1:{server.server_port}"
+print(base, flush=True)
+server.serve_forever()
+"""
+
+
+def release(place):
+    """The programs of a release build, and the reference server as a peer of `toolwright-bench`."""
+    target = place.root / "target/release"
+    peer = place.root / "target/bench-peers/node/everything"
+    for folder in (target, peer):
+        folder.mkdir(parents=True)
+    for program in (TOOLWRIGHT, BENCH):
+        (target / program.name).symlink_to(program)
+    (peer / "node_modules").symlink_to(NODE_MODULES)
+
+
 def openapi(place):
     listing = {"operationId": "listOrders", "tags": ["orders"], "responses": {"200": {"description": "Orders."}}}
     about = {"info": {"title": "Shop", "version": "1"}, "servers": [{"url": "https://shop.example/v1"}]}
@@ -146,6 +211,6 @@ def checkout(place):
 
 
 FIXTURES = {**{make.__name__: make for make in (
-    approval, catalogue, checkout, client, codec, files, form, model, openapi, pinned, project, repository, server, signing,
-    suspended, trace,
+    approval, catalogue, checkout, client, codec, files, form, login, model, openapi, pinned, project, release, repository,
+    server, signing, suspended, trace,
 )}, "cases": cases_to_measure}
