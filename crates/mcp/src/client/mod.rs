@@ -2,9 +2,9 @@
 //! 2026-07-28.
 //!
 //! ```text
-//! McpProvider ── Link (state, back-off) ── connect() ── Connection ── Peer ── dyn Transport ── server
-//!                                                         (requests) └── Inbox ◄──────┘
-//!                                                                 (answers, questions, notices)
+//! McpProvider ── ManagedConnection (state, back-off) ── Connector ── Connection ── Peer ── dyn Transport ── server
+//!                                                                      (requests) └── Inbox ◄──────┘
+//!                                                                              (answers, questions, notices)
 //! ```
 //!
 //! The client reads and writes messages of [`protocol`](crate::protocol) itself: a result stays raw text until its
