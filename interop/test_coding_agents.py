@@ -44,7 +44,7 @@ def test_what_was_cut_is_read_on(agent):
 
 
 @each_agent
-def test_a_question_that_nobody_answers_waits_for_a_person(agent):
+def test_an_unanswered_question_waits_for_a_person(agent):
     turns = [
         agent.call("fs__write", path="new.txt", content="written"),
         agent.call("job__wait"),
@@ -131,7 +131,7 @@ async def test_a_server_that_is_added_is_found(agent):
 
 
 @each_agent
-def test_tools_that_are_not_shown_are_found_and_called(agent):
+def test_hidden_tools_are_found_and_called(agent):
     turns = [
         agent.call("tools__search", query="read a text file"),
         agent.call("tools__call", name="{{results:(fs__read)}}", arguments={"path": "a.txt"}),

@@ -60,7 +60,7 @@ async def test_the_official_client_is_asked(action, runs):
         assert ok == runs and ("may I?" in text) == runs, text
 
 
-async def test_a_client_that_cannot_be_asked_gets_a_job_that_waits_for_the_inbox():
+async def test_an_unaskable_client_gets_a_waiting_job():
     with workspace() as folder, asking(folder) as gateway:
         async with python_client(gateway.url) as client:
             await tools_with(client, ECHO)

@@ -332,7 +332,7 @@ def test_models_of_every_api_answer_every_client(api):
 HEADERS = {"betas", "user_profile_id", "workspace_id"}
 
 
-def test_every_field_of_the_sdks_is_in_the_tables():
+def test_every_sdk_field_is_in_the_tables():
     from anthropic.types import beta, message_create_params as messages
     from openai.types.chat import completion_create_params as chat
     from openai.types.responses import response_create_params as responses

@@ -45,7 +45,7 @@ def fetched(validator, group):
 
 
 @cases(*((draft,) for draft in DRAFTS))
-def test_every_required_test_passes_or_is_refused_by_name(draft):
+def test_required_tests_pass_or_are_named_refusals(draft):
     with workspace() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
 
         def validate(schema, instance):

@@ -82,7 +82,7 @@ def judge_names(answer, source):
     assert all(LEGAL.fullmatch(tool["wire_name"]) for tool in found)
 
 
-def test_every_operation_of_the_examples_is_imported_or_refused():
+def test_example_operations_are_imported_or_refused():
     with workspace() as folder:
         total = refused = 0
         for path in examples():
@@ -235,14 +235,14 @@ def told(wrong):
     return f"{len(wrong)} differ:\n" + "\n".join(f"{place}: {why}" for place, why in wrong[:60])
 
 
-async def test_what_is_sent_for_githubs_operations_is_what_was_meant():
+async def test_requests_for_githubs_operations_are_as_meant():
     wrong, compared = await exchanged([GITHUB], [True])
     assert not wrong, told(wrong)
     assert compared == 1223, compared
 
 
 @cases(*((part, PARTS) for part in range(1, PARTS + 1)))
-async def test_what_is_sent_for_the_examples_operations_is_what_was_meant(part, parts):
+async def test_requests_for_example_operations_are_as_meant(part, parts):
     readable = [path for path in examples() if "/2.0/" not in str(path)]
     wrong, compared = await exchanged(readable[part - 1::parts], [True, False])
     assert not wrong, told(wrong)

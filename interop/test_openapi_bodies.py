@@ -104,7 +104,7 @@ def read_xml(body, **_):
     return value_of(root, PERSON)
 
 
-async def test_xml_and_parts_of_any_kind_read_as_what_was_meant():
+async def test_xml_and_all_parts_read_as_meant():
     loads = {"application/xml": read_xml, "multipart/mixed": data_form_loads, "multipart/related": data_form_loads}
     config = Config(spec_validator_cls=None, extra_format_unmarshallers=AS_WRITTEN, extra_media_type_deserializers=loads)
     api = OpenAPI.from_dict(DOCUMENT, config=config)

@@ -243,7 +243,7 @@ PATIENT = 4
 
 
 @cases(("legacy",), ("auto",))
-async def test_a_silent_server_holds_up_nobody_elses_prompts_and_resources(mode):
+async def test_a_silent_server_delays_no_other_lists(mode):
     """What it listed before stays in the lists. Its limit is longer than anybody waits here; it comes back by itself."""
     with workspace() as folder:
         everything = furnish(folder)["everything"]
@@ -307,7 +307,7 @@ def misbehaving(way):
 
 
 @cases(("stdio", 18 << 20), ("stdio", 100_000_000), ("http", 18 << 20))
-async def test_an_answer_that_is_too_big_fails_at_once(way, size):
+async def test_an_oversized_answer_fails_at_once(way, size):
     """It is dropped, its call does not wait for a time limit, and other calls in flight go on."""
     with misbehaving(way) as bad, workspace() as folder:
         servers = {"bad": {**bad, "request_timeout": "60s"}, "good": {"command": str(MISBEHAVING)}}
