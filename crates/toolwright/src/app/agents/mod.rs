@@ -1,7 +1,6 @@
 //! Agents: a model that works on a task with the available tools.
 
 mod conversation;
-pub(super) mod delegates;
 mod facades;
 mod groups;
 mod tools;

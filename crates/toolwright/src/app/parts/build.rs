@@ -34,9 +34,9 @@ use toolwright_sandbox::enforce::{Sandbox, SandboxConfig};
 use toolwright_sandbox::withheld_by_default;
 use url::Url;
 
+use super::delegates::Documents;
 use super::frames::frames;
 use super::llm_tools::{CompatCell, recommends};
-use crate::app::agents::delegates::Documents;
 use crate::config::file::{AgentToolName, Defaults, ToolEntry};
 use crate::config::{
     BUILTIN, Config, LLM, Layer, LayerKind, LlmEntry, REST, SKILLS, Server, Severity, SkillEntry, environment,

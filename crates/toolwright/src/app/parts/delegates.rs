@@ -17,13 +17,13 @@ const MAX_BYTES: usize = 256 << 10;
 const SETTINGS: &str = "web";
 
 /// The documents that one configuration allows.
-pub(in crate::app) struct Documents {
+pub(super) struct Documents {
     config: DelegatesConfig,
     client: HttpClient,
 }
 
 impl Documents {
-    pub(in crate::app) fn new(config: DelegatesConfig, addresses: AddressPolicy) -> Self {
+    pub(super) fn new(config: DelegatesConfig, addresses: AddressPolicy) -> Self {
         Self { config, client: HttpClient::new(addresses, HttpOptions::default()) }
     }
 
