@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
+use prost::Message as _;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
 use tokio::sync::mpsc;
@@ -94,7 +95,8 @@ impl Exporter {
                 }
             }
             let mut count = batch.len() as u64;
-            let request = encode(&self.origin.spans(batch.drain(..)));
+            let request = self.origin.spans(&batch);
+            batch.clear();
             // At shutdown there are no retries, and a receiver that fails gets nothing more.
             if sender.send(request.into(), || !spans.is_closed()).await {
                 continue;
@@ -115,18 +117,11 @@ impl Exporter {
                 _ = ticks.tick() => {}
                 _ = over.cancelled() => {}
             }
-            let request = encode(&self.origin.metrics(&self.metrics, SystemTime::now()));
+            let request = self.origin.metrics(&self.metrics, SystemTime::now()).encode_to_vec();
             // The next reading includes this one.
             sender.send(request.into(), || false).await;
         }
     }
-}
-
-/// Encodes a message into a buffer of its length: `encode_to_vec` checks for room at each byte.
-fn encode(message: &impl prost::Message) -> Vec<u8> {
-    let mut bytes = vec![0; message.encoded_len()];
-    message.encode_raw(&mut bytes.as_mut_slice());
-    bytes
 }
 
 /// Attempts for one request.

@@ -3,7 +3,6 @@
 use std::time::SystemTime;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
@@ -12,6 +11,8 @@ use opentelemetry_proto::tonic::metrics::v1::{self as metrics, AggregationTempor
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1 as trace;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use prost::Message as _;
+use prost::encoding::encode_varint;
 
 use crate::instruments::{Family, Kind, Point};
 use crate::metrics::Metrics;
@@ -39,20 +40,33 @@ impl Origin {
         }
     }
 
-    /// A request with these spans.
-    pub(super) fn spans(&self, spans: impl Iterator<Item = Span>) -> ExportTraceServiceRequest {
-        let scope_spans = trace::ScopeSpans {
-            scope: Some(self.scope.clone()),
-            spans: spans.map(span_message).collect(),
-            ..trace::ScopeSpans::default()
-        };
-        ExportTraceServiceRequest {
-            resource_spans: vec![trace::ResourceSpans {
-                resource: Some(self.resource.clone()),
-                scope_spans: vec![scope_spans],
-                ..trace::ResourceSpans::default()
-            }],
+    /// Returns an encoded `ExportTraceServiceRequest` with these spans.
+    pub(super) fn spans(&self, spans: &[Span]) -> Vec<u8> {
+        let mut scope_spans = Vec::with_capacity(spans.len() * USUAL_SPAN);
+        put(&mut scope_spans, 1, &self.scope.encode_to_vec());
+        let (mut message, mut pair, mut any) = (Vec::new(), Vec::new(), Vec::new());
+        for span in spans {
+            message.clear();
+            span_message(span).encode_raw(&mut message);
+            for Attribute { key, value } in &span.attributes {
+                any.clear();
+                match value {
+                    Value::Text(text) => put(&mut any, 1, text.as_bytes()),
+                    other => AnyValue { value: Some(any_value(other)) }.encode_raw(&mut any),
+                }
+                pair.clear();
+                put(&mut pair, 1, key.as_bytes());
+                put(&mut pair, 2, &any);
+                put(&mut message, 9, &pair);
+            }
+            put(&mut scope_spans, 2, &message);
         }
+        let mut resource_spans = Vec::with_capacity(scope_spans.len() + USUAL_SPAN);
+        put(&mut resource_spans, 1, &self.resource.encode_to_vec());
+        put(&mut resource_spans, 2, &scope_spans);
+        let mut request = Vec::with_capacity(resource_spans.len() + USUAL_SPAN);
+        put(&mut request, 1, &resource_spans);
+        request
     }
 
     /// All metrics at `now`, cumulative since the start.
@@ -76,35 +90,48 @@ impl Origin {
 /// The flag of a sampled span, as in `traceparent`.
 const SAMPLED: u32 = 1;
 
-fn span_message(span: Span) -> trace::Span {
+/// Usual bytes of a span, so that the buffer seldom grows.
+const USUAL_SPAN: usize = 768;
+
+/// Writes field `number` of a message: text, bytes or an encoded message. Spans are written by it where they lie, because
+/// there are many: as messages, their attributes would be copied, and measured at each level, which costs more than a
+/// span's other steps together.
+fn put(out: &mut Vec<u8>, number: u8, content: &[u8]) {
+    const LENGTH_DELIMITED: u8 = 2;
+    out.push(number << 3 | LENGTH_DELIMITED);
+    encode_varint(content.len() as u64, out);
+    out.extend_from_slice(content);
+}
+
+/// Returns a span without its attributes.
+fn span_message(span: &Span) -> trace::Span {
     let kind = match span.kind {
         SpanKind::Client => trace::span::SpanKind::Client,
         SpanKind::Internal => trace::span::SpanKind::Internal,
     };
+    let status = |message: &String| trace::Status { message: message.clone(), code: StatusCode::Error.into() };
     trace::Span {
         trace_id: span.trace.get().to_be_bytes().to_vec(),
         span_id: span.id.get().to_be_bytes().to_vec(),
         parent_span_id: span.parent.map(|parent| parent.get().to_be_bytes().to_vec()).unwrap_or_default(),
         flags: SAMPLED,
-        name: span.name,
+        name: span.name.clone(),
         kind: kind.into(),
         start_time_unix_nano: nanos(span.start),
         end_time_unix_nano: nanos(span.end),
-        attributes: span.attributes.into_iter().map(attribute).collect(),
-        status: span.failure.map(|message| trace::Status { message, code: StatusCode::Error.into() }),
+        status: span.failure.as_ref().map(status),
         ..trace::Span::default()
     }
 }
 
-fn attribute(Attribute { key, value }: Attribute) -> KeyValue {
-    let text = |text| AnyValue { value: Some(Any::StringValue(text)) };
-    let value = match value {
-        Value::Text(value) => Any::StringValue(value.into_owned()),
-        Value::Texts(values) => Any::ArrayValue(ArrayValue { values: values.into_iter().map(text).collect() }),
-        Value::Number(number) => Any::IntValue(number),
-        Value::Flag(flag) => Any::BoolValue(flag),
-    };
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+fn any_value(value: &Value) -> Any {
+    let text = |text: &String| AnyValue { value: Some(Any::StringValue(text.clone())) };
+    match value {
+        Value::Text(value) => Any::StringValue(value.clone().into_owned()),
+        Value::Texts(values) => Any::ArrayValue(ArrayValue { values: values.iter().map(text).collect() }),
+        Value::Number(number) => Any::IntValue(*number),
+        Value::Flag(flag) => Any::BoolValue(*flag),
+    }
 }
 
 fn metric(family: &Family, since: u64, now: u64) -> metrics::Metric {
