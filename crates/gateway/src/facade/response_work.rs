@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use toolwright_agent::{ClientRunOptions, Driver, DriverError, RunConfig, RunOptions, RunReport, RunState, Status};
@@ -133,7 +134,8 @@ impl Facade {
                 RunTarget::Agent(_) | RunTarget::Model(_) => self.run(work, earlier, resumed).await,
             }
         };
-        let answering = work.output.run_at_reader_pace(answering, &work.cancel, work.survives_disconnect);
+        // Boxed, because the futures around it would each have room for it.
+        let answering = work.output.run_at_reader_pace(answering.boxed(), &work.cancel, work.survives_disconnect);
         // The model does not wait for this write. The first answer to a turn is recorded with the turn; see `begin`.
         let recording =
             async { if is_answer && !is_repeat && !is_raw { Ok(()) } else { self.record_start(work, None).await } };
