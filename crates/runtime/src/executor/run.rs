@@ -324,13 +324,12 @@ impl<'a> Wait<'a> {
         }
     }
 
-    fn ended<T>(self, taken: Result<T, ToolError>, record: &mut CallRecord) -> Result<T, ToolError> {
-        let about = self.ids();
-        if let Some((queue, since)) = self.begun.into_inner() {
+    fn ended<T>(mut self, taken: Result<T, ToolError>, record: &mut CallRecord) -> Result<T, ToolError> {
+        if let Some((queue, since)) = self.begun.take() {
             let (waited, ok) = (since.elapsed(), taken.is_ok());
             record.waited += waited;
             self.events.emit_end(ok, || {
-                let (op, call, tool) = about;
+                let (op, call, tool) = self.ids();
                 Event::ToolWaited { op, call, tool, queue, ok, wait_us: micros(waited) }
             });
         }
@@ -391,7 +390,9 @@ impl Attempts {
         if self.call.provenance.route != Route::Latent {
             self.progress.note_attempt();
         }
-        if let Some(ended) = Box::pin(routed(&self.call, &self.context)).await {
+        if !self.call.provenance.route.is_tool()
+            && let Some(ended) = Box::pin(routed(&self.call, &self.context)).await
+        {
             return ended;
         }
         let entry = &self.call.entry;
