@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1 as trace;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message as _;
-use prost::encoding::encode_varint;
+use prost::encoding::{encode_varint, encoded_len_varint};
 
 use crate::instruments::{Family, Kind, Point};
 use crate::metrics::Metrics;
@@ -44,21 +44,11 @@ impl Origin {
     pub(super) fn spans(&self, spans: &[Span]) -> Vec<u8> {
         let mut scope_spans = Vec::with_capacity(spans.len() * USUAL_SPAN);
         put(&mut scope_spans, 1, &self.scope.encode_to_vec());
-        let (mut message, mut pair, mut any) = (Vec::new(), Vec::new(), Vec::new());
+        let mut message = Vec::with_capacity(USUAL_SPAN);
         for span in spans {
             message.clear();
             span_message(span).encode_raw(&mut message);
-            for Attribute { key, value } in &span.attributes {
-                any.clear();
-                match value {
-                    Value::Text(text) => put(&mut any, 1, text.as_bytes()),
-                    other => AnyValue { value: Some(any_value(other)) }.encode_raw(&mut any),
-                }
-                pair.clear();
-                put(&mut pair, 1, key.as_bytes());
-                put(&mut pair, 2, &any);
-                put(&mut message, 9, &pair);
-            }
+            span.attributes.iter().for_each(|attribute| put_attribute(&mut message, attribute));
             put(&mut scope_spans, 2, &message);
         }
         let mut resource_spans = Vec::with_capacity(scope_spans.len() + USUAL_SPAN);
@@ -93,14 +83,42 @@ const SAMPLED: u32 = 1;
 /// Usual bytes of a span, so that the buffer seldom grows.
 const USUAL_SPAN: usize = 768;
 
-/// Writes field `number` of a message: text, bytes or an encoded message. Spans are written by it where they lie, because
-/// there are many: as messages, their attributes would be copied, and measured at each level, which costs more than a
-/// span's other steps together.
+/// Writes field `number` of a message: text, bytes or an encoded message.
 fn put(out: &mut Vec<u8>, number: u8, content: &[u8]) {
+    put_head(out, number, content.len());
+    out.extend_from_slice(content);
+}
+
+/// Writes what comes before a field of this length.
+fn put_head(out: &mut Vec<u8>, number: u8, length: usize) {
     const LENGTH_DELIMITED: u8 = 2;
     out.push(number << 3 | LENGTH_DELIMITED);
-    encode_varint(content.len() as u64, out);
-    out.extend_from_slice(content);
+    encode_varint(length as u64, out);
+}
+
+/// Returns the length of a field with so many bytes of content.
+fn field_len(content: usize) -> usize {
+    1 + encoded_len_varint(content as u64) + content
+}
+
+/// Writes an attribute of a span. There are many, so a text is written from where it lies: as messages, the attributes of
+/// a span would be copied, and measured at each level, which costs more than all else that is done for the span.
+fn put_attribute(out: &mut Vec<u8>, Attribute { key, value }: &Attribute) {
+    const ATTRIBUTES: u8 = 9;
+    match value {
+        Value::Text(text) => {
+            let any = field_len(text.len());
+            put_head(out, ATTRIBUTES, field_len(key.len()) + field_len(any));
+            put(out, 1, key.as_bytes());
+            put_head(out, 2, any);
+            put(out, 1, text.as_bytes());
+        }
+        Value::Texts(_) | Value::Number(_) | Value::Flag(_) => {
+            let value = Some(AnyValue { value: Some(any_value(value)) });
+            let message = KeyValue { key: (*key).to_owned(), value, ..KeyValue::default() };
+            put(out, ATTRIBUTES, &message.encode_to_vec());
+        }
+    }
 }
 
 /// Returns a span without its attributes.
