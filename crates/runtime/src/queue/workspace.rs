@@ -74,12 +74,20 @@ impl CallOrder {
     #[must_use]
     pub fn arrive(&self) -> Arc<WorkspaceTurn> {
         let mut number = 0;
-        self.0.send_modify(|calls| {
+        self.change(|calls| {
             number = calls.next;
             calls.next += 1;
             calls.open.insert(number, None);
+            // No call waits for a later one.
+            false
         });
         Arc::new(WorkspaceTurn { order: Some((self.clone(), number)), lock: Mutex::default() })
+    }
+
+    /// Changes the calls, and wakes those that wait if `change` returns true. One that begins to wait meanwhile sees the
+    /// change.
+    fn change(&self, change: impl FnOnce(&mut Calls) -> bool) {
+        self.0.send_if_modified(|calls| change(calls) && self.0.receiver_count() > 0);
     }
 }
 
@@ -98,7 +106,7 @@ impl WorkspaceTurn {
     /// Lets later calls pass.
     pub(crate) fn leave_order(&self) {
         if let Some((order, number)) = &self.order {
-            order.0.send_if_modified(|calls| calls.open.remove(number).is_some());
+            order.change(|calls| calls.open.remove(number).is_some());
         }
     }
 
@@ -112,7 +120,7 @@ impl WorkspaceTurn {
     /// Records what this call uses, for later calls.
     pub(crate) fn note(&self, usage: SharedUse) {
         if let Some((order, number)) = &self.order {
-            order.0.send_if_modified(|calls| match calls.open.get_mut(number) {
+            order.change(|calls| match calls.open.get_mut(number) {
                 Some(noted) => noted.replace(usage) != Some(usage),
                 None => false,
             });
