@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use base64::Engine as _;
 
 use self::Body::{Base64, Dotted, Hex, Letters, Path, Plain, Upper, Word};
@@ -157,7 +157,8 @@ const MARKS: [&str; 5] = ["eyj", "-----begin ", "bearer ", "basic ", "://"];
 
 static FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let words = PREFIXES.iter().map(|prefix| prefix.0).chain(NAMES.iter().copied()).chain(MARKS);
-    AhoCorasick::builder().ascii_case_insensitive(true).build(words).ok()
+    // Every result and argument is searched, and an automaton of this kind does so several times as fast as the usual one.
+    AhoCorasick::builder().ascii_case_insensitive(true).kind(Some(AhoCorasickKind::DFA)).build(words).ok()
 });
 
 /// Adds the spans of secrets in the text; they may overlap. Takes time linear in the length of any text.
