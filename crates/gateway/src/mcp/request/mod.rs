@@ -122,7 +122,11 @@ impl McpRequestContext {
         names: Option<CallerNames>,
     ) -> Result<Outcome, RpcError> {
         let number = uuid::Uuid::new_v4();
-        let call = ToolCall::new(CallId::new(format!("call_{}", number.simple())), name, arguments);
+        let call = ToolCall::new(
+            CallId::new(["call_", number.simple().encode_lower(&mut uuid::Uuid::encode_buffer())].concat()),
+            name,
+            arguments,
+        );
         let new_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
         let lineage = self.lineage.clone().unwrap_or_else(new_trace);
         let partials =
