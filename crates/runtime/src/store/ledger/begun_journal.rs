@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use toolwright_core::arguments::Provenance;
-use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
+use toolwright_core::operation::{Lineage, Op, OpId, OpKind, ParentSessions, TraceId};
 use toolwright_core::session::{CallId, SessionId};
 use toolwright_core::store::{LedgerEntry, RUNNING};
 
@@ -135,32 +136,37 @@ fn remove(paths: &[PathBuf; 2]) {
     }
 }
 
-/// What is known of an operation when it begins. The other fields of its entry have no value yet.
+/// What is known of an operation when it begins: an array, whose values need no keys. The other fields of its entry have
+/// no value yet. Its arguments follow it, which are JSON already.
 #[derive(Serialize, Deserialize)]
-struct Line<'a> {
-    id: OpId,
-    lineage: Cow<'a, Lineage>,
-    at_ms: u64,
-    session: Cow<'a, SessionId>,
-    principal: Arc<str>,
-    kind: OpKind,
-    call: Option<Cow<'a, CallId>>,
-    name: Arc<str>,
-    wait_us: u64,
-    person_us: u64,
-    characters_in: u64,
-    validated: bool,
-    decided_by: Cow<'a, str>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    approval: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    provenance: Option<Cow<'a, Provenance>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    arguments: Option<Cow<'a, str>>,
-}
+struct Line<'a>(
+    /// Id of the operation.
+    u64,
+    /// Its lineage: trace, parent, run, turn and the sessions above.
+    (u128, Option<u64>, Option<Arc<str>>, u32, Option<Arc<ParentSessions>>),
+    /// When it began, in milliseconds since 1970.
+    u64,
+    Cow<'a, SessionId>,
+    /// Its principal.
+    Arc<str>,
+    OpKind,
+    Option<Cow<'a, CallId>>,
+    /// Name of what it calls.
+    Arc<str>,
+    /// Its waits in microseconds: for slots and locks, and for people.
+    (u64, u64),
+    /// Characters of its input.
+    u64,
+    /// Whether a schema has validated its arguments.
+    bool,
+    /// Who admitted it, and the answer of a person.
+    (Cow<'a, str>, Option<Cow<'a, str>>),
+    /// How its arguments came about, unless they are as written.
+    Option<Cow<'a, Provenance>>,
+);
 
 /// Usual length of a line, so that it seldom grows.
-const USUAL_LENGTH: usize = 768;
+const USUAL_LENGTH: usize = 512;
 
 /// Returns the line of an operation for the journal of the database at `path`; nothing for one in memory. It begins with
 /// its line break, so that a line that a full disk cut short spoils no other.
@@ -171,47 +177,53 @@ pub(in crate::store) fn line(path: &Path, entry: &LedgerEntry) -> serde_json::Re
     if is_in_memory(path) {
         return Ok(Vec::new());
     }
-    let mut line = Vec::with_capacity(USUAL_LENGTH + entry.arguments.as_ref().map_or(0, |arguments| arguments.len()));
+    let arguments = entry.arguments.as_deref().unwrap_or_default();
+    let mut line = Vec::with_capacity(USUAL_LENGTH + arguments.len());
     line.push(b'\n');
-    let known = Line {
-        id: entry.op.id,
-        lineage: Cow::Borrowed(&entry.op.lineage),
-        at_ms: entry.at_ms,
-        session: Cow::Borrowed(&entry.session),
-        principal: Arc::clone(&entry.principal),
-        kind: entry.kind,
-        call: entry.call.as_ref().map(Cow::Borrowed),
-        name: Arc::clone(&entry.name),
-        wait_us: entry.wait_us,
-        person_us: entry.person_us,
-        characters_in: entry.characters_in,
-        validated: entry.validated,
-        decided_by: Cow::Borrowed(&entry.decided_by),
-        approval: entry.approval.as_deref().map(Cow::Borrowed),
-        provenance: Some(&entry.provenance).filter(|provenance| !provenance.is_plain()).map(Cow::Borrowed),
-        arguments: entry.arguments.as_deref().map(Cow::Borrowed),
-    };
+    let Lineage { trace, parent, run, turn, within } = &entry.op.lineage;
+    let known = Line(
+        entry.op.id.get(),
+        (trace.get(), parent.map(OpId::get), run.clone(), *turn, within.clone()),
+        entry.at_ms,
+        Cow::Borrowed(&entry.session),
+        Arc::clone(&entry.principal),
+        entry.kind,
+        entry.call.as_ref().map(Cow::Borrowed),
+        Arc::clone(&entry.name),
+        (entry.wait_us, entry.person_us),
+        entry.characters_in,
+        entry.validated,
+        (Cow::Borrowed(&entry.decided_by), entry.approval.as_deref().map(Cow::Borrowed)),
+        Some(&entry.provenance).filter(|provenance| !provenance.is_plain()).map(Cow::Borrowed),
+    );
     serde_json::to_writer(&mut line, &known)?;
+    line.extend_from_slice(arguments.as_bytes());
     Ok(line)
 }
 
 /// Reads a line. `None` for one that was cut short.
 fn read(line: &[u8]) -> Option<LedgerEntry> {
-    let known: Line<'_> = serde_json::from_slice(line).ok()?;
-    let op = Op { id: known.id, lineage: known.lineage.into_owned() };
-    let session = known.session.into_owned();
+    let mut values = serde_json::Deserializer::from_slice(line).into_iter::<Line<'_>>();
+    let Line(id, lineage, at_ms, session, principal, kind, call, name, waits, characters_in, validated, admitted, how) =
+        values.next()?.ok()?;
+    let arguments = std::str::from_utf8(&line[values.byte_offset()..]).ok()?;
+    if !arguments.is_empty() && serde_json::from_str::<IgnoredAny>(arguments).is_err() {
+        return None;
+    }
+    let (trace, parent, run, turn, within) = lineage;
+    let lineage = Lineage { trace: TraceId::new(trace), parent: parent.map(OpId::new), run, turn, within };
     Some(LedgerEntry {
         status: Cow::Borrowed(RUNNING),
-        call: known.call.map(Cow::into_owned),
-        wait_us: known.wait_us,
-        person_us: known.person_us,
-        characters_in: known.characters_in,
-        validated: known.validated,
-        decided_by: Cow::Owned(known.decided_by.into_owned()),
-        approval: known.approval.map(|approval| Cow::Owned(approval.into_owned())),
-        provenance: known.provenance.map(Cow::into_owned).unwrap_or_default(),
-        arguments: known.arguments.map(|arguments| arguments.into_owned().into_boxed_str()),
-        ..LedgerEntry::new(op, known.at_ms, session, known.principal, known.kind, known.name)
+        call: call.map(Cow::into_owned),
+        wait_us: waits.0,
+        person_us: waits.1,
+        characters_in,
+        validated,
+        decided_by: Cow::Owned(admitted.0.into_owned()),
+        approval: admitted.1.map(|approval| Cow::Owned(approval.into_owned())),
+        provenance: how.map(Cow::into_owned).unwrap_or_default(),
+        arguments: (!arguments.is_empty()).then(|| arguments.into()),
+        ..LedgerEntry::new(Op { id: OpId::new(id), lineage }, at_ms, session.into_owned(), principal, kind, name)
     })
 }
 
@@ -282,6 +294,17 @@ mod tests {
             arguments: Some("{\"a\":\"\\n\"}".into()),
             ..entry(1)
         };
+        let cut = line(Path::new("db"), &long).expect("line");
+        assert_eq!(read(&cut[1..cut.len() - 1]), None, "its end is missing");
+        let within = ParentSessions { parent: SessionId::new("p"), root: SessionId::new("r") };
+        let lineage = Lineage {
+            parent: Some(OpId::new(2)),
+            run: Some("run".into()),
+            turn: 3,
+            within: Some(within.into()),
+            ..entry(1).op.lineage
+        };
+        let long = LedgerEntry { op: lineage.begin(OpId::new(1)), ..long };
         for entry in [entry(u64::MAX), long] {
             let line = line(Path::new("db"), &entry).expect("line");
             assert_eq!((line[0], read(&line[1..])), (b'\n', Some(entry)));
